@@ -6,10 +6,12 @@
 #include <complex>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "ir/narrow_float.h"
+#include "ir/strided.h"
 
 namespace tessera::ir {
 namespace {
@@ -42,25 +44,9 @@ Int ToInt(double v) {
   return static_cast<Int>(v);
 }
 
-// Calls f(offset in `global`, offset in the subarray), in elements, for each of its contiguous
-// rows.
-template <class F>
-void ForRows(const Dims& global, const Dims& starts, const Dims& block, F f) {
-  const Dims gs = StridesOf(global);
-  const int rank = static_cast<int>(block.size());
-  if (rank == 0) return f(0, 0);
-  const int64_t row = block[rank - 1];
-  const int64_t rows = row == 0 ? 0 : Count(block) / row;
-  Dims index(rank, 0);
-  for (int64_t r = 0; r < rows; ++r) {
-    int64_t g = starts[rank - 1];
-    for (int d = 0; d + 1 < rank; ++d) g += (starts[d] + index[d]) * gs[d];
-    f(g, r * row);
-    for (int d = rank - 2; d >= 0; --d) {
-      if (++index[d] < block[d]) break;
-      index[d] = 0;
-    }
-  }
+// The offset of the element at `index` of an array with these strides.
+int64_t OffsetOf(const Dims& index, const Dims& strides) {
+  return std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
 }
 
 void Print(const Array& a, int dim, int64_t* next, std::string* out) {
@@ -172,17 +158,10 @@ Array Array::Scalar(DType dtype, double value) { return Of(dtype, {}, {value}); 
 
 Array Array::ScalarInt(DType dtype, int64_t value) {
   Array a(dtype, {});
-  switch (dtype) {
-    case DType::kS64:
-    case DType::kU64:
-      Store<int64_t>(a.MutableData(), value);
-      break;
-    case DType::kS32:
-    case DType::kU32:
-      Store<uint32_t>(a.MutableData(), static_cast<uint32_t>(value));
-      break;
-    default:
-      a.Set(0, static_cast<double>(value));
+  if (IsInteger(dtype)) {
+    std::memcpy(a.MutableData(), &value, ByteWidth(dtype));  // the low bytes come first
+  } else {
+    a.Set(0, static_cast<double>(value));
   }
   return a;
 }
@@ -201,8 +180,10 @@ double Array::At(int64_t i) const {
   const std::byte* p = data() + i * ByteWidth(dtype_);
   switch (dtype_) {
     case DType::kF32:
+    case DType::kC64:  // the real part comes first
       return Load<float>(p);
     case DType::kF64:
+    case DType::kC128:
       return Load<double>(p);
     case DType::kBF16:
       return Bf16ToFloat(Load<uint16_t>(p));
@@ -213,10 +194,6 @@ double Array::At(int64_t i) const {
     case DType::kF8E4M3FN:
     case DType::kF8E5M2:
       return NarrowToDouble(dtype_, Load<uint8_t>(p));
-    case DType::kC64:  // The real part comes first.
-      return Load<float>(p);
-    case DType::kC128:
-      return Load<double>(p);
     case DType::kBool:
     case DType::kS8:
     case DType::kS16:
@@ -270,19 +247,15 @@ void Array::Set(int64_t i, double v) {
       break;
     case DType::kU8:
     case DType::kS8:
-      Store<uint8_t>(p, static_cast<uint8_t>(ToInt<int64_t>(v)));
-      break;
     case DType::kU16:
     case DType::kS16:
-      Store<uint16_t>(p, static_cast<uint16_t>(ToInt<int64_t>(v)));
-      break;
     case DType::kU32:
     case DType::kS32:
-      Store<uint32_t>(p, static_cast<uint32_t>(ToInt<int64_t>(v)));
+    case DType::kS64: {
+      const auto n = ToInt<int64_t>(v);
+      std::memcpy(p, &n, ByteWidth(dtype_));  // the low bytes come first
       break;
-    case DType::kS64:
-      Store<int64_t>(p, ToInt<int64_t>(v));
-      break;
+    }
     case DType::kU64:
       Store<uint64_t>(p, ToInt<uint64_t>(v));
       break;
@@ -340,21 +313,15 @@ std::string Array::ToString() const {
 }
 
 Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape) {
-  Array block(global.dtype(), shape);
-  const int64_t w = ByteWidth(global.dtype());
-  const int64_t row = shape.empty() ? 1 : shape.back();
-  std::byte* out = block.MutableData();
-  ForRows(global.shape(), starts, shape,
-          [&](int64_t g, int64_t b) { std::memcpy(out + b * w, global.data() + g * w, row * w); });
-  return block;
+  const Dims strides = StridesOf(global.shape());
+  return ReadStrided(global, OffsetOf(starts, strides), strides, shape);
 }
 
 void WriteBlock(Array* global, const Dims& starts, const Array& block) {
-  const int64_t w = ByteWidth(global->dtype());
-  const int64_t row = block.shape().empty() ? 1 : block.shape().back();
-  std::byte* out = global->MutableData();
-  ForRows(global->shape(), starts, block.shape(),
-          [&](int64_t g, int64_t b) { std::memcpy(out + g * w, block.data() + b * w, row * w); });
+  const int64_t width = ByteWidth(global->dtype());
+  const Dims strides = StridesOf(global->shape());
+  CopyStrided(width, block.shape(), block.data(), StridesOf(block.shape()),
+              global->MutableData() + OffsetOf(starts, strides) * width, strides);
 }
 
 }  // namespace tessera::ir

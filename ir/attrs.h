@@ -1,5 +1,5 @@
 // Typed attributes of an op: a small ordered map from name to value, printed, hashed and serialised
-// in one place each (text.cc, hash.cc, serial/).
+// in one place each (text.cc, program.cc, serial/).
 #pragma once
 #include <cstdint>
 #include <map>

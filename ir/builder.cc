@@ -1,12 +1,15 @@
 #include "ir/builder.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/op_def.h"
+#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 namespace {
@@ -77,18 +80,16 @@ absl::StatusOr<std::vector<Type>> InferTypes(const OpDef& def, const Scope& scop
                                   " regions, got ", regions.size()));
   TESSERA_RETURN_IF_ERROR(CheckAttrs(def, attrs));
   const InferContext c{def, scope, in, attrs, regions};
-  absl::StatusOr<std::vector<Type>> types = std::vector<Type>{};
-  absl::Status thrown = CatchStatus([&] { types = def.infer(c); });
-  TESSERA_RETURN_IF_ERROR(thrown);
-  TESSERA_RETURN_IF_ERROR(types);
-  thrown = CatchStatus([&] {
+  const auto infer = [&] {
+    std::vector<Type> types = ValueOrThrow(def.infer(c));
     if (!def.sharding.derived() || AnySharded(in))
-      ThrowIfError(ApplyTypeRule(def.sharding, derive::ShardingByFactors, c, &*types));
+      ThrowIfError(ApplyTypeRule(def.sharding, derive::ShardingByFactors, c, &types));
     if (scope.check_vma)
-      ThrowIfError(ApplyTypeRule(def.varying, derive::VaryingAllEqual, c, &*types));
-  });
-  TESSERA_RETURN_IF_ERROR(thrown);
-  for (Type& t : *types) {
+      ThrowIfError(ApplyTypeRule(def.varying, derive::VaryingAllEqual, c, &types));
+    return types;
+  };
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> types, CatchStatusOr(infer));
+  for (Type& t : types) {
     if (!scope.check_vma) t.varying = t.unreduced = t.reduced = {};
     Normalize(&t);
     TESSERA_RETURN_IF_ERROR(Annotate(CheckType(t, scope.mesh), def.lax_name));
@@ -151,41 +152,13 @@ const Op* Builder::DefiningOp(Value v) const {
 }
 
 FunctionRef Builder::Build(Values results) {
-  auto out = std::make_shared<Function>();
-  out->name = f_.name;
-  out->scope = f_.scope;
-  out->num_params = static_cast<int>(params_.size());
-  std::vector<bool> live_value(types_.size(), false), live_op(f_.ops.size(), false);
+  std::vector<ValueId> ids;
   for (const Value& v : results) {
     TESSERA_CHECK(v.valid() && &v.builder() == this) << "a result belongs to another function";
-    live_value[v.id()] = true;
+    ids.push_back(v.id());
   }
-  for (int i = static_cast<int>(f_.ops.size()) - 1; i >= 0; --i) {
-    const Op& op = f_.ops[i];
-    live_op[i] = op.def->has_effects || std::any_of(op.results.begin(), op.results.end(),
-                                                    [&](ValueId r) { return live_value[r]; });
-    if (live_op[i])
-      for (ValueId v : op.operands) live_value[v] = true;
-  }
-  std::vector<ValueId> renamed(types_.size(), -1);
-  auto add = [&](ValueId old) {
-    renamed[old] = static_cast<ValueId>(out->types.size());
-    out->types.push_back(std::move(types_[old]));
-  };
-  for (ValueId p : params_) add(p);
-  for (size_t i = 0; i < f_.ops.size(); ++i) {
-    if (!live_op[i]) continue;
-    Op op = std::move(f_.ops[i]);
-    for (ValueId& v : op.operands) v = renamed[v];
-    for (ValueId& r : op.results) {
-      add(r);
-      r = renamed[r];
-    }
-    out->ops.push_back(std::move(op));
-    out->sites.push_back(f_.sites[i]);
-  }
-  for (const Value& v : results) out->results.push_back(renamed[v.id()]);
-  f_ = Function{};
+  f_.types.assign(std::make_move_iterator(types_.begin()), std::make_move_iterator(types_.end()));
+  FunctionRef out = walk::Extract(std::exchange(f_, {}), params_, ids);
   types_.clear();
   params_.clear();
   def_of_.clear();
@@ -201,14 +174,11 @@ std::vector<Value> Inline(Builder& b, const Function& f, Values args) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
     SiteScope site(b, f.sites[i]);
-    std::vector<Value> in;
-    for (ValueId v : op.operands) in.push_back(env[v]);
-    const std::vector<Value> out = b.Emit(*op.def, in, op.attrs, op.regions);
+    const std::vector<Value> out =
+        b.Emit(*op.def, ElementsAt(env, op.operands), op.attrs, op.regions);
     for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
   }
-  std::vector<Value> results;
-  for (ValueId v : f.results) results.push_back(env[v]);
-  return results;
+  return ElementsAt(env, f.results);
 }
 
 std::vector<Type> TypesOf(Values values) {

@@ -62,13 +62,13 @@ TEST(Docs, ProgramsOnThePageAreRead) {
 }
 
 TEST(Docs, AnUnknownOpIsToldWhichWereMeant) {
-  EXPECT_EQ(WhichOps("exp"), "; did you mean exponential? docs/programs.md lists the ops");
-  EXPECT_EQ(WhichOps("mul"), "; did you mean multiply? docs/programs.md lists the ops");
-  EXPECT_EQ(WhichOps("ad"), "; did you mean add or and or pad? docs/programs.md lists the ops");
-  EXPECT_EQ(WhichOps("expon"),
+  EXPECT_EQ(SuggestOps("exp"), "; did you mean exponential? docs/programs.md lists the ops");
+  EXPECT_EQ(SuggestOps("mul"), "; did you mean multiply? docs/programs.md lists the ops");
+  EXPECT_EQ(SuggestOps("ad"), "; did you mean add or and or pad? docs/programs.md lists the ops");
+  EXPECT_EQ(SuggestOps("expon"),
             "; did you mean exponential or exponential_minus_one? docs/programs.md lists the ops");
-  EXPECT_THAT(WhichOps("sum"), HasSubstr("reduce_sum"));
-  EXPECT_EQ(WhichOps("convolution"), "; docs/programs.md lists the ops");
+  EXPECT_THAT(SuggestOps("sum"), HasSubstr("reduce_sum"));
+  EXPECT_EQ(SuggestOps("convolution"), "; docs/programs.md lists the ops");
 }
 
 }  // namespace

@@ -25,15 +25,8 @@ std::string EntryText(const AxisList& axes, bool open) {
 }  // namespace
 
 std::string_view AxisTypeName(AxisType type) {
-  switch (type) {
-    case AxisType::kAuto:
-      return "auto";
-    case AxisType::kExplicit:
-      return "explicit";
-    case AxisType::kManual:
-      return "manual";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"auto", "explicit", "manual"};
+  return kNames[static_cast<int>(type)];
 }
 
 int64_t Mesh::num_devices() const {

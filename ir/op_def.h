@@ -32,7 +32,6 @@ enum class Family : uint8_t {
   kRandom,
   kCollective,
   kCast,
-  kCustom,
 };
 // How a backend runs the op.  A new ordinary op never needs a new kind.
 enum class Lowering : uint8_t {
@@ -56,7 +55,7 @@ struct InferContext {
   absl::Span<const FunctionRef> regions;
 };
 // Shape, dtype and weak flag of each result.  Shardings and manual axes types come from the next
-// two rules; an op whose infer gives them in full (regions) says so with kInferred rules.
+// two rules; an op whose infer gives them in full (regions) says so with the rule `Inferred`.
 using InferFn = absl::StatusOr<std::vector<Type>> (*)(const InferContext&);
 // Completes `out` (the results of infer) with Explicit shardings, or with manual axes types.
 using TypeFn = absl::Status (*)(const InferContext&, std::vector<Type>* out);
@@ -76,6 +75,12 @@ struct Signature {
   std::vector<Factor> factors;
   std::vector<TensorFactors> operands, results;
   ReduceKind reduce = ReduceKind::kNone;
+
+  // Returns the index of the new factor.
+  int Add(FactorKind kind, int64_t size) {
+    factors.push_back({kind, size});
+    return static_cast<int>(factors.size()) - 1;
+  }
 };
 using FactorsFn = Signature (*)(const InferContext&, absl::Span<const Type> out);
 

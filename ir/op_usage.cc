@@ -21,11 +21,10 @@ constexpr OpUsage kUsages[] = {
 
 // In the order of the enum.
 constexpr std::string_view kFamilies[] = {
-    "",           "Elementwise",  "Reductions", "Contractions", "Data movement",
-    "Indexing",   "Control flow", "Random",     "Collectives",  "Casts",
-    "Custom ops",
+    "",         "Elementwise",  "Reductions", "Contractions", "Data movement",
+    "Indexing", "Control flow", "Random",     "Collectives",  "Casts",
 };
-static_assert(std::size(kFamilies) == static_cast<size_t>(Family::kCustom) + 1);
+static_assert(std::size(kFamilies) == static_cast<size_t>(Family::kCast) + 1);
 
 // In the order of the enum.
 constexpr std::string_view kAttrKinds[] = {
@@ -68,7 +67,7 @@ std::string OpsMarkdown() {
   return out;
 }
 
-std::string WhichOps(std::string_view unknown) {
+std::string SuggestOps(std::string_view unknown) {
   std::string meant;
   std::vector<std::string> names;
   for (const OpDef* op : AllOps()) {

@@ -21,6 +21,6 @@ std::string OpsMarkdown();
 
 // The hint for an unknown name: "; did you mean exponential? docs/programs.md lists the ops".
 // Knows lax's names, too.
-std::string WhichOps(std::string_view unknown);
+std::string SuggestOps(std::string_view unknown);
 
 }  // namespace tessera::ir

@@ -65,6 +65,7 @@ Value BroadcastInDim(Value x, Dims shape, std::vector<int64_t> broadcast_dimensi
 Value Reshape(Value x, Dims shape);
 Value Transpose(Value x, std::vector<int64_t> permutation);
 Value Slice(Value x, Dims start_indices, Dims limit_indices, Dims strides = {});
+Value SliceInDim(Value x, int dim, int64_t start, int64_t limit);
 Value Concatenate(std::vector<Value> xs, int dimension);
 // Amounts may be negative at the edges; `interior` >= 0.
 Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,

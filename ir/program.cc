@@ -1,7 +1,6 @@
 #include "ir/program.h"
 
 #include <cstring>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
@@ -18,13 +17,13 @@ class Hasher {
     Add(f.scope.mesh);
     Add(f.scope.check_vma);
     Add(int64_t{f.num_params});
-    AddAll(f.types);
-    AddAll(f.results);
+    Add(f.types);
+    Add(f.results);
     Add(static_cast<int64_t>(f.ops.size()));
     for (const Op& op : f.ops) {
       Add(op.def->name);
-      AddAll(op.operands);
-      AddAll(op.results);
+      Add(op.operands);
+      Add(op.results);
       Add(static_cast<int64_t>(op.attrs.map().size()));
       for (const auto& [name, value] : op.attrs.map()) {
         Add(std::string_view(name));
@@ -48,7 +47,7 @@ class Hasher {
     if (s) Add(*s);
   }
   template <class T>
-  void AddAll(const std::vector<T>& list) {
+  void Add(const std::vector<T>& list) {
     Add(static_cast<int64_t>(list.size()));
     for (const auto& x : list) Add(x);
   }
@@ -65,17 +64,6 @@ class Hasher {
   void Add(std::string_view s) {
     Add(static_cast<int64_t>(s.size()));
     Bytes(s.data(), s.size());
-  }
-  template <class T>
-  void Add(const std::vector<T>& list) {
-    Add(static_cast<int64_t>(list.size()));
-    for (const auto& x : list) {
-      if constexpr (std::is_same_v<T, bool>) {
-        Add(static_cast<bool>(x));
-      } else {
-        Add(x);
-      }
-    }
   }
   void Add(const AxisSet& set) {
     Add(static_cast<int64_t>(set.size()));
@@ -113,7 +101,7 @@ class Hasher {
   Sha256 hash_;
 };
 
-std::string Called(const char* what, const std::vector<std::string>& names, size_t i) {
+std::string NumberAndName(const char* what, const std::vector<std::string>& names, size_t i) {
   const bool named = i < names.size() && !names[i].empty();
   return named ? absl::StrCat(what, i, " (", names[i], ")") : absl::StrCat(what, i);
 }
@@ -121,17 +109,11 @@ std::string Called(const char* what, const std::vector<std::string>& names, size
 }  // namespace
 
 std::string ArgumentText(const Program& program, size_t i) {
-  return Called("argument ", program.in_names, i);
+  return NumberAndName("argument ", program.in_names, i);
 }
 
 std::string ResultText(const Program& program, size_t i) {
-  return Called("result ", program.out_names, i);
-}
-
-std::vector<Type> Function::result_types() const {
-  std::vector<Type> out;
-  for (ValueId v : results) out.push_back(types[v]);
-  return out;
+  return NumberAndName("result ", program.out_names, i);
 }
 
 int64_t CountOps(const Function& f) {
@@ -151,16 +133,16 @@ std::string StructuralHash(const Program& program) {
   Hasher h;
   h.Add(int64_t{program.opset});
   h.Add(*program.entry);
-  h.AddAll(program.in_shardings);
-  h.AddAll(program.out_shardings);
+  h.Add(program.in_shardings);
+  h.Add(program.out_shardings);
   return h.Hex();
 }
 
 std::string AnnotationHash(const Program& program) {
   Hasher h;
   h.Add(program.entry->name);
-  h.AddAll(program.in_names);
-  h.AddAll(program.out_names);
+  h.Add(program.in_names);
+  h.Add(program.out_names);
   h.AddSites(*program.entry);
   return h.Hex();
 }

@@ -26,6 +26,15 @@ using ValueId = int32_t;
 // The version of the op set.  Grows when an op is added; names are never reused.
 inline constexpr int kOpset = 1;
 
+// The elements of `list` at `ids`: the types of an op's operands, or the values mapped from them.
+template <class T>
+std::vector<T> ElementsAt(const std::vector<T>& list, absl::Span<const ValueId> ids) {
+  std::vector<T> out;
+  out.reserve(ids.size());
+  for (ValueId id : ids) out.push_back(list[id]);
+  return out;
+}
+
 struct Op {
   const OpDef* def = nullptr;
   std::vector<ValueId> operands, results;
@@ -46,14 +55,14 @@ struct Function {
   Scope scope;
   int num_params = 0;       // params are values 0 .. num_params-1
   std::vector<Type> types;  // of every value
-  std::vector<Op> ops;      // operands precede uses
+  std::vector<Op> ops;      // each after the ops that define its operands
   std::vector<ValueId> results;
   // Where each op was written, parallel to `ops`; never part of a hash.
   std::vector<Site> sites;
 
   const Type& type(ValueId v) const { return types[v]; }
   std::vector<Type> param_types() const { return {types.begin(), types.begin() + num_params}; }
-  std::vector<Type> result_types() const;
+  std::vector<Type> result_types() const { return ElementsAt(types, results); }
 };
 
 // An entry function at logical types, with the shardings of its arguments and results (Auto axes;
@@ -63,7 +72,8 @@ struct Program {
   FunctionRef entry;
   std::vector<std::optional<PartitionSpec>> in_shardings, out_shardings;  // empty: none given
   // Display names of the arguments and results: "args[0].w1", "%x". Printable ASCII, at most
-  // kValueNameMax long; "": this one has no name. An empty list: none has.
+  // kValueNameMax long; "" for one without a name. An empty list: none
+  // has a name.
   std::vector<std::string> in_names = {}, out_names = {};
 
   const Mesh& mesh() const { return entry->scope.mesh; }

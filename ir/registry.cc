@@ -47,27 +47,10 @@ Value NonLinearOperand(const RuleContext& c, int i) {
 }
 
 std::string_view ReduceKindName(ReduceKind kind) {
-  switch (kind) {
-    case ReduceKind::kNone:
-      return "none";
-    case ReduceKind::kSum:
-      return "sum";
-    case ReduceKind::kProd:
-      return "prod";
-    case ReduceKind::kMax:
-      return "max";
-    case ReduceKind::kMin:
-      return "min";
-    case ReduceKind::kAnd:
-      return "and";
-    case ReduceKind::kOr:
-      return "or";
-    case ReduceKind::kArgMax:
-      return "argmax";
-    case ReduceKind::kArgMin:
-      return "argmin";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"none", "sum", "prod",   "max",   "min",
+                                         "and",  "or",  "argmax", "argmin"};
+  const auto i = static_cast<size_t>(kind);
+  return i < std::size(kNames) ? kNames[i] : "?";  // a peer may have sent an unknown kind
 }
 
 }  // namespace tessera::ir

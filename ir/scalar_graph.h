@@ -13,13 +13,13 @@
 namespace tessera::ir {
 
 // clang-format off
-#define TESSERA_SCALAR_PRIMS(X)                                                                \
-  X(Input) X(Constant)                                                                         \
+#define TESSERA_SCALAR_FUNCTIONS(X)                                                            \
   X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Neg) X(Abs) X(Min) X(Max) X(Exp) X(Expm1) X(Log)        \
   X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Atan2) X(Pow) X(Sqrt) X(Rsqrt) X(Cbrt) X(Erf)        \
   X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(And) X(Or) X(Xor) X(Not) X(Shl) X(ShrA) X(ShrL) \
-  X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select)                 \
-  X(Convert) X(Bitcast)
+  X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select)
+#define TESSERA_SCALAR_PRIMS(X) \
+  X(Input) X(Constant) TESSERA_SCALAR_FUNCTIONS(X) X(Convert) X(Bitcast)
 // clang-format on
 
 enum class ScalarPrim : uint8_t {
@@ -37,7 +37,7 @@ struct ScalarNode {
   int64_t int_value = 0;  // kConstant (integers, bool)
 };
 struct ScalarGraph {
-  std::vector<ScalarNode> nodes;  // arguments precede uses
+  std::vector<ScalarNode> nodes;  // each after its arguments
   std::vector<int> roots;         // one per result
   std::string ToString() const;   // one line per node, then the roots
 };

@@ -17,6 +17,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/op_usage.h"
+#include "ir/strided.h"
 #include "ir/verify.h"
 
 namespace tessera::ir {
@@ -54,17 +55,9 @@ struct AttrPrinter {
   std::string operator()(const std::string& v) const {
     return absl::StrCat("\"", absl::CEscape(v), "\"");
   }
-  std::string operator()(const std::vector<int64_t>& v) const {
-    return absl::StrCat("[", absl::StrJoin(v, ","), "]");
-  }
+  std::string operator()(const std::vector<int64_t>& v) const { return List("", v); }
   std::string operator()(const std::vector<std::string>& v) const {
-    if (v.empty()) return "strings[]";
-    return absl::StrCat("[",
-                        absl::StrJoin(v, ",",
-                                      [](std::string* o, const std::string& s) {
-                                        absl::StrAppend(o, "\"", absl::CEscape(s), "\"");
-                                      }),
-                        "]");
+    return List(v.empty() ? "strings" : "", v);
   }
   std::string operator()(const std::vector<bool>& v) const {
     std::vector<std::string> parts;
@@ -74,13 +67,12 @@ struct AttrPrinter {
   std::string operator()(DType v) const { return std::string(DTypeName(v)); }
   std::string operator()(const Array& v) const { return LiteralText(v); }
   std::string operator()(const PartitionSpec& v) const { return v.ToString(); }
-  std::string operator()(const std::vector<PartitionSpec>& v) const {
-    return absl::StrCat("specs[",
-                        absl::StrJoin(v, ",",
-                                      [](std::string* o, const PartitionSpec& s) {
-                                        absl::StrAppend(o, s.ToString());
-                                      }),
-                        "]");
+  std::string operator()(const std::vector<PartitionSpec>& v) const { return List("specs", v); }
+
+  template <class T>
+  std::string List(const char* prefix, const std::vector<T>& v) const {
+    const auto print = [this](std::string* out, const T& x) { *out += (*this)(x); };
+    return absl::StrCat(prefix, "[", absl::StrJoin(v, ",", print), "]");
   }
 };
 
@@ -401,11 +393,7 @@ class Parser {
     if ((filled_bytes_ += bytes) > limits_.attr_bytes)
       OverLimit(absl::StrCat("literals filled by one number hold more than ", limits_.attr_bytes,
                              " bytes"));
-    Array out(t.dtype, t.shape);
-    const int64_t w = ByteWidth(t.dtype);
-    std::byte* p = out.MutableData();
-    for (int64_t k = 0; k < out.num_elements(); ++k) std::memcpy(p + k * w, one.data(), w);
-    return out;
+    return ReadStrided(one, 0, Dims(t.rank(), 0), t.shape);
   }
 
   // `kind` resolves what the text alone leaves open: an empty list, an int where a double is meant.
@@ -414,8 +402,7 @@ class Parser {
     if (pos_ >= text_.size()) Fail("expected a value");
     const char c = text_[pos_];
     if (c == '"') return Quoted('"');
-    if (At("strings")) {
-      Accept("strings");
+    if (Accept("strings")) {
       List("[", "]", [] {});
       return std::vector<std::string>{};
     }
@@ -537,7 +524,7 @@ class Parser {
     if (def == nullptr)
       Throw(MakeError(
           ErrorKind::kUnknownOp,
-          absl::StrCat("unknown op '", op_name, "' (", Here().ToString(), ")", WhichOps(op_name),
+          absl::StrCat("unknown op '", op_name, "' (", Here().ToString(), ")", SuggestOps(op_name),
                        " of op set ", kOpset, ", which is this build's")));
     std::vector<Value> operands;
     List("(", ")", [&] { operands.push_back(Lookup(*env, ValueName())); });
@@ -576,12 +563,9 @@ class Parser {
 
   void CheckDeclared(const std::vector<Type>& declared, const std::vector<Type>& inferred,
                      const std::string& what) {
-    auto text = [](const std::vector<Type>& types) {
-      return absl::StrJoin(types, ", ",
-                           [](std::string* o, const Type& t) { absl::StrAppend(o, t.ToString()); });
-    };
     if (declared != inferred)
-      Fail(absl::StrCat(what, ": declared ", text(declared), ", inferred ", text(inferred)));
+      Fail(absl::StrCat(what, ": declared ", TypesToString(declared), ", inferred ",
+                        TypesToString(inferred)));
   }
   Value Lookup(const std::map<std::string, Value>& env, const std::string& name) {
     auto it = env.find(name);

@@ -182,6 +182,9 @@ absl::StatusOr<Type> ParseType(std::string_view text) {
   return t;
 }
 
+std::string TypesToString(absl::Span<const Type> types) {
+  return absl::StrJoin(types, ", ", [](std::string* out, const Type& t) { *out += t.ToString(); });
+}
 std::string DimsToString(const Dims& dims) { return absl::StrJoin(dims, ","); }
 std::string AxesToString(const AxisSet& axes) {
   return absl::StrCat("{", absl::StrJoin(axes, ","), "}");

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ir/dtype.h"
 #include "ir/mesh.h"
 
@@ -56,7 +57,8 @@ Type CotangentType(const Type& type);
 // Parses what ToString prints.
 absl::StatusOr<Type> ParseType(std::string_view text);
 
-std::string DimsToString(const Dims& dims);     // 8,512
-std::string AxesToString(const AxisSet& axes);  // {x,y}
+std::string TypesToString(absl::Span<const Type> types);  // f32[8], s32[]
+std::string DimsToString(const Dims& dims);               // 8,512
+std::string AxesToString(const AxisSet& axes);            // {x,y}
 
 }  // namespace tessera::ir

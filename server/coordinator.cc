@@ -78,7 +78,7 @@ absl::StatusOr<ir::Array> Assemble(const api::ArraySpec& spec, const std::vector
   if (blocks.size() == 1) return blocks[0];
   ir::Array whole(spec.dtype, spec.shape);
   for (size_t i = 0; i < ordinals.size(); ++i)
-    ir::WriteBlock(&whole, api::BlockStarts(spec.placement, spec.shape, ordinals[i]), *blocks[i]);
+    ir::WriteBlock(&whole, api::ShardStarts(spec.placement, spec.shape, ordinals[i]), *blocks[i]);
   return whole;
 }
 
@@ -200,7 +200,7 @@ void Coordinator::ReadTicketsAsync(const core::Caller& caller, uint64_t array,
         if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
         const api::ArraySpec& spec = info->spec;
         const std::vector<int> wanted =
-            ordinals.empty() ? api::DistinctBlocks(spec.placement, spec.shape) : ordinals;
+            ordinals.empty() ? api::OrdinalsOfDistinctShards(spec.placement, spec.shape) : ordinals;
         then(TicketedArray{info->array, spec,
                            Tickets(*info, wanted, /*write=*/false,
                                    clock_->Steady() + absl::Milliseconds(options_.ticket_ms))});
@@ -255,7 +255,7 @@ void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const i
         std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of a shard.
         for (size_t k = 0; k < n; ++k) {
           const ir::Dims starts =
-              api::BlockStarts(placement, value.shape(), static_cast<int64_t>(k));
+              api::ShardStarts(placement, value.shape(), static_cast<int64_t>(k));
           auto it = blocks.find(starts);
           if (it == blocks.end())
             it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
@@ -300,7 +300,7 @@ void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Dur
                                      "by tickets")));
         const auto get = std::make_shared<Get>();
         get->spec = std::move(info->spec);
-        get->ordinals = api::DistinctBlocks(get->spec.placement, get->spec.shape);
+        get->ordinals = api::OrdinalsOfDistinctShards(get->spec.placement, get->spec.shape);
         get->then = std::move(then);
         {
           absl::MutexLock lock(&get->mu);

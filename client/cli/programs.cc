@@ -204,7 +204,7 @@ absl::Status Run(Context& context, const Arguments& arguments) {
       arguments.Has("name") ? arguments.Text("name") : std::string(source.program.entry->name);
   std::optional<TransferMeter> meter;  // while inputs are put
   api::RunOptions options;
-  options.until = context.deadline();
+  options.deadline = context.deadline();
   options.keep = keep;
   options.fetch = !keep || arguments.Has("out");
   options.carry_out = [&context, service](const std::string& what,

@@ -77,7 +77,7 @@ absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal) {
                      absl::StrCat("placement ", partition.ToString(), " does not divide shape (",
                                   ir::DimsToString(spec.shape), ")"));
   }
-  return Block{api::BlockStarts(spec.placement, spec.shape, ordinal),
+  return Block{api::ShardStarts(spec.placement, spec.shape, ordinal),
                api::LocalShape(spec.placement, spec.shape)};
 }
 

@@ -78,7 +78,7 @@ ir::Dims LocalShape(const Placement& placement, const ir::Dims& shape) {
   return local;
 }
 
-ir::Dims BlockStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal) {
+ir::Dims ShardStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal) {
   ir::Dims starts(shape.size());
   for (size_t d = 0; d < shape.size(); ++d) {
     const ir::AxisList& axes = AxesOf(placement.spec, d);
@@ -87,7 +87,7 @@ ir::Dims BlockStarts(const Placement& placement, const ir::Dims& shape, int64_t 
   return starts;
 }
 
-std::vector<int> DistinctBlocks(const Placement& placement, const ir::Dims& shape) {
+std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape) {
   // Coordinates along the axes that shard a dim, so that empty dims do not merge shards.
   std::set<std::vector<int64_t>> seen;
   std::vector<int> ordinals;

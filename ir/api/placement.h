@@ -13,11 +13,13 @@ namespace tessera::api {
 // evenly, nothing unreduced or left open.  VALUE_ERROR, UNKNOWN_AXIS or INDIVISIBLE.
 absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape);
 
-// The functions below require a placement that CheckPlacement accepts. The shape of every shard.
+// The functions below require a placement that CheckPlacement accepts.
+
+// The shape of every shard.
 ir::Dims LocalShape(const Placement& placement, const ir::Dims& shape);
 // The start indices of the shard of mesh device `ordinal`.
-ir::Dims BlockStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal);
+ir::Dims ShardStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal);
 // One ordinal per distinct shard, ascending.
-std::vector<int> DistinctBlocks(const Placement& placement, const ir::Dims& shape);
+std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape);
 
 }  // namespace tessera::api

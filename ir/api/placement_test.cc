@@ -24,8 +24,8 @@ TEST(PlacementTest, BlocksTileTheArray) {
     TESSERA_ASSERT_OK(CheckPlacement(p, shape));
     const Dims local = LocalShape(p, shape);
     std::vector<int> hits(72, 0);
-    for (int k : DistinctBlocks(p, shape)) {
-      const Dims s = BlockStarts(p, shape, k);
+    for (int k : OrdinalsOfDistinctShards(p, shape)) {
+      const Dims s = ShardStarts(p, shape, k);
       for (int64_t i = 0; i < local[0]; ++i)
         for (int64_t j = 0; j < local[1]; ++j) ++hits[(s[0] + i) * 6 + s[1] + j];
     }
@@ -34,13 +34,13 @@ TEST(PlacementTest, BlocksTileTheArray) {
 }
 
 TEST(PlacementTest, MajorAxisComesFirst) {
-  EXPECT_EQ(BlockStarts(On({{"y", "x"}}), {12}, 1), Dims({4}));  // x=0, y=1
-  EXPECT_EQ(BlockStarts(On({{"x", "y"}}), {12}, 1), Dims({2}));
+  EXPECT_EQ(ShardStarts(On({{"y", "x"}}), {12}, 1), Dims({4}));  // x=0, y=1
+  EXPECT_EQ(ShardStarts(On({{"x", "y"}}), {12}, 1), Dims({2}));
 }
 
 TEST(PlacementTest, ReplicasAreOneBlock) {
-  EXPECT_EQ(DistinctBlocks(On({{"x"}}), {12}), (std::vector<int>{0, 3}));
-  EXPECT_EQ(DistinctBlocks(On({}), {12}), (std::vector<int>{0}));
+  EXPECT_EQ(OrdinalsOfDistinctShards(On({{"x"}}), {12}), (std::vector<int>{0, 3}));
+  EXPECT_EQ(OrdinalsOfDistinctShards(On({}), {12}), (std::vector<int>{0}));
 }
 
 TEST(PlacementTest, EachMistakeHasItsReason) {

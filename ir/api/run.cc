@@ -67,7 +67,7 @@ absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& pro
     arrays.Add(array);
     execute.args.push_back(array);
   }
-  const absl::Duration left = options.until - SteadyNow();
+  const absl::Duration left = options.deadline - SteadyNow();
   if (left <= absl::ZeroDuration()) {
     return MakeError(ErrorKind::kDeadlineExceeded,
                      "run: compiling and uploading took all the time");
@@ -79,7 +79,7 @@ absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& pro
   TESSERA_RETURN_IF_ERROR(options.await ? options.await(out.run.operation)
                                         : Await(service, out.run.operation, left));
   for (size_t i = 0; options.fetch && i < out.run.outputs.size(); ++i) {
-    const absl::Duration rest = std::max(options.until - SteadyNow(), kGrace);
+    const absl::Duration rest = std::max(options.deadline - SteadyNow(), kGrace);
     TESSERA_ASSIGN_OR_RETURN(ir::Array value,
                              CarryOut<ir::Array>(options, absl::StrCat("result ", i),
                                                  [&service, id = out.run.outputs[i], rest] {

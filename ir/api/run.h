@@ -14,9 +14,9 @@ namespace tessera::api {
 
 // Every function may be null.
 struct RunOptions {
-  absl::Time until = absl::InfiniteFuture();  // by SteadyNow(); then DEADLINE_EXCEEDED
-  bool keep = false;                          // leave the results on the devices, else delete all
-  bool fetch = true;                          // read the results
+  absl::Time deadline = absl::InfiniteFuture();  // on the clock of SteadyNow()
+  bool keep = false;  // leave the results on the devices, else delete all
+  bool fetch = true;  // read the results
   // Runs the step that `what` names, "compile", "input 0" or "result 1", or abandons it with an
   // error. An abandoned step may still run: it uses only the service and what it owns.
   std::function<absl::Status(const std::string& what, const std::function<absl::Status()>& step)>

@@ -110,7 +110,7 @@ TEST_F(RunProgramTest, TheErrorOfTheOperationIsTheRuns) {
 }
 
 TEST_F(RunProgramTest, NothingRunsAfterTheDeadline) {
-  options_.until = SteadyNow();
+  options_.deadline = SteadyNow();
   EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kDeadlineExceeded, "took all the time"));
   EXPECT_FALSE(service_.executed.has_value());
   EXPECT_THAT(service_.deleted, UnorderedElementsAre(1, 2));

@@ -1,9 +1,9 @@
 // Tickets: short-lived capabilities to write or read one shard, straight at its executor.
 //
-// The coordinator signs, the executor checks; the client sees only the opaque text.  The key is the
-// executor incarnation's own: the coordinator derives it from its epoch's, a worker from the
-// worker's that the coordinator gave it, and an executor has no other.  So nobody can make a ticket
-// for another's executors.  Stateless; thread-safe.
+// The coordinator signs, the executor checks; the client sees only the opaque text.  Every executor
+// incarnation has a key of its own, which is derived from its worker's key, which is derived from
+// the coordinator's key of this epoch.  A worker gets its own key only, so it cannot make tickets
+// for the executors of another.  Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -37,8 +37,8 @@ std::string TicketKeyFor(std::string_view coordinator_key, std::string_view exec
 
 // The ticket as printable text that ends in an HMAC-SHA256 over what precedes it.
 std::string SignTicket(const Ticket& ticket, std::string_view key);
-// TICKET_STALE if it is for another incarnation, whose key is another, or has expired: a new one
-// will do.  TICKET_REFUSED if it was not signed with the key.
+// TICKET_STALE: it is for another incarnation, or has expired; the client gets a new one.
+// TICKET_REFUSED: it was not signed with the key.
 absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, absl::Time now,
                                    uint64_t incarnation);
 

@@ -12,11 +12,6 @@
 namespace tessera::ir::derive {
 namespace {
 
-std::string OperandTypes(absl::Span<const Type> types) {
-  return absl::StrJoin(types, ", ",
-                       [](std::string* out, const Type& t) { absl::StrAppend(out, t.ToString()); });
-}
-
 template <class... Parts>
 absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
   return MakeError(ErrorKind::kShardingTypeError, absl::StrCat(ToAbsl(c.def.lax_name), parts...));
@@ -38,9 +33,8 @@ absl::StatusOr<std::vector<AxisList>> UnifyFactors(const InferContext& c, const 
         const AxisList& want = (*split)[k];
         if (want.empty() || have == want) continue;
         if (!have.empty())
-          return ShardingError(c,
-                               " got incompatible shardings for broadcasting: ", OperandTypes(c.in),
-                               "; reshard one operand");
+          return ShardingError(c, " got incompatible shardings for broadcasting: ",
+                               TypesToString(c.in), "; reshard one operand");
         have = want;
       }
     }
@@ -74,12 +68,11 @@ Value Complete(Value local, ReduceKind kind, const AxisList& axes) {
 
 absl::Status ShardingByFactors(const InferContext& c, std::vector<Type>* out) {
   const Signature s = c.def.factors(c, *out);
-  absl::StatusOr<std::vector<AxisList>> axes = UnifyFactors(c, s);
-  TESSERA_RETURN_IF_ERROR(axes);
-  for (size_t f = 0; f < axes->size(); ++f)
-    if (s.factors[f].kind == FactorKind::kReplicated && !(*axes)[f].empty())
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<AxisList> axes, UnifyFactors(c, s));
+  for (size_t f = 0; f < axes.size(); ++f)
+    if (s.factors[f].kind == FactorKind::kReplicated && !axes[f].empty())
       return ShardingError(c, ": a dim that must be whole is sharded over {",
-                           absl::StrJoin((*axes)[f], ","), "}: ", OperandTypes(c.in),
+                           absl::StrJoin(axes[f], ","), "}: ", TypesToString(c.in),
                            "; reshard the operand to leave it unsharded");
   for (size_t r = 0; r < out->size(); ++r) {
     Type& t = (*out)[r];
@@ -87,9 +80,9 @@ absl::Status ShardingByFactors(const InferContext& c, std::vector<Type>* out) {
     t.sharding.assign(t.rank(), {});
     for (int d = 0; d < t.rank(); ++d)
       for (int f : s.results[r][d])
-        for (const std::string& a : (*axes)[f]) {
+        for (const std::string& a : axes[f]) {
           if (!seen.insert(a).second)
-            return ShardingError(c, " operation with inputs: ", OperandTypes(c.in),
+            return ShardingError(c, " operation with inputs: ", TypesToString(c.in),
                                  " produces an illegally sharded result: axis '", a,
                                  "' would shard two dims; reshard one operand");
           t.sharding[d].push_back(a);
@@ -106,12 +99,12 @@ absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
       return MakeError(
           ErrorKind::kNotImplemented,
           absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name),
-                       " is not implemented: ", OperandTypes(c.in), "; reduce the operand first"));
+                       " is not implemented: ", TypesToString(c.in), "; reduce the operand first"));
     if (a.varying != b.varying || a.reduced != b.reduced)
       return MakeError(
           ErrorKind::kValueError,
           absl::StrCat("Primitive ", ToAbsl(c.def.lax_name),
-                       " requires varying manual axes to match, but got [", OperandTypes(c.in),
+                       " requires varying manual axes to match, but got [", TypesToString(c.in),
                        "]; cast with pcast(x, axes, to='varying')"));
   }
   if (c.in.empty()) return absl::OkStatus();

@@ -31,10 +31,9 @@ Type LocalType(const Type& global, const DimAxes& sharding, const Mesh& mesh) {
 }
 
 Signature SignatureOf(const Function& f, const Op& op) {
-  std::vector<Type> in, out;
-  for (ValueId v : op.operands) in.push_back(f.types[v]);
-  for (ValueId v : op.results) out.push_back(f.types[v]);
-  return op.def->factors({*op.def, f.scope, in, op.attrs, op.regions}, out);
+  const std::vector<Type> in = ElementsAt(f.types, op.operands);
+  return op.def->factors({*op.def, f.scope, in, op.attrs, op.regions},
+                         ElementsAt(f.types, op.results));
 }
 
 }  // namespace tessera::ir

@@ -3,10 +3,9 @@
 
 #include "base/log.h"
 #include "ir/op_def.h"
-#include "ir/ops/strided.h"
+#include "ir/strided.h"
 
-namespace tessera::ir {
-namespace derive {
+namespace tessera::ir::derive {
 namespace {
 
 // The operand's offset, clamped; a value beyond 2^63 counts as large.
@@ -64,25 +63,11 @@ void Copy(const IndexPiece& piece, const Array& from, int64_t offset, const Dims
                 Inside(at, steps, piece.shape, out->num_elements()))
       << "an index map leaves its operand";
   const int64_t width = ByteWidth(out->dtype());
-  ops::CopyStrided(width, piece.shape, from.data() + offset * width, strides,
-                   out->MutableData() + at * width, steps);
+  CopyStrided(width, piece.shape, from.data() + offset * width, strides,
+              out->MutableData() + at * width, steps);
 }
 
 }  // namespace
-}  // namespace derive
-
-bool IsWhole(const IndexPiece& piece, const Type& out) {
-  if (piece.offset != 0 || piece.shape != out.shape || !piece.read.empty() || !piece.write.empty())
-    return false;
-  const Dims dense = StridesOf(out.shape);
-  for (int d = 0; d < out.rank(); ++d)
-    if (out.shape[d] > 1 &&
-        (piece.start[d] != 0 || piece.step[d] != 1 || piece.strides[d] != dense[d]))
-      return false;
-  return true;
-}
-
-namespace derive {
 
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span<const Array> in) {
   std::vector<Type> types;
@@ -116,5 +101,19 @@ absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span
   return std::vector<Array>{*std::move(out)};
 }
 
-}  // namespace derive
+}  // namespace tessera::ir::derive
+
+namespace tessera::ir {
+
+bool IsWhole(const IndexPiece& piece, const Type& out) {
+  if (piece.offset != 0 || piece.shape != out.shape || !piece.read.empty() || !piece.write.empty())
+    return false;
+  const Dims dense = StridesOf(out.shape);
+  for (int d = 0; d < out.rank(); ++d)
+    if (out.shape[d] > 1 &&
+        (piece.start[d] != 0 || piece.step[d] != 1 || piece.strides[d] != dense[d]))
+      return false;
+  return true;
+}
+
 }  // namespace tessera::ir

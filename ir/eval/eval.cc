@@ -1,11 +1,10 @@
 #include "ir/eval/eval.h"
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/builder.h"
+#include "ir/strided.h"
 
 namespace tessera::ir {
 namespace {
@@ -13,11 +12,7 @@ namespace {
 // `a`, broadcast to `shape` if it is a scalar operand of an op on arrays.
 Array Expanded(const Array& a, const Dims& shape) {
   if (a.rank() == static_cast<int>(shape.size())) return a;
-  Array out(a.dtype(), shape);
-  const int64_t w = ByteWidth(a.dtype());
-  std::byte* p = out.MutableData();
-  for (int64_t i = 0; i < out.num_elements(); ++i) std::memcpy(p + i * w, a.data(), w);
-  return out;
+  return ReadStrided(a, 0, Dims(shape.size(), 0), shape);
 }
 
 std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs,
@@ -56,44 +51,35 @@ std::vector<std::vector<ValueId>> LastUses(const Function& f) {
   return dead;
 }
 
+// Runs op `index` of `f` on the operands of one shard.
+absl::StatusOr<std::vector<Array>> EvalOnShard(const EvalContext& c, const Function& f,
+                                               size_t index, absl::Span<const Array> in) {
+  if (const OpHook& hook = c.evaluator.options().hook)
+    if (auto out = hook(f, f.ops[index], f.sites[index], in)) return *std::move(out);
+  if (c.def.scalar.eval) return EvalScalar(c.def, c.attrs, c.out_types, in);
+  if (c.def.index_map) return derive::EvalIndexMap(c, in);
+  if (c.def.eval) return c.def.eval(c, in);
+  return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": no hook ran it"));
+}
+
 absl::StatusOr<std::vector<Shards>> EvalOp(Evaluator& ev, const Function& f, size_t index,
                                            const std::vector<Shards>& env) {
   const Op& op = f.ops[index];
-  std::vector<Type> out_types;
-  for (ValueId r : op.results) out_types.push_back(f.types[r]);
-  const size_t shards = ev.shard_devices().size();
+  const std::vector<Type> out_types = ElementsAt(f.types, op.results);
   const EvalContext c{*op.def, f.scope, op.attrs, op.regions, out_types, ev};
+  const std::vector<Shards> operands = ElementsAt(env, op.operands);
+  const bool per_shard = op.def->scalar.eval || op.def->index_map || op.def->eval ||
+                         (ev.options().hook && op.def->lowering == Lowering::kCollective);
+  if (!per_shard) return op.def->eval_shards(c, operands);
 
   std::vector<Shards> out(op.results.size());
-  const OpHook& hook = ev.options().hook;
-  const bool per_lane = op.def->scalar.eval || op.def->index_map || op.def->eval;
-  if (per_lane || (hook && op.def->lowering == Lowering::kCollective)) {
-    for (size_t shard = 0; shard < shards; ++shard) {
-      std::vector<Array> in;
-      for (ValueId v : op.operands) in.push_back(env[v][shard]);
-      absl::StatusOr<std::vector<Array>> got = std::vector<Array>{};
-      std::optional<absl::StatusOr<std::vector<Array>>> hooked;
-      if (hook) hooked = hook(f, op, f.sites[index], in);
-      if (hooked) {
-        got = *std::move(hooked);
-      } else if (op.def->scalar.eval) {
-        got = EvalScalar(*op.def, op.attrs, out_types, in);
-      } else if (op.def->index_map) {
-        got = derive::EvalIndexMap(c, in);
-      } else if (op.def->eval) {
-        got = op.def->eval(c, in);
-      } else {
-        return MakeError(ErrorKind::kInternal,
-                         absl::StrCat(ToAbsl(op.def->name), ": no hook ran it"));
-      }
-      TESSERA_RETURN_IF_ERROR(got);
-      for (size_t r = 0; r < out.size(); ++r) out[r].push_back(std::move((*got)[r]));
-    }
-    return out;
+  for (size_t shard = 0; shard < ev.shard_devices().size(); ++shard) {
+    std::vector<Array> in;
+    for (const Shards& operand : operands) in.push_back(operand[shard]);
+    TESSERA_ASSIGN_OR_RETURN(std::vector<Array> got, EvalOnShard(c, f, index, in));
+    for (size_t r = 0; r < out.size(); ++r) out[r].push_back(std::move(got[r]));
   }
-  std::vector<Shards> in;
-  for (ValueId v : op.operands) in.push_back(env[v]);
-  return op.def->eval_shards(c, in);
+  return out;
 }
 
 }  // namespace
@@ -109,25 +95,21 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
   const std::vector<std::vector<ValueId>> dead = LastUses(f);
   for (size_t i = 0; i < f.ops.size(); ++i) {
     if (options_.check_cancel) TESSERA_RETURN_IF_ERROR(options_.check_cancel());
-    absl::StatusOr<std::vector<Shards>> out = std::vector<Shards>{};
-    TESSERA_RETURN_IF_ERROR(CatchStatus([&] { out = EvalOp(*this, f, i, env); }));
-    TESSERA_RETURN_IF_ERROR(out);
-    for (size_t r = 0; r < out->size(); ++r) env[f.ops[i].results[r]] = std::move((*out)[r]);
+    TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> out,
+                             CatchStatusOr([&] { return ValueOrThrow(EvalOp(*this, f, i, env)); }));
+    for (size_t r = 0; r < out.size(); ++r) env[f.ops[i].results[r]] = std::move(out[r]);
     for (ValueId v : dead[i]) env[v].clear();
   }
-  std::vector<Shards> results;
-  for (ValueId v : f.results) results.push_back(env[v]);
-  return results;
+  return ElementsAt(env, f.results);
 }
 
 absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, absl::Span<const Array> args) {
   shard_devices_ = {options_.device < 0 ? 0 : options_.device};
   std::vector<Shards> shards;
   for (const Array& a : args) shards.push_back({a});
-  absl::StatusOr<std::vector<Shards>> out = RunShards(f, std::move(shards));
-  TESSERA_RETURN_IF_ERROR(out);
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> out, RunShards(f, std::move(shards)));
   std::vector<Array> results;
-  for (Shards& l : *out) results.push_back(std::move(l[0]));
+  for (Shards& result : out) results.push_back(std::move(result[0]));
   return results;
 }
 

@@ -37,7 +37,7 @@ class Evaluator {
 
   // Runs one shard.  Requires: args match f's params in shape and dtype (checked, VALUE_ERROR).
   absl::StatusOr<std::vector<Array>> Run(const Function& f, absl::Span<const Array> args);
-  // args[param][shard] -> [result][shard].  `devices`: mesh coordinate of each shard.
+  // args[param][shard] -> [result][shard].
   absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Shards> args);
 
   const EvalOptions& options() const { return options_; }

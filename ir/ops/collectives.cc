@@ -127,15 +127,15 @@ absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
 
 // ---- Shapes. ----
 
-absl::StatusOr<std::vector<Type>> Same(const InferContext& c) {
+absl::StatusOr<std::vector<Type>> InferPvary(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
   return std::vector<Type>{c.in[0]};
 }
 
-absl::StatusOr<std::vector<Type>> Plain(const InferContext& c) {
+// The dtype and shape of the operand: strong, and without states along axes.
+absl::StatusOr<std::vector<Type>> InferStrong(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
-  Type t = MakeType(c.in[0].dtype, c.in[0].shape);
-  return std::vector<Type>{t};
+  return std::vector<Type>{MakeType(c.in[0].dtype, c.in[0].shape)};
 }
 
 absl::Status CheckSummable(const InferContext& c) {
@@ -146,18 +146,18 @@ absl::Status CheckSummable(const InferContext& c) {
 
 absl::StatusOr<std::vector<Type>> InferPsum(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSummable(c));
-  return Plain(c);
+  return InferStrong(c);
 }
 
 absl::StatusOr<std::vector<Type>> InferPextremum(const InferContext& c) {
   if (IsComplex(c.in[0].dtype))
     return TypeError(c, "complex values have no order, got ", c.in[0].ToString());
   TESSERA_RETURN_IF_ERROR(CheckComputable(c, c.in[0].dtype));
-  return Plain(c);
+  return InferStrong(c);
 }
 
 absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
   const bool tiled = c.attrs.Bool("tiled");
   const std::string& to = c.attrs.Str("to");
   if (to != "varying" && to != "invarying")
@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
 
 absl::StatusOr<std::vector<Type>> InferPsumScatter(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSummable(c));
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "scatter_dimension", c.in[0].rank()));
   const int64_t dim = c.attrs.Int("scatter_dimension"), n = SizeAlong(c);
   Dims& shape = out[0].shape;
@@ -195,7 +195,7 @@ absl::StatusOr<std::vector<Type>> InferPsumScatter(const InferContext& c) {
 }
 
 absl::StatusOr<std::vector<Type>> InferPpermute(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
   const std::vector<int64_t>& perm = c.attrs.Ints("perm");
   const int64_t n = SizeAlong(c);
   if (perm.size() % 2 != 0)
@@ -215,7 +215,7 @@ absl::StatusOr<std::vector<Type>> InferPpermute(const InferContext& c) {
 }
 
 absl::StatusOr<std::vector<Type>> InferAllToAll(const InferContext& c) {
-  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, Plain(c));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "split_dimension", c.in[0].rank()));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "concat_dimension", c.in[0].rank()));
   const int64_t split = c.attrs.Int("split_dimension"), concat = c.attrs.Int("concat_dimension");
@@ -256,17 +256,16 @@ Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const in
     return std::find(dims.begin(), dims.end(), d) != dims.end();
   };
   for (int d = 0; d < in.rank(); ++d) {
-    const int factor = static_cast<int>(s.factors.size());
     const bool fixed = whole(operand_whole, d);
-    s.factors.push_back({fixed ? FactorKind::kReplicated : FactorKind::kPassThrough, in.shape[d]});
+    const int factor =
+        s.Add(fixed ? FactorKind::kReplicated : FactorKind::kPassThrough, in.shape[d]);
     operand.push_back({factor});
     if (!fixed) passing.push_back(factor);
   }
   size_t next = 0;
   for (int d = 0; d < out.rank(); ++d) {
     if (whole(result_whole, d)) {
-      result.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kReplicated, out.shape[d]});
+      result.push_back({s.Add(FactorKind::kReplicated, out.shape[d])});
     } else {
       result.push_back({passing.at(next++)});
     }
@@ -370,7 +369,7 @@ Attrs PastBatch(const Attrs& attrs, absl::Span<const std::string_view> names, in
 Batched BatchExchange(const RuleContext& c, int batch_dim,
                       absl::Span<const std::string_view> names) {
   const bool tiled = c.attrs.Bool("tiled");
-  const Value x = tiled || batch_dim == 0 ? c.in[0] : MoveDim(c.in[0], batch_dim, 0);
+  const Value x = tiled ? c.in[0] : MoveDim(c.in[0], batch_dim, 0);
   const int dim = tiled ? batch_dim : 0;
   return {c.b.Emit(c.def, {x}, PastBatch(c.attrs, names, dim)), {dim}};
 }
@@ -677,7 +676,7 @@ const OpDef kPvary = Checked({.name = "pvary",
                               .num_operands = 1,
                               .attrs = kAxesAttrs,
                               .lowering = Lowering::kAlias,
-                              .infer = Same,
+                              .infer = InferPvary,
                               .factors = Pointwise,
                               .sharding = Derived{},
                               .varying = PvaryStates,

@@ -18,7 +18,7 @@ Types InferConcatenate(const InferContext& c) {
   if (dim < 0 || dim >= first.rank())
     return ValueError(c, "dimension ", dim, " is not a dim of ", first.ToString(),
                       "; expected one in [0, ", first.rank(), ")");
-  Type out = Moved(first, first.shape);
+  Type out = WithShape(first, first.shape);
   for (size_t i = 1; i < c.in.size(); ++i) {
     const Type& x = c.in[i];
     if (x.dtype != first.dtype)
@@ -42,10 +42,8 @@ Signature ConcatenateFactors(const InferContext& c, absl::Span<const Type> out) 
   Signature s = Pointwise(c, out);
   const int64_t dim = c.attrs.Int("dimension");
   s.factors[dim].kind = FactorKind::kReplicated;
-  for (size_t i = 0; i < c.in.size(); ++i) {
-    s.operands[i][dim] = {static_cast<int>(s.factors.size())};
-    s.factors.push_back({FactorKind::kReplicated, c.in[i].shape[dim]});
-  }
+  for (size_t i = 0; i < c.in.size(); ++i)
+    s.operands[i][dim] = {s.Add(FactorKind::kReplicated, c.in[i].shape[dim])};
   return s;
 }
 
@@ -92,7 +90,7 @@ IndexMap ConcatenateMap(const InferContext& c, absl::Span<const Type>) {
   IndexMap map;
   int64_t start = 0;
   for (size_t i = 0; i < c.in.size(); ++i) {
-    IndexPiece piece = WholeFrom(static_cast<int>(i), c.in[i].shape);
+    IndexPiece piece = ContiguousPiece(static_cast<int>(i), c.in[i].shape);
     piece.start[dim] = start;
     start += c.in[i].shape[dim];
     map.pieces.push_back(std::move(piece));
@@ -142,7 +140,7 @@ Types InferPad(const InferContext& c) {
                         ") gives no valid size; expected one in [0, 2^63)");
     shape.push_back(static_cast<int64_t>(n));
   }
-  return std::vector<Type>{Moved(x, shape)};
+  return std::vector<Type>{WithShape(x, shape)};
 }
 
 bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
@@ -151,7 +149,7 @@ bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
 }
 
 Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
-  return PassWhere(c, out, [&](int d) { return PadsNothing(c.attrs, c.in[0].shape[d], d); });
+  return PassThroughWhere(c, out, [&](int d) { return PadsNothing(c.attrs, c.in[0].shape[d], d); });
 }
 
 absl::Status PadSharding(const InferContext& c, std::vector<Type>* out) {
@@ -184,7 +182,7 @@ std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vec
     Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
     std::vector<Value> v = MatchVarying({fill, cts[0]});
     Value rest = Select(v[0], v[1], FullLike(v[1], 0));
-    out[1] = ReduceSum(rest, Others(rest.rank(), {}));
+    out[1] = ReduceSum(rest, DimsExcept(rest.rank(), {}));
   }
   return out;
 }
@@ -211,7 +209,7 @@ Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size)
 // Fills with the padding value, then copies the part of x that is within bounds.
 IndexMap PadMap(const InferContext& c, absl::Span<const Type> out) {
   const Type& x = c.in[0];
-  IndexPiece fill = WholeFrom(1, out[0].shape), piece = WholeFrom(0, x.shape);
+  IndexPiece fill = ContiguousPiece(1, out[0].shape), piece = ContiguousPiece(0, x.shape);
   fill.strides.assign(out[0].rank(), 0);
   for (int d = 0; d < x.rank(); ++d) {
     const int64_t low = c.attrs.Ints("edge_padding_low")[d];
@@ -257,7 +255,7 @@ Value Concatenate(std::vector<Value> xs, int dimension) {
     Throw(ErrorKind::kValueError, "concatenate: takes at least one operand, got none");
   auto strong = std::find_if(xs.begin(), xs.end(), [](Value x) { return !x.type().weak; });
   const Value like = strong == xs.end() ? xs[0] : *strong;
-  for (Value& x : xs) x = ops::WeakTo(x, like);
+  for (Value& x : xs) x = ops::ConvertIfWeak(x, like);
   xs = MatchVarying(std::move(xs));
   return like.builder().Emit1(ops::kConcatenate, xs, {{"dimension", int64_t{dimension}}});
 }
@@ -267,7 +265,7 @@ Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<in
   if (interior.empty()) interior.assign(x.rank(), 0);
   const std::vector<int64_t> none(x.rank(), 0);
   if (low == none && high == none && interior == none) return x;
-  return x.builder().Emit1(ops::kPad, MatchVarying({x, ops::WeakTo(padding_value, x)}),
+  return x.builder().Emit1(ops::kPad, MatchVarying({x, ops::ConvertIfWeak(padding_value, x)}),
                            {{"edge_padding_low", std::move(low)},
                             {"edge_padding_high", std::move(high)},
                             {"interior_padding", std::move(interior)}});

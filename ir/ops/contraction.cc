@@ -1,10 +1,10 @@
 // dot_general, the only contraction.
 #include <algorithm>
-#include <type_traits>
+#include <cstring>
 
 #include "absl/strings/str_join.h"
 #include "ir/ops/dims.h"
-#include "ir/ops/strided.h"
+#include "ir/strided.h"
 
 namespace tessera::ir::ops {
 namespace {
@@ -14,14 +14,14 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 
 // The dims of one operand by their role in the contraction; each list in the attributes' order,
 // `free` ascending.
-struct Side {
+struct OperandDims {
   DimList batch, contract, free;
 };
-Side SideOf(const Attrs& attrs, bool lhs, int rank) {
-  Side s;
+OperandDims OperandDimsOf(const Attrs& attrs, bool lhs, int rank) {
+  OperandDims s;
   s.batch = attrs.Ints(lhs ? "lhs_batching_dimensions" : "rhs_batching_dimensions");
   s.contract = attrs.Ints(lhs ? "lhs_contracting_dimensions" : "rhs_contracting_dimensions");
-  s.free = Others(rank, s.batch, s.contract);
+  s.free = DimsExcept(rank, s.batch, s.contract);
   return s;
 }
 
@@ -80,7 +80,7 @@ Types InferDot(const InferContext& c) {
         ErrorKind::kNotImplemented,
         absl::StrCat("dot_general: no products from dtype ", ToAbsl(DTypeName(x.dtype)), " to ",
                      ToAbsl(DTypeName(dtype)), "; use an integer type, bf16, f32 or f64"));
-  const Side l = SideOf(a, true, x.rank()), r = SideOf(a, false, y.rank());
+  const OperandDims l = OperandDimsOf(a, true, x.rank()), r = OperandDimsOf(a, false, y.rank());
   Type t = MakeType(dtype, {});
   for (int64_t d : Joined(l.batch, l.free)) t.shape.push_back(x.shape[d]);
   for (int64_t d : r.free) t.shape.push_back(y.shape[d]);
@@ -90,14 +90,14 @@ Types InferDot(const InferContext& c) {
 
 // (batch m k)(batch k n) -> (batch m n)
 Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
-  const Side l = SideOf(c.attrs, true, c.in[0].rank()), r = SideOf(c.attrs, false, c.in[1].rank());
+  const OperandDims l = OperandDimsOf(c.attrs, true, c.in[0].rank()),
+                    r = OperandDimsOf(c.attrs, false, c.in[1].rank());
   Signature s;
   s.reduce = ReduceKind::kSum;
   s.operands = {TensorFactors(c.in[0].rank()), TensorFactors(c.in[1].rank())};
   s.results.resize(1);
   auto add = [&](FactorKind kind, int64_t size) {
-    s.factors.push_back({kind, size});
-    const int factor = static_cast<int>(s.factors.size()) - 1;
+    const int factor = s.Add(kind, size);
     if (kind == FactorKind::kPassThrough) s.results[0].push_back({factor});
     return FactorList{factor};
   };
@@ -115,10 +115,11 @@ Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
 // Batch dims agree, contracting dims are sharded on one side at most, no axis is used twice.
 absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, TakeOutSharding(c, &t));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
   const Type &x = c.in[0], &y = c.in[1];
   if (given || !(x.is_sharded() || y.is_sharded())) return absl::OkStatus();
-  const Side l = SideOf(c.attrs, true, x.rank()), r = SideOf(c.attrs, false, y.rank());
+  const OperandDims l = OperandDimsOf(c.attrs, true, x.rank()),
+                    r = OperandDimsOf(c.attrs, false, y.rank());
   const std::string inputs = absl::StrCat(x.ToString(), ", ", y.ToString());
   t.sharding.clear();
   for (size_t i = 0; i < l.batch.size(); ++i) {
@@ -172,7 +173,8 @@ std::vector<Value> DotJvp(const RuleContext& c, Values tangents) {
 Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   const Type& x = c.in_types[lhs ? 0 : 1];
   Value y = NonLinearOperand(c, lhs ? 1 : 0);
-  const Side mine = SideOf(c.attrs, lhs, x.rank()), other = SideOf(c.attrs, !lhs, y.rank());
+  const OperandDims mine = OperandDimsOf(c.attrs, lhs, x.rank()),
+                    other = OperandDimsOf(c.attrs, !lhs, y.rank());
   const auto nb = static_cast<int64_t>(mine.batch.size());
   const auto first_other = nb + (lhs ? static_cast<int64_t>(mine.free.size()) : 0);
   DimList ct_batch, ct_other;
@@ -208,10 +210,10 @@ std::vector<Value> TransposeDot(const RuleContext& c, Values cts, const std::vec
 // ---- Batching: a batch dim where both have it, else a free dim of the one that has. ----
 
 Batched BatchDot(const RuleContext& c, absl::Span<const int> dims, int64_t) {
-  const Side l = SideOf(c.attrs, true, c.in_types[0].rank());
-  const Side r = SideOf(c.attrs, false, c.in_types[1].rank());
+  const OperandDims l = OperandDimsOf(c.attrs, true, c.in_types[0].rank());
+  const OperandDims r = OperandDimsOf(c.attrs, false, c.in_types[1].rank());
   auto shifted = [](const DimList& list, int at) { return at < 0 ? list : PastBatch(list, at); };
-  auto free_before = [](const Side& s, int at) {
+  auto free_before = [](const OperandDims& s, int at) {
     return static_cast<int>(
         std::count_if(s.free.begin(), s.free.end(), [&](int64_t d) { return d < at; }));
   };
@@ -280,49 +282,25 @@ Array Widened(const Array& x) {
   return out;
 }
 
-// Truncation to the result's width is reduction modulo 2^width.
 template <class T>
 void StoreInts(const Sizes& s, const Array& x, const Array& y, Array* out) {
-  auto put = [&](auto* to) {
-    using To = std::remove_pointer_t<decltype(to)>;
-    Multiply<uint64_t>(s, x.As<T>().data(), y.As<T>().data(),
-                       [&](int64_t i, uint64_t v) { to[i] = static_cast<To>(v); });
-  };
-  switch (ByteWidth(out->dtype())) {
-    case 1:
-      return put(reinterpret_cast<uint8_t*>(out->MutableData()));
-    case 2:
-      return put(reinterpret_cast<uint16_t*>(out->MutableData()));
-    case 4:
-      return put(reinterpret_cast<uint32_t*>(out->MutableData()));
-    default:
-      return put(reinterpret_cast<uint64_t*>(out->MutableData()));
-  }
+  const int64_t width = ByteWidth(out->dtype());
+  std::byte* to = out->MutableData();
+  // The low bytes come first: they are the product modulo 2^width.
+  Multiply<uint64_t>(s, x.As<T>().data(), y.As<T>().data(),
+                     [&](int64_t i, uint64_t v) { std::memcpy(to + i * width, &v, width); });
 }
 
 template <class T>
 void StoreFloats(const Sizes& s, const Array& x, const Array& y, Array* out) {
-  const T *px = x.As<T>().data(), *py = y.As<T>().data();
-  std::byte* to = out->MutableData();
-  switch (out->dtype()) {
-    case DType::kF64:
-      return Multiply<double>(
-          s, px, py, [p = reinterpret_cast<double*>(to)](int64_t i, double v) { p[i] = v; });
-    case DType::kF32:
-      return Multiply<double>(s, px, py, [p = reinterpret_cast<float*>(to)](int64_t i, double v) {
-        p[i] = static_cast<float>(v);
-      });
-    default:
-      return Multiply<double>(s, px, py,
-                              [p = reinterpret_cast<uint16_t*>(to)](int64_t i, double v) {
-                                p[i] = FloatToBf16(static_cast<float>(v));
-                              });
-  }
+  Multiply<double>(s, x.As<T>().data(), y.As<T>().data(),
+                   [&](int64_t i, double v) { out->Set(i, v); });
 }
 
 Arrays EvalDot(const EvalContext& c, absl::Span<const Array> in) {
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  const Side l = SideOf(c.attrs, true, in[0].rank()), r = SideOf(c.attrs, false, in[1].rank());
+  const OperandDims l = OperandDimsOf(c.attrs, true, in[0].rank()),
+                    r = OperandDimsOf(c.attrs, false, in[1].rank());
   Sizes s;
   for (int64_t d : l.batch) s.batch *= in[0].shape()[d];
   for (int64_t d : l.free) s.m *= in[0].shape()[d];
@@ -405,9 +383,10 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec*
               {"lhs_contracting_dimensions", dims.lhs_contract},
               {"rhs_contracting_dimensions", dims.rhs_contract}};
   if (out_sharding != nullptr) attrs.Set("out_sharding", *out_sharding);
-  return lhs.builder().Emit1(ops::kDotGeneral,
-                             MatchVarying({ops::WeakTo(lhs, like), ops::WeakTo(rhs, like)}),
-                             std::move(attrs));
+  return lhs.builder().Emit1(
+      ops::kDotGeneral,
+      MatchVarying({ops::ConvertIfWeak(lhs, like), ops::ConvertIfWeak(rhs, like)}),
+      std::move(attrs));
 }
 
 Value Matmul2D(Value lhs, Value rhs) { return DotGeneral(lhs, rhs, {{}, {}, {1}, {0}}); }

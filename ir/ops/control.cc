@@ -26,18 +26,11 @@ absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
   return f.result_types();
 }
 
-// Results that are params share their factors; other dims need replication.
+// Results that are params share their factors; other dims have factors of their own.
 Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
   const Function& f = *c.regions[0];
   Signature s;
-  auto fresh = [&](const Type& t) {
-    TensorFactors dims;
-    for (int64_t size : t.shape) {
-      dims.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kPassThrough, size});
-    }
-    return dims;
-  };
+  auto fresh = [&](const Type& t) { return AddFactors(&s, t, FactorKind::kPassThrough); };
   for (const Type& t : c.in) s.operands.push_back(fresh(t));
   for (size_t r = 0; r < out.size(); ++r)
     s.results.push_back(f.results[r] < f.num_params ? s.operands[f.results[r]] : fresh(out[r]));
@@ -58,15 +51,16 @@ std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
 void CallPartialEval(PartialEvalContext& c) {
   const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
   const std::vector<int> known_out = walk::Where(pe.out_known);
-  const DedupedResiduals fw = ForwardResiduals(*pe.known, static_cast<int>(known_out.size()));
+  const DedupedResiduals deduped = DedupeResiduals(*pe.known, static_cast<int>(known_out.size()));
   const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
-  if (!fw.known->results.empty()) known = c.known_b.Emit(*c.op.def, args, c.op.attrs, {fw.known});
+  if (!deduped.known->results.empty())
+    known = c.known_b.Emit(*c.op.def, args, c.op.attrs, {deduped.known});
   for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = known[k];
 
   if (pe.unknown->results.empty()) return;
   std::vector<Value> unknown_args;
-  for (const DedupedResiduals::Source& s : fw.sources)
+  for (const DedupedResiduals::Source& s : deduped.sources)
     unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
   for (int i : walk::Where(c.known, false)) unknown_args.push_back(c.unknown_in(i));
   std::vector<bool> unknown_out = pe.out_known;
@@ -106,7 +100,7 @@ std::vector<Value> CallTranspose(const RuleContext& c, Values cts,
   const FunctionRef wanted = walk::Reorder(f, walk::Iota(f.num_params), walk::Where(IsValid(cts)));
   const FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
   const std::vector<Value> args =
-      Concat(SelectAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
+      Concat(ElementsAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
   return ScatterByMask(c.b.Emit(c.def, args, c.attrs, {transposed}), linear);
 }
 
@@ -127,23 +121,16 @@ absl::StatusOr<std::vector<Type>> InferBarrier(const InferContext& c) {
 
 Signature BarrierFactors(const InferContext& c, absl::Span<const Type>) {
   Signature s;
-  for (const Type& t : c.in) {
-    TensorFactors dims;
-    for (int64_t size : t.shape) {
-      dims.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kPassThrough, size});
-    }
-    s.operands.push_back(dims);
-  }
+  for (const Type& t : c.in) s.operands.push_back(AddFactors(&s, t, FactorKind::kPassThrough));
   s.results = s.operands;
   return s;
 }
 
 // A barrier around the values that are not absent.
 std::vector<Value> BarrierOf(Builder& b, Values values) {
-  const std::vector<Value> there = DropAbsent(values);
-  if (there.empty()) return {values.begin(), values.end()};
-  return ScatterByMask(OptimizationBarrier(b, there), IsValid(values));
+  const std::vector<Value> present = DropAbsent(values);
+  if (present.empty()) return {values.begin(), values.end()};
+  return ScatterByMask(OptimizationBarrier(b, present), IsValid(values));
 }
 std::vector<Value> BarrierJvp(const RuleContext& c, Values tangents) {
   return BarrierOf(c.b, tangents);
@@ -254,7 +241,7 @@ RegionDataFlow CallDataFlow(const InferContext& c) {
   return map;
 }
 
-const PartitionSpec* ConstraintPins(const Attrs& attrs) { return &attrs.Spec("sharding"); }
+const PartitionSpec* FixedSharding(const Attrs& attrs) { return &attrs.Spec("sharding"); }
 
 // An op that calls its region; `d` has the fields that differ.
 consteval OpDef CallLike(OpDef d) {
@@ -315,7 +302,7 @@ const OpDef kShardingConstraint = Checked({.name = "sharding_constraint",
                                            .transpose = ConstraintTranspose,
                                            .batch = ConstraintBatch,
                                            .partition = ConstraintPartition,
-                                           .fixed_sharding = ConstraintPins,
+                                           .fixed_sharding = FixedSharding,
                                            .cost = NoCost,
                                            .eval = EvalIdentity});
 

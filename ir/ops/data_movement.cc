@@ -10,7 +10,7 @@
 
 namespace tessera::ir::ops {
 
-Type Moved(const Type& x, Dims shape) {
+Type WithShape(const Type& x, Dims shape) {
   Type t = MakeType(x.dtype, std::move(shape));
   t.weak = x.weak;
   return t;
@@ -22,7 +22,7 @@ absl::Status CheckLength(const InferContext& c, std::string_view what, size_t le
                     c.in[0].ToString());
 }
 
-IndexPiece WholeFrom(int source, const Dims& shape) {
+IndexPiece ContiguousPiece(int source, const Dims& shape) {
   IndexPiece piece;
   piece.source = source;
   piece.start.assign(shape.size(), 0);
@@ -69,7 +69,7 @@ std::vector<Value> PartitionConstant(const RuleContext& c, const PartitionContex
 }
 
 IndexMap ConstantMap(const InferContext& c, absl::Span<const Type> out) {
-  return {{WholeFrom(IndexPiece::kLiteral, out[0].shape)}, c.attrs.Literal("value")};
+  return {{ContiguousPiece(IndexPiece::kLiteral, out[0].shape)}, c.attrs.Literal("value")};
 }
 
 constexpr AttrSpec kConstantAttrs[] = {{"value", AttrKind::kArray}};
@@ -120,7 +120,7 @@ std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p
 }
 
 IndexMap IotaMap(const InferContext& c, absl::Span<const Type> out) {
-  IndexPiece piece = WholeFrom(IndexPiece::kIota, out[0].shape);
+  IndexPiece piece = ContiguousPiece(IndexPiece::kIota, out[0].shape);
   piece.strides.assign(out[0].rank(), 0);
   piece.strides[c.attrs.Int("iota_dimension")] = 1;
   return {{piece}, {}};
@@ -157,7 +157,7 @@ Types InferBroadcast(const InferContext& c) {
     if (x.shape[d] != 1 && x.shape[d] != shape[at[d]])
       return ValueError(c, "operand dim ", d, " is ", x.shape[d], ", result dim ", at[d], " is ",
                         shape[at[d]], "; expected equal sizes or an operand dim of 1");
-  return std::vector<Type>{Moved(x, shape)};
+  return std::vector<Type>{WithShape(x, shape)};
 }
 
 // An operand dim of 1 that becomes more than 1.
@@ -182,7 +182,7 @@ Signature BroadcastFactors(const InferContext& c, absl::Span<const Type> out) {
 
 absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, TakeOutSharding(c, &t));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
   if (given) return absl::OkStatus();
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
   t.sharding.resize(t.rank());
@@ -200,7 +200,7 @@ std::vector<Value> TransposeBroadcast(const RuleContext& c, Values cts, const st
   DimList kept;  // result dims, in the operand's order
   for (int d = 0; d < x.rank(); ++d)
     if (!Expands(x, c.out_types[0], at, d)) kept.push_back(at[d]);
-  Value sum = ReduceSum(cts[0], Others(c.out_types[0].rank(), kept));
+  Value sum = ReduceSum(cts[0], DimsExcept(c.out_types[0].rank(), kept));
   DimList sorted = kept, order;
   std::sort(sorted.begin(), sorted.end());
   for (int64_t d : kept)
@@ -219,7 +219,7 @@ Batched BatchBroadcast(const RuleContext& c, absl::Span<const int> dims, int64_t
 IndexMap BroadcastMap(const InferContext& c, absl::Span<const Type> out) {
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
   const Dims from = StridesOf(c.in[0].shape);
-  IndexPiece piece = WholeFrom(0, out[0].shape);
+  IndexPiece piece = ContiguousPiece(0, out[0].shape);
   piece.strides.assign(out[0].rank(), 0);
   for (int d = 0; d < c.in[0].rank(); ++d)
     if (!Expands(c.in[0], out[0], at, d)) piece.strides[at[d]] = from[d];
@@ -254,7 +254,7 @@ Types InferReshape(const InferContext& c) {
     return TypeError(c, "total size of new array must be unchanged: operand ", c.in[0].ToString(),
                      " has ", c.in[0].num_elements(), " elements, new shape [", DimsToString(shape),
                      "] has ", n);
-  return std::vector<Type>{Moved(c.in[0], shape)};
+  return std::vector<Type>{WithShape(c.in[0], shape)};
 }
 
 // Splits both shapes, from the major end, into common factors.  Where the remaining parts of two
@@ -278,7 +278,7 @@ class CommonFactors {
       if (i_ == from_.size() && j_ == to_.size()) return std::move(s_);
       const int64_t common = std::gcd(left_, right_);
       if (common > 1) {
-        const int f = Add(FactorKind::kPassThrough, common);
+        const int f = s_.Add(FactorKind::kPassThrough, common);
         s_.operands[0][i_].push_back(f);
         s_.results[0][j_].push_back(f);
       }
@@ -289,24 +289,20 @@ class CommonFactors {
   }
 
  private:
-  int Add(FactorKind kind, int64_t size) {
-    s_.factors.push_back({kind, size});
-    return static_cast<int>(s_.factors.size()) - 1;
-  }
   // Moves past dims that are used up; dims of 1 get factors of their own.
   void Advance(const Dims& shape, size_t* at, int64_t* left, TensorFactors* factors) {
     while (*at < shape.size() && *left == 1) {
       if (started_.insert({factors, *at}).second) {
         *left = shape[*at];
-        if (*left == 1) (*factors)[*at] = {Add(FactorKind::kReplicated, 1)};
+        if (*left == 1) (*factors)[*at] = {s_.Add(FactorKind::kReplicated, 1)};
       }
       if (*left == 1) ++*at;
     }
   }
   void FindWholeGroup() {
     int64_t a = left_, b = right_;
-    s_.operands[0][i_].push_back(Add(FactorKind::kReplicated, a));
-    s_.results[0][j_].push_back(Add(FactorKind::kReplicated, b));
+    s_.operands[0][i_].push_back(s_.Add(FactorKind::kReplicated, a));
+    s_.results[0][j_].push_back(s_.Add(FactorKind::kReplicated, b));
     while (a != b) {
       const bool first = a < b;
       const Dims& shape = first ? from_ : to_;
@@ -314,7 +310,7 @@ class CommonFactors {
       TensorFactors& factors = first ? s_.operands[0] : s_.results[0];
       ++at;
       started_.insert({&factors, at});
-      factors[at].push_back(Add(FactorKind::kReplicated, shape[at]));
+      factors[at].push_back(s_.Add(FactorKind::kReplicated, shape[at]));
       (first ? a : b) *= shape[at];
     }
     left_ = right_ = 1;
@@ -324,11 +320,11 @@ class CommonFactors {
     for (size_t d = 0; d < from_.size() || d < to_.size(); ++d) {
       same = same && d < from_.size() && d < to_.size() && from_[d] == to_[d];
       if (same) {
-        s_.operands[0][d] = s_.results[0][d] = {Add(FactorKind::kPassThrough, from_[d])};
+        s_.operands[0][d] = s_.results[0][d] = {s_.Add(FactorKind::kPassThrough, from_[d])};
         continue;
       }
-      if (d < from_.size()) s_.operands[0][d] = {Add(FactorKind::kReplicated, from_[d])};
-      if (d < to_.size()) s_.results[0][d] = {Add(FactorKind::kReplicated, to_[d])};
+      if (d < from_.size()) s_.operands[0][d] = {s_.Add(FactorKind::kReplicated, from_[d])};
+      if (d < to_.size()) s_.results[0][d] = {s_.Add(FactorKind::kReplicated, to_[d])};
     }
   }
 
@@ -345,7 +341,7 @@ Signature ReshapeFactors(const InferContext& c, absl::Span<const Type> out) {
 
 absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, TakeOutSharding(c, &t));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
   const Type& x = c.in[0];
   if (given || !x.is_sharded()) return absl::OkStatus();
   const Mesh& mesh = c.scope.mesh;
@@ -392,7 +388,7 @@ Batched BatchReshape(const RuleContext& c, absl::Span<const int> dims, int64_t s
 }
 
 IndexMap ReshapeMap(const InferContext&, absl::Span<const Type> out) {
-  return {{WholeFrom(0, out[0].shape)}, {}};
+  return {{ContiguousPiece(0, out[0].shape)}, {}};
 }
 
 constexpr AttrSpec kReshapeAttrs[] = {{"shape", AttrKind::kInts},
@@ -421,7 +417,7 @@ Types InferTranspose(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "permutation", perm, c.in[0].rank()));
   Dims shape;
   for (int64_t d : perm) shape.push_back(c.in[0].shape[d]);
-  return std::vector<Type>{Moved(c.in[0], shape)};
+  return std::vector<Type>{WithShape(c.in[0], shape)};
 }
 
 Signature TransposeFactors(const InferContext& c, absl::Span<const Type> out) {
@@ -443,7 +439,7 @@ Batched BatchTranspose(const RuleContext& c, absl::Span<const int> dims, int64_t
 
 IndexMap TransposeMap(const InferContext& c, absl::Span<const Type> out) {
   const Dims from = StridesOf(c.in[0].shape);
-  IndexPiece piece = WholeFrom(0, out[0].shape);
+  IndexPiece piece = ContiguousPiece(0, out[0].shape);
   for (int d = 0; d < out[0].rank(); ++d) piece.strides[d] = from[c.attrs.Ints("permutation")[d]];
   return {{piece}, {}};
 }
@@ -482,12 +478,12 @@ Types InferSlice(const InferContext& c) {
     const int64_t n = limit[d] - start[d];
     shape.push_back(n / stride[d] + (n % stride[d] != 0));
   }
-  return std::vector<Type>{Moved(x, shape)};
+  return std::vector<Type>{WithShape(x, shape)};
 }
 
 // A dim of unchanged size passes through.
 Signature SliceFactors(const InferContext& c, absl::Span<const Type> out) {
-  return PassWhere(c, out, [&](int d) { return c.in[0].shape[d] == out[0].shape[d]; });
+  return PassThroughWhere(c, out, [&](int d) { return c.in[0].shape[d] == out[0].shape[d]; });
 }
 
 absl::Status SliceSharding(const InferContext& c, std::vector<Type>* out) {
@@ -529,7 +525,7 @@ Attrs LocalizeSlice(const RuleContext& c, const PartitionContext& p) {
 IndexMap SliceMap(const InferContext& c, absl::Span<const Type> out) {
   const DimList &start = c.attrs.Ints("start_indices"), &stride = c.attrs.Ints("strides");
   const Dims from = StridesOf(c.in[0].shape);
-  IndexPiece piece = WholeFrom(0, out[0].shape);
+  IndexPiece piece = ContiguousPiece(0, out[0].shape);
   for (int d = 0; d < out[0].rank(); ++d) {
     piece.offset += start[d] * from[d];
     piece.strides[d] = out[0].shape[d] <= 1 ? from[d] : from[d] * stride[d];
@@ -561,7 +557,7 @@ namespace {
 Types InferReverse(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(
       CheckDistinctDims(c, "dimensions", c.attrs.Ints("dimensions"), c.in[0].rank()));
-  return std::vector<Type>{Moved(c.in[0], c.in[0].shape)};
+  return std::vector<Type>{WithShape(c.in[0], c.in[0].shape)};
 }
 
 Signature ReverseFactors(const InferContext& c, absl::Span<const Type> out) {
@@ -580,7 +576,7 @@ Batched BatchReverse(const RuleContext& c, absl::Span<const int> dims, int64_t) 
 }
 
 IndexMap ReverseMap(const InferContext& c, absl::Span<const Type> out) {
-  IndexPiece piece = WholeFrom(0, out[0].shape);
+  IndexPiece piece = ContiguousPiece(0, out[0].shape);
   for (int64_t d : c.attrs.Ints("dimensions")) {
     piece.offset += (out[0].shape[d] - 1) * piece.strides[d];
     piece.strides[d] = -piece.strides[d];
@@ -618,17 +614,14 @@ Value Full(Builder& b, DType dtype, Dims shape, double value) {
   return BroadcastInDim(Constant(b, dtype, value), std::move(shape), {});
 }
 
-Value Full(Builder& b, const Type& type, double value) {
-  const Type like = type;  // `type` may be a value's, which moves when ops are added
+Value Full(Builder& b, const Type& like, double value) {
   if (!like.unreduced.empty() || !like.reduced.empty())
     Throw(MakeError(ErrorKind::kNotImplemented,
                     absl::StrCat("full: a constant of type ", like.ToString(),
                                  " is not implemented; reduce the value it is modelled on first")));
   Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", std::vector<int64_t>{}}};
   ops::SetOutSharding(&attrs, like);
-  const AxisSet varying = like.varying;
-  // `like` may be a type in `b`, which moves when an op is added.
-  Value x = Pvary(Constant(b, like.dtype, value), varying);
+  Value x = Pvary(Constant(b, like.dtype, value), like.varying);
   if (attrs.Ints("shape").empty()) return x;
   return b.Emit1(ops::kBroadcastInDim, {x}, attrs);
 }
@@ -642,7 +635,7 @@ Value Iota(Builder& b, DType dtype, Dims shape, int dimension) {
 }
 
 Value BroadcastInDim(Value x, Dims shape, std::vector<int64_t> broadcast_dimensions) {
-  if (shape == x.shape() && broadcast_dimensions == ops::Others(x.rank(), {})) return x;
+  if (shape == x.shape() && broadcast_dimensions == ops::DimsExcept(x.rank(), {})) return x;
   return x.builder().Emit1(
       ops::kBroadcastInDim, {x},
       {{"shape", std::move(shape)}, {"broadcast_dimensions", std::move(broadcast_dimensions)}});
@@ -654,7 +647,7 @@ Value Reshape(Value x, Dims shape) {
 }
 
 Value Transpose(Value x, std::vector<int64_t> permutation) {
-  if (permutation == ops::Others(x.rank(), {})) return x;
+  if (permutation == ops::DimsExcept(x.rank(), {})) return x;
   return x.builder().Emit1(ops::kTranspose, {x}, {{"permutation", std::move(permutation)}});
 }
 
@@ -668,6 +661,13 @@ Value Slice(Value x, Dims start_indices, Dims limit_indices, Dims strides) {
                             {"strides", std::move(strides)}});
 }
 
+Value SliceInDim(Value x, int dim, int64_t start, int64_t limit) {
+  Dims starts(x.rank(), 0), limits = x.shape();
+  starts[dim] = start;
+  limits[dim] = limit;
+  return Slice(x, std::move(starts), std::move(limits));
+}
+
 Value Reverse(Value x, std::vector<int64_t> dimensions) {
   if (dimensions.empty()) return x;
   return x.builder().Emit1(ops::kReverse, {x}, {{"dimensions", std::move(dimensions)}});
@@ -675,17 +675,17 @@ Value Reverse(Value x, std::vector<int64_t> dimensions) {
 
 Value BroadcastNewDim(Value x, int dim, int64_t size) {
   return BroadcastInDim(x, ops::WithInserted(x.shape(), dim, size),
-                        ops::Others(x.rank() + 1, {int64_t{dim}}));
+                        ops::DimsExcept(x.rank() + 1, {int64_t{dim}}));
 }
 
 Value MoveDim(Value x, int from, int to) {
-  ops::DimList order = ops::Others(x.rank(), {int64_t{from}});
+  ops::DimList order = ops::DimsExcept(x.rank(), {int64_t{from}});
   return Transpose(x, ops::WithInserted(std::move(order), to, int64_t{from}));
 }
 
 Value Squeeze(Value x, std::vector<int64_t> dims) {
   Dims shape;
-  for (int64_t d : ops::Others(x.rank(), dims)) shape.push_back(x.dim(static_cast<int>(d)));
+  for (int64_t d : ops::DimsExcept(x.rank(), dims)) shape.push_back(x.dim(static_cast<int>(d)));
   for (int64_t d : dims)
     if (d < 0 || d >= x.rank() || x.dim(static_cast<int>(d)) != 1)
       Throw(ErrorKind::kValueError,

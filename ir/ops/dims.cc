@@ -10,7 +10,7 @@ bool Contains(absl::Span<const int64_t> dims, int64_t dim) {
   return std::find(dims.begin(), dims.end(), dim) != dims.end();
 }
 
-DimList Others(int rank, absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
+DimList DimsExcept(int rank, absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
   DimList out;
   for (int64_t d = 0; d < rank; ++d)
     if (!Contains(a, d) && !Contains(b, d)) out.push_back(d);
@@ -36,7 +36,7 @@ absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> TakeOutSharding(const InferContext& c, Type* out) {
+absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out) {
   if (!c.attrs.Has("out_sharding")) return false;
   const PartitionSpec& spec = c.attrs.Spec("out_sharding");
   if (static_cast<int>(spec.dims.size()) > out->rank())
@@ -80,7 +80,7 @@ Value ShardedLike(Value x, Type like) {
   // On Explicit axes sharding_constraint only asserts; this moves the value.
   return x.builder().Emit1(kBroadcastInDim, {x},
                            {{"shape", x.shape()},
-                            {"broadcast_dimensions", Others(x.rank(), {})},
+                            {"broadcast_dimensions", DimsExcept(x.rank(), {})},
                             {"out_sharding", SpecOf(like)}});
 }
 
@@ -128,7 +128,7 @@ Attrs WithBatchSharding(Attrs attrs, int at, const AxisList& axes) {
   return attrs;
 }
 
-Value WeakTo(Value x, Value like) {
+Value ConvertIfWeak(Value x, Value like) {
   return x.type().weak && x.dtype() != like.dtype() ? Convert(x, like.dtype()) : x;
 }
 

@@ -14,7 +14,7 @@ using DimList = std::vector<int64_t>;
 
 bool Contains(absl::Span<const int64_t> dims, int64_t dim);
 // 0 .. rank-1 without those in `a` or `b`, ascending.
-DimList Others(int rank, absl::Span<const int64_t> a, absl::Span<const int64_t> b = {});
+DimList DimsExcept(int rank, absl::Span<const int64_t> a, absl::Span<const int64_t> b = {});
 DimList InversePermutation(absl::Span<const int64_t> permutation);
 // Checks that entries are distinct dims of an operand of `rank`; `what` is the attribute's name.
 absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
@@ -22,7 +22,7 @@ absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
 
 // ---- Explicit shardings. ----
 // If the op has an out_sharding, writes it to `out` and returns true.
-absl::StatusOr<bool> TakeOutSharding(const InferContext& c, Type* out);
+absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out);
 // The result keeps operand 0's sharding, also on dims whose size changes where the new size
 // divides; `doing` names the op as JAX's error does ("slicing").
 absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out);
@@ -50,7 +50,7 @@ Value BatchInFront(const RuleContext& c, absl::Span<const int> dims, size_t i, i
 Attrs WithBatchSharding(Attrs attrs, int at, const AxisList& axes);
 
 // `x`, in `like`'s dtype when it is only weakly typed.
-Value WeakTo(Value x, Value like);
+Value ConvertIfWeak(Value x, Value like);
 // The number of elements; an error for a negative dim or a count beyond 64 bits.
 absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape);
 

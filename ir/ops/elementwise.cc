@@ -186,9 +186,9 @@ constexpr OpDef kRoundNearestEven =
 
 // ---- Arithmetic. -------------------------------------------------------------------------------
 namespace {
-Value Itself(Value d, Value, Value, Value) { return d; }
-Value Negated(Value d, Value, Value, Value) { return -d; }
-Value Pass(const RuleContext&, Value ct) { return ct; }
+Value SameTangent(Value d, Value, Value, Value) { return d; }
+Value NegatedTangent(Value d, Value, Value, Value) { return -d; }
+Value SameCotangent(const RuleContext&, Value ct) { return ct; }
 
 // A sum of partial sums is a partial sum, if both operands are.
 absl::Status AddStates(const InferContext& c, std::vector<Type>* out) {
@@ -262,15 +262,16 @@ Value ExtremumJvpX(Value dx, Value x, Value y, Value z) { return dx * ShareOf(x,
 Value ExtremumJvpY(Value dy, Value x, Value y, Value z) { return dy * ShareOf(y, x, z); }
 }  // namespace
 constexpr OpDef kAdd = Binary<kNumbers, [](auto x, auto y) { return x + y; }>(
-    "add", "add", {Chain<Itself, Itself>, Adjoints<Pass, Pass>, AddStates});
+    "add", "add",
+    {Chain<SameTangent, SameTangent>, Adjoints<SameCotangent, SameCotangent>, AddStates});
 constexpr OpDef kSub = Binary<kNumbers, [](auto x, auto y) { return x - y; }>(
-    "subtract", "sub", {Chain<Itself, Negated>, Adjoints<Pass, NegAdjoint>});
+    "subtract", "sub", {Chain<SameTangent, NegatedTangent>, Adjoints<SameCotangent, NegAdjoint>});
 constexpr OpDef kMul = Binary<kNumbers, [](auto x, auto y) { return x * y; }>(
     "multiply", "mul", {Chain<MulJvpX, MulJvpY>, Adjoints<MulAdjointX, MulAdjointY>, MulStates});
 constexpr OpDef kDiv = Binary<kNumbers, [](auto x, auto y) { return x / y; }>(
     "divide", "div", {Chain<DivJvpX, DivJvpY>, Adjoints<DivAdjointX, nullptr>});
 constexpr OpDef kRem = Binary<kNumbers, [](auto x, auto y) { return Rem(x, y); }>(
-    "remainder", "rem", {Chain<Itself, RemJvpY>});
+    "remainder", "rem", {Chain<SameTangent, RemJvpY>});
 constexpr OpDef kPow = Binary<kNumbers, [](auto x, auto y) { return Pow(x, y); }>(
     "power", "pow", {Chain<PowJvpX, PowJvpY>});
 constexpr OpDef kMax = Binary<kAnything, [](auto x, auto y) { return Max(x, y); }>(
@@ -296,21 +297,11 @@ constexpr OpDef kShiftRightLogical = Binary<kInts, [](auto x, auto y) { return S
 
 // ---- Predicates. -------------------------------------------------------------------------------
 namespace {
-constexpr auto kIsFiniteBody = [](auto x) { return IsFinite(x); };
-
-void EvalIsFinite(const Attrs&, DType operand, DType, const void* const* in, void* const* out,
-                  int64_t n) {
+constexpr auto kRunIsFinite = [](const Attrs&, DType operand, DType, auto run) {
   scalar::Dispatch<kFloats>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    scalar::Loop<DType::kBool, kD>(kIsFiniteBody, in, out, n);
+    run.template Call<DType::kBool, kD>([](auto x) { return IsFinite(x); });
   });
-}
-ScalarGraph RecordIsFinite(const Attrs&, DType operand, DType) {
-  ScalarGraph graph;
-  scalar::Dispatch<kFloats>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    graph = scalar::Record<DType::kBool, kD>(kIsFiniteBody);
-  });
-  return graph;
-}
+};
 
 // Calls f with the relation named by `direction`; false when none is.
 template <class F>
@@ -330,32 +321,21 @@ absl::StatusOr<std::vector<Type>> InferCompare(const InferContext& c) {
     return ValueError(c, "direction is '", direction, "'; expected one of EQ, NE, LT, LE, GT, GE");
   return InferPredicate<kAnything>(c);
 }
-void EvalCompare(const Attrs& attrs, DType operand, DType, const void* const* in, void* const* out,
-                 int64_t n) {
+constexpr auto kRunCompare = [](const Attrs& attrs, DType operand, DType, auto run) {
   scalar::Dispatch<kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
     WithRelation(attrs.Str("direction"),
-                 [&](auto relation) { scalar::Loop<DType::kBool, kD, kD>(relation, in, out, n); });
+                 [&](auto relation) { run.template Call<DType::kBool, kD, kD>(relation); });
   });
-}
-ScalarGraph RecordCompare(const Attrs& attrs, DType operand, DType) {
-  ScalarGraph graph;
-  scalar::Dispatch<kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    WithRelation(attrs.Str("direction"),
-                 [&](auto relation) { graph = scalar::Record<DType::kBool, kD, kD>(relation); });
-  });
-  return graph;
-}
+};
 constexpr AttrSpec kCompareAttrs[] = {{"direction", AttrKind::kString}};
 }  // namespace
 constexpr OpDef kIsFinite = Elementwise("is_finite", "is_finite", 1, InferPredicate<kFloats>,
-                                        {EvalIsFinite, RecordIsFinite}, kFlat);
+                                        kScalarFrom<kRunIsFinite>, kFlat);
 constexpr OpDef kCompare = Elementwise("compare", "compare", 2, InferCompare,
-                                       {EvalCompare, RecordCompare}, kFlat, kCompareAttrs);
+                                       kScalarFrom<kRunCompare>, kFlat, kCompareAttrs);
 
 // ---- select: on_true where pred, else on_false. ------------------------------------------------
 namespace {
-constexpr auto kSelectBody = [](auto pred, auto x, auto y) { return Select(pred, x, y); };
-
 absl::StatusOr<std::vector<Type>> InferSelect(const InferContext& c) {
   const Type& pred = c.in[0];
   const absl::Span<const Type> cases = c.in.subspan(1);
@@ -389,19 +369,12 @@ absl::Status SelectSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-void EvalSelect(const Attrs&, DType operand, DType, const void* const* in, void* const* out,
-                int64_t n) {
+constexpr auto kRunSelect = [](const Attrs&, DType operand, DType, auto run) {
   scalar::Dispatch<kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    scalar::Loop<kD, DType::kBool, kD, kD>(kSelectBody, in, out, n);
+    run.template Call<kD, DType::kBool, kD, kD>(
+        [](auto pred, auto x, auto y) { return Select(pred, x, y); });
   });
-}
-ScalarGraph RecordSelect(const Attrs&, DType operand, DType) {
-  ScalarGraph graph;
-  scalar::Dispatch<kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    graph = scalar::Record<kD, DType::kBool, kD, kD>(kSelectBody);
-  });
-  return graph;
-}
+};
 
 std::vector<Value> SelectJvp(const RuleContext& c, Values d) {
   if (!d[1] && !d[2]) return {Value()};
@@ -416,7 +389,7 @@ Value SelectAdjointFalse(const RuleContext& c, Value ct) {
 }
 
 consteval OpDef SelectDef() {
-  OpDef d = Elementwise("select", "select_n", 3, InferSelect, {EvalSelect, RecordSelect},
+  OpDef d = Elementwise("select", "select_n", 3, InferSelect, kScalarFrom<kRunSelect>,
                         {SelectJvp, Adjoints<nullptr, SelectAdjointTrue, SelectAdjointFalse>});
   d.sharding = SelectSharding;
   return Checked(d);
@@ -445,21 +418,21 @@ absl::StatusOr<std::vector<Type>> InferClamp(const InferContext& c) {
 }
 
 // A bound, or the tangent of one, broadcast to the operand's shape.
-Value Widened(Value bound, const Type& out) {
+Value BroadcastBound(Value bound, const Type& out) {
   if (bound.rank() != out.rank()) bound = BroadcastInDim(bound, out.shape, {});
   return ShardedLike(bound, out);
 }
 // The operand's tangent strictly inside the bounds, a bound's outside; zero where they are equal.
 std::vector<Value> ClampJvp(const RuleContext& c, Values d) {
   const Type& type = c.out_types[0];
-  const Value min = Widened(c.in[0], type), x = ShardedLike(c.in[1], type),
-              max = Widened(c.in[2], type);
+  const Value min = BroadcastBound(c.in[0], type), x = ShardedLike(c.in[1], type),
+              max = BroadcastBound(c.in[2], type);
   const Value min_cuts = Compare(min, x, "GT"), above_min = Compare(x, min, "GT");
   const Value where[] = {And(min_cuts, Compare(min, max, "LT")),
                          And(above_min, Compare(x, max, "LT")), Compare(max, x, "LT")};
   Value sum;
   for (int i = 0; i < 3; ++i)
-    if (d[i]) sum = AddTangents(sum, Where(where[i], Widened(d[i], type), 0), type);
+    if (d[i]) sum = AddTangents(sum, Where(where[i], BroadcastBound(d[i], type), 0), type);
   return {sum};
 }
 }  // namespace
@@ -481,28 +454,14 @@ absl::Status ConvertStates(const InferContext& c, std::vector<Type>* out) {
                                                             : derive::VaryingAllEqual(c, out);
 }
 
-template <class F>
-void DispatchConvert(DType from, DType to, F f) {
-  scalar::Dispatch<kAnything>(from, [&]<DType kFrom>(scalar::DTypeTag<kFrom>) {
-    scalar::Dispatch<kAnything>(to, [&]<DType kTo>(scalar::DTypeTag<kTo>) {
-      f(scalar::DTypeTag<kFrom>{}, scalar::DTypeTag<kTo>{},
-        [](auto x) { return scalar::Convert<scalar::ComputeType<kTo>>(x); });
+constexpr auto kRunConvert = [](const Attrs&, DType operand, DType result, auto run) {
+  scalar::Dispatch<kAnything>(operand, [&]<DType kFrom>(scalar::DTypeTag<kFrom>) {
+    scalar::Dispatch<kAnything>(result, [&]<DType kTo>(scalar::DTypeTag<kTo>) {
+      run.template Call<kTo, kFrom>(
+          [](auto x) { return scalar::Convert<scalar::ComputeType<kTo>>(x); });
     });
   });
-}
-void EvalConvert(const Attrs&, DType operand, DType result, const void* const* in, void* const* out,
-                 int64_t n) {
-  DispatchConvert(operand, result, [&](auto from, auto to, auto body) {
-    scalar::Loop<to.kDType, from.kDType>(body, in, out, n);
-  });
-}
-ScalarGraph RecordConvert(const Attrs&, DType operand, DType result) {
-  ScalarGraph graph;
-  DispatchConvert(operand, result, [&](auto from, auto to, auto body) {
-    graph = scalar::Record<to.kDType, from.kDType>(body);
-  });
-  return graph;
-}
+};
 
 std::vector<Value> ConvertJvp(const RuleContext& c, Values d) {
   const DType to = c.out_types[0].dtype;
@@ -513,7 +472,7 @@ constexpr AttrSpec kConvertAttrs[] = {{"dtype", AttrKind::kDType},
                                       {"weak", AttrKind::kBool, false}};
 }  // namespace
 constexpr OpDef kConvert =
-    Elementwise("convert", "convert_element_type", 1, InferConvert, {EvalConvert, RecordConvert},
+    Elementwise("convert", "convert_element_type", 1, InferConvert, kScalarFrom<kRunConvert>,
                 {ConvertJvp, Adjoints<ConvertAdjoint>, ConvertStates}, kConvertAttrs);
 
 // ---- bitcast_convert: the same bits read as another dtype of the same width. -------------------
@@ -591,15 +550,9 @@ absl::StatusOr<std::vector<Type>> InferReducePrecision(const InferContext& c) {
     return ValueError(c, "mantissa_bits is ", mantissa, "; expected 0 to 64");
   return InferSame(c, kFloats);
 }
-void EvalReducePrecision(const Attrs& attrs, DType operand, DType, const void* const* in,
-                         void* const* out, int64_t n) {
-  scalar::Dispatch<kFloats>(operand, LoopOver<1>(ReductionOf(attrs), in, out, n));
-}
-ScalarGraph RecordReducePrecision(const Attrs& attrs, DType operand, DType) {
-  ScalarGraph graph;
-  scalar::Dispatch<kFloats>(operand, RecordTo<1>(&graph, ReductionOf(attrs)));
-  return graph;
-}
+constexpr auto kRunReducePrecision = [](const Attrs& attrs, DType operand, DType, auto run) {
+  RunSame<kFloats, 1>(operand, ReductionOf(attrs), run);
+};
 Value ReducePrecisionAdjoint(const RuleContext& c, Value ct) {
   return c.b.Emit1(c.def, {ct}, c.attrs);
 }
@@ -608,8 +561,8 @@ constexpr AttrSpec kReducePrecisionAttrs[] = {{"exponent_bits", AttrKind::kInt},
 }  // namespace
 constexpr OpDef kReducePrecision =
     Elementwise("reduce_precision", "reduce_precision", 1, InferReducePrecision,
-                {EvalReducePrecision, RecordReducePrecision},
-                {Derived{}, Adjoints<ReducePrecisionAdjoint>}, kReducePrecisionAttrs);
+                kScalarFrom<kRunReducePrecision>, {Derived{}, Adjoints<ReducePrecisionAdjoint>},
+                kReducePrecisionAttrs);
 
 // ---- stop_gradient: x, whose tangent is dropped. -----------------------------------------------
 constexpr OpDef kStopGradient = Unary<kAnything, [](auto x) { return x; }>(

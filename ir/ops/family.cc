@@ -10,6 +10,12 @@ absl::Status CheckComputable(const InferContext& c, DType dtype) {
                    "; use one of bool, s32, u32, s64, bf16, f32, f64"));
 }
 
+TensorFactors AddFactors(Signature* s, const Type& t, FactorKind kind) {
+  TensorFactors dims;
+  for (int64_t size : t.shape) dims.push_back({s->Add(kind, size)});
+  return dims;
+}
+
 Signature Pointwise(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   const int rank = out[0].rank();
@@ -25,16 +31,8 @@ Signature Pointwise(const InferContext& c, absl::Span<const Type> out) {
 
 Signature ReplicateAll(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
-  auto add = [&](const Type& t) {
-    TensorFactors dims;
-    for (int64_t size : t.shape) {
-      dims.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back({FactorKind::kReplicated, size});
-    }
-    return dims;
-  };
-  for (const Type& t : c.in) s.operands.push_back(add(t));
-  for (const Type& t : out) s.results.push_back(add(t));
+  for (const Type& t : c.in) s.operands.push_back(AddFactors(&s, t, FactorKind::kReplicated));
+  for (const Type& t : out) s.results.push_back(AddFactors(&s, t, FactorKind::kReplicated));
   return s;
 }
 

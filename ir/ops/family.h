@@ -31,6 +31,8 @@ absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
 // NOT_IMPLEMENTED, with the list of dtypes that have kernels, if `dtype` has none.
 absl::Status CheckComputable(const InferContext& c, DType dtype);
 
+// Adds a factor of this kind for every dim of `t`, and returns them.
+TensorFactors AddFactors(Signature* s, const Type& t, FactorKind kind);
 // The elementwise signature: one pass-through factor per dim of the result, shared by every operand
 // of that rank (rank-0 operands have none).
 Signature Pointwise(const InferContext&, absl::Span<const Type> out);

@@ -1,5 +1,6 @@
 // Slices at run-time offsets.  Start indices are clamped so that the slice is within bounds.
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_join.h"
 #include "ir/ops/movement.h"
@@ -42,7 +43,7 @@ std::vector<DynamicOffset> StartShifts(const Type& x, const Dims& block, int fir
   return shifts;
 }
 
-std::vector<Value> From(const std::vector<Value>& values, size_t first) {
+std::vector<Value> OperandsFrom(const std::vector<Value>& values, size_t first) {
   return {values.begin() + first, values.end()};
 }
 
@@ -51,13 +52,6 @@ std::vector<Value> From(const std::vector<Value>& values, size_t first) {
 // the lower window of what is left, so n elements are read about twice; going back up places a
 // block the same way.  Only slices, pads and selects: exact in every dtype, linear in x,
 // elementwise in the batch dim, which may therefore stay sharded.
-
-// The number of bits of `last`.
-int BitsOf(int64_t last) {
-  int bits = 0;
-  while (last >> bits) ++bits;
-  return bits;
-}
 
 // starts[size], clamped to [0, last].
 Value ClampStart(Value start, int64_t last) {
@@ -80,13 +74,6 @@ Value Choose(Value start, int bit, Value if_set, Value if_clear) {
   return Select(v[0], v[1], v[2]);
 }
 
-Value SliceDim(Value x, int dim, int64_t from, int64_t size) {
-  Dims start(x.rank(), 0), limit = x.shape();
-  start[dim] = from;
-  limit[dim] = from + size;
-  return Slice(x, start, limit);
-}
-
 Value PadDim(Value x, int dim, int64_t low, int64_t high) {
   DimList lows(x.rank(), 0), highs(x.rank(), 0);
   lows[dim] = low;
@@ -97,13 +84,13 @@ Value PadDim(Value x, int dim, int64_t low, int64_t high) {
 // Indices [start[b], start[b] + size) along `dim` of x[b]; the batch dim is 0.
 Value TakeWindows(Value x, Value start, int dim, int64_t size) {
   const int64_t last = x.dim(dim) - size;
-  const int bits = BitsOf(last);
+  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(last)));
   Value at = ClampStart(start, last);
   x = PadDim(x, dim, 0, (int64_t{1} << bits) - 1 - last);  // never reached: start <= last
   for (int bit = bits - 1; bit >= 0; --bit) {
     const int64_t step = int64_t{1} << bit, window = size + step - 1;
-    const Value later = SliceDim(x, dim, step, window);
-    x = Choose(at, bit, later, SliceDim(x, dim, 0, window));
+    const Value later = SliceInDim(x, dim, step, step + window);
+    x = Choose(at, bit, later, SliceInDim(x, dim, 0, window));
   }
   return x;
 }
@@ -111,14 +98,14 @@ Value TakeWindows(Value x, Value start, int dim, int64_t size) {
 // The inverse: rows of `block[b]` at [start[b], ...) of a dim of `size`, zeros elsewhere.
 Value PutWindows(Value block, Value start, int dim, int64_t size) {
   const int64_t last = size - block.dim(dim);
-  const int bits = BitsOf(last);
+  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(last)));
   Value at = ClampStart(start, last);
   for (int bit = 0; bit < bits; ++bit) {
     const int64_t step = int64_t{1} << bit;
     const Value later = PadDim(block, dim, step, 0);
     block = Choose(at, bit, later, PadDim(block, dim, 0, step));
   }
-  return SliceDim(block, dim, 0, size);
+  return SliceInDim(block, dim, 0, size);
 }
 
 bool AnyBatched(absl::Span<const int> dims) {
@@ -156,11 +143,9 @@ Signature DynamicSliceFactors(const InferContext& c, absl::Span<const Type> out)
   s.results.resize(1);
   for (int d = 0; d < c.in[0].rank(); ++d) {
     const int64_t from = c.in[0].shape[d], to = out[0].shape[d];
-    const int factor = static_cast<int>(s.factors.size());
+    const int factor = s.Add(from == to ? FactorKind::kPassThrough : FactorKind::kReplicated, from);
     s.operands[0].push_back({factor});
-    s.results[0].push_back({from == to ? factor : factor + 1});
-    s.factors.push_back({from == to ? FactorKind::kPassThrough : FactorKind::kReplicated, from});
-    if (from != to) s.factors.push_back({FactorKind::kReplicated, to});
+    s.results[0].push_back({from == to ? factor : s.Add(FactorKind::kReplicated, to)});
   }
   return s;
 }
@@ -171,7 +156,7 @@ absl::Status DynamicSliceSharding(const InferContext& c, std::vector<Type>* out)
 
 std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
-  return {DynamicSlice(tangents[0], From(c.in, 1), c.attrs.Ints("slice_sizes"))};
+  return {DynamicSlice(tangents[0], OperandsFrom(c.in, 1), c.attrs.Ints("slice_sizes"))};
 }
 
 // The start operands of an op that is transposed.
@@ -208,7 +193,8 @@ Batched LoopOverStarts(const RuleContext& c, absl::Span<const int> dims, int64_t
       }
   const int consts =
       static_cast<int>(std::count_if(dims.begin(), dims.end(), [](int d) { return d < 0; }));
-  FunctionRef f = body.Build({DynamicSlice(args[0], From(args, 1), c.attrs.Ints("slice_sizes"))});
+  FunctionRef f =
+      body.Build({DynamicSlice(args[0], OperandsFrom(args, 1), c.attrs.Ints("slice_sizes"))});
   return {Scan(c.b, f, operands, consts, /*num_carry=*/0, size), {0}};
 }
 
@@ -216,7 +202,7 @@ Batched BatchDynamicSlice(const RuleContext& c, absl::Span<const int> dims, int6
   const DimList& sizes = c.attrs.Ints("slice_sizes");
   const absl::Span<const int> start_dims = dims.subspan(1);
   if (!AnyBatched(start_dims)) {
-    std::vector<Value> starts = WithInserted(From(c.in, 1), dims[0], ZeroStart(c, 1));
+    std::vector<Value> starts = WithInserted(OperandsFrom(c.in, 1), dims[0], ZeroStart(c, 1));
     return {{DynamicSlice(c.in[0], starts, WithInserted(sizes, dims[0], size))}, {dims[0]}};
   }
   if (dims[0] < 0 && BatchAxes(c, dims).empty()) return LoopOverStarts(c, dims, size);
@@ -242,7 +228,7 @@ Attrs LocalizeDynamicSlice(const RuleContext& c, const PartitionContext& p) {
 }
 
 IndexMap DynamicSliceMap(const InferContext& c, absl::Span<const Type> out) {
-  IndexPiece piece = WholeFrom(0, out[0].shape);
+  IndexPiece piece = ContiguousPiece(0, out[0].shape);
   piece.strides = StridesOf(c.in[0].shape);
   piece.read = StartShifts(c.in[0], out[0].shape, 1);
   return {{piece}, {}};
@@ -288,8 +274,7 @@ Signature DynamicUpdateSliceFactors(const InferContext& c, absl::Span<const Type
   for (int d = 0; d < c.in[0].rank(); ++d) {
     if (c.in[1].shape[d] == c.in[0].shape[d]) continue;
     s.factors[d].kind = FactorKind::kReplicated;
-    s.operands[1][d] = {static_cast<int>(s.factors.size())};
-    s.factors.push_back({FactorKind::kReplicated, c.in[1].shape[d]});
+    s.operands[1][d] = {s.Add(FactorKind::kReplicated, c.in[1].shape[d])};
   }
   return s;
 }
@@ -306,7 +291,7 @@ std::vector<Value> DynamicUpdateSliceJvp(const RuleContext& c, Values tangents) 
   if (!tangents[0] && !tangents[1]) return {Value()};
   Value x = tangents[0] ? tangents[0] : Zeros(c.b, c.in[0].type());
   Value update = tangents[1] ? tangents[1] : Zeros(c.b, c.in[1].type());
-  return {DynamicUpdateSlice(x, update, From(c.in, 2))};
+  return {DynamicUpdateSlice(x, update, OperandsFrom(c.in, 2))};
 }
 
 // The overwritten part of x gets a zero cotangent; the update gets the slice.
@@ -326,8 +311,9 @@ Batched BatchDynamicUpdateSlice(const RuleContext& c, absl::Span<const int> dims
   std::vector<Value> in = {BatchInFront(c, dims, 0, size), BatchInFront(c, dims, 1, size)};
   const absl::Span<const int> start_dims = dims.subspan(2);
   if (!AnyBatched(start_dims))
-    return {{DynamicUpdateSlice(in[0], in[1], WithInserted(From(c.in, 2), 0, ZeroStart(c, 2)))},
-            {0}};
+    return {
+        {DynamicUpdateSlice(in[0], in[1], WithInserted(OperandsFrom(c.in, 2), 0, ZeroStart(c, 2)))},
+        {0}};
   // The update and its mask, both shifted to the starts.
   Value update = in[1];
   Type mask_type = update.type();
@@ -344,9 +330,9 @@ Batched BatchDynamicUpdateSlice(const RuleContext& c, absl::Span<const int> dims
 }
 
 IndexMap DynamicUpdateSliceMap(const InferContext& c, absl::Span<const Type> out) {
-  IndexPiece update = WholeFrom(1, c.in[1].shape);
+  IndexPiece update = ContiguousPiece(1, c.in[1].shape);
   update.write = StartShifts(c.in[0], c.in[1].shape, 2);
-  return {{WholeFrom(0, out[0].shape), update}, {}};
+  return {{ContiguousPiece(0, out[0].shape), update}, {}};
 }
 
 }  // namespace
@@ -394,7 +380,7 @@ Value DynamicSlice(Value x, std::vector<Value> starts, Dims slice_sizes) {
 
 Value DynamicUpdateSlice(Value x, Value update, std::vector<Value> starts) {
   return x.builder().Emit1(ops::kDynamicUpdateSlice,
-                           WithStarts({x, ops::WeakTo(update, x)}, std::move(starts)));
+                           WithStarts({x, ops::ConvertIfWeak(update, x)}, std::move(starts)));
 }
 
 Value DynamicIndexInDim(Value x, Value i, int dim) {

@@ -23,7 +23,7 @@ using Specs = std::vector<PartitionSpec>;
 Scope Inside(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
   return {outer.mesh.With(manual_axes, AxisType::kManual), check_vma};
 }
-bool Holds(const AxisList& axes, const std::string& axis) {
+bool Contains(const AxisList& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 const AxisList& AxesAt(const PartitionSpec& spec, int dim) {
@@ -40,14 +40,14 @@ AxisList Unmentioned(const PartitionSpec& spec, const AxisList& manual_axes) {
 AxisList InMeshOrder(const Mesh& mesh, const AxisList& axes) {
   AxisList out;
   for (const MeshAxis& a : mesh.axes)
-    if (Holds(axes, a.name)) out.push_back(a.name);
+    if (Contains(axes, a.name)) out.push_back(a.name);
   return out;
 }
 
 // ---- Checks at the boundary. ----
 
-// One side of the boundary, for messages: in_specs[3] of an argument, out_specs[0] of a result.
-struct Side {
+// An argument or a result of the op, for messages: "in_specs[3]", "out_specs[0]".
+struct BoundaryValue {
   const InferContext& c;
   const char* specs;  // "in_specs" or "out_specs"
   const char* thing;  // "argument" or "result"
@@ -77,7 +77,7 @@ absl::Status CheckMeshAndAxes(const InferContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSpec(const Side& s, const PartitionSpec& spec, const Type& type) {
+absl::Status CheckSpec(const BoundaryValue& s, const PartitionSpec& spec, const Type& type) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
   if (!spec.unreduced.empty() || !spec.reduced.empty())
@@ -90,7 +90,7 @@ absl::Status CheckSpec(const Side& s, const PartitionSpec& spec, const Type& typ
   AxisSet seen;
   for (const AxisList& axes : spec.dims)
     for (const std::string& a : axes) {
-      if (!Holds(manual, a))
+      if (!Contains(manual, a))
         return ValueError(c, s.specs, " must refer to an axis marked as manual (",
                           absl::StrJoin(manual, ","), "), but ", s.Name(), " refers to '", a,
                           "' in mesh ", c.scope.mesh.ToString());
@@ -111,7 +111,7 @@ absl::Status CheckSpec(const Side& s, const PartitionSpec& spec, const Type& typ
 }
 
 // Along an Explicit axis the spec is an assertion about the argument's sharding.
-absl::Status CheckExplicit(const Side& s, const PartitionSpec& spec, const Type& arg) {
+absl::Status CheckExplicit(const BoundaryValue& s, const PartitionSpec& spec, const Type& arg) {
   const Mesh& mesh = s.c.scope.mesh;
   const AxisList& manual = s.c.attrs.Strings("manual_axes");
   for (int d = 0; d < arg.rank(); ++d) {
@@ -120,7 +120,7 @@ absl::Status CheckExplicit(const Side& s, const PartitionSpec& spec, const Type&
     for (const std::string& a : AxesAt(spec, d))
       if (mesh.TypeOf(a) == AxisType::kExplicit) want.push_back(a);
     for (const std::string& a : arg.axes_of(d)) {
-      if (!Holds(manual, a)) {
+      if (!Contains(manual, a)) {
         rest_seen = true;
         continue;
       }
@@ -141,7 +141,7 @@ absl::Status CheckExplicit(const Side& s, const PartitionSpec& spec, const Type&
 }
 
 // The type of an argument's shard in the body.
-absl::StatusOr<Type> BlockType(const Side& s, const PartitionSpec& spec, const Type& arg) {
+absl::StatusOr<Type> BlockType(const BoundaryValue& s, const PartitionSpec& spec, const Type& arg) {
   const InferContext& c = s.c;
   TESSERA_RETURN_IF_ERROR(CheckSpec(s, spec, arg));
   TESSERA_RETURN_IF_ERROR(CheckExplicit(s, spec, arg));
@@ -156,8 +156,9 @@ absl::StatusOr<Type> BlockType(const Side& s, const PartitionSpec& spec, const T
                         absl::StrJoin(axes, ","), ")");
     t.shape[d] /= n;
     if (t.is_sharded())
-      std::erase_if(t.sharding[d],
-                    [&](const std::string& a) { return Holds(c.attrs.Strings("manual_axes"), a); });
+      std::erase_if(t.sharding[d], [&](const std::string& a) {
+        return Contains(c.attrs.Strings("manual_axes"), a);
+      });
     t.varying.insert(axes.begin(), axes.end());
   }
   if (!c.attrs.Bool("check_vma")) t.varying = t.unreduced = t.reduced = {};
@@ -166,7 +167,7 @@ absl::StatusOr<Type> BlockType(const Side& s, const PartitionSpec& spec, const T
 }
 
 // An out spec promises that the result is equal along every axis that it leaves out.
-absl::Status CheckPromise(const Side& s, const PartitionSpec& spec, const Type& result) {
+absl::Status CheckPromise(const BoundaryValue& s, const PartitionSpec& spec, const Type& result) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
   const AxisSet held = result.NonInvaryingAxes();
@@ -195,7 +196,8 @@ absl::Status CheckPromise(const Side& s, const PartitionSpec& spec, const Type& 
 }
 
 // The type of the array whose shards have type `result`.
-absl::StatusOr<Type> AssembledType(const Side& s, const PartitionSpec& spec, const Type& result) {
+absl::StatusOr<Type> AssembledType(const BoundaryValue& s, const PartitionSpec& spec,
+                                   const Type& result) {
   const InferContext& c = s.c;
   TESSERA_RETURN_IF_ERROR(CheckSpec(s, spec, result));
   if (c.attrs.Bool("check_vma")) TESSERA_RETURN_IF_ERROR(CheckPromise(s, spec, result));
@@ -259,14 +261,14 @@ Cost ManualCost(const InferContext& c, absl::Span<const Type>) {
   return {one.flops * n, one.bytes * n};
 }
 
-// ---- The op in parts, for the rules. ----
+// ---- The op's attributes, for the rules. ----
 
-struct Parts {
+struct ManualAttrs {
   AxisList manual_axes;
   bool check_vma;
   Specs in_specs, out_specs;
 
-  explicit Parts(const Attrs& attrs)
+  explicit ManualAttrs(const Attrs& attrs)
       : manual_axes(attrs.Strings("manual_axes")),
         check_vma(attrs.Bool("check_vma")),
         in_specs(attrs.Specs("in_specs")),
@@ -281,13 +283,8 @@ struct Parts {
                   {std::move(body)});
   }
 };
-Specs SelectAt(const Specs& specs, absl::Span<const int> positions) {
-  Specs out;
-  for (int p : positions) out.push_back(specs[p]);
-  return out;
-}
 Specs Where(const Specs& specs, const std::vector<bool>& mask) {
-  return SelectAt(specs, walk::Where(mask));
+  return ElementsAt(specs, walk::Where(mask));
 }
 Specs Join(Specs a, const Specs& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -298,7 +295,7 @@ Specs Join(Specs a, const Specs& b) {
 
 // Tangents have the specs of their primals.
 std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
-  const Parts p(c.attrs);
+  const ManualAttrs p(c.attrs);
   const std::vector<bool> active = IsValid(tangents);
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], active));
   std::vector<Value> out = p.Emit(c.b, jvp.fn, Concat(c.in, DropAbsent(tangents)),
@@ -311,7 +308,7 @@ std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
 }
 
 // A residual is stacked over all the axes along which it may differ.
-PartitionSpec ResidualSpec(const Parts& p, const Mesh& mesh, const Type& t) {
+PartitionSpec ResidualSpec(const ManualAttrs& p, const Mesh& mesh, const Type& t) {
   AxisList axes;
   for (const std::string& a : InMeshOrder(mesh, p.manual_axes))
     if (!p.check_vma || t.varying.contains(a)) axes.push_back(a);
@@ -344,29 +341,30 @@ FunctionRef WithSingletonParams(const Function& f, const std::vector<bool>& sing
 }
 
 void ManualPartialEval(PartialEvalContext& c) {
-  const Parts p(c.op.attrs);
+  const ManualAttrs p(c.op.attrs);
   const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
   const std::vector<int> known_params = walk::Where(c.known), known_out = walk::Where(pe.out_known);
   const auto num_out = static_cast<int>(known_out.size());
   // Without checks a result may break its promise and differ between shards.
-  const DedupedResiduals fw = ForwardResiduals(*pe.known, num_out, /*forward_results=*/p.check_vma);
+  const DedupedResiduals deduped =
+      DedupeResiduals(*pe.known, num_out, /*search_results=*/p.check_vma);
 
-  Specs out_specs = SelectAt(p.out_specs, known_out);
-  const std::vector<Type> known_types = fw.known->result_types();
+  Specs out_specs = ElementsAt(p.out_specs, known_out);
+  const std::vector<Type> known_types = deduped.known->result_types();
   for (size_t k = num_out; k < known_types.size(); ++k)
-    out_specs.push_back(ResidualSpec(p, fw.known->scope.mesh, known_types[k]));
+    out_specs.push_back(ResidualSpec(p, deduped.known->scope.mesh, known_types[k]));
   const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
   if (!known_types.empty())
-    known = p.Emit(c.known_b, WithSingletonResults(*fw.known, num_out, out_specs), args,
-                   SelectAt(p.in_specs, known_params), out_specs);
+    known = p.Emit(c.known_b, WithSingletonResults(*deduped.known, num_out, out_specs), args,
+                   ElementsAt(p.in_specs, known_params), out_specs);
   for (int k = 0; k < num_out; ++k) c.known_out[known_out[k]] = known[k];
 
   if (pe.unknown->results.empty()) return;
   std::vector<Value> unknown_args;
   std::vector<bool> singleton;
   Specs in_specs;
-  for (const DedupedResiduals::Source& s : fw.sources) {
+  for (const DedupedResiduals::Source& s : deduped.sources) {
     unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
     in_specs.push_back(s.is_param ? p.in_specs[known_params[s.index]] : out_specs[s.index]);
     singleton.push_back(!s.is_param && s.index >= num_out &&
@@ -377,15 +375,16 @@ void ManualPartialEval(PartialEvalContext& c) {
     in_specs.push_back(p.in_specs[i]);
   }
   const std::vector<int> unknown_out = walk::Where(pe.out_known, false);
-  const std::vector<Value> out = p.Emit(c.unknown_b, WithSingletonParams(*pe.unknown, singleton),
-                                        unknown_args, in_specs, SelectAt(p.out_specs, unknown_out));
+  const std::vector<Value> out =
+      p.Emit(c.unknown_b, WithSingletonParams(*pe.unknown, singleton), unknown_args, in_specs,
+             ElementsAt(p.out_specs, unknown_out));
   for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = out[k];
 }
 
 // Without tracked types the body has no casts, and the boundary makes up for them: the cotangent of
 // a replicated result is divided among its copies, and that of a replicated argument is summed.
-FunctionRef Compensated(const Function& f, const Parts& p, size_t num_args, const Specs& ct_specs,
-                        const Specs& out_specs) {
+FunctionRef Compensated(const Function& f, const ManualAttrs& p, size_t num_args,
+                        const Specs& ct_specs, const Specs& out_specs) {
   Builder b(f.scope, f.name);
   std::vector<Value> args;
   for (int i = 0; i < f.num_params; ++i) args.push_back(b.Param(f.types[i]));
@@ -402,17 +401,17 @@ FunctionRef Compensated(const Function& f, const Parts& p, size_t num_args, cons
 
 std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
                                    const std::vector<bool>& linear) {
-  const Parts p(c.attrs);
+  const ManualAttrs p(c.attrs);
   const Function& body = *c.regions[0];
   const std::vector<bool> has_ct = IsValid(cts);
   const FunctionRef wanted = walk::Reorder(body, walk::Iota(body.num_params), walk::Where(has_ct));
   FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
-  const std::vector<Value> others = ops::SelectAt(c.in, walk::Where(linear, false));
+  const std::vector<Value> others = ElementsAt(c.in, walk::Where(linear, false));
   const Specs ct_specs = Where(p.out_specs, has_ct), out_specs = Where(p.in_specs, linear);
   if (!p.check_vma) transposed = Compensated(*transposed, p, others.size(), ct_specs, out_specs);
   return ScatterByMask(
       p.Emit(c.b, transposed, Concat(others, DropAbsent(cts)),
-             Join(SelectAt(p.in_specs, walk::Where(linear, false)), ct_specs), out_specs),
+             Join(ElementsAt(p.in_specs, walk::Where(linear, false)), ct_specs), out_specs),
       linear);
 }
 
@@ -426,7 +425,7 @@ Specs Unsharded(Specs specs, absl::Span<const int> dims) {
 }
 
 Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const Parts p(c.attrs);
+  const ManualAttrs p(c.attrs);
   const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
   return {p.Emit(c.b, batched.fn, c.in, Unsharded(p.in_specs, dims),
                  Unsharded(p.out_specs, batched.out_dims)),
@@ -436,7 +435,7 @@ Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t si
 // ---- Reference semantics. ----
 
 // The start of the shard of `device` in the array.
-Dims BlockStarts(const Mesh& mesh, int64_t device, const PartitionSpec& spec, const Dims& block) {
+Dims ShardStarts(const Mesh& mesh, int64_t device, const PartitionSpec& spec, const Dims& block) {
   Dims starts(block.size(), 0);
   for (size_t d = 0; d < block.size(); ++d)
     starts[d] = mesh.IndexAlong(device, AxesAt(spec, static_cast<int>(d))) * block[d];
@@ -449,7 +448,7 @@ bool IsFirst(const Mesh& mesh, int64_t device, const AxisList& axes) {
 }
 
 absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<const Shards> in) {
-  const Parts p(c.attrs);
+  const ManualAttrs p(c.attrs);
   const Function& body = *c.regions[0];
   const Mesh& mesh = c.scope.mesh;
   // One shard per coordinate of the manual axes for each shard outside, sorted by device.
@@ -466,7 +465,7 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
     for (const auto& [device, o] : shards) {
       const Dims& shape = body.types[i].shape;
       args[i].push_back(
-          SliceBlock(in[i][o], BlockStarts(mesh, device, p.in_specs[i], shape), shape));
+          SliceBlock(in[i][o], ShardStarts(mesh, device, p.in_specs[i], shape), shape));
     }
   TESSERA_ASSIGN_OR_RETURN(const std::vector<Shards> got,
                            c.evaluator.RunOnDevices(devices, body, std::move(args)));
@@ -479,7 +478,7 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
     for (size_t k = 0; k < shards.size(); ++k) {
       const auto& [device, o] = shards[k];
       if (!IsFirst(mesh, device, copies)) continue;
-      WriteBlock(&out[r][o], BlockStarts(mesh, device, p.out_specs[r], got[r][k].shape()),
+      WriteBlock(&out[r][o], ShardStarts(mesh, device, p.out_specs[r], got[r][k].shape()),
                  got[r][k]);
     }
   }
@@ -490,17 +489,17 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
 RegionDataFlow ManualDataFlow(const InferContext& c) {
   RegionDataFlow map;
   map.manual_axes = c.attrs.Strings("manual_axes");
-  auto tie = [](int i, const PartitionSpec& spec, int rank) {
-    DataFlowEdge t{i, i, false, spec.dims};
-    t.prefix.resize(rank);
-    return t;
+  auto edge = [](int i, const PartitionSpec& spec, int rank) {
+    DataFlowEdge e{i, i, false, spec.dims};
+    e.prefix.resize(rank);
+    return e;
   };
   const Function& body = *c.regions[0];
   for (int i = 0; i < body.num_params; ++i)
-    map.operands.push_back(tie(i, c.attrs.Specs("in_specs")[i], body.types[i].rank()));
+    map.operands.push_back(edge(i, c.attrs.Specs("in_specs")[i], body.types[i].rank()));
   for (int i = 0; i < static_cast<int>(body.results.size()); ++i)
     map.results.push_back(
-        tie(i, c.attrs.Specs("out_specs")[i], body.types[body.results[i]].rank()));
+        edge(i, c.attrs.Specs("out_specs")[i], body.types[body.results[i]].rank()));
   return map;
 }
 

@@ -34,38 +34,54 @@ absl::StatusOr<std::vector<Type>> InferPredicate(const InferContext& c) {
 }
 
 // ---- Reference semantics. ----------------------------------------------------------------------
-// The loop and the graph of a lambda whose operands and results have one dtype.
-template <int kArity, class Body>
-auto LoopOver(const Body& body, const void* const* in, void* const* out, int64_t n) {
-  return [=]<DType kD>(scalar::DTypeTag<kD>) {
+// An op says once, as a generic lambda, which body it runs on which dtypes:
+//
+//   [](const Attrs&, DType operand, DType result, auto run) {
+//     ... run.template Call<kResult, kOperands...>(body);
+//   }
+//
+// Its loop and its graph both follow from that.
+struct RunLoop {
+  const void* const* in;
+  void* const* out;
+  int64_t n;
+  template <DType kOut, DType... kIn, class Body>
+  void Call(const Body& body) const {
+    scalar::Loop<kOut, kIn...>(body, in, out, n);
+  }
+};
+struct RunRecord {
+  ScalarGraph* graph;
+  template <DType kOut, DType... kIn, class Body>
+  void Call(const Body& body) const {
+    *graph = scalar::Record<kOut, kIn...>(body);
+  }
+};
+template <auto kRun>
+constexpr Scalar kScalarFrom = {[](const Attrs& attrs, DType operand, DType result,
+                                   const void* const* in, void* const* out, int64_t n) {
+                                  kRun(attrs, operand, result, RunLoop{in, out, n});
+                                },
+                                [](const Attrs& attrs, DType operand, DType result) {
+                                  ScalarGraph graph;
+                                  kRun(attrs, operand, result, RunRecord{&graph});
+                                  return graph;
+                                }};
+
+// Runs a body whose operands and results have one dtype.
+template <int kDomain, int kArity, class Body, class Run>
+void RunSame(DType dtype, const Body& body, const Run& run) {
+  scalar::Dispatch<kDomain>(dtype, [&]<DType kD>(scalar::DTypeTag<kD>) {
     [&]<size_t... kI>(std::index_sequence<kI...>) {
-      scalar::Loop<kD, (static_cast<void>(kI), kD)...>(body, in, out, n);
+      run.template Call<kD, (static_cast<void>(kI), kD)...>(body);
     }
     (std::make_index_sequence<kArity>());
-  };
-}
-template <int kArity, class Body>
-auto RecordTo(ScalarGraph* graph, const Body& body) {
-  return [=]<DType kD>(scalar::DTypeTag<kD>) {
-    [&]<size_t... kI>(std::index_sequence<kI...>) {
-      *graph = scalar::Record<kD, (static_cast<void>(kI), kD)...>(body);
-    }
-    (std::make_index_sequence<kArity>());
-  };
+  });
 }
 template <int kDomain, int kArity, auto kBody>
-void EvalBody(const Attrs&, DType operand, DType, const void* const* in, void* const* out,
-              int64_t n) {
-  scalar::Dispatch<kDomain>(operand, LoopOver<kArity>(kBody, in, out, n));
-}
-template <int kDomain, int kArity, auto kBody>
-ScalarGraph RecordBody(const Attrs&, DType operand, DType) {
-  ScalarGraph graph;
-  scalar::Dispatch<kDomain>(operand, RecordTo<kArity>(&graph, kBody));
-  return graph;
-}
-template <int kDomain, int kArity, auto kBody>
-constexpr Scalar kScalarOf = {EvalBody<kDomain, kArity, kBody>, RecordBody<kDomain, kArity, kBody>};
+constexpr Scalar kScalarOf = kScalarFrom<[](const Attrs&, DType operand, DType, auto run) {
+  RunSame<kDomain, kArity>(operand, kBody, run);
+}>;
 
 // ---- Rows. -------------------------------------------------------------------------------------
 inline constexpr Refused kNotLinear{"it is not linear"};
@@ -76,7 +92,7 @@ struct AutodiffRules {
 };
 
 consteval OpDef Elementwise(std::string_view wire, std::string_view lax, int num_operands,
-                            InferFn infer, Scalar meaning, AutodiffRules rules,
+                            InferFn infer, Scalar scalar, AutodiffRules rules,
                             absl::Span<const AttrSpec> attrs = {}) {
   OpDef d;
   d.name = wire;
@@ -94,7 +110,7 @@ consteval OpDef Elementwise(std::string_view wire, std::string_view lax, int num
   d.batch = Derived{};
   d.partition = Derived{};
   d.cost = Derived{};
-  d.scalar = meaning;
+  d.scalar = scalar;
   return Checked(d);
 }
 template <int kDomain, auto kBody>

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/ops/dims.h"
-#include "ir/ops/scalar_math.h"
-#include "ir/ops/strided.h"
+#include "ir/ops/scalar_eval.h"
+#include "ir/strided.h"
 
 namespace tessera::ir::ops {
 namespace {
@@ -47,7 +47,7 @@ Types InferReduce(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckDtype(c));
   TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", Reduced(c.attrs), x.rank()));
   Type t = MakeType(x.dtype, {});
-  for (int64_t d : Others(x.rank(), Reduced(c.attrs))) t.shape.push_back(x.shape[d]);
+  for (int64_t d : DimsExcept(x.rank(), Reduced(c.attrs))) t.shape.push_back(x.shape[d]);
   t.weak = x.weak;
   return std::vector<Type>{t};
 }
@@ -78,7 +78,7 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type>) {
 absl::Status DropSharding(const InferContext& c, const DimList& reduced, Type* out) {
   if (!c.in[0].is_sharded()) return absl::OkStatus();
   out->sharding.clear();
-  for (int64_t d : Others(c.in[0].rank(), reduced))
+  for (int64_t d : DimsExcept(c.in[0].rank(), reduced))
     out->sharding.push_back(c.in[0].axes_of(static_cast<int>(d)));
   Normalize(out);
   return absl::OkStatus();
@@ -101,54 +101,16 @@ std::vector<Value> NoTangent(const RuleContext&, Values) { return {Value()}; }
 
 // ---- Reference semantics. ----
 
-struct Bf16 {
-  uint16_t bits;
-};
-template <class T>
-struct ComputeType {
-  using type = std::conditional_t<std::is_floating_point_v<T>, double,
-                                  std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
-};
-template <>
-struct ComputeType<Bf16> {
-  using type = double;
-};
-template <class T>
-using Wide = typename ComputeType<T>::type;
+// The type in which the elements of a dtype are reduced.
+template <DType kD, class C = scalar::ComputeType<kD>>
+using Wide = std::conditional_t<std::is_floating_point_v<C>, double,
+                                std::conditional_t<std::is_signed_v<C>, int64_t, uint64_t>>;
 
-template <class T>
-Wide<T> Load(T v) {
-  return static_cast<Wide<T>>(v);
-}
-Wide<Bf16> Load(Bf16 v) { return Bf16ToFloat(v.bits); }
-template <class T>
-void Store(Wide<T> v, T* out) {
-  *out = static_cast<T>(v);
-}
-void Store(double v, Bf16* out) { out->bits = FloatToBf16(static_cast<float>(v)); }
-
-// Calls f(T{}) for the C++ type that holds `dtype`, which is computable.
-template <class F>
-void VisitDType(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kBool:
-      return f(bool{});
-    case DType::kS32:
-      return f(int32_t{});
-    case DType::kS64:
-      return f(int64_t{});
-    case DType::kU32:
-      return f(uint32_t{});
-    case DType::kBF16:
-      return f(Bf16{});
-    case DType::kF32:
-      return f(float{});
-    case DType::kF64:
-      return f(double{});
-    default:
-      Throw(ErrorKind::kInternal,
-            absl::StrCat("reduction: dtype ", ToAbsl(DTypeName(dtype)), " passed inference"));
-  }
+template <DType kD>
+using Storage = typename scalar::ElementTraits<kD>::Storage;
+template <DType kD>
+Wide<kD> Load(Storage<kD> v) {
+  return static_cast<Wide<kD>>(scalar::ElementTraits<kD>::Load(v));
 }
 
 template <class W>
@@ -160,11 +122,11 @@ bool IsNan(W v) {
 template <class W>
 using Wrap = std::conditional_t<std::is_floating_point_v<W>, W, uint64_t>;
 
-template <class T>
-Wide<T> Identity(ReduceKind kind) {
-  using W = Wide<T>;
+template <DType kD>
+Wide<kD> Identity(ReduceKind kind) {
+  using W = Wide<kD>;
   constexpr bool kFloat = std::is_floating_point_v<W>;
-  using L = std::numeric_limits<std::conditional_t<kFloat, W, T>>;
+  using L = std::numeric_limits<std::conditional_t<kFloat, W, scalar::ComputeType<kD>>>;
   switch (kind) {
     case ReduceKind::kProd:
       return 1;
@@ -173,19 +135,19 @@ Wide<T> Identity(ReduceKind kind) {
     case ReduceKind::kMin:
       return kFloat ? std::numeric_limits<W>::infinity() : static_cast<W>(L::max());
     case ReduceKind::kAnd:
-      return static_cast<W>(std::is_same_v<T, bool> ? 1 : -1);
+      return static_cast<W>(kD == DType::kBool ? 1 : -1);
     default:
       return 0;
   }
 }
 
 // The reduction of `n` contiguous elements.
-template <class T>
-Wide<T> ReduceRow(ReduceKind kind, const T* row, int64_t n) {
-  using W = Wide<T>;
-  W acc = Identity<T>(kind);
+template <DType kD>
+Wide<kD> ReduceRow(ReduceKind kind, const Storage<kD>* row, int64_t n) {
+  using W = Wide<kD>;
+  W acc = Identity<kD>(kind);
   auto fold = [&](auto f) {
-    for (int64_t i = 0; i < n; ++i) acc = f(acc, Load(row[i]));
+    for (int64_t i = 0; i < n; ++i) acc = f(acc, Load<kD>(row[i]));
     return acc;
   };
   switch (kind) {
@@ -213,7 +175,7 @@ Wide<T> ReduceRow(ReduceKind kind, const T* row, int64_t n) {
 
 // The operand with the reduced dims last, so that each result element reads one contiguous row.
 Array ReducedLast(const Array& x, const DimList& reduced) {
-  DimList order = Others(x.rank(), reduced), sorted = reduced;
+  DimList order = DimsExcept(x.rank(), reduced), sorted = reduced;
   std::sort(sorted.begin(), sorted.end());
   order.insert(order.end(), sorted.begin(), sorted.end());
   return Permuted(x, order);
@@ -224,12 +186,12 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
   int64_t n = 1;
   for (int64_t d : Reduced(c.attrs)) n *= in[0].shape()[d];
-  VisitDType(x.dtype(), [&](auto t) {
-    using T = decltype(t);
-    const T* row = reinterpret_cast<const T*>(x.data());
-    T* to = reinterpret_cast<T*>(out.MutableData());
+  scalar::Dispatch<scalar::kAnything>(x.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
+    const auto* row = reinterpret_cast<const Storage<kD>*>(x.data());
+    auto* to = reinterpret_cast<Storage<kD>*>(out.MutableData());
     for (int64_t i = 0; i < out.num_elements(); ++i)
-      Store(ReduceRow(c.def.reduce, row + i * n, n), to + i);
+      to[i] = scalar::ElementTraits<kD>::Store(
+          static_cast<scalar::ComputeType<kD>>(ReduceRow<kD>(c.def.reduce, row + i * n, n)));
   });
   return std::vector<Array>{out};
 }
@@ -260,7 +222,7 @@ consteval OpDef Reduction(OpDef d) {
 std::vector<Value> TransposeSum(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const Type& x = c.in_types[0];
-  Attrs attrs{{"shape", x.shape}, {"broadcast_dimensions", Others(x.rank(), Reduced(c.attrs))}};
+  Attrs attrs{{"shape", x.shape}, {"broadcast_dimensions", DimsExcept(x.rank(), Reduced(c.attrs))}};
   SetOutSharding(&attrs, x);
   return c.b.Emit(kBroadcastInDim, {cts[0]}, attrs);
 }
@@ -293,12 +255,7 @@ std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
     }
     while (p.dim(dim) > 1) {
       const int64_t n = p.dim(dim), half = n / 2;
-      auto part = [&](Value v, int64_t from, int64_t to) {
-        Dims start(v.rank(), 0), limit = v.shape();
-        start[dim] = from;
-        limit[dim] = to;
-        return Slice(v, start, limit);
-      };
+      auto part = [&](Value v, int64_t from, int64_t to) { return SliceInDim(v, dim, from, to); };
       Value pa = part(p, 0, half), pb = part(p, half, 2 * half);
       Value ta = part(t, 0, half), tb = part(t, half, 2 * half);
       Value pab = Mul(pa, pb), left = Mul(ta, pb), tab = Add(left, Mul(pa, tb));
@@ -325,7 +282,7 @@ std::vector<Value> ChooserJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   const Value x = c.in[0];
   const DimList& dims = Reduced(c.attrs);
-  Attrs attrs{{"shape", x.shape()}, {"broadcast_dimensions", Others(x.rank(), dims)}};
+  Attrs attrs{{"shape", x.shape()}, {"broadcast_dimensions", DimsExcept(x.rank(), dims)}};
   SetOutSharding(&attrs, x.type());
   Value best = c.b.Emit1(kBroadcastInDim, {c.out[0]}, attrs);
   Value chosen = Convert(Compare(x, best, "EQ"), tangents[0].dtype());
@@ -387,11 +344,11 @@ Batched BatchArg(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, {c.in[0]}, attrs), {dims[0] - (dim < dims[0])}};
 }
 
-template <class T>
-int64_t BestOf(ReduceKind kind, const T* row, int64_t n) {
+template <DType kD>
+int64_t BestOf(ReduceKind kind, const Storage<kD>* row, int64_t n) {
   int64_t best = 0;
   for (int64_t i = 1; i < n; ++i) {
-    const auto have = Load(row[best]), v = Load(row[i]);
+    const Wide<kD> have = Load<kD>(row[best]), v = Load<kD>(row[i]);
     const bool better = kind == ReduceKind::kArgMax ? v > have : v < have;
     if (!IsNan(have) && (IsNan(v) || better)) best = i;
   }
@@ -402,11 +359,10 @@ Arrays EvalArg(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t dim = c.attrs.Int("dimension"), n = in[0].shape()[dim];
   const Array x = ReducedLast(in[0], {dim});
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  VisitDType(x.dtype(), [&](auto t) {
-    using T = decltype(t);
-    const T* row = reinterpret_cast<const T*>(x.data());
+  scalar::Dispatch<scalar::kAnything>(x.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
+    const auto* row = reinterpret_cast<const Storage<kD>*>(x.data());
     for (int64_t i = 0; i < out.num_elements(); ++i)
-      out.Set(i, static_cast<double>(BestOf(c.def.reduce, row + i * n, n)));
+      out.Set(i, static_cast<double>(BestOf<kD>(c.def.reduce, row + i * n, n)));
   });
   return std::vector<Array>{out};
 }

@@ -10,7 +10,8 @@ namespace tessera::ir::ops {
 Cost CostOf(const Function& f) {
   Cost total;
   for (const Op& op : f.ops) {
-    const std::vector<Type> in = walk::TypesAt(f, op.operands), out = walk::TypesAt(f, op.results);
+    const std::vector<Type> in = ElementsAt(f.types, op.operands),
+                            out = ElementsAt(f.types, op.results);
     const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
     if (op.def->cost.refused()) continue;
     const Cost one =
@@ -49,17 +50,6 @@ std::vector<Value> DropAbsent(Values values) {
   return out;
 }
 
-std::vector<Value> SelectAt(Values values, absl::Span<const int> positions) {
-  std::vector<Value> out;
-  for (int p : positions) out.push_back(values[p]);
-  return out;
-}
-
-std::vector<bool> Concat(std::vector<bool> a, const std::vector<bool>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask) {
   TESSERA_CHECK_EQ(std::count(mask.begin(), mask.end(), true), static_cast<int64_t>(values.size()));
   std::vector<Value> out(mask.size());
@@ -69,10 +59,10 @@ std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask) {
   return out;
 }
 
-DedupedResiduals ForwardResiduals(const Function& known, int num_out, bool forward_results) {
+DedupedResiduals DedupeResiduals(const Function& known, int num_out, bool search_results) {
   DedupedResiduals out;
   std::vector<int> kept = walk::Iota(num_out);
-  const int num_searched = forward_results ? num_out : 0;
+  const int num_searched = search_results ? num_out : 0;
   for (size_t r = num_out; r < known.results.size(); ++r) {
     const ValueId v = known.results[r];
     const auto same = std::find(known.results.begin(), known.results.begin() + num_searched, v);

@@ -19,8 +19,6 @@ absl::Status CheckRegion(const InferContext& c, const Scope& scope);
 
 std::vector<bool> IsValid(Values values);
 std::vector<Value> DropAbsent(Values values);
-std::vector<Value> SelectAt(Values values, absl::Span<const int> positions);
-std::vector<bool> Concat(std::vector<bool> a, const std::vector<bool>& b);
 template <class T>
 std::vector<T> Concat(std::vector<T> a, absl::Span<const T> b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -33,7 +31,8 @@ inline std::vector<Value> Concat(std::vector<Value> a, Values b) {
 // The values at the indices where `mask` is set, absent ones elsewhere.
 std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask);
 
-// A split region whose residuals exclude those that are its params or its other results.
+// The known part of a split region without the residuals that are its params or, with
+// `search_results`, its other results.
 struct DedupedResiduals {
   FunctionRef known;  // the first `num_out` results, then the residuals that remain
   struct Source {
@@ -42,6 +41,6 @@ struct DedupedResiduals {
   };
   std::vector<Source> sources;  // of each residual
 };
-DedupedResiduals ForwardResiduals(const Function& known, int num_out, bool forward_results = true);
+DedupedResiduals DedupeResiduals(const Function& known, int num_out, bool search_results = true);
 
 }  // namespace tessera::ir::ops

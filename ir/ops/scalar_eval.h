@@ -85,14 +85,7 @@ Expr<T> Like(Expr<T> x, V value) {
   auto Name(Expr<T> x, Expr<U>... rest) {                                                \
     return Recorded<decltype(math::Name(T{}, U{}...))>(ScalarPrim::k##Name, x, rest...); \
   }
-// clang-format off
-#define TESSERA_LIFTED(X)                                                                      \
-  X(Add) X(Sub) X(Mul) X(Div) X(Rem) X(Neg) X(Abs) X(Min) X(Max) X(Exp) X(Expm1) X(Log)        \
-  X(Log1p) X(Sin) X(Cos) X(Tan) X(Tanh) X(Atan2) X(Pow) X(Sqrt) X(Rsqrt) X(Cbrt) X(Erf)        \
-  X(Floor) X(Ceil) X(RoundEven) X(RoundAway) X(And) X(Or) X(Xor) X(Not) X(Shl) X(ShrA) X(ShrL) \
-  X(PopCount) X(Clz) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(IsFinite) X(Select)
-// clang-format on
-TESSERA_LIFTED(TESSERA_LIFT)
+TESSERA_SCALAR_FUNCTIONS(TESSERA_LIFT)
 #undef TESSERA_LIFT
 
 template <class To, class From>

@@ -24,30 +24,19 @@ template <Int T>
 using Unsigned = std::make_unsigned_t<T>;
 
 // ---- Arithmetic. ----
-template <Float T>
-T Add(T x, T y) {
-  return x + y;
-}
-template <Int T>
-T Add(T x, T y) {
-  return static_cast<T>(Unsigned<T>(x) + Unsigned<T>(y));
-}
-template <Float T>
-T Sub(T x, T y) {
-  return x - y;
-}
-template <Int T>
-T Sub(T x, T y) {
-  return static_cast<T>(Unsigned<T>(x) - Unsigned<T>(y));
-}
-template <Float T>
-T Mul(T x, T y) {
-  return x * y;
-}
-template <Int T>
-T Mul(T x, T y) {
-  return static_cast<T>(Unsigned<T>(x) * Unsigned<T>(y));
-}
+#define TESSERA_ARITHMETIC(Name, op)                         \
+  template <Float T>                                         \
+  T Name(T x, T y) {                                         \
+    return x op y;                                           \
+  }                                                          \
+  template <Int T>                                           \
+  T Name(T x, T y) {                                         \
+    return static_cast<T>(Unsigned<T>(x) op Unsigned<T>(y)); \
+  }
+TESSERA_ARITHMETIC(Add, +)
+TESSERA_ARITHMETIC(Sub, -)
+TESSERA_ARITHMETIC(Mul, *)
+#undef TESSERA_ARITHMETIC
 template <Float T>
 T Neg(T x) {
   return -x;
@@ -148,30 +137,15 @@ TESSERA_VIA_DOUBLE(Tanh, std::tanh)
 TESSERA_VIA_DOUBLE(Cbrt, std::cbrt)
 TESSERA_VIA_DOUBLE(Erf, std::erf)
 TESSERA_VIA_DOUBLE(Rsqrt, 1.0 / std::sqrt)
+TESSERA_VIA_DOUBLE(Sqrt, std::sqrt)
+TESSERA_VIA_DOUBLE(Floor, std::floor)
+TESSERA_VIA_DOUBLE(Ceil, std::ceil)
+TESSERA_VIA_DOUBLE(RoundEven, std::nearbyint)
+TESSERA_VIA_DOUBLE(RoundAway, std::round)
 #undef TESSERA_VIA_DOUBLE
 template <Float T>
 T Atan2(T y, T x) {
   return static_cast<T>(std::atan2(static_cast<double>(y), static_cast<double>(x)));
-}
-template <Float T>
-T Sqrt(T x) {
-  return std::sqrt(x);
-}
-template <Float T>
-T Floor(T x) {
-  return std::floor(x);
-}
-template <Float T>
-T Ceil(T x) {
-  return std::ceil(x);
-}
-template <Float T>
-T RoundEven(T x) {
-  return std::nearbyint(x);
-}
-template <Float T>
-T RoundAway(T x) {
-  return std::round(x);
 }
 template <Float T>
 bool IsFinite(T x) {
@@ -179,18 +153,15 @@ bool IsFinite(T x) {
 }
 
 // ---- Bits. ----
-template <std::integral T>
-T And(T x, T y) {
-  return static_cast<T>(x & y);
-}
-template <std::integral T>
-T Or(T x, T y) {
-  return static_cast<T>(x | y);
-}
-template <std::integral T>
-T Xor(T x, T y) {
-  return static_cast<T>(x ^ y);
-}
+#define TESSERA_BITWISE(Name, op)  \
+  template <std::integral T>       \
+  T Name(T x, T y) {               \
+    return static_cast<T>(x op y); \
+  }
+TESSERA_BITWISE(And, &)
+TESSERA_BITWISE(Or, |)
+TESSERA_BITWISE(Xor, ^)
+#undef TESSERA_BITWISE
 inline bool Not(bool x) { return !x; }
 template <Int T>
 T Not(T x) {
@@ -225,30 +196,18 @@ T Clz(T x) {
 }
 
 // ---- Comparisons: false where a NaN is, but for Ne. ----
-template <class T>
-bool Eq(T x, T y) {
-  return x == y;
-}
-template <class T>
-bool Ne(T x, T y) {
-  return x != y;
-}
-template <class T>
-bool Lt(T x, T y) {
-  return x < y;
-}
-template <class T>
-bool Le(T x, T y) {
-  return x <= y;
-}
-template <class T>
-bool Gt(T x, T y) {
-  return x > y;
-}
-template <class T>
-bool Ge(T x, T y) {
-  return x >= y;
-}
+#define TESSERA_COMPARISON(Name, op) \
+  template <class T>                 \
+  bool Name(T x, T y) {              \
+    return x op y;                   \
+  }
+TESSERA_COMPARISON(Eq, ==)
+TESSERA_COMPARISON(Ne, !=)
+TESSERA_COMPARISON(Lt, <)
+TESSERA_COMPARISON(Le, <=)
+TESSERA_COMPARISON(Gt, >)
+TESSERA_COMPARISON(Ge, >=)
+#undef TESSERA_COMPARISON
 template <class T>
 T Select(bool pred, T on_true, T on_false) {
   return pred ? on_true : on_false;

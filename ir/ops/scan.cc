@@ -127,12 +127,8 @@ Signature ScanFactors(const InferContext& c, absl::Span<const Type> out) {
   const Layout l(c.attrs, c.in.size(), out.size());
   Signature s;
   auto fresh = [&](const Type& t, bool scanned) {
-    TensorFactors dims;
-    for (int d = 0; d < t.rank(); ++d) {
-      dims.push_back({static_cast<int>(s.factors.size())});
-      s.factors.push_back(
-          {scanned && d == 0 ? FactorKind::kReplicated : FactorKind::kPassThrough, t.shape[d]});
-    }
+    TensorFactors dims = AddFactors(&s, t, FactorKind::kPassThrough);
+    if (scanned) s.factors[dims[0][0]].kind = FactorKind::kReplicated;
     return dims;
   };
   for (int i = 0; i < static_cast<int>(c.in.size()); ++i)
@@ -200,7 +196,7 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   for (int i = 0; i < body.num_params; ++i)
     if (active[i]) natural.push_back(tangents[i] ? tangents[i] : Zeros(c.b, c.in[i].type()));
   const std::vector<Value> got =
-      EmitScan(c.b, walk::Reorder(*jvp.fn, params, results), SelectAt(natural, params),
+      EmitScan(c.b, walk::Reorder(*jvp.fn, params, results), ElementsAt(natural, params),
                l.num_consts + in.In(0, l.num_consts).size(),
                l.num_carry + in.In(l.carry0(), l.num_carry).size(), l.length, l.reverse);
 
@@ -240,6 +236,28 @@ struct LoopResiduals {
   std::vector<Value> values;    // outside the loop, on the known side
 };
 
+// The results of the known loop's body: its own, then the residuals that the loop has to stack.
+struct LoopResults {
+  std::vector<int> results;   // indices into the body's results
+  std::vector<int> position;  // of each residual among them; -1: it is a slice of an operand
+};
+LoopResults ChooseLoopResults(const DedupedResiduals& deduped, int num_out, int num_carry,
+                              int xs0) {
+  LoopResults out{walk::Iota(num_out), std::vector<int>(deduped.sources.size(), -1)};
+  for (size_t k = 0; k < deduped.sources.size(); ++k) {
+    const DedupedResiduals::Source& s = deduped.sources[k];
+    if (s.is_param && s.index >= xs0) continue;
+    // A carry's result is its last value only: its history is a residual of its own.
+    if (!s.is_param && s.index >= num_carry && s.index < num_out) {
+      out.position[k] = s.index;
+      continue;
+    }
+    out.position[k] = static_cast<int>(out.results.size());
+    out.results.push_back(num_out + static_cast<int>(k));
+  }
+  return out;
+}
+
 // Emits the known loop, sets the known results, and returns its residuals.
 LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySplit& split) {
   const Function& known = *split.pe.known;
@@ -256,30 +274,17 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
   std::fill_n(is_const.begin(), num_consts, true);
   std::fill_n(in_loop.begin(), num_out, true);
   const PartialEvalResult hoist = ValueOrThrow(PartialEval(known, is_const, in_loop));
-  const std::vector<Value> operands = SelectAt(c.known_in, known_params);
+  const std::vector<Value> operands = ElementsAt(c.known_in, known_params);
   const std::vector<Value> hoisted = Inline(c.known_b, *hoist.known, Part(operands, 0, num_consts));
   const auto num_hoisted_out = static_cast<int>(hoisted.size()) - hoist.num_residuals;
 
   LoopResiduals out;
-  out.invariant = Part(std::vector<bool>(hoist.out_known), num_out, split.pe.num_residuals);
+  out.invariant = Part(hoist.out_known, num_out, split.pe.num_residuals);
   const std::vector<Value> invariants = Part(hoisted, 0, num_hoisted_out);
 
-  // A slice of an operand need not be stacked again.
-  const DedupedResiduals fw = ForwardResiduals(*hoist.unknown, num_out);
-  const int xs0 = hoist.num_residuals + num_carry;
-  std::vector<int> results = walk::Iota(num_out);
-  std::vector<int> position(fw.sources.size(), -1);  // of a stacked residual among the results
-  for (size_t k = 0; k < fw.sources.size(); ++k) {
-    const DedupedResiduals::Source& s = fw.sources[k];
-    if (s.is_param && s.index >= xs0) continue;
-    // A carry's result is its last value only: its history is a residual of its own.
-    if (!s.is_param && s.index >= num_carry && s.index < num_out) {
-      position[k] = s.index;
-      continue;
-    }
-    position[k] = static_cast<int>(results.size());
-    results.push_back(num_out + static_cast<int>(k));
-  }
+  const DedupedResiduals deduped = DedupeResiduals(*hoist.unknown, num_out);
+  const auto [results, position] =
+      ChooseLoopResults(deduped, num_out, num_carry, hoist.num_residuals + num_carry);
   const FunctionRef body =
       walk::Reorder(*hoist.unknown, walk::Iota(hoist.unknown->num_params), results);
   const std::vector<Value> loop_operands =
@@ -300,7 +305,8 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
       continue;
     }
     const size_t k = next_stacked++;
-    out.values.push_back(position[k] < 0 ? loop_operands[fw.sources[k].index] : got[position[k]]);
+    out.values.push_back(position[k] < 0 ? loop_operands[deduped.sources[k].index]
+                                         : got[position[k]]);
   }
   return out;
 }

@@ -30,8 +30,8 @@ absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
   return MakeError(ErrorKind::kLimitExceeded,
                    absl::StrCat("program: ", got, " ", what, ", at most ", limit, " are accepted"));
 }
-// An untrusted text, escaped and truncated for messages.
-std::string Shown(const std::string& text) {
+// Quotes an untrusted text for a message: escaped and truncated.
+std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::CEscape(absl::string_view(text).substr(0, 64)), "'");
 }
 
@@ -243,7 +243,7 @@ absl::StatusOr<AttrValue> ReadAttribute(const v1::Attribute& proto, const Limits
     case v1::Attribute::VALUE_NOT_SET:
       break;
   }
-  return Malformed(absl::StrCat("attribute ", Shown(proto.name()), " has no value"));
+  return Malformed(absl::StrCat("attribute ", Quoted(proto.name()), " has no value"));
 }
 
 // Rebuilds the functions of one program, in order.
@@ -263,10 +263,7 @@ class Reader {
     }
     for (const v1::Function& f : proto_.functions()) {
       FunctionRef built;
-      absl::Status read;
-      const absl::Status thrown = CatchStatus([&] { read = ReadFunction(f, &built); });
-      TESSERA_RETURN_IF_ERROR(read);
-      TESSERA_RETURN_IF_ERROR(thrown);
+      TESSERA_RETURN_IF_ERROR(CatchStatus([&] { return ReadFunction(f, &built); }));
       functions_.push_back(std::move(built));
     }
     return functions_.back();
@@ -296,7 +293,7 @@ class Reader {
       std::vector<FunctionRef> regions;
       for (int r : op.regions()) {
         if (r < 0 || r >= static_cast<int>(functions_.size()))
-          return Malformed(absl::StrCat(Shown(op.name()), " refers to function ", r,
+          return Malformed(absl::StrCat(Quoted(op.name()), " refers to function ", r,
                                         ", which does not come before it"));
         regions.push_back(functions_[r]);
         ops += ops_[r];
@@ -311,7 +308,7 @@ class Reader {
       return TooMany("results of one function", proto.results_size(), limits_.values_per_op);
     std::vector<Value> results;
     for (int r : proto.results()) {
-      TESSERA_ASSIGN_OR_RETURN(Value v, At(values, r, "a result"));
+      TESSERA_ASSIGN_OR_RETURN(Value v, ValueAt(values, r, "a result"));
       results.push_back(v);
     }
     *built = b.Build(results);
@@ -337,19 +334,19 @@ class Reader {
     if (def == nullptr)
       return MakeError(
           ErrorKind::kUnknownOp,
-          absl::StrCat("program: op ", Shown(proto.name()), " is not in this server's op set ",
-                       kOpset, WhichOps(proto.name().substr(0, kNameMax))));
+          absl::StrCat("program: op ", Quoted(proto.name()), " is not in this server's op set ",
+                       kOpset, SuggestOps(proto.name().substr(0, kNameMax))));
     if (proto.operands_size() > limits_.values_per_op)
       return TooMany("operands of one op", proto.operands_size(), limits_.values_per_op);
     std::vector<Value> operands;
     for (int v : proto.operands()) {
-      TESSERA_ASSIGN_OR_RETURN(Value value, At(*values, v, proto.name()));
+      TESSERA_ASSIGN_OR_RETURN(Value value, ValueAt(*values, v, proto.name()));
       operands.push_back(value);
     }
     Attrs attrs;
     for (const v1::Attribute& a : proto.attributes()) {
       if (a.name().size() > kNameMax || attrs.Has(a.name()))
-        return Malformed(absl::StrCat(Shown(proto.name()), ": attribute ", Shown(a.name()),
+        return Malformed(absl::StrCat(Quoted(proto.name()), ": attribute ", Quoted(a.name()),
                                       " is given twice or has too long a name"));
       TESSERA_ASSIGN_OR_RETURN(AttrValue value, ReadAttribute(a, limits_));
       attrs.Set(a.name(), std::move(value));
@@ -358,13 +355,13 @@ class Reader {
     if (proto.file() != 0) {
       if (proto.file() < 0 || proto.file() > static_cast<int>(files_.size()) || proto.line() < 0)
         return Malformed(
-            absl::StrCat(Shown(proto.name()), ": file ", proto.file(), " of ", files_.size()));
+            absl::StrCat(Quoted(proto.name()), ": file ", proto.file(), " of ", files_.size()));
       site = Site{files_[proto.file() - 1], proto.line()};
     }
     b->SetSite(site);
     std::vector<Value> results = b->Emit(*def, operands, std::move(attrs), std::move(regions));
     if (static_cast<int>(results.size()) != proto.num_results())
-      return Malformed(absl::StrCat(Shown(proto.name()), " has ", results.size(),
+      return Malformed(absl::StrCat(Quoted(proto.name()), " has ", results.size(),
                                     " results, the program says ", proto.num_results()));
     if (static_cast<int64_t>(results.size()) > limits_.values_per_op)
       return TooMany("results of one op", static_cast<int64_t>(results.size()),
@@ -375,11 +372,11 @@ class Reader {
     return absl::OkStatus();
   }
 
-  static absl::StatusOr<Value> At(const std::vector<Value>& values, int index,
-                                  const std::string& user) {
+  static absl::StatusOr<Value> ValueAt(const std::vector<Value>& values, int index,
+                                       const std::string& user) {
     if (index < 0 || index >= static_cast<int>(values.size()))
-      return Malformed(
-          absl::StrCat(Shown(user), " uses value ", index, ", ", values.size(), " come before it"));
+      return Malformed(absl::StrCat(Quoted(user), " uses value ", index, ", ", values.size(),
+                                    " come before it"));
     return values[index];
   }
 
@@ -449,7 +446,7 @@ absl::StatusOr<DType> DTypeFromName(const std::string& name) {
   const auto dtype = name.size() <= kNameMax ? ParseDType(name) : std::nullopt;
   if (!dtype)
     return MakeError(ErrorKind::kTypeError,
-                     absl::StrCat("dtype ", Shown(name), " is unknown; f32 is one that is known"));
+                     absl::StrCat("dtype ", Quoted(name), " is unknown; f32 is one that is known"));
   return *dtype;
 }
 
@@ -476,7 +473,7 @@ absl::StatusOr<Mesh> FromProto(const v1::Mesh& proto, const Limits& limits) {
   for (const v1::MeshAxis& a : proto.axes()) {
     if (a.name().size() > kNameMax) return Malformed("an axis name is too long");
     if (a.type() < v1::AXIS_TYPE_AUTO || a.type() > v1::AXIS_TYPE_MANUAL)
-      return Malformed(absl::StrCat("mesh axis ", Shown(a.name()), " has type ",
+      return Malformed(absl::StrCat("mesh axis ", Quoted(a.name()), " has type ",
                                     static_cast<int>(a.type()), ", which is unknown"));
     mesh.axes.push_back({a.name(), a.size(), static_cast<AxisType>(a.type())});
   }

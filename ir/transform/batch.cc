@@ -41,12 +41,8 @@ struct BatchWalk {
   }
 
   void Visit(const Op& op, const Site& site) {
-    std::vector<Value> in;
-    std::vector<int> in_dims;
-    for (ValueId v : op.operands) {
-      in.push_back(env[v]);
-      in_dims.push_back(dims[v]);
-    }
+    std::vector<Value> in = ElementsAt(env, op.operands);
+    const std::vector<int> in_dims = ElementsAt(dims, op.operands);
     Batched out;
     if (std::all_of(in_dims.begin(), in_dims.end(), [](int d) { return d < 0; })) {
       out = {walk::EmitPlain(b, op, in), std::vector<int>(op.results.size(), -1)};

@@ -35,11 +35,8 @@ struct JvpWalk {
   }
 
   void Visit(const Op& op, const Site& site) {
-    std::vector<Value> in, dot;
-    for (ValueId v : op.operands) {
-      in.push_back(primal[v]);
-      dot.push_back(tangent[v]);
-    }
+    std::vector<Value> in = ElementsAt(primal, op.operands);
+    const std::vector<Value> dot = ElementsAt(tangent, op.operands);
     const bool moves =
         std::any_of(dot.begin(), dot.end(), [](const Value& t) { return t.valid(); }) &&
         std::any_of(op.results.begin(), op.results.end(),
@@ -78,8 +75,7 @@ struct JvpWalk {
 
   // A result with `want` gets a tangent, zeros if need be.
   JvpResult Finish(const std::vector<bool>& want) {
-    std::vector<Value> results;
-    for (ValueId v : f.results) results.push_back(primal[v]);
+    std::vector<Value> results = ElementsAt(primal, f.results);
     for (size_t r = 0; r < f.results.size(); ++r)
       if (want[r])
         results.push_back(tangent[f.results[r]] ? tangent[f.results[r]]

@@ -78,9 +78,7 @@ class Splitter {
     for (ValueId v : op.operands) known.push_back(known_[v].valid());
     const auto num_known = std::count(known.begin(), known.end(), true);
     if (num_known == static_cast<int64_t>(known.size())) {
-      std::vector<Value> in;
-      for (ValueId v : op.operands) in.push_back(known_[v]);
-      Bind(op, walk::EmitPlain(known_b_, op, in), &known_);
+      Bind(op, walk::EmitPlain(known_b_, op, ElementsAt(known_, op.operands)), &known_);
     } else if (num_known > 0 && op.def->partial_eval) {
       Split(op, std::move(known));
     } else {
@@ -94,15 +92,14 @@ class Splitter {
     PartialEvalContext c{known_b_,
                          unknown_b_,
                          op,
-                         walk::TypesAt(f_, op.operands),
-                         walk::TypesAt(f_, op.results),
+                         ElementsAt(f_.types, op.operands),
+                         ElementsAt(f_.types, op.results),
                          std::move(known),
-                         {},
+                         ElementsAt(known_, op.operands),
                          [&](int operand) { return OnUnknownSide(op.operands[operand]); },
                          [&](Value v) { return Residual(v); },
                          std::vector<Value>(op.results.size()),
                          std::vector<Value>(op.results.size())};
-    for (ValueId v : op.operands) c.known_in.push_back(known_[v]);
     op.def->partial_eval(c);
     for (size_t r = 0; r < op.results.size(); ++r) {
       TESSERA_CHECK(c.known_out[r].valid() != c.unknown_out[r].valid())
@@ -163,11 +160,6 @@ class Splitter {
 };
 
 }  // namespace
-
-absl::StatusOr<PartialEvalResult> PartialEval(const Function& f,
-                                              const std::vector<bool>& known_in) {
-  return PartialEval(f, known_in, {});
-}
 
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
                                               const std::vector<bool>& force_unknown_out) {

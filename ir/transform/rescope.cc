@@ -81,8 +81,7 @@ FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Ty
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
     SiteScope site(b, f.sites[i]);
-    std::vector<Value> in;
-    for (ValueId v : op.operands) in.push_back(env[v]);
+    std::vector<Value> in = ElementsAt(env, op.operands);
     // Over new Manual axes operands may disagree: insert the implicit casts of ops.h.
     const bool casts = op.regions.empty() && op.def->family != Family::kCollective &&
                        op.def->family != Family::kCast;
@@ -91,9 +90,7 @@ FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Ty
         b.Emit(*op.def, in, op.attrs, RescopedRegions(op, f.scope, scope, in));
     for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
   }
-  std::vector<Value> results;
-  for (ValueId v : f.results) results.push_back(env[v]);
-  return b.Build(results);
+  return b.Build(ElementsAt(env, f.results));
 }
 
 }  // namespace

@@ -27,16 +27,15 @@ absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bo
 //   known:   known params -> known results, then residuals
 //   unknown: residuals, then unknown params -> unknown results
 // out_known[i] says whether result i is known.  A residual that is itself a known param is passed
-// through as a residual too.  Under `checkpoint` the unknown function recomputes.
+// through as a residual too.  Under `checkpoint` the unknown function recomputes.  Result i is
+// unknown in any case if `force_unknown_out[i]`.
 struct PartialEvalResult {
   FunctionRef known, unknown;
   std::vector<bool> out_known;
   int num_residuals = 0;
 };
-absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in);
-// As above, with results forced to be unknown where `force_unknown_out[i]`.
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
-                                              const std::vector<bool>& force_unknown_out);
+                                              const std::vector<bool>& force_unknown_out = {});
 
 // jvp then partial evaluation: forward: params -> results, residuals.
 // linear: residuals, tangents of the active params -> tangents of the active (inexact) results.

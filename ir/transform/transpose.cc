@@ -48,9 +48,7 @@ class BackwardPass {
       const Op& op = f_.ops[i];
       if (IsLinear(op)) continue;
       SiteScope site(b_, f_.sites[i]);
-      std::vector<Value> in;
-      for (ValueId v : op.operands) in.push_back(env_[v]);
-      const std::vector<Value> out = walk::EmitPlain(b_, op, in);
+      const std::vector<Value> out = walk::EmitPlain(b_, op, ElementsAt(env_, op.operands));
       for (size_t r = 0; r < out.size(); ++r) env_[op.results[r]] = out[r];
     }
     for (size_t r = 0; r < f_.results.size(); ++r) Accumulate(f_.results[r], cotangents[r]);
@@ -75,20 +73,14 @@ class BackwardPass {
   }
 
   void Visit(const Op& op, const Site& site) {
-    std::vector<Value> ct, in;
-    for (ValueId r : op.results) ct.push_back(ct_[r]);
+    const std::vector<Value> ct = ElementsAt(ct_, op.results);
     if (std::none_of(ct.begin(), ct.end(), [](const Value& v) { return v.valid(); })) return;
-    std::vector<bool> linear;
-    for (ValueId v : op.operands) {
-      linear.push_back(linear_[v]);
-      in.push_back(env_[v]);
-    }
     if (!op.def->transpose.written())
       ThrowRefused("Transpose rule (for reverse-mode differentiation)", *op.def,
                    op.def->transpose.reason, site);
-    const std::vector<Value> out = op.def->transpose.fn(
-        walk::Context(b_, f_, op, std::move(in), std::vector<Value>(op.results.size())), ct,
-        linear);
+    const RuleContext c = walk::Context(b_, f_, op, ElementsAt(env_, op.operands),
+                                        std::vector<Value>(op.results.size()));
+    const std::vector<Value> out = op.def->transpose.fn(c, ct, ElementsAt(linear_, op.operands));
     TESSERA_CHECK_EQ(out.size(), op.operands.size());
     for (size_t k = 0; k < out.size(); ++k) Accumulate(op.operands[k], out[k]);
     // These cotangents are not read again.

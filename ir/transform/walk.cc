@@ -37,13 +37,6 @@ Liveness LiveFor(const Function& f, absl::Span<const ValueId> results) {
 
 }  // namespace
 
-std::vector<Type> TypesAt(const Function& f, absl::Span<const ValueId> ids) {
-  std::vector<Type> types;
-  types.reserve(ids.size());
-  for (ValueId v : ids) types.push_back(f.types[v]);
-  return types;
-}
-
 RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
                     std::vector<Value> out) {
   return RuleContext{b,
@@ -52,8 +45,8 @@ RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Val
                      op.regions,
                      std::move(in),
                      std::move(out),
-                     TypesAt(f, op.operands),
-                     TypesAt(f, op.results)};
+                     ElementsAt(f.types, op.operands),
+                     ElementsAt(f.types, op.results)};
 }
 
 std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in) {
@@ -71,26 +64,21 @@ Value MatchTangent(Value v, const Type& want) {
 
 Value MatchCotangent(Value v, const Type& primal) { return MatchTangent(v, CotangentType(primal)); }
 
-FunctionRef Reorder(const Function& f, absl::Span<const int> params,
-                    absl::Span<const int> results) {
+FunctionRef Extract(Function f, absl::Span<const ValueId> params,
+                    absl::Span<const ValueId> results) {
+  const Liveness live = LiveFor(f, results);
   auto out = std::make_shared<Function>();
-  out->name = f.name;
-  out->scope = f.scope;
   out->num_params = static_cast<int>(params.size());
-  std::vector<ValueId> kept_results;
-  for (int r : results) kept_results.push_back(f.results[r]);
-  const Liveness live = LiveFor(f, kept_results);
-
   std::vector<ValueId> renamed(f.types.size(), -1);
   auto add = [&](ValueId old) {
-    renamed[old] = static_cast<ValueId>(out->types.size());
-    out->types.push_back(f.types[old]);
-    return renamed[old];
+    TESSERA_CHECK(renamed[old] < 0) << f.name << ": a param is listed twice";
+    out->types.push_back(std::move(f.types[old]));
+    return renamed[old] = static_cast<ValueId>(out->types.size()) - 1;
   };
-  for (int p : params) add(p);
+  for (ValueId p : params) add(p);
   for (size_t i = 0; i < f.ops.size(); ++i) {
     if (!live.ops[i]) continue;
-    Op op = f.ops[i];
+    Op& op = f.ops[i];
     for (ValueId& v : op.operands) {
       v = renamed[v];
       TESSERA_CHECK(v >= 0) << f.name << ": a param that is used is left out";
@@ -99,11 +87,18 @@ FunctionRef Reorder(const Function& f, absl::Span<const int> params,
     out->ops.push_back(std::move(op));
     out->sites.push_back(f.sites[i]);
   }
-  for (ValueId v : kept_results) {
+  for (ValueId v : results) {
     TESSERA_CHECK(renamed[v] >= 0) << f.name << ": a param that is a result is left out";
     out->results.push_back(renamed[v]);
   }
+  out->name = std::move(f.name);
+  out->scope = std::move(f.scope);
   return out;
+}
+
+FunctionRef Reorder(const Function& f, absl::Span<const int> params,
+                    absl::Span<const int> results) {
+  return Extract(f, params, ElementsAt(f.results, results));
 }
 
 std::vector<bool> UsedParams(const Function& f) {

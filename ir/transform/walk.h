@@ -10,7 +10,6 @@
 
 namespace tessera::ir::walk {
 
-std::vector<Type> TypesAt(const Function& f, absl::Span<const ValueId> ids);
 // `op` of `f` as its rules see it, with operands and results mapped into `b`.
 RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
                     std::vector<Value> out);
@@ -22,9 +21,11 @@ std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in);
 Value MatchTangent(Value v, const Type& want);
 Value MatchCotangent(Value v, const Type& primal);
 
-// The function with only these params and results, in this order, without dead ops.  Entries of
-// `results` are indices into f.results and may repeat.
-// Requires: what is kept uses no param that is left out.
+// The function whose params and results are these values of `f`, in this order, without dead ops.
+// Results may repeat.  Requires: what is kept uses no param that is left out.
+FunctionRef Extract(Function f, absl::Span<const ValueId> params,
+                    absl::Span<const ValueId> results);
+// The same, where `results` are indices into f.results.
 FunctionRef Reorder(const Function& f, absl::Span<const int> params, absl::Span<const int> results);
 // Which params are used by what the results need.
 std::vector<bool> UsedParams(const Function& f);

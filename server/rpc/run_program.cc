@@ -51,7 +51,7 @@ absl::Status RunOne(api::Service& service, ir::Program program,
     return absl::OkStatus();
   }
   TESSERA_ASSIGN_OR_RETURN(const api::RunResult result,
-                           api::RunProgram(service, compile, inputs, {.until = until}));
+                           api::RunProgram(service, compile, inputs, {.deadline = until}));
   for (const ir::Array& value : result.values) {
     TESSERA_ASSIGN_OR_RETURN(*response->add_outputs(), JsonFromArray(value));
     response->add_types(ir::MakeType(value.dtype(), value.shape()).ToString());

@@ -8,7 +8,7 @@ namespace tessera::server::scheduler {
 api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t array, int ordinal,
                            int32_t device) {
   return {static_cast<int32_t>(index), array, device,
-          api::BlockStarts(spec.placement, spec.shape, ordinal),
+          api::ShardStarts(spec.placement, spec.shape, ordinal),
           api::LocalShape(spec.placement, spec.shape)};
 }
 

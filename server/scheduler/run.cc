@@ -180,7 +180,7 @@ std::vector<std::pair<int32_t, int>> Machine::InlineShards(const Operation& op,
     const api::ArraySpec& spec = catalogue_.array(op.results[r]).spec;
     bytes += ir::MakeType(spec.dtype, spec.shape).num_bytes();
     if (bytes > bytes_max) return {};
-    for (int ordinal : api::DistinctBlocks(spec.placement, spec.shape))
+    for (int ordinal : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
       shards.emplace_back(static_cast<int32_t>(r), ordinal);
   }
   return shards;
@@ -210,7 +210,7 @@ api::Completion Machine::Complete(Operation& op) {
     const api::ArraySpec& spec = it->spec;
     ir::Array whole;
     bool complete = true;
-    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+    for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const auto shard = inlined.find({r, spec.placement.devices[k]});
       complete = shard != inlined.end();
       if (!complete) break;
@@ -219,7 +219,7 @@ api::Completion Machine::Complete(Operation& op) {
         break;
       }
       if (whole.shape() != spec.shape) whole = ir::Array(spec.dtype, spec.shape);
-      ir::WriteBlock(&whole, api::BlockStarts(spec.placement, spec.shape, k), shard->second);
+      ir::WriteBlock(&whole, api::ShardStarts(spec.placement, spec.shape, k), shard->second);
     }
     if (complete) out.results.emplace_back(r, std::move(whole));
   }

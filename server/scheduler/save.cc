@@ -14,7 +14,7 @@ absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays)
   const Executor* first = nullptr;
   for (uint64_t id : arrays) {
     const api::ArraySpec& spec = catalogue_.array(id).spec;
-    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+    for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const Executor& x = cluster_.ExecutorOf(spec.placement.devices[k]);
       if (!x.alive()) continue;  // Its arrays are lost, which fails the save.
       if (!x.info.files) return NoFilesDirectory("save", x);
@@ -70,7 +70,7 @@ std::vector<std::string> Save::Executors(Machine& m, const Operation& op) const 
   std::vector<int64_t> devices;
   for (uint64_t id : op.args) {
     const api::ArraySpec& spec = s.catalogue.array(id).spec;
-    for (int k : api::DistinctBlocks(spec.placement, spec.shape))
+    for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
       devices.push_back(spec.placement.devices[k]);
   }
   return s.cluster.ExecutorsOf(devices);
@@ -81,7 +81,7 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.args.size(); ++i) {
     const api::ArraySpec& spec = s.catalogue.array(op.args[i]).spec;
-    for (int k : api::DistinctBlocks(spec.placement, spec.shape)) {
+    for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const Device& device = s.cluster.device(spec.placement.devices[k]);
       shards[device.executor].push_back(FileShardOf(spec, i, op.args[i], k, device.local));
     }

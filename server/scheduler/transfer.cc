@@ -23,8 +23,8 @@ bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   for (size_t k = 0; k < wanted.placement.devices.size(); ++k) {
     const auto it = ordinal_of.find(wanted.placement.devices[k]);
     if (it == ordinal_of.end() ||
-        api::BlockStarts(array.placement, array.shape, it->second) !=
-            api::BlockStarts(wanted.placement, wanted.shape, static_cast<int64_t>(k)))
+        api::ShardStarts(array.placement, array.shape, it->second) !=
+            api::ShardStarts(wanted.placement, wanted.shape, static_cast<int64_t>(k)))
       return false;
   }
   return true;
@@ -35,12 +35,12 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
                                  const std::function<int(int64_t source)>& prefer) {
   const ir::Dims source_shape = api::LocalShape(array.placement, array.shape);
   const ir::Dims dest_shape = api::LocalShape(wanted.placement, wanted.shape);
-  const ir::Dims dest = api::BlockStarts(wanted.placement, wanted.shape, ordinal);
+  const ir::Dims dest = api::ShardStarts(wanted.placement, wanted.shape, ordinal);
   const size_t rank = dest.size();
   // For each overlapping source block, the most preferred replica; of equal ones the first.
   std::map<ir::Dims, std::pair<int, int64_t>> best;
   for (size_t k = 0; k < array.placement.devices.size(); ++k) {
-    const ir::Dims source = api::BlockStarts(array.placement, array.shape, static_cast<int64_t>(k));
+    const ir::Dims source = api::ShardStarts(array.placement, array.shape, static_cast<int64_t>(k));
     bool overlaps = true;
     for (size_t d = 0; d < rank; ++d)
       overlaps &= source[d] < dest[d] + dest_shape[d] && dest[d] < source[d] + source_shape[d];

@@ -1,5 +1,5 @@
-// Copies between strided arrays of elements of any width: the evaluator's one loop for data
-// movement. Stateless; thread-safe. The caller owns the memory.
+// Copies between strided arrays of elements of any width. Stateless; thread-safe. The caller owns
+// the memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "ir/array.h"
 
-namespace tessera::ir::ops {
+namespace tessera::ir {
 
 // dst[sum(i_d * dst_strides_d)] = src[sum(i_d * src_strides_d)] for every index i below `shape`.
 // Strides count elements of `width` bytes and may be zero or negative; src and dst must not
@@ -19,4 +19,4 @@ Array ReadStrided(const Array& x, int64_t offset, const Dims& strides, Dims shap
 // `x` with its dims in the order of `permutation`, dense.
 Array Permuted(const Array& x, absl::Span<const int64_t> permutation);
 
-}  // namespace tessera::ir::ops
+}  // namespace tessera::ir

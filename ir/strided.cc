@@ -1,9 +1,9 @@
-#include "ir/ops/strided.h"
+#include "ir/strided.h"
 
 #include <cstring>
 #include <numeric>
 
-namespace tessera::ir::ops {
+namespace tessera::ir {
 namespace {
 
 template <int kWidth>
@@ -84,4 +84,4 @@ Array Permuted(const Array& x, absl::Span<const int64_t> permutation) {
   return ReadStrided(x, 0, strides, shape);
 }
 
-}  // namespace tessera::ir::ops
+}  // namespace tessera::ir
