@@ -32,8 +32,7 @@ int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
 }
 
 int64_t TripsOf(const ir::Function& f, const ir::Op& op) {
-  std::vector<ir::Type> in;
-  for (ir::ValueId v : op.operands) in.push_back(f.types[v]);
+  const std::vector<ir::Type> in = ir::ElementsAt(f.types, op.operands);
   return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions}).trip_count;
 }
 
@@ -57,26 +56,26 @@ std::string Axes(const ir::AxisList& axes) {
   return absl::StrCat("[", absl::StrJoin(axes, ","), "]");
 }
 
-bool Cut(const OpExplanation& n) {
+bool IsSharded(const OpExplanation& n) {
   return std::any_of(n.results.begin(), n.results.end(),
                      [](const std::string& t) { return t.find('@') != std::string::npos; });
 }
 
 // Whether adjacent ops of one source line have the same sharding.
-bool ReadsAsOne(const OpExplanation& a, const OpExplanation& b) {
-  auto lies = [](const OpExplanation& n) {
+bool CanShareLine(const OpExplanation& a, const OpExplanation& b) {
+  auto sharding = [](const OpExplanation& n) {
     const std::string last = n.results.empty() ? "" : n.results.back();
     return last.substr(std::min(last.find('['), last.size()));
   };
-  return a.depth == b.depth && a.site == b.site && a.why == b.why && lies(a) == lies(b) &&
-         a.moves.empty() && b.moves.empty() && Cut(a) == Cut(b);
+  return a.depth == b.depth && a.site == b.site && a.why == b.why && sharding(a) == sharding(b) &&
+         a.moves.empty() && b.moves.empty() && IsSharded(a) == IsSharded(b);
 }
 
 // Appends one line for the ops of `notes`, and one for each move. If nothing is sharded or moved,
 // appends nothing and returns the number of ops.
 int64_t AppendNotes(absl::Span<const OpExplanation> notes, std::string* out) {
   const OpExplanation& last = notes.back();
-  if (!Cut(last) && last.moves.empty()) return static_cast<int64_t>(notes.size());
+  if (!IsSharded(last) && last.moves.empty()) return static_cast<int64_t>(notes.size());
   const std::string indent(2 + 2 * last.depth, ' ');
   absl::StrAppend(
       out, indent,
@@ -90,21 +89,22 @@ int64_t AppendNotes(absl::Span<const OpExplanation> notes, std::string* out) {
 }
 
 // "f32[8,4] P('x', None) 64 B a device".
-std::string LiesText(const ir::Type& whole, const ir::PartitionSpec& spec, const ir::Type& block) {
-  return absl::StrCat(whole.ToString(), " ", spec.ToString(), " ", block.num_bytes(),
-                      " B a device");
+std::string PlacementText(const ir::Type& type, const ir::PartitionSpec& spec,
+                          const ir::Type& local) {
+  return absl::StrCat(type.ToString(), " ", spec.ToString(), " ", local.num_bytes(), " B a device");
 }
 
 // Appends one line per sharding, in the order of their first values.
-void AppendRows(const char* what, const std::vector<std::string>& lies,
+void AppendRows(const char* what, const std::vector<std::string>& placements,
                 const std::vector<std::string>& names, std::string* out) {
-  std::vector<std::string> called;
-  for (size_t i = 0; i < lies.size(); ++i)
-    called.push_back(i < names.size() && !names[i].empty() ? names[i] : absl::StrCat(what, " ", i));
-  for (const CollapsedName& row : CollapseByKey(called, lies)) {
+  std::vector<std::string> display_names;
+  for (size_t i = 0; i < placements.size(); ++i)
+    display_names.push_back(i < names.size() && !names[i].empty() ? names[i]
+                                                                  : absl::StrCat(what, " ", i));
+  for (const CollapsedName& row : CollapseByKey(display_names, placements)) {
     const size_t count = row.indices.size();
     absl::StrAppend(out, "  ", row.text, count > 1 ? absl::StrCat(" (", count, ")") : "", ": ",
-                    lies[row.indices[0]], "\n");
+                    placements[row.indices[0]], "\n");
   }
 }
 
@@ -122,26 +122,27 @@ std::string ExplainText(const ir::Program& program, const PartitionedProgram& de
   std::string out =
       absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(),
                    absent ? ", of devices that are absent" : "", "\n");
-  std::vector<std::string> lies;
+  std::vector<std::string> placements;
   for (size_t i = 0; i < device.in.size(); ++i)
-    lies.push_back(LiesText(program.entry->types[i], device.in[i], device.fn->types[i]));
-  AppendRows("argument", lies, program.in_names, &out);
-  int64_t whole = 0;
+    placements.push_back(PlacementText(program.entry->types[i], device.in[i], device.fn->types[i]));
+  AppendRows("argument", placements, program.in_names, &out);
+  int64_t num_unsharded = 0;
   for (size_t i = 0; i < device.notes.size();) {
     size_t end = i + 1;
-    while (end < device.notes.size() && ReadsAsOne(device.notes[end - 1], device.notes[end])) ++end;
-    whole += AppendNotes({device.notes.data() + i, end - i}, &out);
+    while (end < device.notes.size() && CanShareLine(device.notes[end - 1], device.notes[end]))
+      ++end;
+    num_unsharded += AppendNotes({device.notes.data() + i, end - i}, &out);
     i = end;
   }
-  if (whole > 0)
-    absl::StrAppend(&out, "  ", whole, whole == 1 ? " other op" : " other ops",
+  if (num_unsharded > 0)
+    absl::StrAppend(&out, "  ", num_unsharded, num_unsharded == 1 ? " other op" : " other ops",
                     ": whole on every device\n");
-  lies.clear();
-  const std::vector<ir::Type> wholes = program.entry->result_types(),
-                              blocks = device.fn->result_types();
+  placements.clear();
+  const std::vector<ir::Type> types = program.entry->result_types(),
+                              local_types = device.fn->result_types();
   for (size_t i = 0; i < device.out.size(); ++i)
-    lies.push_back(LiesText(wholes[i], device.out[i], blocks[i]));
-  AppendRows("result", lies, program.out_names, &out);
+    placements.push_back(PlacementText(types[i], device.out[i], local_types[i]));
+  AppendRows("result", placements, program.out_names, &out);
   int64_t total = 0;
   out += "collectives:\n";
   for (const CollectiveUse& u : CollectivesOf(*device.fn)) {

@@ -53,9 +53,7 @@ class Partitioner {
           op.def->data_flow ? Region(f, i, s, b, env, depth, note) : Plain(f, op, s, b, env, note);
       for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
     }
-    std::vector<Value> results;
-    for (ValueId v : f.results) results.push_back(env[v]);
-    return results;
+    return ir::ElementsAt(env, f.results);
   }
 
  private:
@@ -69,29 +67,34 @@ class Partitioner {
     return n;
   }
 
-  Value Move(Value block, const Type& global, const DimAxes& from, const DimAxes& to, size_t note,
-             std::string_view what) {
-    if (from == to) return block;
+  // Reshards `shard`, and says so in the note of its op.
+  Value ReshardAndNote(Value shard, const Type& global, const DimAxes& from, const DimAxes& to,
+                       size_t note, std::string_view what) {
+    if (from == to) return shard;
     (*notes_)[note].moves.push_back(
         absl::StrCat(ToAbsl(what), " ", Describe(global, from), " -> ", Describe(global, to)));
-    return Reshard(block, from, to);
+    return Reshard(shard, from, to);
   }
 
   std::vector<Value> Plain(const Function& f, const Op& op, const FunctionShardings& s, Builder& b,
                            const std::vector<Value>& env, size_t note) {
     const Signature sig = ir::SignatureOf(f, op);
-    std::vector<DimAxes> in, out;
-    for (ValueId v : op.operands) in.push_back(s.of[v]);
-    for (ValueId v : op.results) out.push_back(s.of[v]);
-    std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
+    const std::vector<DimAxes> in = ir::ElementsAt(s.of, op.operands);
+    const std::vector<DimAxes> out = ir::ElementsAt(s.of, op.results);
+    const std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
 
-    ir::RuleContext rule{b, *op.def, op.attrs, op.regions, {}, {}, {}, {}};
-    for (ValueId v : op.operands) rule.in_types.push_back(f.types[v]);
-    for (ValueId v : op.results) rule.out_types.push_back(f.types[v]);
+    ir::RuleContext rule{b,
+                         *op.def,
+                         op.attrs,
+                         op.regions,
+                         {},
+                         {},
+                         ir::ElementsAt(f.types, op.operands),
+                         ir::ElementsAt(f.types, op.results)};
     for (size_t i = 0; i < op.operands.size(); ++i)
-      rule.in.push_back(Move(env[op.operands[i]], f.types[op.operands[i]], in[i],
-                             ir::JoinAxes(sig.operands[i], axes), note,
-                             absl::StrCat("operand ", i)));
+      rule.in.push_back(ReshardAndNote(env[op.operands[i]], f.types[op.operands[i]], in[i],
+                                       ir::JoinAxes(sig.operands[i], axes), note,
+                                       absl::StrCat("operand ", i)));
     ir::PartitionContext p{sig, axes, {}};
     std::vector<DimAxes> got;
     for (size_t r = 0; r < op.results.size(); ++r) {
@@ -102,17 +105,18 @@ class Partitioner {
                                    ? op.def->partition.fn(rule, p)
                                    : ir::derive::PartitionByFactors(rule, p);
     for (size_t r = 0; r < local.size(); ++r)
-      local[r] = Move(local[r], f.types[op.results[r]], got[r], out[r], note, "result");
+      local[r] = ReshardAndNote(local[r], f.types[op.results[r]], got[r], out[r], note, "result");
     return local;
   }
 
   // The axes an outer value must have for the region's value, prefix first.
-  static DimAxes Needed(const ir::DataFlowEdge& t, const DimAxes& inner, const DimAxes& outer_now) {
+  static DimAxes Needed(const ir::DataFlowEdge& edge, const DimAxes& inner,
+                        const DimAxes& outer_now) {
     DimAxes need = inner;
     for (size_t d = 0; d < need.size(); ++d)
-      if (!t.prefix.empty())
-        need[d].insert(need[d].begin(), t.prefix[d].begin(), t.prefix[d].end());
-    if (t.leading_dim) need.insert(need.begin(), AxisList{});
+      if (!edge.prefix.empty())
+        need[d].insert(need[d].begin(), edge.prefix[d].begin(), edge.prefix[d].end());
+    if (edge.leading_dim) need.insert(need.begin(), AxisList{});
     need.resize(outer_now.size());
     return need;
   }
@@ -120,42 +124,42 @@ class Partitioner {
   std::vector<Value> Region(const Function& f, size_t index, const FunctionShardings& s, Builder& b,
                             const std::vector<Value>& env, int depth, size_t note) {
     const Op& op = f.ops[index];
-    std::vector<Type> in_types;
-    for (ValueId v : op.operands) in_types.push_back(f.types[v]);
+    const std::vector<Type> in_types = ir::ElementsAt(f.types, op.operands);
     const ir::RegionDataFlow map =
         op.def->data_flow({*op.def, f.scope, in_types, op.attrs, op.regions});
     const Function& body = *op.regions[0];
     const FunctionShardings& inner = *s.regions.at(static_cast<int>(index));
 
     std::vector<Value> args(op.operands.size());
-    for (const ir::DataFlowEdge& t : map.operands) {
-      const ValueId v = op.operands[t.outer];
-      args[t.outer] = Move(env[v], f.types[v], s.of[v], Needed(t, inner.of[t.inner], s.of[v]), note,
-                           absl::StrCat("operand ", t.outer));
+    for (const ir::DataFlowEdge& edge : map.operands) {
+      const ValueId v = op.operands[edge.outer];
+      args[edge.outer] =
+          ReshardAndNote(env[v], f.types[v], s.of[v], Needed(edge, inner.of[edge.inner], s.of[v]),
+                         note, absl::StrCat("operand ", edge.outer));
     }
     std::vector<Value> out;
     if (!map.manual_axes.empty()) {
       // The body is per-shard code over its axes already: inline it.
       std::vector<Value> params(body.num_params);
-      for (const ir::DataFlowEdge& t : map.operands) params[t.inner] = args[t.outer];
+      for (const ir::DataFlowEdge& edge : map.operands) params[edge.inner] = args[edge.outer];
       const std::vector<Value> results = Body(body, inner, b, params, depth + 1);
       out.resize(op.results.size());
-      for (const ir::DataFlowEdge& t : map.results) out[t.outer] = results[t.inner];
+      for (const ir::DataFlowEdge& edge : map.results) out[edge.outer] = results[edge.inner];
     } else {
       FunctionRef local = LocalBody(body, inner, b, map, depth + 1);
       out = b.Emit(*op.def, args, op.attrs, {local});
     }
-    for (const ir::DataFlowEdge& t : map.results) {
-      const ValueId v = op.results[t.outer];
-      const DimAxes& lies = inner.of[ResultLiesLike(body, map, t.inner)];
-      out[t.outer] =
-          Move(out[t.outer], f.types[v], Needed(t, lies, s.of[v]), s.of[v], note, "result");
+    for (const ir::DataFlowEdge& edge : map.results) {
+      const ValueId v = op.results[edge.outer];
+      const DimAxes& sharding = inner.of[ShardingSource(body, map, edge.inner)];
+      out[edge.outer] = ReshardAndNote(out[edge.outer], f.types[v], Needed(edge, sharding, s.of[v]),
+                                       s.of[v], note, "result");
     }
     return out;
   }
 
-  // The region's value that determines a result's sharding: of a carry it is the param.
-  static ValueId ResultLiesLike(const Function& body, const ir::RegionDataFlow& map, int result) {
+  // The value of the region whose sharding a result has: its own, or that of the carry's param.
+  static ValueId ShardingSource(const Function& body, const ir::RegionDataFlow& map, int result) {
     for (const auto& [param, carried] : map.carries)
       if (carried == result) return param;
     return body.results[result];

@@ -53,11 +53,10 @@ std::string Source(const Function& f, size_t op) {
 bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
   const Op& op = f.ops[index];
   const Signature sig = ir::SignatureOf(f, op);
-  std::vector<DimAxes> in, out;
-  for (ValueId v : op.operands) in.push_back(s->of[v]);
-  for (ValueId v : op.results) out.push_back(s->of[v]);
+  const std::vector<DimAxes> in = ir::ElementsAt(s->of, op.operands);
+  const std::vector<DimAxes> out = ir::ElementsAt(s->of, op.results);
   const std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
-  auto who = [&](const std::string& axis) {
+  auto why = [&](const std::string& axis) {
     for (size_t i = 0; i < in.size(); ++i)
       if (Uses(in[i], axis)) return s->why[op.operands[i]][axis];
     for (size_t i = 0; i < out.size(); ++i)
@@ -68,7 +67,7 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
   auto project = [&](ValueId v, const ir::TensorFactors& dims) {
     const DimAxes want = ir::JoinAxes(dims, axes);
     for (size_t d = 0; d < want.size(); ++d)
-      changed |= Grow(f, s, v, static_cast<int>(d), want[d], who);
+      changed |= Grow(f, s, v, static_cast<int>(d), want[d], why);
   };
   for (size_t i = 0; i < in.size(); ++i) project(op.operands[i], sig.operands[i]);
   for (size_t i = 0; i < out.size(); ++i) project(op.results[i], sig.results[i]);
@@ -103,18 +102,18 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
 bool Sweep(const Function& f, FunctionShardings* s);
 
 // Gives an outer value and a region's value the same sharding, the longer of the two.
-bool SyncTie(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
-             FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& tie,
-             const std::string& source) {
+bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
+              FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& edge,
+              const std::string& source) {
   auto from_outer = [&](const std::string& axis) { return os->why[ov][axis]; };
   auto from_inner = [&](const std::string& axis) {
     const auto known = is->why[iv].find(axis);
     return known == is->why[iv].end() ? source : known->second;
   };
   bool changed = false;
-  const int offset = tie.leading_dim ? 1 : 0;
+  const int offset = edge.leading_dim ? 1 : 0;
   for (int d = 0; d < inner.types[iv].rank(); ++d) {
-    const AxisList prefix = tie.prefix.empty() ? AxisList{} : tie.prefix[d];
+    const AxisList prefix = edge.prefix.empty() ? AxisList{} : edge.prefix[d];
     const AxisList& o = os->of[ov][d + offset];
     if (o.size() > prefix.size() && IsPrefix(prefix, o))
       changed |= Grow(inner, is, iv, d, {o.begin() + prefix.size(), o.end()}, from_outer);
@@ -128,18 +127,18 @@ bool SyncTie(const Function& outer, FunctionShardings* os, ValueId ov, const Fun
 
 bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
   const Op& op = f.ops[index];
-  std::vector<Type> in;
-  for (ValueId v : op.operands) in.push_back(f.types[v]);
+  const std::vector<Type> in = ir::ElementsAt(f.types, op.operands);
   const ir::RegionDataFlow map = op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions});
   const Function& body = *op.regions[0];
   FunctionShardings* inner = s->regions.at(static_cast<int>(index)).get();
   const std::string source = Source(f, index);
   bool changed = false;
-  for (const ir::DataFlowEdge& t : map.operands)
-    changed |= SyncTie(f, s, op.operands[t.outer], body, inner, t.inner, t, source);
+  for (const ir::DataFlowEdge& edge : map.operands)
+    changed |= SyncEdge(f, s, op.operands[edge.outer], body, inner, edge.inner, edge, source);
   changed |= Sweep(body, inner);
-  for (const ir::DataFlowEdge& t : map.results)
-    changed |= SyncTie(f, s, op.results[t.outer], body, inner, body.results[t.inner], t, source);
+  for (const ir::DataFlowEdge& edge : map.results)
+    changed |=
+        SyncEdge(f, s, op.results[edge.outer], body, inner, body.results[edge.inner], edge, source);
   for (const auto& carry : map.carries) {
     const int param = carry.first;
     const ValueId r = body.results[carry.second];
@@ -163,7 +162,8 @@ bool Sweep(const Function& f, FunctionShardings* s) {
   return changed;
 }
 
-std::unique_ptr<FunctionShardings> Blank(const Function& f) {
+// The shardings that Explicit types give; all else is unsharded.
+std::unique_ptr<FunctionShardings> InitialShardings(const Function& f) {
   auto s = std::make_unique<FunctionShardings>();
   for (const Type& t : f.types) s->of.emplace_back(t.rank());
   s->why.resize(f.types.size());
@@ -175,7 +175,7 @@ std::unique_ptr<FunctionShardings> Blank(const Function& f) {
         for (const std::string& axis : dim) s->why[v][axis] = "its Explicit type";
     }
   for (size_t i = 0; i < f.ops.size(); ++i)
-    if (f.ops[i].def->data_flow) s->regions.emplace(i, Blank(*f.ops[i].regions[0]));
+    if (f.ops[i].def->data_flow) s->regions.emplace(i, InitialShardings(*f.ops[i].regions[0]));
   return s;
 }
 
@@ -209,8 +209,8 @@ absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& sp
 }
 
 // Gives `v` the sharding; it may be extended later only where the spec is open.
-absl::Status Pin(const Function& f, FunctionShardings* s, ValueId v, const ir::PartitionSpec& spec,
-                 const std::string& what) {
+absl::Status FixSharding(const Function& f, FunctionShardings* s, ValueId v,
+                         const ir::PartitionSpec& spec, const std::string& what) {
   TESSERA_RETURN_IF_ERROR(CheckSpec(f, v, spec, what));
   s->of[v] = spec.dims;
   s->of[v].resize(f.types[v].rank());
@@ -247,7 +247,7 @@ absl::StatusOr<ir::PartitionSpec> WithExplicitAxes(const Type& type, ir::Partiti
   return spec;
 }
 
-absl::Status SeedPinnedOps(const Function& f, FunctionShardings* s) {
+absl::Status SeedFixedOps(const Function& f, FunctionShardings* s) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
     if (op.def->fixed_sharding)
@@ -255,10 +255,10 @@ absl::Status SeedPinnedOps(const Function& f, FunctionShardings* s) {
         ir::PartitionSpec rest = *spec;  // without the axes that are Manual here
         for (AxisList& d : rest.dims)
           std::erase_if(d, [&](const std::string& a) { return f.scope.mesh.IsManual(a); });
-        TESSERA_RETURN_IF_ERROR(Pin(f, s, op.results[0], rest, Source(f, i)));
+        TESSERA_RETURN_IF_ERROR(FixSharding(f, s, op.results[0], rest, Source(f, i)));
       }
     if (auto it = s->regions.find(static_cast<int>(i)); it != s->regions.end())
-      TESSERA_RETURN_IF_ERROR(SeedPinnedOps(*op.regions[0], it->second.get()));
+      TESSERA_RETURN_IF_ERROR(SeedFixedOps(*op.regions[0], it->second.get()));
   }
   return absl::OkStatus();
 }
@@ -312,22 +312,23 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
 
 absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
   const Function& f = *program.entry;
-  *s = std::move(*Blank(f));
+  *s = std::move(*InitialShardings(f));
   for (size_t i = 0; i < program.in_shardings.size(); ++i) {
     if (!program.in_shardings[i]) continue;
     const std::string what = ir::ArgumentText(program, i);
     TESSERA_ASSIGN_OR_RETURN(const ir::PartitionSpec spec,
                              WithExplicitAxes(f.types[i], *program.in_shardings[i], what));
-    TESSERA_RETURN_IF_ERROR(Pin(f, s, static_cast<ValueId>(i), spec, what));
+    TESSERA_RETURN_IF_ERROR(FixSharding(f, s, static_cast<ValueId>(i), spec, what));
   }
   for (size_t r = 0; r < program.out_shardings.size(); ++r) {
     const ValueId v = f.results[r];
     if (!program.out_shardings[r]) continue;
     const std::string what = ir::ResultText(program, r);
-    TESSERA_RETURN_IF_ERROR(s->fixed_sharding[v] ? CheckSpec(f, v, *program.out_shardings[r], what)
-                                                 : Pin(f, s, v, *program.out_shardings[r], what));
+    TESSERA_RETURN_IF_ERROR(s->fixed_sharding[v]
+                                ? CheckSpec(f, v, *program.out_shardings[r], what)
+                                : FixSharding(f, s, v, *program.out_shardings[r], what));
   }
-  return SeedPinnedOps(f, s);
+  return SeedFixedOps(f, s);
 }
 
 std::string WhoDecided(const FunctionShardings& s, ValueId v) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -22,21 +21,21 @@ namespace {
 constexpr char kExecutorsFile[] = "/executors";
 constexpr size_t kExecutorsBytesMax = 64 << 20;
 
-absl::Status Bad(const std::string& why) {
+absl::Status StateError(const std::string& why) {
   return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
 }
 
-// How often the coordinator was started before.
+// The number of earlier starts of the coordinator.
 absl::StatusOr<uint64_t> ReadStarts(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return 0;
   TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   uint64_t starts = 0;
   if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &starts))
-    return Bad(absl::StrCat(path, " holds no number; restore it, or give another folder"));
+    return StateError(absl::StrCat(path, " holds no number; restore it, or give another folder"));
   if (starts >= core::kStartsMax)
-    return Bad(absl::StrCat(path, " has counted ", starts, " starts, at most ", core::kStartsMax,
-                            " are; give another folder"));
+    return StateError(absl::StrCat(path, " has counted ", starts, " starts, at most ",
+                                   core::kStartsMax, " are; give another folder"));
   return starts;
 }
 
@@ -55,9 +54,10 @@ absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string
         !absl::SimpleAtoi(words[1], &x.num_devices) || !absl::SimpleAtoi(words[2], &x.index) ||
         x.num_devices < 1 || x.index < 0 || x.first_device < next ||
         x.first_device > kDevicesMax - x.num_devices || words[4].empty())
-      return Bad(absl::StrCat(path, ": '", line,
-                              "' is no executor; restore the file, or delete it: devices then get "
-                              "other ids"));
+      return StateError(
+          absl::StrCat(path, ": '", line,
+                       "' is no executor; restore the file, or delete it: devices then get "
+                       "other ids"));
     x.device_kind = words[3];
     x.worker = words[4];
     next = x.first_device + x.num_devices;
@@ -72,29 +72,20 @@ absl::StatusOr<std::unique_ptr<DirectoryStore>> DirectoryStore::Open(const std::
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::string lock_file = folder + "/lock";
-  const int lock =
-      error ? -1 : open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (lock < 0)
-    return Bad(
+  UniqueFd lock(error ? -1
+                      : open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.ok())
+    return StateError(
         absl::StrCat("cannot use ", folder, ": ", error ? error.message() : std::strerror(errno)));
-  std::unique_ptr<DirectoryStore> store;
-  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    close(lock);
-    return Bad(absl::StrCat("another coordinator uses ", folder, "; give each its own"));
-  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return StateError(absl::StrCat("another coordinator uses ", folder, "; give each its own"));
   const std::string epoch_file = folder + "/epoch";
-  const absl::StatusOr<uint64_t> starts = ReadStarts(epoch_file);
-  auto executors = ReadExecutors(folder + kExecutorsFile);
-  absl::Status status = starts.status();
-  status.Update(executors.status());
-  if (status.ok())
-    status = ReplaceFile(epoch_file, absl::StrCat(*starts + 1, "\n"), /*is_private=*/true);
-  if (!status.ok()) {
-    close(lock);
-    return status;
-  }
-  return std::unique_ptr<DirectoryStore>(
-      new DirectoryStore(folder, lock, core::LifeOfStart(*starts + 1), *std::move(executors)));
+  TESSERA_ASSIGN_OR_RETURN(const uint64_t starts, ReadStarts(epoch_file));
+  TESSERA_ASSIGN_OR_RETURN(auto executors, ReadExecutors(folder + kExecutorsFile));
+  TESSERA_RETURN_IF_ERROR(
+      ReplaceFile(epoch_file, absl::StrCat(starts + 1, "\n"), /*is_private=*/true));
+  return std::unique_ptr<DirectoryStore>(new DirectoryStore(
+      folder, std::move(lock), core::LifeOfStart(starts + 1), std::move(executors)));
 }
 
 absl::Status DirectoryStore::KeepExecutors(const std::vector<core::KnownExecutor>& executors) {
@@ -104,7 +95,5 @@ absl::Status DirectoryStore::KeepExecutors(const std::vector<core::KnownExecutor
                     " ", x.worker, "\n");
   return ReplaceFile(folder_ + kExecutorsFile, text, /*is_private=*/true);
 }
-
-DirectoryStore::~DirectoryStore() { close(lock_); }
 
 }  // namespace tessera::server::store

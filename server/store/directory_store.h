@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "server/store/store.h"
 
 namespace tessera::server::store {
@@ -21,7 +22,6 @@ class DirectoryStore final : public Store {
   // Creates the directory if it does not exist, and increments the epoch durably.  VALUE_ERROR: it
   // cannot be read or written, its contents do not parse, or another coordinator uses it.
   static absl::StatusOr<std::unique_ptr<DirectoryStore>> Open(const std::string& folder);
-  ~DirectoryStore() override;
 
   absl::Status Append(std::string_view text) override { return records_.Append(text); }
   absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const override {
@@ -33,12 +33,15 @@ class DirectoryStore final : public Store {
   absl::Status KeepExecutors(const std::vector<core::KnownExecutor>& executors) override;
 
  private:
-  DirectoryStore(std::string folder, int lock, core::Life life,
+  DirectoryStore(std::string folder, UniqueFd lock, core::Life life,
                  std::vector<core::KnownExecutor> executors)
-      : folder_(std::move(folder)), lock_(lock), life_(life), executors_(std::move(executors)) {}
+      : folder_(std::move(folder)),
+        lock_(std::move(lock)),
+        life_(life),
+        executors_(std::move(executors)) {}
 
   const std::string folder_;
-  const int lock_;
+  const UniqueFd lock_;
   const core::Life life_;
   const std::vector<core::KnownExecutor> executors_;
   MemoryStore records_;
