@@ -16,7 +16,7 @@
 namespace tessera::ir {
 namespace {
 
-int64_t Count(const Dims& shape) {
+int64_t NumElements(const Dims& shape) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
   return n;
@@ -104,7 +104,7 @@ Dims StridesOf(const Dims& shape) {
 
 namespace {
 
-// Aligns large arrays to a cache line, for vectorized loops.
+// Arrays of kAlignedFrom bytes and more start at a cache line, for vectorized loops.
 struct alignas(64) Line {
   std::byte bytes[64];
 };
@@ -122,14 +122,14 @@ std::shared_ptr<std::byte[]> Uninitialized(int64_t n) {
 Array::Array(DType dtype, Dims shape)
     : dtype_(dtype),
       shape_(std::move(shape)),
-      num_elements_(Count(shape_)),
+      num_elements_(NumElements(shape_)),
       bytes_(Uninitialized(num_bytes())) {
   std::fill_n(bytes_.get(), num_bytes(), std::byte{0});
 }
 
 // Users of the SDK pass values and bytes too: a wrong number of them throws StatusException.
 Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
-    : dtype_(dtype), shape_(std::move(shape)), num_elements_(Count(shape_)) {
+    : dtype_(dtype), shape_(std::move(shape)), num_elements_(NumElements(shape_)) {
   if (static_cast<int64_t>(bytes.size()) != num_bytes())
     Throw(ErrorKind::kValueError,
           absl::StrCat("array: ", MakeType(dtype_, shape_).ToString(), " has ", num_bytes(),
@@ -141,7 +141,7 @@ Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
 Array::Array(DType dtype, Dims shape, std::shared_ptr<std::byte[]> bytes)
     : dtype_(dtype),
       shape_(std::move(shape)),
-      num_elements_(Count(shape_)),
+      num_elements_(NumElements(shape_)),
       bytes_(std::move(bytes)) {}
 
 Array Array::Of(DType dtype, Dims shape, absl::Span<const double> values) {
@@ -291,10 +291,10 @@ std::vector<double> Array::ToDoubles() const {
 }
 
 Array Array::Reshaped(Dims shape) const {
-  if (Count(shape) != num_elements_)
-    Throw(ErrorKind::kValueError,
-          absl::StrCat("array: ", MakeType(dtype_, shape_).ToString(), " has ", num_elements_,
-                       " elements, the shape [", DimsToString(shape), "] has ", Count(shape)));
+  if (NumElements(shape) != num_elements_)
+    Throw(ErrorKind::kValueError, absl::StrCat("array: ", MakeType(dtype_, shape_).ToString(),
+                                               " has ", num_elements_, " elements, the shape [",
+                                               DimsToString(shape), "] has ", NumElements(shape)));
   Array a = *this;
   a.shape_ = std::move(shape);
   return a;

@@ -153,22 +153,22 @@ class Parser {
   Parser(std::string_view text, const Limits& limits, const char* file)
       : text_(text), limits_(limits), file_(file) {}
 
-  Program ParseProgramText() {
+  Program ReadProgram() {
     Program p;
     Scope scope;
     if (Accept("opset")) p.opset = static_cast<int>(Integer());
     if (p.opset < 1 || p.opset > kOpset)
       Throw(MakeError(ErrorKind::kUnknownOp, absl::StrCat("program is of opset ", p.opset,
                                                           "; this build reads up to ", kOpset)));
-    if (Accept("mesh")) scope.mesh = MeshText();
+    if (Accept("mesh")) scope.mesh = ReadMesh();
     CheckMeshHere(scope.mesh);
     Interface s;
-    p.entry = FunctionText(scope, 0, &s);
-    Skip();
+    p.entry = ReadFunction(scope, 0, &s);
+    SkipSpace();
     if (pos_ != text_.size()) Fail("unexpected text after the program");
     // A list without any entry set stays empty.
-    const auto keep = [](auto& from, auto* to, const auto& says) {
-      if (std::any_of(from.begin(), from.end(), says)) *to = std::move(from);
+    const auto keep = [](auto& from, auto* to, const auto& is_set) {
+      if (std::any_of(from.begin(), from.end(), is_set)) *to = std::move(from);
     };
     const auto given = [](const std::optional<PartitionSpec>& spec) { return spec.has_value(); };
     const auto named = [](const std::string& name) { return !name.empty(); };
@@ -181,7 +181,7 @@ class Parser {
 
  private:
   // "program text, line 3, column 7: <what>", at the last token read.
-  std::string Where(std::string_view what) const {
+  std::string AtToken(std::string_view what) const {
     int line = 1, column = 1;
     for (size_t i = 0; i < token_ && i < text_.size(); ++i) {
       column = text_[i] == '\n' ? 1 : column + 1;
@@ -190,16 +190,17 @@ class Parser {
     return absl::StrCat("program text, line ", line, ", column ", column, ": ", ToAbsl(what));
   }
   [[noreturn]] void Fail(std::string_view what) {
-    Throw(MakeError(ErrorKind::kMalformedProgram, Where(what)));
+    Throw(MakeError(ErrorKind::kMalformedProgram, AtToken(what)));
   }
   [[noreturn]] void OverLimit(std::string_view what) {
-    Throw(MakeError(ErrorKind::kLimitExceeded, Where(what)));
+    Throw(MakeError(ErrorKind::kLimitExceeded, AtToken(what)));
   }
   void CheckMeshHere(const Mesh& mesh) {
     if (const absl::Status status = CheckMesh(mesh); !status.ok()) Fail(ToStd(status.message()));
   }
 
-  void Skip() {
+  // Skips whitespace and comments.
+  void SkipSpace() {
     while (pos_ < text_.size()) {
       if (text_[pos_] == '\n') ++line_;
       if (std::isspace(static_cast<unsigned char>(text_[pos_]))) {
@@ -217,14 +218,15 @@ class Parser {
            c == '>';
   }
   static bool NameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-  bool At(std::string_view token) {
-    Skip();
+  // Whether `token` comes next, as a whole word if it is one.
+  bool NextIs(std::string_view token) {
+    SkipSpace();
     if (text_.substr(pos_, token.size()) != token) return false;
     const bool word = NameChar(token.back());
     return !word || pos_ + token.size() >= text_.size() || !NameChar(text_[pos_ + token.size()]);
   }
   bool Accept(std::string_view token) {
-    if (!At(token)) return false;
+    if (!NextIs(token)) return false;
     pos_ += token.size();
     return true;
   }
@@ -232,7 +234,7 @@ class Parser {
     if (!Accept(token)) Fail(std::string("expected '") + std::string(token) + "'");
   }
   std::string Name() {
-    Skip();
+    SkipSpace();
     const size_t begin = pos_;
     while (pos_ < text_.size() && WordChar(text_[pos_])) ++pos_;
     if (pos_ == begin) Fail("expected a name");
@@ -244,7 +246,7 @@ class Parser {
   }
   // The longest run of characters that a number may have.
   std::string NumberText() {
-    Skip();
+    SkipSpace();
     const size_t begin = pos_;
     while (pos_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[pos_])) ||
                                    std::strchr("+-.", text_[pos_]) != nullptr))
@@ -257,7 +259,7 @@ class Parser {
     return v;
   }
   std::string Quoted(char quote) {
-    Skip();
+    SkipSpace();
     if (pos_ >= text_.size() || text_[pos_] != quote) Fail("expected a quoted string");
     const size_t begin = ++pos_;
     while (pos_ < text_.size() && text_[pos_] != quote) pos_ += text_[pos_] == '\\' ? 2 : 1;
@@ -277,7 +279,7 @@ class Parser {
     Expect(close);
   }
 
-  Mesh MeshText() {
+  Mesh ReadMesh() {
     Mesh m;
     List("(", ")", [&] {
       MeshAxis a;
@@ -298,8 +300,8 @@ class Parser {
     return m;
   }
 
-  Type TypeText() {
-    Skip();
+  Type ReadType() {
+    SkipSpace();
     const size_t begin = pos_;
     while (pos_ < text_.size() && text_[pos_] != ']' && text_[pos_] != '\n') ++pos_;
     ++pos_;
@@ -314,31 +316,31 @@ class Parser {
     return *t;
   }
 
-  AxisList AxisSetText() {
+  AxisList ReadAxisSet() {
     AxisList axes;
     List("{", "}", [&] { axes.push_back(Quoted('\'')); });
     return axes;
   }
-  PartitionSpec SpecText() {
+  PartitionSpec ReadSpec() {
     PartitionSpec p;
     std::vector<bool> open;
     Expect("P");
     List("(", ")", [&] {
       if (Accept("unreduced")) {
         Expect("=");
-        p.unreduced = AxisSetText();
+        p.unreduced = ReadAxisSet();
         return;
       }
       if (Accept("reduced")) {
         Expect("=");
-        p.reduced = AxisSetText();
+        p.reduced = ReadAxisSet();
         return;
       }
       AxisList axes;
       bool is_open = false;
       if (Accept("?")) {
         is_open = true;
-      } else if (At("(")) {
+      } else if (NextIs("(")) {
         List("(", ")", [&] {
           if (Accept("?"))
             is_open = true;
@@ -356,16 +358,16 @@ class Parser {
     return p;
   }
 
-  Array LiteralValue() {
+  Array ReadLiteral() {
     Expect("dense");
     Expect("<");
-    const Type t = TypeText();
+    const Type t = ReadType();
     Expect(":");
     if (!CheckType(t, {}).ok() || t.num_elements() > limits_.attr_bytes ||
         t.num_bytes() > limits_.attr_bytes)
       OverLimit(absl::StrCat("literal is larger than ", limits_.attr_bytes, " bytes"));
     const int64_t bytes = t.num_bytes();
-    Skip();
+    SkipSpace();
     if (text_.substr(pos_, 2) == "0x") {
       const size_t begin = pos_ += 2;
       while (pos_ < text_.size() && std::isxdigit(static_cast<unsigned char>(text_[pos_]))) ++pos_;
@@ -397,8 +399,8 @@ class Parser {
   }
 
   // `kind` resolves what the text alone leaves open: an empty list, an int where a double is meant.
-  AttrValue AttrText(std::optional<AttrKind> kind) {
-    Skip();
+  AttrValue ReadAttr(std::optional<AttrKind> kind) {
+    SkipSpace();
     if (pos_ >= text_.size()) Fail("expected a value");
     const char c = text_[pos_];
     if (c == '"') return Quoted('"');
@@ -413,12 +415,12 @@ class Parser {
     }
     if (Accept("specs")) {
       std::vector<PartitionSpec> v;
-      List("[", "]", [&] { v.push_back(SpecText()); });
+      List("[", "]", [&] { v.push_back(ReadSpec()); });
       return v;
     }
-    if (At("dense")) return LiteralValue();
-    if (c == 'P' && pos_ + 1 < text_.size() && text_[pos_ + 1] == '(') return SpecText();
-    if (c == '[') return ListAttr(kind);
+    if (NextIs("dense")) return ReadLiteral();
+    if (c == 'P' && pos_ + 1 < text_.size() && text_[pos_ + 1] == '(') return ReadSpec();
+    if (c == '[') return ReadListAttr(kind);
     if (Accept("true")) return true;
     if (Accept("false")) return false;
     const std::string word = NumberText();
@@ -429,11 +431,11 @@ class Parser {
     if (absl::SimpleAtod(word, &d)) return d;
     Fail("cannot read the attribute's value");
   }
-  AttrValue ListAttr(std::optional<AttrKind> kind) {
+  AttrValue ReadListAttr(std::optional<AttrKind> kind) {
     std::vector<int64_t> ints;
     std::vector<std::string> strings;
     List("[", "]", [&] {
-      Skip();
+      SkipSpace();
       if (pos_ < text_.size() && text_[pos_] == '"')
         strings.push_back(Quoted('"'));
       else
@@ -445,14 +447,14 @@ class Parser {
   }
 
   std::optional<PartitionSpec> SpecAfterType() {
-    return At("P") ? std::optional(SpecText()) : std::nullopt;
+    return NextIs("P") ? std::optional(ReadSpec()) : std::nullopt;
   }
   // Only a program's own arguments and results have names.
   std::string NameAfterSpec(int depth) {
     return depth == 0 && Accept("as") ? Quoted('"') : std::string();
   }
 
-  FunctionRef FunctionText(const Scope& outer, int depth, Interface* interface) {
+  FunctionRef ReadFunction(const Scope& outer, int depth, Interface* interface) {
     if (depth > limits_.region_depth)
       OverLimit(absl::StrCat("regions nest deeper than ", limits_.region_depth));
     Expect("func");
@@ -463,7 +465,7 @@ class Parser {
       std::string id = ValueName();
       if (!env.emplace(id, Value()).second) Fail("value %" + id + " is defined twice");
       Expect(":");
-      params.emplace_back(id, TypeText());
+      params.emplace_back(id, ReadType());
       interface->in_shardings.push_back(SpecAfterType());
       std::string name = NameAfterSpec(depth);
       const bool numbered = std::all_of(
@@ -476,7 +478,7 @@ class Parser {
     if (Accept("->")) {
       has_declared = true;
       List("(", ")", [&] {
-        declared.push_back(TypeText());
+        declared.push_back(ReadType());
         interface->out_shardings.push_back(SpecAfterType());
         interface->out_names.push_back(NameAfterSpec(depth));
       });
@@ -484,7 +486,7 @@ class Parser {
     Scope scope = outer;
     if (depth > 0) scope.check_vma = true;
     if (Accept("mesh"))
-      scope.mesh = MeshText();
+      scope.mesh = ReadMesh();
     else if (depth > 0)
       scope.check_vma = outer.check_vma;
     if (Accept("unchecked")) scope.check_vma = false;
@@ -494,11 +496,11 @@ class Parser {
     b.SetSite(Here());
     for (auto& [id, type] : params) env[id] = b.Param(type);
     Expect("{");
-    while (!At("return")) OpText(b, &env, depth);
+    while (!NextIs("return")) ReadOp(b, &env, depth);
     Accept("return");
     const size_t last = token_;
     std::vector<Value> results;
-    if (!At("}")) {
+    if (!NextIs("}")) {
       do results.push_back(Lookup(env, ValueName()));
       while (Accept(","));
     }
@@ -508,13 +510,13 @@ class Parser {
     return b.Build(results);
   }
 
-  void OpText(Builder& b, std::map<std::string, Value>* env, int depth) {
+  void ReadOp(Builder& b, std::map<std::string, Value>* env, int depth) {
     b.SetSite(Here());
     const size_t begin = token_;  // position of errors about the whole op
     if (++ops_ > limits_.ops)
       OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
     std::vector<std::string> names;
-    if (At("%")) {
+    if (NextIs("%")) {
       do names.push_back(ValueName());
       while (Accept(","));
       Expect("=");
@@ -529,25 +531,25 @@ class Parser {
     std::vector<Value> operands;
     List("(", ")", [&] { operands.push_back(Lookup(*env, ValueName())); });
     Attrs attrs;
-    if (At("{"))
+    if (NextIs("{"))
       List("{", "}", [&] {
         const std::string attr = Name();
         std::optional<AttrKind> kind;
         for (const AttrSpec& s : def->attrs)
           if (s.name == attr) kind = s.kind;
         Expect("=");
-        attrs.Set(attr, AttrText(kind));
+        attrs.Set(attr, ReadAttr(kind));
       });
     std::vector<Type> declared;
     if (Accept(":")) {
-      do declared.push_back(TypeText());
+      do declared.push_back(ReadType());
       while (Accept(","));
     }
     std::vector<FunctionRef> regions;
     if (Accept("with")) {
-      while (At("func")) {
+      while (NextIs("func")) {
         Interface none;
-        regions.push_back(FunctionText(b.scope(), depth + 1, &none));
+        regions.push_back(ReadFunction(b.scope(), depth + 1, &none));
       }
     }
     const std::vector<Value> results = b.Emit(*def, operands, std::move(attrs), std::move(regions));
@@ -622,7 +624,7 @@ absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits
                                      const char* file) {
   Program p;
   TESSERA_RETURN_IF_ERROR(
-      Printable(CatchStatus([&] { p = Parser(text, limits, file).ParseProgramText(); })));
+      Printable(CatchStatus([&] { p = Parser(text, limits, file).ReadProgram(); })));
   TESSERA_RETURN_IF_ERROR(Verify(p, limits));
   return p;
 }

@@ -13,7 +13,7 @@
 namespace tessera::ir {
 namespace {
 
-absl::Status Bad(std::string_view text) {
+absl::Status UnreadableType(std::string_view text) {
   return MakeError(ErrorKind::kMalformedProgram,
                    absl::StrCat("type: cannot read '", ToAbsl(text),
                                 "'; expected a form like f32[8@data,512]{V:model}"));
@@ -152,16 +152,16 @@ absl::StatusOr<Type> ParseType(std::string_view text) {
   absl::string_view s = ToAbsl(text);
   if (absl::ConsumeSuffix(&s, "~")) t.weak = true;
   const size_t open = s.find('['), close = s.find(']');
-  if (open == s.npos || close == s.npos || close < open) return Bad(text);
+  if (open == s.npos || close == s.npos || close < open) return UnreadableType(text);
   auto dtype = ParseDType(std::string_view(s.data(), open));
-  if (!dtype) return Bad(text);
+  if (!dtype) return UnreadableType(text);
   t.dtype = *dtype;
   absl::string_view dims = s.substr(open + 1, close - open - 1);
   if (!dims.empty()) {
     for (absl::string_view dim : absl::StrSplit(dims, ',')) {
       std::vector<std::string> parts = absl::StrSplit(dim, '@');
       int64_t n;
-      if (!absl::SimpleAtoi(parts[0], &n) || n < 0) return Bad(text);
+      if (!absl::SimpleAtoi(parts[0], &n) || n < 0) return UnreadableType(text);
       t.shape.push_back(n);
       t.sharding.emplace_back(parts.begin() + 1, parts.end());
     }
@@ -169,14 +169,15 @@ absl::StatusOr<Type> ParseType(std::string_view text) {
   Normalize(&t);
   absl::string_view rest = s.substr(close + 1);
   if (rest.empty()) return t;
-  if (!absl::ConsumePrefix(&rest, "{") || !absl::ConsumeSuffix(&rest, "}")) return Bad(text);
+  if (!absl::ConsumePrefix(&rest, "{") || !absl::ConsumeSuffix(&rest, "}"))
+    return UnreadableType(text);
   for (absl::string_view group : absl::StrSplit(rest, ';')) {
-    if (group.size() < 3 || group[1] != ':') return Bad(text);
+    if (group.size() < 3 || group[1] != ':') return UnreadableType(text);
     AxisSet* set = group[0] == 'V'   ? &t.varying
                    : group[0] == 'U' ? &t.unreduced
                    : group[0] == 'R' ? &t.reduced
                                      : nullptr;
-    if (set == nullptr) return Bad(text);
+    if (set == nullptr) return UnreadableType(text);
     for (absl::string_view a : absl::StrSplit(group.substr(2), ',')) set->emplace(a);
   }
   return t;

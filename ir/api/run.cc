@@ -61,8 +61,8 @@ absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& pro
     TESSERA_ASSIGN_OR_RETURN(
         const uint64_t array,
         CarryOut<uint64_t>(options, absl::StrCat("input ", i),
-                           [&service, input = inputs[i], place = out.plan.in[i].placement] {
-                             return service.Put(input, place);
+                           [&service, input = inputs[i], placement = out.plan.in[i].placement] {
+                             return service.Put(input, placement);
                            }));
     arrays.Add(array);
     execute.args.push_back(array);

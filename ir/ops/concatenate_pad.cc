@@ -199,9 +199,7 @@ Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size)
   kept.dtype = DType::kBool;
   const Value inside = Full(c.b, kept, 0);
   Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
-  Attrs attrs{{"shape", padded.shape()}, {"broadcast_dimensions", DimList{0}}};
-  SetOutSharding(&attrs, padded.type());
-  Value values = c.b.Emit1(kBroadcastInDim, {c.in[1]}, attrs);
+  Value values = BroadcastLike(c.in[1], padded.type(), {0});
   std::vector<Value> v = MatchVarying({fill, values, padded});
   return {{Select(v[0], v[1], v[2])}, {0}};
 }

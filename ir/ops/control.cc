@@ -41,11 +41,8 @@ Cost CallCost(const InferContext& c, absl::Span<const Type>) { return CostOf(*c.
 
 std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], IsValid(tangents)));
-  std::vector<Value> out = c.b.Emit(c.def, Concat(c.in, DropAbsent(tangents)), c.attrs, {jvp.fn});
-  const size_t n = c.out_types.size();
-  const std::vector<Value> dots(out.begin() + n, out.end());
-  out.resize(n);
-  return Concat(std::move(out), ScatterByMask(dots, jvp.out_active));
+  return SpreadTangents(c.b.Emit(c.def, Concat(c.in, DropAbsent(tangents)), c.attrs, {jvp.fn}),
+                        jvp.out_active);
 }
 
 void CallPartialEval(PartialEvalContext& c) {

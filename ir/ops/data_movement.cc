@@ -619,11 +619,8 @@ Value Full(Builder& b, const Type& like, double value) {
     Throw(MakeError(ErrorKind::kNotImplemented,
                     absl::StrCat("full: a constant of type ", like.ToString(),
                                  " is not implemented; reduce the value it is modelled on first")));
-  Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", std::vector<int64_t>{}}};
-  ops::SetOutSharding(&attrs, like);
-  Value x = Pvary(Constant(b, like.dtype, value), like.varying);
-  if (attrs.Ints("shape").empty()) return x;
-  return b.Emit1(ops::kBroadcastInDim, {x}, attrs);
+  const Value x = Pvary(Constant(b, like.dtype, value), like.varying);
+  return like.shape.empty() ? x : ops::BroadcastLike(x, like, {});
 }
 Value FullLike(Value x, double value) { return Full(x.builder(), x.type(), value); }
 Value Zeros(Builder& b, const Type& like) { return Full(b, like, 0); }

@@ -84,6 +84,12 @@ Value ShardedLike(Value x, Type like) {
                             {"out_sharding", SpecOf(like)}});
 }
 
+Value BroadcastLike(Value x, const Type& like, DimList dims) {
+  Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", std::move(dims)}};
+  SetOutSharding(&attrs, like);
+  return x.builder().Emit1(kBroadcastInDim, {x}, std::move(attrs));
+}
+
 void SetOutSharding(Attrs* attrs, const Type& type) {
   if (type.is_sharded()) attrs->Set("out_sharding", SpecOf(type));
 }
@@ -110,9 +116,7 @@ Value BatchInFront(const RuleContext& c, absl::Span<const int> dims, size_t i, i
   Normalize(&like);
   DimList at;
   for (int d = 0; d < x.rank(); ++d) at.push_back(d + 1);
-  Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", at}};
-  SetOutSharding(&attrs, like);
-  return c.b.Emit1(kBroadcastInDim, {x}, attrs);
+  return BroadcastLike(x, like, at);
 }
 
 Attrs WithBatchSharding(Attrs attrs, int at, const AxisList& axes) {

@@ -30,6 +30,8 @@ absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, T
 absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out);
 // `x`, resharded if its sharding is not `like`'s.
 Value ShardedLike(Value x, Type like);
+// `x` broadcast to the shape and sharding of `like`; its dim i becomes dim `dims[i]`.
+Value BroadcastLike(Value x, const Type& like, DimList dims);
 // Adds out_sharding = the spec of `type` when it is sharded.
 void SetOutSharding(Attrs* attrs, const Type& type);
 

@@ -57,14 +57,9 @@ std::vector<Value> MatchShapes(std::vector<Value> operands, const std::vector<bo
   const auto array =
       std::find_if(operands.begin(), operands.end(), [](const Value& v) { return v.rank() > 0; });
   if (array == operands.end()) return operands;
-  const Type like = array->type();
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (!is_number[i]) continue;
-    Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", std::vector<int64_t>{}}};
-    ops::SetOutSharding(&attrs, like);
-    operands[i] =
-        operands[i].builder().Emit1(ops::kBroadcastInDim, {operands[i]}, std::move(attrs));
-  }
+  const Type& like = array->type();
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (is_number[i]) operands[i] = ops::BroadcastLike(operands[i], like, {});
   return operands;
 }
 

@@ -64,9 +64,7 @@ Value BitSet(Value start, int bit, Value like) {
   Value mask = FullLike(start, static_cast<double>(int64_t{1} << bit));
   const Value masked = And(start, mask);
   Value set = Compare(masked, FullLike(start, 0), "NE");
-  Attrs attrs{{"shape", like.shape()}, {"broadcast_dimensions", DimList{0}}};
-  SetOutSharding(&attrs, like.type());
-  return like.builder().Emit1(kBroadcastInDim, {set}, attrs);
+  return BroadcastLike(set, like.type(), {0});
 }
 
 Value Choose(Value start, int bit, Value if_set, Value if_clear) {

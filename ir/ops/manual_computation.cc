@@ -298,13 +298,10 @@ std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
   const ManualAttrs p(c.attrs);
   const std::vector<bool> active = IsValid(tangents);
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], active));
-  std::vector<Value> out = p.Emit(c.b, jvp.fn, Concat(c.in, DropAbsent(tangents)),
-                                  Join(p.in_specs, Where(p.in_specs, active)),
-                                  Join(p.out_specs, Where(p.out_specs, jvp.out_active)));
-  const size_t n = c.out_types.size();
-  const std::vector<Value> dots(out.begin() + n, out.end());
-  out.resize(n);
-  return Concat(std::move(out), ScatterByMask(dots, jvp.out_active));
+  return SpreadTangents(p.Emit(c.b, jvp.fn, Concat(c.in, DropAbsent(tangents)),
+                               Join(p.in_specs, Where(p.in_specs, active)),
+                               Join(p.out_specs, Where(p.out_specs, jvp.out_active))),
+                        jvp.out_active);
 }
 
 // A residual is stacked over all the axes along which it may differ.
@@ -318,16 +315,23 @@ bool NeedsSingleton(const PartitionSpec& spec, const Type& t) {
   return t.rank() == 0 && !spec.dims.empty();
 }
 
-// The body with residuals (results from `num_out` on) as `specs` say, and the body that takes them
-// as params.
-FunctionRef WithSingletonResults(const Function& f, int num_out, const Specs& specs) {
+// `f` with each result replaced by what `map` makes of its index and value.
+template <class Map>
+FunctionRef WithMappedResults(const Function& f, Map map) {
   Builder b(f.scope, f.name);
   std::vector<Value> params;
   for (int i = 0; i < f.num_params; ++i) params.push_back(b.Param(f.types[i]));
   std::vector<Value> out = Inline(b, f, params);
-  for (size_t k = num_out; k < out.size(); ++k)
-    if (NeedsSingleton(specs[k], out[k].type())) out[k] = ExpandDims(out[k], {0});
+  for (size_t r = 0; r < out.size(); ++r) out[r] = map(static_cast<int>(r), out[r]);
   return b.Build(out);
+}
+
+// The body with residuals (results from `num_out` on) as `specs` say, and the body that takes them
+// as params.
+FunctionRef WithSingletonResults(const Function& f, int num_out, const Specs& specs) {
+  return WithMappedResults(f, [&](int k, Value v) {
+    return k >= num_out && NeedsSingleton(specs[k], v.type()) ? ExpandDims(v, {0}) : v;
+  });
 }
 FunctionRef WithSingletonParams(const Function& f, const std::vector<bool>& singleton) {
   Builder b(f.scope, f.name);
@@ -550,12 +554,7 @@ FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec
           any = true;
         }
   if (!any) return body;
-  Builder b(body->scope, body->name);
-  std::vector<Value> params;
-  for (int i = 0; i < body->num_params; ++i) params.push_back(b.Param(body->types[i]));
-  std::vector<Value> out = Inline(b, *body, params);
-  for (size_t r = 0; r < out.size(); ++r) out[r] = Pvary(out[r], missing[r]);
-  return b.Build(out);
+  return ops::WithMappedResults(*body, [&](int r, Value v) { return Pvary(v, missing[r]); });
 }
 
 }  // namespace

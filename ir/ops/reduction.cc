@@ -222,9 +222,7 @@ consteval OpDef Reduction(OpDef d) {
 std::vector<Value> TransposeSum(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const Type& x = c.in_types[0];
-  Attrs attrs{{"shape", x.shape}, {"broadcast_dimensions", DimsExcept(x.rank(), Reduced(c.attrs))}};
-  SetOutSharding(&attrs, x);
-  return c.b.Emit(kBroadcastInDim, {cts[0]}, attrs);
+  return {BroadcastLike(cts[0], x, DimsExcept(x.rank(), Reduced(c.attrs)))};
 }
 
 }  // namespace
@@ -282,9 +280,7 @@ std::vector<Value> ChooserJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   const Value x = c.in[0];
   const DimList& dims = Reduced(c.attrs);
-  Attrs attrs{{"shape", x.shape()}, {"broadcast_dimensions", DimsExcept(x.rank(), dims)}};
-  SetOutSharding(&attrs, x.type());
-  Value best = c.b.Emit1(kBroadcastInDim, {c.out[0]}, attrs);
+  Value best = BroadcastLike(c.out[0], x.type(), DimsExcept(x.rank(), dims));
   Value chosen = Convert(Compare(x, best, "EQ"), tangents[0].dtype());
   const Value sum = ReduceSum(Mul(tangents[0], chosen), dims);
   return {Div(sum, ReduceSum(chosen, dims))};

@@ -59,6 +59,12 @@ std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask) {
   return out;
 }
 
+std::vector<Value> SpreadTangents(std::vector<Value> out, const std::vector<bool>& active) {
+  const std::vector<Value> tangents(out.begin() + active.size(), out.end());
+  out.resize(active.size());
+  return Concat(std::move(out), ScatterByMask(tangents, active));
+}
+
 DedupedResiduals DedupeResiduals(const Function& known, int num_out, bool search_results) {
   DedupedResiduals out;
   std::vector<int> kept = walk::Iota(num_out);

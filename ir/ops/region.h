@@ -30,6 +30,9 @@ inline std::vector<Value> Concat(std::vector<Value> a, Values b) {
 }
 // The values at the indices where `mask` is set, absent ones elsewhere.
 std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask);
+// `out` is the primal results, one per entry of `active`, then the tangents of the active ones.
+// Returns the same with an absent tangent for each of the others.
+std::vector<Value> SpreadTangents(std::vector<Value> out, const std::vector<bool>& active);
 
 // The known part of a split region without the residuals that are its params or, with
 // `search_results`, its other results.

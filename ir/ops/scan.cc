@@ -202,9 +202,7 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
 
   std::vector<Value> flat(results.size());
   for (size_t k = 0; k < results.size(); ++k) flat[results[k]] = got[k];
-  const std::vector<Value> dots(flat.begin() + body.results.size(), flat.end());
-  flat.resize(body.results.size());
-  return Concat(std::move(flat), ScatterByMask(dots, jvp.out_active));
+  return SpreadTangents(std::move(flat), jvp.out_active);
 }
 
 // ---- Partial evaluation. ----

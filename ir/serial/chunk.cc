@@ -86,23 +86,23 @@ bool Split(absl::Span<const absl::string_view> pieces, Message* rest,
     }
     AppendVarint(tag, &others);
     if (has_value) AppendVarint(value, &others);
-    bool whole = true;
+    bool complete = true;
     switch (wire_type) {
       case kVarint:
         break;
       case kFixed64:
-        whole = reader.Take(8, keep);
+        complete = reader.Take(8, keep);
         break;
       case kLengthDelimited:
-        whole = reader.Take(value, keep);
+        complete = reader.Take(value, keep);
         break;
       case kFixed32:
-        whole = reader.Take(4, keep);
+        complete = reader.Take(4, keep);
         break;
       default:
         return false;
     }
-    if (!whole) return false;
+    if (!complete) return false;
   }
   return rest->ParseFromString(others);
 }
