@@ -67,7 +67,7 @@ class Events final : public api::WorkerEvents {
   // What was heard, once there is so much of it.
   std::vector<std::string> Heard(size_t count) {
     absl::MutexLock lock(&mu_);
-    const auto there = [&] { return heard_.size() >= count; };
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return heard_.size() >= count; };
     EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&there), kPatience));
     return heard_;
   }
