@@ -33,20 +33,22 @@ class BoundService final : public api::Service {
   absl::StatusOr<std::vector<api::Device>> ListDevices() override {
     TESSERA_ASSIGN_OR_RETURN(
         scheduler::Page<api::Device> page,
-        Ask<scheduler::Page<api::Device>>(scheduler::ListDevices{{0, caller_}}));
+        Call<scheduler::Page<api::Device>>(scheduler::ListDevices{{0, caller_}}));
     return std::move(page.items);
   }
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
-    api::CompileRequest mine = request;
-    mine.timeout = std::min(mine.timeout, Left(until_));
-    return Await<api::CompileReply>(
-        [&](auto then) { coordinator_->CompileAsync(caller_, std::move(mine), std::move(then)); });
+    api::CompileRequest bounded = request;
+    bounded.timeout = std::min(bounded.timeout, Left(until_));
+    return Await<api::CompileReply>([&](auto then) {
+      coordinator_->CompileAsync(caller_, std::move(bounded), std::move(then));
+    });
   }
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
-    api::ExecuteRequest mine = request;
-    if (mine.session == 0) mine.session = session_;
-    return Await<api::ExecuteReply>(
-        [&](auto then) { coordinator_->ExecuteAsync(caller_, std::move(mine), std::move(then)); });
+    api::ExecuteRequest execute = request;
+    if (execute.session == 0) execute.session = session_;
+    return Await<api::ExecuteReply>([&](auto then) {
+      coordinator_->ExecuteAsync(caller_, std::move(execute), std::move(then));
+    });
   }
   absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override {
     return Await<uint64_t>([&](auto then) {
@@ -54,7 +56,7 @@ class BoundService final : public api::Service {
     });
   }
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {
-    return AskAgain(timeout, [&](absl::Duration left) {
+    return RepeatUntil(timeout, [&](absl::Duration left) {
       return Await<ir::Array>([&](auto then) {
         coordinator_->GetAsync(caller_, array, left, std::numeric_limits<int64_t>::max(),
                                std::move(then));
@@ -62,34 +64,34 @@ class BoundService final : public api::Service {
     });
   }
   absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override {
-    return AskAgain(timeout, [&](absl::Duration left) {
-      return Ask<ir::Array>(scheduler::ReadShard{{0, caller_}, array, ordinal, left});
+    return RepeatUntil(timeout, [&](absl::Duration left) {
+      return Call<ir::Array>(scheduler::ReadShard{{0, caller_}, array, ordinal, left});
     });
   }
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override {
     TESSERA_ASSIGN_OR_RETURN(
         scheduler::ArrayInfo info,
-        Ask<scheduler::ArrayInfo>(scheduler::DescribeArray{{0, caller_}, array}));
+        Call<scheduler::ArrayInfo>(scheduler::DescribeArray{{0, caller_}, array}));
     return std::move(info.spec);
   }
   absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override {
     return MakingOf(
-        Ask<scheduler::Making>(scheduler::ReshardArray{{0, caller_}, session_, array, placement}));
+        Call<scheduler::Making>(scheduler::ReshardArray{{0, caller_}, session_, array, placement}));
   }
   absl::StatusOr<uint64_t> Save(const std::string& path,
                                 const std::vector<api::ArrayToSave>& arrays,
                                 bool overwrite) override {
-    TESSERA_ASSIGN_OR_RETURN(const api::Operation op, Ask<api::Operation>(scheduler::SaveArrays{
+    TESSERA_ASSIGN_OR_RETURN(const api::Operation op, Call<api::Operation>(scheduler::SaveArrays{
                                                           {0, caller_}, arrays, path, overwrite}));
     return op.id;
   }
   absl::StatusOr<api::Making> Load(const std::string& path,
                                    const std::vector<api::ArrayToLoad>& arrays) override {
     return MakingOf(
-        Ask<scheduler::Making>(scheduler::LoadArrays{{0, caller_}, session_, path, arrays}));
+        Call<scheduler::Making>(scheduler::LoadArrays{{0, caller_}, session_, path, arrays}));
   }
   absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override {
-    return Ask<std::vector<api::FileArrayInfo>>(scheduler::DescribeFile{{0, caller_}, path});
+    return Call<std::vector<api::FileArrayInfo>>(scheduler::DescribeFile{{0, caller_}, path});
   }
   absl::Status Delete(absl::Span<const uint64_t> arrays) override {
     return Await<scheduler::MissingArrays>([&](auto then) {
@@ -105,19 +107,19 @@ class BoundService final : public api::Service {
     const absl::Time until = coordinator_->clock()->Now() + timeout;
     while (true) {
       const absl::Duration left = Left(until);
-      TESSERA_ASSIGN_OR_RETURN(api::Operation op, Ask<api::Operation>(scheduler::WaitOperation{
+      TESSERA_ASSIGN_OR_RETURN(api::Operation op, Call<api::Operation>(scheduler::WaitOperation{
                                                       {0, caller_}, operation, left}));
       if (op.state >= api::OperationState::kDone || left <= LongestWait()) return op;
     }
   }
   absl::Status Cancel(uint64_t operation) override {
-    return Ask<std::monostate>(scheduler::CancelOperation{{0, caller_}, operation}).status();
+    return Call<std::monostate>(scheduler::CancelOperation{{0, caller_}, operation}).status();
   }
 
  private:
   template <class T, class E>
-  absl::StatusOr<T> Ask(E event) {
-    return Await<T>([&](auto then) { coordinator_->Ask<T>(std::move(event), std::move(then)); });
+  absl::StatusOr<T> Call(E event) {
+    return Await<T>([&](auto then) { coordinator_->Post<T>(std::move(event), std::move(then)); });
   }
   static absl::StatusOr<api::Making> MakingOf(const absl::StatusOr<scheduler::Making>& making) {
     TESSERA_RETURN_IF_ERROR(making.status());
@@ -134,13 +136,13 @@ class BoundService final : public api::Service {
   absl::Duration Left(absl::Time until) const {
     return std::max(until - coordinator_->clock()->Now(), absl::ZeroDuration());
   }
-  // The scheduler bounds one wait; longer ones are repeated.
+  // The scheduler bounds each wait, so a longer one is repeated.
   template <class F>
-  absl::StatusOr<ir::Array> AskAgain(absl::Duration timeout, F ask) {
+  absl::StatusOr<ir::Array> RepeatUntil(absl::Duration timeout, F get) {
     const absl::Time until = coordinator_->clock()->Now() + timeout;
     while (true) {
       const absl::Duration left = Left(until);
-      absl::StatusOr<ir::Array> value = ask(left);
+      absl::StatusOr<ir::Array> value = get(left);
       if (value.ok() || KindOf(value.status()) != ErrorKind::kDeadlineExceeded ||
           left <= LongestWait())
         return value;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -12,12 +13,12 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/api/placement.h"
-#include "ir/api/ticket.h"
 #include "server/admission/admission.h"
 
 namespace tessera::server {
 namespace {
 
+using Access = api::Ticket::Access;
 using scheduler::ArrayInfo;
 using scheduler::Reply;
 
@@ -58,7 +59,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
 
 std::vector<int> AllOrdinals(const ArrayInfo& info) {
   std::vector<int> all(info.shards.size());
-  for (size_t k = 0; k < all.size(); ++k) all[k] = static_cast<int>(k);
+  std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
@@ -71,7 +72,7 @@ absl::Status CheckOrdinals(const ArrayInfo& info, const std::vector<int>& ordina
   return absl::OkStatus();
 }
 
-// Assembles the whole array from its distinct shards.
+// Assembles the whole array from the blocks at these ordinals, or returns the first error.
 absl::StatusOr<ir::Array> Assemble(const api::ArraySpec& spec, const std::vector<int>& ordinals,
                                    const std::vector<absl::StatusOr<ir::Array>>& blocks) {
   for (const auto& block : blocks) TESSERA_RETURN_IF_ERROR(block);
@@ -109,17 +110,18 @@ void Coordinator::Stop() { driver_.Stop(); }
 
 // ---- Asynchronous calls. ------------------------------------------------------------------------
 void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest request,
-                               Then<api::CompileReply> then) {
+                               Callback<api::CompileReply> then) {
   const absl::Status admitted = admission::ValidateCompile(request, limits_);
   if (!admitted.ok()) return then(admitted);
   std::string key = absl::StrCat(ir::StructuralHash(request.program), "/",
                                  ir::AnnotationHash(request.program), "/", request.name);
-  Ask<api::CompileReply>(scheduler::Compile{{0, caller}, std::move(key), std::move(request)},
-                         std::move(then));
+  Post<api::CompileReply>(scheduler::Compile{{0, caller}, std::move(key), std::move(request)},
+                          std::move(then));
 }
 
 void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
-                                    Then<api::ExecuteReply> accepted, Then<api::Completion> ended) {
+                                    Callback<api::ExecuteReply> accepted,
+                                    Callback<api::Completion> ended) {
   absl::Status admitted = admission::ValidateExecute(request, limits_);
   admitted.Update(admission::ValidateDelete(request.release.size()));
   if (!admitted.ok()) {
@@ -128,17 +130,17 @@ void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequ
   }
   driver_.CallToEnd(
       scheduler::Execute{{0, caller}, std::move(request)},
-      [then = std::move(accepted)](Reply r) { then(As<api::ExecuteReply>(std::move(r))); },
-      [then = std::move(ended)](Reply r) { then(As<api::Completion>(std::move(r))); });
+      [then = std::move(accepted)](Reply r) { then(BodyOf<api::ExecuteReply>(std::move(r))); },
+      [then = std::move(ended)](Reply r) { then(BodyOf<api::Completion>(std::move(r))); });
 }
 
 uint64_t Coordinator::HoldSessionAsync(const core::Caller& caller, uint64_t session,
-                                       Then<scheduler::SessionInfo> held,
+                                       Callback<scheduler::SessionInfo> held,
                                        std::function<void(absl::Status)> ended) {
   const uint64_t hold = ++holds_;
   driver_.CallToEnd(
       scheduler::HoldSession{{0, caller}, session, hold},
-      [then = std::move(held)](Reply r) { then(As<scheduler::SessionInfo>(std::move(r))); },
+      [then = std::move(held)](Reply r) { then(BodyOf<scheduler::SessionInfo>(std::move(r))); },
       [then = std::move(ended)](Reply r) { then(r.status); });
   return hold;
 }
@@ -148,179 +150,164 @@ void Coordinator::ReleaseHold(uint64_t session, uint64_t hold) {
 }
 
 void Coordinator::ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
-                               Then<api::ExecuteReply> then) {
+                               Callback<api::ExecuteReply> then) {
   absl::Status admitted = admission::ValidateExecute(request, limits_);
   admitted.Update(admission::ValidateDelete(request.release.size()));
   if (!admitted.ok()) return then(admitted);
-  Ask<api::ExecuteReply>(scheduler::Execute{{0, caller}, std::move(request)}, std::move(then));
+  Post<api::ExecuteReply>(scheduler::Execute{{0, caller}, std::move(request)}, std::move(then));
 }
 
-std::vector<ShardTicket> Coordinator::Tickets(const ArrayInfo& info,
-                                              const std::vector<int>& ordinals, bool write,
-                                              absl::Time until) const {
-  std::vector<ShardTicket> tickets;
+TicketedArray Coordinator::MakeTickets(const ArrayInfo& info, const std::vector<int>& ordinals,
+                                       api::Ticket::Access access, absl::Time expires) const {
+  TicketedArray out{info.array, info.spec, {}};
   api::Ticket t;
-  t.access = write ? api::Ticket::Access::kWrite : api::Ticket::Access::kRead;
+  t.access = access;
   t.array = info.array;
   t.dtype = info.spec.dtype;
   t.shape = api::LocalShape(info.spec.placement, info.spec.shape);
-  t.expires = until;
+  t.expires = expires;
   for (int k : ordinals) {
     const ArrayInfo::Shard& shard = info.shards[k];
     t.incarnation = shard.incarnation;
     t.device = shard.device;
     const std::string key = api::TicketKeyFor(ticket_key_, shard.executor, shard.incarnation);
-    tickets.push_back({k, shard.endpoint, api::SignTicket(t, key)});
+    out.tickets.push_back({k, shard.endpoint, api::SignTicket(t, key)});
   }
-  return tickets;
+  return out;
+}
+
+absl::Time Coordinator::TicketExpiry() const {
+  return clock_->Steady() + absl::Milliseconds(options_.ticket_ms);
 }
 
 void Coordinator::CreateArrayAsync(const core::Caller& caller, uint64_t session,
-                                   api::ArraySpec spec, bool check_only, Then<TicketedArray> then) {
+                                   api::ArraySpec spec, bool check_only,
+                                   Callback<TicketedArray> then) {
   const absl::Status admitted = admission::ValidateArray(spec, limits_);
   if (!admitted.ok()) return then(admitted);
-  Ask<ArrayInfo>(
-      scheduler::CreateArray{{0, caller}, session, std::move(spec), check_only},
-      [this, then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
-        if (!info.ok()) return then(info.status());
-        then(TicketedArray{info->array, info->spec,
-                           Tickets(*info, AllOrdinals(*info), /*write=*/true,
-                                   clock_->Steady() + absl::Milliseconds(options_.ticket_ms))});
-      });
+  Post<ArrayInfo>(scheduler::CreateArray{{0, caller}, session, std::move(spec), check_only},
+                  [this, then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
+                    if (!info.ok()) return then(info.status());
+                    then(MakeTickets(*info, AllOrdinals(*info), Access::kWrite, TicketExpiry()));
+                  });
 }
 
 void Coordinator::ReadTicketsAsync(const core::Caller& caller, uint64_t array,
                                    std::vector<int> ordinals, absl::Duration timeout,
-                                   Then<TicketedArray> then) {
-  Ask<ArrayInfo>(
-      scheduler::WaitArray{{0, caller}, array, timeout},
-      [this, ordinals = std::move(ordinals),
-       then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
-        if (!info.ok()) return then(info.status());
-        if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
-        const api::ArraySpec& spec = info->spec;
-        const std::vector<int> wanted =
-            ordinals.empty() ? api::OrdinalsOfDistinctShards(spec.placement, spec.shape) : ordinals;
-        then(TicketedArray{info->array, spec,
-                           Tickets(*info, wanted, /*write=*/false,
-                                   clock_->Steady() + absl::Milliseconds(options_.ticket_ms))});
-      });
+                                   Callback<TicketedArray> then) {
+  Post<ArrayInfo>(scheduler::WaitArray{{0, caller}, array, timeout},
+                  [this, ordinals = std::move(ordinals),
+                   then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
+                    if (!info.ok()) return then(info.status());
+                    if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
+                    const std::vector<int> wanted =
+                        ordinals.empty()
+                            ? api::OrdinalsOfDistinctShards(info->spec.placement, info->spec.shape)
+                            : ordinals;
+                    then(MakeTickets(*info, wanted, Access::kRead, TicketExpiry()));
+                  });
 }
 
 void Coordinator::WriteTicketsAsync(const core::Caller& caller, uint64_t array,
-                                    std::vector<int> ordinals, Then<TicketedArray> then) {
-  Ask<ArrayInfo>(scheduler::DescribeUpload{{0, caller}, array},
-                 [this, ordinals = std::move(ordinals),
-                  then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
-                   if (!info.ok()) return then(info.status());
-                   if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
-                   then(TicketedArray{info->array, info->spec,
-                                      Tickets(*info, ordinals.empty() ? info->unwritten : ordinals,
-                                              /*write=*/true, info->upload_until)});
-                 });
+                                    std::vector<int> ordinals, Callback<TicketedArray> then) {
+  Post<ArrayInfo>(scheduler::DescribeUpload{{0, caller}, array},
+                  [this, ordinals = std::move(ordinals),
+                   then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
+                    if (!info.ok()) return then(info.status());
+                    if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
+                    then(MakeTickets(*info, ordinals.empty() ? info->unwritten : ordinals,
+                                     Access::kWrite, info->upload_until));
+                  });
 }
 
 void Coordinator::DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
-                              Then<scheduler::MissingArrays> then) {
+                              Callback<scheduler::MissingArrays> then) {
   const absl::Status admitted = admission::ValidateDelete(arrays.size());
   if (!admitted.ok()) return then(admitted);
-  Ask<scheduler::MissingArrays>(scheduler::DeleteArrays{{0, caller}, std::move(arrays)},
-                                std::move(then));
+  Post<scheduler::MissingArrays>(scheduler::DeleteArrays{{0, caller}, std::move(arrays)},
+                                 std::move(then));
+}
+
+template <class E>
+void Coordinator::CallAll(std::vector<E> events, std::function<void(std::vector<Reply>)> then) {
+  struct Replies {
+    absl::Mutex mu;
+    std::vector<Reply> replies ABSL_GUARDED_BY(mu);
+    size_t missing ABSL_GUARDED_BY(mu) = 0;
+  };
+  const auto shared = std::make_shared<Replies>();
+  {
+    absl::MutexLock lock(&shared->mu);
+    shared->missing = events.size();
+    shared->replies.resize(events.size());
+  }
+  for (size_t i = 0; i < events.size(); ++i) {
+    driver_.Call(std::move(events[i]), [shared, then, i](Reply reply) {
+      std::vector<Reply> replies;
+      {
+        absl::MutexLock lock(&shared->mu);
+        shared->replies[i] = std::move(reply);
+        if (--shared->missing > 0) return;
+        replies = std::move(shared->replies);
+      }
+      then(std::move(replies));
+    });
+  }
 }
 
 void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
                            const api::Placement& placement, absl::Duration timeout,
-                           Then<uint64_t> then) {
-  // The reply to the last of the writes calls `then`.
-  struct Put {
-    absl::Mutex mu;
-    size_t left ABSL_GUARDED_BY(mu) = 0;
-    absl::Status first ABSL_GUARDED_BY(mu);
-    Then<uint64_t> then;
-  };
+                           Callback<uint64_t> then) {
   CreateArrayAsync(
       caller, session, {value.dtype(), value.shape(), placement}, /*check_only=*/false,
       [this, caller, value, placement, timeout,
-       then = std::move(then)](absl::StatusOr<TicketedArray> array) mutable {
+       then = std::move(then)](absl::StatusOr<TicketedArray> array) {
         if (!array.ok()) return then(array.status());
         const uint64_t id = array->array;
-        const auto put = std::make_shared<Put>();
-        put->then = std::move(then);
-        const size_t n = placement.devices.size();
-        {
-          absl::MutexLock lock(&put->mu);
-          put->left = n;
-        }
         const ir::Dims local = api::LocalShape(placement, value.shape());
         std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of a shard.
-        for (size_t k = 0; k < n; ++k) {
-          const ir::Dims starts =
-              api::ShardStarts(placement, value.shape(), static_cast<int64_t>(k));
+        std::vector<scheduler::WriteShard> writes;
+        for (int k = 0; k < static_cast<int>(placement.devices.size()); ++k) {
+          const ir::Dims starts = api::ShardStarts(placement, value.shape(), k);
           auto it = blocks.find(starts);
           if (it == blocks.end())
             it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
-          driver_.Call(
-              scheduler::WriteShard{{0, caller}, id, static_cast<int>(k), it->second, timeout},
-              [this, caller, put, id](const Reply& r) {
-                absl::Status first;
-                {
-                  absl::MutexLock lock(&put->mu);
-                  put->first.Update(r.status);
-                  if (--put->left > 0) return;
-                  first = put->first;
-                }
-                if (first.ok()) return put->then(id);
-                DeleteAsync(caller, {id}, [put, first](const auto&) { put->then(first); });
-              });
+          writes.push_back({{0, caller}, id, k, it->second, timeout});
         }
+        CallAll(std::move(writes), [this, caller, id, then](const std::vector<Reply>& replies) {
+          absl::Status error;
+          for (const Reply& reply : replies) error.Update(reply.status);
+          if (error.ok()) return then(id);
+          DeleteAsync(caller, {id}, [then, error](const auto&) { then(error); });
+        });
       });
 }
 
 void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
-                           int64_t bytes_max, Then<ir::Array> then) {
-  struct Get {
-    api::ArraySpec spec;
-    std::vector<int> ordinals;
-    Then<ir::Array> then;
-    absl::Mutex mu;
-    std::vector<absl::StatusOr<ir::Array>> blocks ABSL_GUARDED_BY(mu);
-    size_t left ABSL_GUARDED_BY(mu) = 0;
-  };
-  Ask<ArrayInfo>(
-      scheduler::DescribeArray{{0, caller}, array},
-      [this, caller, array, timeout, bytes_max,
-       then = std::move(then)](absl::StatusOr<ArrayInfo> info) mutable {
-        if (!info.ok()) return then(info.status());
-        const int64_t bytes = ir::MakeType(info->spec.dtype, info->spec.shape).num_bytes();
-        if (bytes > bytes_max)
-          return then(
-              MakeError(ErrorKind::kLimitExceeded,
-                        absl::StrCat("array ", array, " has ", bytes, " bytes, at most ", bytes_max,
-                                     " are relayed (relay_bytes_max); read it "
-                                     "by tickets")));
-        const auto get = std::make_shared<Get>();
-        get->spec = std::move(info->spec);
-        get->ordinals = api::OrdinalsOfDistinctShards(get->spec.placement, get->spec.shape);
-        get->then = std::move(then);
-        {
-          absl::MutexLock lock(&get->mu);
-          get->left = get->ordinals.size();
-          get->blocks.assign(get->left, absl::UnknownError(""));
-        }
-        for (size_t i = 0; i < get->ordinals.size(); ++i)
-          driver_.Call(scheduler::ReadShard{{0, caller}, array, get->ordinals[i], timeout},
-                       [get, i](Reply r) {
-                         absl::StatusOr<ir::Array> value = As<ir::Array>(std::move(r));
-                         std::vector<absl::StatusOr<ir::Array>> blocks;
-                         {
-                           absl::MutexLock lock(&get->mu);
-                           get->blocks[i] = std::move(value);
-                           if (--get->left > 0) return;
-                           blocks = std::move(get->blocks);
-                         }
-                         get->then(Assemble(get->spec, get->ordinals, blocks));
-                       });
-      });
+                           int64_t bytes_max, Callback<ir::Array> then) {
+  Post<ArrayInfo>(scheduler::DescribeArray{{0, caller}, array},
+                  [this, caller, array, timeout, bytes_max,
+                   then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
+                    if (!info.ok()) return then(info.status());
+                    const api::ArraySpec& spec = info->spec;
+                    const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();
+                    if (bytes > bytes_max)
+                      return then(MakeError(ErrorKind::kLimitExceeded,
+                                            absl::StrCat("array ", array, " has ", bytes,
+                                                         " bytes, at most ", bytes_max,
+                                                         " are relayed (relay_bytes_max); read it "
+                                                         "by tickets")));
+                    const std::vector<int> ordinals =
+                        api::OrdinalsOfDistinctShards(spec.placement, spec.shape);
+                    std::vector<scheduler::ReadShard> reads;
+                    for (const int k : ordinals) reads.push_back({{0, caller}, array, k, timeout});
+                    CallAll(std::move(reads), [spec, ordinals, then](std::vector<Reply> replies) {
+                      std::vector<absl::StatusOr<ir::Array>> blocks;
+                      for (Reply& reply : replies)
+                        blocks.push_back(BodyOf<ir::Array>(std::move(reply)));
+                      then(Assemble(spec, ordinals, blocks));
+                    });
+                  });
 }
 
 // ---- api::WorkerEvents. -------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 // calls for clients and the workers' interface (api::WorkerEvents).  bound_service.h implements the
 // client's interface (api::Service) with the former.
 //
-// Thread-safe.  It holds metadata only; PutAsync and GetAsync relay bytes and are for embedding and
-// for RunProgram, remote clients use tickets.  `clock` and `store` outlive it.  The destructor
-// stops it: pending requests fail with SERVER_STOPPING, links are closed.  Workers in this process
-// must have been disconnected, or be ready for Close, before it is destroyed.
+// Thread-safe.  It stores metadata only: PutAsync and GetAsync relay bytes, for embedding and small
+// arrays; clients read and write large ones with tickets.  `clock` and `store` outlive it.  The
+// destructor stops it: pending requests fail with SERVER_STOPPING, links are closed.  Workers in
+// this process must have been disconnected, or be ready for Close, before it is destroyed.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "ir/api/service.h"
+#include "ir/api/ticket.h"
 #include "ir/api/worker_link.h"
 #include "ir/verify.h"
 #include "server/core/caller.h"
@@ -50,48 +51,48 @@ class Coordinator final : public api::WorkerEvents {
   // Fails every pending request with SERVER_STOPPING and closes the links.
   void Stop();
 
-  // ---- Without blocking; callbacks: see scheduler/driver.h. ----
+  // These calls do not block; scheduler/driver.h says on which thread the callbacks run.
   template <class T>
-  using Then = std::function<void(absl::StatusOr<T>)>;
+  using Callback = std::function<void(absl::StatusOr<T>)>;
   // Posts an event of scheduler/events.h that needs no admission; T is the type of its reply.
   template <class T, class E>
-  void Ask(E event, Then<T> then) {
+  void Post(E event, Callback<T> then) {
     driver_.Call(std::move(event),
-                 [then = std::move(then)](scheduler::Reply r) { then(As<T>(std::move(r))); });
+                 [then = std::move(then)](scheduler::Reply r) { then(BodyOf<T>(std::move(r))); });
   }
   void CompileAsync(const core::Caller& caller, api::CompileRequest request,
-                    Then<api::CompileReply> then);
+                    Callback<api::CompileReply> then);
   void ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
-                    Then<api::ExecuteReply> then);
+                    Callback<api::ExecuteReply> then);
   // Calls `accepted`, then `ended`; an error of the first is passed to the second as well.
   void ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
-                         Then<api::ExecuteReply> accepted, Then<api::Completion> ended);
+                         Callback<api::ExecuteReply> accepted, Callback<api::Completion> ended);
   // Keeps the session alive until ReleaseHold with the returned id. Calls `held` with the session,
   // and `ended` once, with the reason why the session has ended or could not be held.
   uint64_t HoldSessionAsync(const core::Caller& caller, uint64_t session,
-                            Then<scheduler::SessionInfo> held,
+                            Callback<scheduler::SessionInfo> held,
                             std::function<void(absl::Status)> ended);
   void ReleaseHold(uint64_t session, uint64_t hold);
   void CreateArrayAsync(const core::Caller& caller, uint64_t session, api::ArraySpec spec,
-                        bool check_only, Then<TicketedArray> then);
+                        bool check_only, Callback<TicketedArray> then);
   // One ticket per ordinal; without ordinals one per distinct shard.
   void ReadTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
-                        absl::Duration timeout, Then<TicketedArray> then);
+                        absl::Duration timeout, Callback<TicketedArray> then);
   // One ticket per ordinal; without ordinals one per shard that is not written.
   void WriteTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
-                         Then<TicketedArray> then);
+                         Callback<TicketedArray> then);
   void DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
-                   Then<scheduler::MissingArrays> then);
+                   Callback<scheduler::MissingArrays> then);
   // Makes an array of `value`, relayed to the executors; `then` is called when they have it, or
   // with DEADLINE_EXCEEDED.
   void PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
-                const api::Placement& placement, absl::Duration timeout, Then<uint64_t> then);
+                const api::Placement& placement, absl::Duration timeout, Callback<uint64_t> then);
   // Gets the whole array, relayed; LIMIT_EXCEEDED if it is larger than `bytes_max`.  The wait is
   // bounded by result_wait_ms_max too.
   void GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
-                int64_t bytes_max, Then<ir::Array> then);
+                int64_t bytes_max, Callback<ir::Array> then);
 
-  // ---- api::WorkerEvents ----
+  // api::WorkerEvents.
   absl::StatusOr<api::Welcome> Register(const api::Registration& registration,
                                         std::shared_ptr<api::WorkerLink> link) override;
   void OnReport(uint64_t session, api::Report report) override;
@@ -109,15 +110,18 @@ class Coordinator final : public api::WorkerEvents {
  private:
   // The body of a reply that is OK; anything else is our bug.
   template <class T>
-  static absl::StatusOr<T> As(scheduler::Reply reply) {
+  static absl::StatusOr<T> BodyOf(scheduler::Reply reply) {
     if (!reply.status.ok()) return std::move(reply.status);
     T* body = std::get_if<T>(&reply.body);
     TESSERA_CHECK(body != nullptr) << "a reply is of kind " << reply.body.index();
     return std::move(*body);
   }
-  std::vector<ShardTicket> Tickets(const scheduler::ArrayInfo& info,
-                                   const std::vector<int>& ordinals, bool write,
-                                   absl::Time until) const;
+  // Calls `then` with the replies to all events, in their order.
+  template <class E>
+  void CallAll(std::vector<E> events, std::function<void(std::vector<scheduler::Reply>)> then);
+  TicketedArray MakeTickets(const scheduler::ArrayInfo& info, const std::vector<int>& ordinals,
+                            api::Ticket::Access access, absl::Time expires) const;
+  absl::Time TicketExpiry() const;
 
   const Options options_;
   const ir::Limits limits_;

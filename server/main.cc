@@ -22,7 +22,7 @@
 #include "base/words.h"
 #include "server/auth/tokens.h"
 #include "server/coordinator.h"
-#include "server/health_keeper.h"
+#include "server/health_monitor.h"
 #include "server/planner/planner.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/rpc_metrics.h"
@@ -36,7 +36,7 @@ namespace {
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr char kMetricsListen[] = "127.0.0.1:9470";
 
-// Writes atomically, so that a reader never sees half an address.
+// Writes atomically, so that a reader never sees a part of the address.
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
   const std::string next = path + ".tmp";
   {
@@ -49,27 +49,56 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
   return absl::OkStatus();
 }
 
-// The store of earlier lives' state; without a directory there is none, and ids begin at random.
-absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const std::string& folder) {
-  if (!folder.empty()) return store::DirectoryStore::Open(folder);
+// The store with the state of earlier lives. Without a directory there is no such state, and the
+// first id is random.
+absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const std::string& directory) {
+  if (!directory.empty()) return store::DirectoryStore::Open(directory);
   std::random_device random;
-  const auto word = [&random] { return uint64_t{random()} << 32 | random(); };
-  const uint64_t epoch = word();
-  return std::make_unique<store::MemoryStore>(core::LifeByChance(epoch, word()));
+  const auto random64 = [&random] { return uint64_t{random()} << 32 | random(); };
+  const uint64_t epoch = random64();
+  return std::make_unique<store::MemoryStore>(core::RandomLife(epoch, random64()));
 }
 
-absl::Status Run(const Options& options) {
+absl::Status StartLog(const Options& options) {
   LogOptions log;
   TESSERA_ASSIGN_OR_RETURN(log.level, ParseLogLevel(options.log_level));
   TESSERA_ASSIGN_OR_RETURN(log.format, ParseLogFormat(options.log_format));
   log.file = options.log_file;
-  // Blocked before any thread starts, so that sigwait below gets them.
+  return StartLogging(log);
+}
+
+// Blocks SIGTERM and SIGINT in this thread and those that it starts.
+sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  TESSERA_RETURN_IF_ERROR(StartLogging(log));
+  return signals;
+}
+
+rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Telemetry* telemetry,
+                                 const Clock* clock) {
+  rpc::ServeOptions serve;
+  serve.listen = options.listen;
+  serve.insecure = options.insecure;
+  serve.tls = {options.tls_cert_file, options.tls_key_file, options.tls_ca_file};
+  serve.ca_key_file = options.ca_key_file;
+  serve.top_programs = [telemetry, clock](const core::Caller& caller) {
+    const bool all = caller.role == core::Role::kOperator || caller.role == core::Role::kAdmin;
+    return telemetry->top_programs().Read(
+        [&caller](const std::string& tenant) { return caller.Sees(tenant); }, /*others=*/all,
+        clock->Now());
+  };
+  const bool canaries = options.canary_interval_ms > 0;
+  serve.health = {.live = true, .ready = !canaries, .progressing = !canaries};
+  return serve;
+}
+
+absl::Status Run(const Options& options) {
+  // Before any thread starts, so that sigwait below gets the signals.
+  const sigset_t signals = BlockStopSignals();
+  TESSERA_RETURN_IF_ERROR(StartLog(options));
   RaiseFileLimit();
 
   RealClock clock;
@@ -80,10 +109,10 @@ absl::Status Run(const Options& options) {
   Coordinator coordinator(options, &clock, planner::MakePlan, store.get(), &telemetry);
   const telemetry::GaugeReader gauges(
       &metrics,
-      [&coordinator](uint64_t first_array, telemetry::GaugeReader::Answer answer) {
+      [&coordinator](uint64_t first_array, telemetry::GaugeReader::Callback callback) {
         scheduler::ReadTelemetry read;
         read.first_array = first_array;
-        coordinator.Ask<core::ClusterReading>(std::move(read), std::move(answer));
+        coordinator.Post<core::ClusterReading>(std::move(read), std::move(callback));
       },
       coordinator.epoch());
   std::unique_ptr<auth::Tokens> tokens;
@@ -93,21 +122,9 @@ absl::Status Run(const Options& options) {
   rpc::Gate gate(&clock, {.tokens = tokens.get(),
                           .calls_per_second = options.rate_limit_per_second,
                           .calls_max = options.tenant_calls_max});
-  rpc::ServeOptions serve;
-  serve.listen = options.listen;
-  serve.insecure = options.insecure;
-  serve.tls = {options.tls_cert_file, options.tls_key_file, options.tls_ca_file};
-  serve.ca_key_file = options.ca_key_file;
+  rpc::ServeOptions serve = ServeOptionsOf(options, &telemetry, &clock);
   serve.gate = &gate;
   serve.metrics = &metrics;
-  serve.top_programs = [&telemetry, &clock](const core::Caller& caller) {
-    const bool all = caller.role == core::Role::kOperator || caller.role == core::Role::kAdmin;
-    return telemetry.top_programs().Read(
-        [&caller](const std::string& tenant) { return caller.Sees(tenant); }, /*others=*/all,
-        clock.Now());
-  };
-  const bool canaries = options.canary_interval_ms > 0;
-  serve.health = {.live = true, .ready = !canaries, .progressing = !canaries};
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                            rpc::Serve(serve, &coordinator));
   TESSERA_LOG(INFO) << "coordinator serves" << Field("address", server->address());
@@ -120,7 +137,7 @@ absl::Status Run(const Options& options) {
   health::Config health;
   health.interval = absl::Milliseconds(options.canary_interval_ms);
   health.timeout = absl::Milliseconds(options.canary_timeout_ms);
-  const std::unique_ptr<HealthKeeper> keeper = HealthKeeper::Start(
+  const std::unique_ptr<HealthMonitor> monitor = HealthMonitor::Start(
       health, &coordinator, &clock, &metrics, [&server](const health::Verdict& verdict) {
         server->SetHealth({.live = verdict.live.ok(),
                            .ready = verdict.ready.ok(),
@@ -130,7 +147,7 @@ absl::Status Run(const Options& options) {
   int signal = 0;
   sigwait(&signals, &signal);
   TESSERA_LOG(INFO) << "coordinator stops" << Field("signal", signal);
-  keeper->Stop();
+  monitor->Stop();
   // Fails pending requests with SERVER_STOPPING, so that no call delays the listener's shutdown.
   coordinator.Stop();
   server->Shutdown(kShutdownGrace);

@@ -1,7 +1,7 @@
-// Every method with any bytes: the first byte picks the method, the rest is the request. Sent over
-// a connection to a coordinator with a reference worker, so that all of it is met: gRPC's framing,
-// the gate, decoding, admission, planning, the scheduler. Whatever comes, each call is answered in
-// time and not by a bug, and the coordinator goes on answering others.
+// Calls any method with any bytes: the first byte of the input selects the method, the rest is the
+// request. It is sent to a coordinator with a reference worker, and so reaches gRPC, the gate,
+// decoding, admission, planning and the scheduler. Each call must be answered in time and without
+// an internal error, and the coordinator must go on answering others.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,9 +22,9 @@ namespace tessera::server {
 namespace {
 
 constexpr char kProbe[] = "tessera.v1.ClusterService/GetCapabilities";
-// What inputs leave behind is bounded, but slows later ones down.
+// The state that inputs leave in a coordinator slows down later ones.
 constexpr int kInputsPerCluster = 2000;
-// A call waits for at most kWait; kBound is far beyond what any work takes.
+// The server's bound of a wait, and the time after which a call counts as stuck.
 constexpr absl::Duration kWait = absl::Milliseconds(5), kBound = absl::Seconds(60);
 
 // A coordinator with a worker, on a loopback port.

@@ -18,8 +18,8 @@ using core::Role;
 using core::TokenInfo;
 
 constexpr size_t kFileBytesMax = 8 << 20;
-// The resolution of a token's time of last use.
-constexpr absl::Duration kUseGrain = absl::Minutes(1);
+// A token's time of last use is updated at most this often.
+constexpr absl::Duration kLastUseResolution = absl::Minutes(1);
 
 Role RoleOf(const TokenRecord& record) {
   // The file's parser accepts the same names.
@@ -30,7 +30,7 @@ TokenInfo InfoOf(const TokenRecord& r) {
   return {r.name, RoleOf(r), r.tenant, r.created, r.expires, r.last_used, r.revoked};
 }
 
-absl::Status GoodAt(const TokenRecord& record, absl::Time now) {
+absl::Status CheckValid(const TokenRecord& record, absl::Time now) {
   if (record.revoked)
     return MakeError(ErrorKind::kTokenRevoked,
                      absl::StrCat("token '", record.name, "' was revoked; ask for a new one"));
@@ -43,7 +43,7 @@ absl::Status GoodAt(const TokenRecord& record, absl::Time now) {
   return absl::OkStatus();
 }
 
-absl::Status Unknown() {
+absl::Status UnknownToken() {
   return MakeError(ErrorKind::kTokenUnknown,
                    "the token is none of this coordinator's; check that it is whole and whose it "
                    "is");
@@ -75,17 +75,17 @@ Tokens::Tokens(std::string path, ByName records)
 
 absl::StatusOr<Caller> Tokens::Authenticate(absl::string_view text, absl::Time now) {
   const absl::StatusOr<TokenText> token = ParseToken(ToStd(text));
-  if (!token.ok()) return Unknown();
+  if (!token.ok()) return UnknownToken();
   absl::MutexLock lock(&mu_);
   const auto name = names_by_id_.find(token->id);
-  if (name == names_by_id_.end()) return Unknown();
+  if (name == names_by_id_.end()) return UnknownToken();
   TokenRecord& record = records_.find(name->second)->second;
   // Only the token's owner learns what it is and whether it is still valid.
-  if (!TokenMatches(record, token->secret)) return Unknown();
-  TESSERA_RETURN_IF_ERROR(GoodAt(record, now));
-  if (now - record.last_used >= kUseGrain) {
+  if (!TokenMatches(record, token->secret)) return UnknownToken();
+  TESSERA_RETURN_IF_ERROR(CheckValid(record, now));
+  if (now - record.last_used >= kLastUseResolution) {
     record.last_used = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
-    unwritten_ = true;
+    has_unwritten_changes_ = true;
   }
   const Role role = RoleOf(record);
   return Caller{role == Role::kWorker ? core::kSystemTenant : record.tenant, role, record.name};
@@ -94,7 +94,7 @@ absl::StatusOr<Caller> Tokens::Authenticate(absl::string_view text, absl::Time n
 absl::Status Tokens::Check(const std::string& name, absl::Time now) const {
   absl::MutexLock lock(&mu_);
   const auto found = records_.find(name);
-  return found == records_.end() ? Unknown() : GoodAt(found->second, now);
+  return found == records_.end() ? UnknownToken() : CheckValid(found->second, now);
 }
 
 absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl::Time now) {
@@ -150,16 +150,16 @@ absl::StatusOr<TokenInfo> Tokens::Revoke(const std::string& name) {
   if (!found->second.revoked) {
     // Takes effect at once, even if writing it fails: then the caller gets the error and retries.
     found->second.revoked = true;
-    unwritten_ = true;
+    has_unwritten_changes_ = true;
   }
   const TokenInfo info = InfoOf(found->second);
-  if (unwritten_) TESSERA_RETURN_IF_ERROR(Persist(records_));
+  if (has_unwritten_changes_) TESSERA_RETURN_IF_ERROR(Persist(records_));
   return info;
 }
 
 absl::Status Tokens::Flush() {
   absl::MutexLock lock(&mu_);
-  return unwritten_ ? Persist(records_) : absl::OkStatus();
+  return has_unwritten_changes_ ? Persist(records_) : absl::OkStatus();
 }
 
 absl::Status Tokens::Persist(ByName records) {
@@ -172,7 +172,7 @@ absl::Status Tokens::Persist(ByName records) {
   records_ = std::move(records);
   names_by_id_.clear();
   for (const auto& [name, record] : records_) names_by_id_[record.id] = name;
-  unwritten_ = false;
+  has_unwritten_changes_ = false;
   return absl::OkStatus();
 }
 

@@ -43,7 +43,7 @@ class Tokens final : public core::TokenStore {
   mutable absl::Mutex mu_;
   ByName records_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::string> names_by_id_ ABSL_GUARDED_BY(mu_);
-  bool unwritten_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_unwritten_changes_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tessera::server::auth

@@ -1,8 +1,8 @@
-// A life is one incarnation of the coordinator, from a start to the next: its epoch, its range of
-// ids, and what it knows from earlier ones.
+// A life is the time from a start of the coordinator to the next; it has an epoch and a range of
+// ids.
 //
-// Ids of arrays, executables, operations, sessions and communicators are invalid in another life,
-// so no two lives assign the same.
+// No two lives assign the same id, so that the id of an array, executable, operation, session or
+// communicator of an earlier life is an error and not another object.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,18 +15,18 @@ struct Life {
   uint64_t ids = uint64_t{1} << 62;  // how many ids after first_id no earlier life has used
 };
 
-// Starts are counted from 1: each has more ids than can be used up, and all fit into 62 bits.  Up
-// to the 512th start, ids are exact in a double.
+// Starts are counted from 1. Each has 2^44 ids, more than it can use, and all fit into 62 bits. Up
+// to the 512th start ids are below 2^53, exact in a double, as JSON needs.
 inline constexpr int kIdBits = 44;
 inline constexpr uint64_t kStartsMax = uint64_t{1} << 18;
 
 inline Life LifeOfStart(uint64_t start) { return {start, (start - 1) << kIdBits}; }
 
-// A life without persistent state: its first id is random among 2^51, so that ids are exact in a
-// double.  The probability that the next 2^36 overlap an earlier life's is 1 in 32,768.
-inline Life LifeByChance(uint64_t epoch, uint64_t chance) {
-  constexpr uint64_t kPlaces = uint64_t{1} << 51;
-  return {epoch, kPlaces + chance % kPlaces, uint64_t{1} << 36};
+// A life without persistent state: its first id is one of 2^51, so that ids are exact in a double.
+// The probability that its 2^36 ids overlap those of one earlier life is at most 1 in 16,384.
+inline Life RandomLife(uint64_t epoch, uint64_t random) {
+  constexpr uint64_t kFirstIds = uint64_t{1} << 51;
+  return {epoch, kFirstIds + random % kFirstIds, uint64_t{1} << 36};
 }
 
 // An executor and the ids of its devices, which are reserved while its worker is known.

@@ -1,5 +1,5 @@
-// The planner's request and reply.  Planning is a pure function of the request, injected into the
-// coordinator, so that server roles do not include one another.
+// The planner's request and reply.  Planning is a pure function of the request. It is injected into
+// the coordinator, because the folders of server/ do not include one another.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -29,7 +29,7 @@ struct OperationEnded {
   absl::Time created, started = absl::InfiniteFuture(), ended;
   // The longest of the executors' runs, and their sum over devices.
   absl::Duration run_longest, run_total;
-  bool planned_late = false;  // it was submitted before its program was planned
+  bool planned_late = false;  // submitted before its program was planned
   int64_t bytes_moved = 0;
 };
 struct CacheLookup {
@@ -62,8 +62,11 @@ struct Incident {
 using Note = std::variant<OperationSubmitted, OperationEnded, CacheLookup, ArraysLost, LeaseExpired,
                           PlanTooLarge, CancelDone, SessionEnded, Incident>;
 
-// The value of the metrics' label for an operation's kind: "execute", "copy", "checkpoint".
-const char* MetricNameOf(api::OperationKind kind);
+// The value of the metrics' label for an operation's kind.
+inline const char* MetricNameOf(api::OperationKind kind) {
+  constexpr const char* kNames[] = {"execute", "copy", "checkpoint", "checkpoint"};
+  return kNames[static_cast<int>(kind)];
+}
 
 // Receives the notes. Thread-safe; calls must not block and are made without a lock.
 class Observer {

@@ -45,9 +45,9 @@ void Health::ProbeHistory::Fail(const std::string& text, absl::Time now, absl::D
 void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Time now) {
   for (const core::ExecutorReading& reading : executors) {
     Executor& x = executors_[reading.name];
-    const bool fresh = x.reading.incarnation != reading.incarnation || !x.reading.alive;
-    if (fresh) {
-      // A new process has no success yet. What ran on the old one ends by itself.
+    const bool is_new = x.reading.incarnation != reading.incarnation || !x.reading.alive;
+    if (is_new) {
+      // A new process has no success yet. End is still called for a canary of the old one.
       x = {};
       x.kernel.since = x.collective.since = now;
     } else {
@@ -64,7 +64,7 @@ void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Tim
 std::map<std::string, std::vector<Health::Executor*>> Health::Groups() {
   std::map<std::string, std::vector<Executor*>> groups;
   for (auto& [name, x] : executors_) {
-    if (x.counts()) groups[x.reading.device_kind].push_back(&x);
+    if (x.takes_work()) groups[x.reading.device_kind].push_back(&x);
   }
   return groups;
 }
@@ -90,15 +90,16 @@ std::vector<Canary> Health::Due(absl::Time now) {
     for (Executor* x : group) {
       if (x->idle() && x->kernel.next <= now) due.push_back(Start(CanaryKind::kKernel, {x}));
     }
-    // A stuck member would block the others in a collective. So each must have succeeded recently.
+    // A stuck member would block the others in a collective, so each must have succeeded recently.
     size_t devices = 0;
-    bool may = true, wanted = false;
+    bool all_healthy = true, is_due = false;
     for (const Executor* x : group) {
       devices += x->reading.devices.size();
-      may = may && x->idle() && !x->kernel.failed && now - x->kernel.last <= config_.interval;
-      wanted = wanted || x->collective.next <= now;
+      all_healthy =
+          all_healthy && x->idle() && !x->kernel.failed && now - x->kernel.last <= config_.interval;
+      is_due = is_due || x->collective.next <= now;
     }
-    if (may && wanted && devices > 1) due.push_back(Start(CanaryKind::kCollective, group));
+    if (all_healthy && is_due && devices > 1) due.push_back(Start(CanaryKind::kCollective, group));
   }
   return due;
 }
@@ -114,13 +115,13 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
     if (found == executors_.end() || found->second.canary != id) continue;
     Executor& x = found->second;
     x.canary = 0;
-    ProbeHistory& proof = canary.kind == CanaryKind::kKernel ? x.kernel : x.collective;
+    ProbeHistory& history = canary.kind == CanaryKind::kKernel ? x.kernel : x.collective;
     if (result == CanaryResult::kOk) {
-      proof.Pass(now, config_.interval);
+      history.Pass(now, config_.interval);
     } else if (result == CanaryResult::kSkipped) {
-      proof.next = now + config_.retry;
+      history.next = now + config_.retry;
     } else {
-      proof.Fail(absl::StrCat(NameOf(result), why.empty() ? "" : ": ", why), now, config_.retry);
+      history.Fail(absl::StrCat(NameOf(result), why.empty() ? "" : ": ", why), now, config_.retry);
     }
   }
 }
@@ -129,13 +130,13 @@ Check Health::EvaluateProgress(absl::Time now) const {
   const auto since = [now](absl::Time when) {
     return absl::FormatDuration(absl::Trunc(now - when, absl::Milliseconds(1)));
   };
-  // Within this time every idle device should have passed a canary.
+  // The time within which every idle device should have passed a canary.
   const absl::Duration bound = config_.interval + config_.timeout + config_.retry;
   int succeeded = 0;
   const Executor* newcomer = nullptr;
   for (const auto& [name, x] : executors_) {
-    if (!x.counts()) continue;
-    if (!x.answers()) {
+    if (!x.takes_work()) continue;
+    if (!x.responsive()) {
       return {Reason::kUnresponsive,
               absl::StrCat(
                   "executor ", name, " has not answered its worker for ",
@@ -177,13 +178,13 @@ Verdict Health::Evaluate(absl::Time now) const {
   Verdict verdict;
   if (stopping_) {
     verdict.live = {Reason::kStopping, "the coordinator stops"};
-  } else if (now - loop_answered_ > config_.loop_timeout) {
+  } else if (now - loop_replied_ > config_.loop_timeout) {
     verdict.live = {Reason::kLoopStuck, "the scheduler's loop does not answer"};
   }
   verdict.ready = verdict.progressing = verdict.live;
   if (!verdict.live.ok() || config_.interval <= absl::ZeroDuration()) return verdict;
   const bool any = std::any_of(executors_.begin(), executors_.end(),
-                               [](const auto& x) { return x.second.counts(); });
+                               [](const auto& x) { return x.second.takes_work(); });
   if (!any) {
     verdict.ready = verdict.progressing = {
         Reason::kNoDevices,
@@ -191,10 +192,10 @@ Verdict Health::Evaluate(absl::Time now) const {
     return verdict;
   }
   verdict.progressing = EvaluateProgress(now);
-  const bool answers = std::any_of(executors_.begin(), executors_.end(), [](const auto& x) {
-    return x.second.counts() && x.second.answers();
+  const bool responsive = std::any_of(executors_.begin(), executors_.end(), [](const auto& x) {
+    return x.second.takes_work() && x.second.responsive();
   });
-  if (!answers) verdict.ready = verdict.progressing;
+  if (!responsive) verdict.ready = verdict.progressing;
   return verdict;
 }
 
@@ -202,17 +203,17 @@ std::vector<SuccessAge> Health::Ages(absl::Time now) const {
   std::vector<SuccessAge> ages;
   std::map<std::string, size_t> devices;
   for (const auto& [name, x] : executors_) {
-    if (x.counts()) devices[x.reading.device_kind] += x.reading.devices.size();
+    if (x.takes_work()) devices[x.reading.device_kind] += x.reading.devices.size();
   }
   for (const auto& [name, x] : executors_) {
-    if (!x.counts()) continue;
-    for (const auto& [kind, proof] :
+    if (!x.takes_work()) continue;
+    for (const auto& [kind, history] :
          {std::pair(CanaryKind::kKernel, &x.kernel), {CanaryKind::kCollective, &x.collective}}) {
       // A single device takes part in no collective.
       if (kind == CanaryKind::kCollective && devices[x.reading.device_kind] < 2) continue;
       for (size_t d = 0; d < x.reading.devices.size(); ++d) {
         ages.push_back({x.reading.worker, x.reading.first_device + static_cast<int>(d), kind,
-                        now - std::max(proof->last, proof->since)});
+                        now - std::max(history->last, history->since)});
       }
     }
   }

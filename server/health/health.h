@@ -3,13 +3,12 @@
 //
 //   live         the scheduler's loop replies
 //   ready        live, and some device may get work and replies to its worker
-//   progressing  ready, and every such device has worked recently: it passed a canary (a tiny
-//   kernel
-//                on its executor; a tiny collective over all devices of its kind), or it ended a
-//                launch; a busy one makes progress
+//   progressing  ready, and every such device has worked recently: it passed a canary or ended a
+//                launch, or it is busy and makes progress
 //
-// A registered device without any success yet does not fail the check. With canaries off the last
-// two equal `live`. Thread-compatible; one thread feeds and evaluates it (server/health_keeper.h).
+// A canary is a probe: a tiny kernel on the devices of one executor, or a tiny collective over all
+// devices of one kind. A newly registered device without any success does not fail the check. With
+// canaries off the last two checks equal `live`. Thread-compatible (see server/health_monitor.h).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -82,7 +81,7 @@ class Health {
   explicit Health(Config config) : config_(config) {}
 
   // The loop has replied at `when`.
-  void LoopAnswered(absl::Time when) { loop_answered_ = when; }
+  void LoopReplied(absl::Time when) { loop_replied_ = when; }
   // `executors`: all that are known.
   void Read(const std::vector<core::ExecutorReading>& executors, absl::Time now);
   // The canaries to start now, each returned once; End must be called for each. Busy devices get
@@ -111,8 +110,8 @@ class Health {
     absl::Time read_at;
     ProbeHistory kernel, collective;
     uint64_t canary = 0;  // the one that is running on it; 0: none
-    bool counts() const { return reading.alive && !reading.cordoned; }
-    bool answers() const { return reading.silence == absl::ZeroDuration(); }
+    bool takes_work() const { return reading.alive && !reading.cordoned; }
+    bool responsive() const { return reading.silence == absl::ZeroDuration(); }
     bool idle() const { return reading.operations == 0 && canary == 0; }
   };
   // The executors that are alive and not cordoned, by kind of device.
@@ -121,7 +120,7 @@ class Health {
   Check EvaluateProgress(absl::Time now) const;
 
   const Config config_;
-  absl::Time loop_answered_ = absl::InfinitePast();
+  absl::Time loop_replied_ = absl::InfinitePast();
   std::map<std::string, Executor> executors_;
   std::map<uint64_t, Canary> running_;
   uint64_t last_canary_ = 0;

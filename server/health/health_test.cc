@@ -19,7 +19,7 @@ constexpr absl::Duration kInterval = absl::Seconds(10), kTimeout = absl::Seconds
 class HealthTest : public ::testing::Test {
  protected:
   HealthTest() : health_(Config{.interval = kInterval, .timeout = kTimeout}) {
-    health_.LoopAnswered(now_);
+    health_.LoopReplied(now_);
   }
 
   static core::ExecutorReading Executor(const std::string& worker, int devices = 2,
@@ -39,7 +39,7 @@ class HealthTest : public ::testing::Test {
   // Time goes on, the loop answers, and the executors are as they are in `there_`.
   void Pass(absl::Duration time) {
     now_ += time;
-    health_.LoopAnswered(now_);
+    health_.LoopReplied(now_);
     health_.Read(there_, now_);
   }
   // What is due, ended with `result`, until nothing is.
@@ -257,7 +257,7 @@ TEST_F(HealthTest, AgesCountFromTheLastProof) {
 
 TEST_F(HealthTest, WithoutCanariesItIsThatTheLoopAnswers) {
   Health health(Config{.interval = absl::ZeroDuration()});
-  health.LoopAnswered(now_);
+  health.LoopReplied(now_);
   health.Read({Executor("a")}, now_);
   EXPECT_THAT(health.Due(now_), IsEmpty());
   EXPECT_TRUE(health.Evaluate(now_).progressing.ok());

@@ -72,7 +72,7 @@ void CreateArray(const CallRef<v1::CreateArrayRequest, v1::CreateArrayResponse>&
   if (!spec.ok()) return call->Finish(spec.status());
   call->coordinator()->CreateArrayAsync(
       call->caller(), q.session(), *std::move(spec), q.validate_only(),
-      Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateArrayResponse* out) {
+      AnswerWith<TicketedArray>(call, [](const TicketedArray& a, auto* out) {
         out->set_array(a.array);
         FillTickets(a.tickets, out->mutable_tickets());
       }));
@@ -96,7 +96,7 @@ void CreateWriteTickets(
   const v1::CreateWriteTicketsRequest& q = call->request();
   call->coordinator()->WriteTicketsAsync(
       call->caller(), q.array(), {q.ordinals().begin(), q.ordinals().end()},
-      Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateWriteTicketsResponse* out) {
+      AnswerWith<TicketedArray>(call, [](const TicketedArray& a, auto* out) {
         FillTickets(a.tickets, out->mutable_tickets());
       }));
 }
@@ -107,7 +107,7 @@ void CreateReadTickets(
   call->coordinator()->ReadTicketsAsync(
       call->caller(), q.array(), {q.ordinals().begin(), q.ordinals().end()},
       call->Wait(q.has_timeout(), q.timeout()),
-      Then<TicketedArray>(call, [](const TicketedArray& a, v1::CreateReadTicketsResponse* out) {
+      AnswerWith<TicketedArray>(call, [](const TicketedArray& a, auto* out) {
         *out->mutable_spec() = ToProto(a.spec);
         FillTickets(a.tickets, out->mutable_tickets());
       }));
@@ -140,8 +140,7 @@ void WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArrayResponse>& ca
   if (!value.ok()) return call->Finish(value.status());
   call->coordinator()->PutAsync(
       call->caller(), q.session(), *value, spec->placement, absl::InfiniteDuration(),
-      Then<uint64_t>(call,
-                     [](uint64_t array, v1::WriteArrayResponse* out) { out->set_array(array); }));
+      AnswerWith<uint64_t>(call, [](uint64_t array, auto* out) { out->set_array(array); }));
 }
 
 void SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call) {
@@ -200,8 +199,8 @@ void DeleteArrays(const CallRef<v1::DeleteArraysRequest, v1::DeleteArraysRespons
   const v1::DeleteArraysRequest& q = call->request();
   call->coordinator()->DeleteAsync(
       call->caller(), {q.arrays().begin(), q.arrays().end()},
-      Then<scheduler::MissingArrays>(
-          call, [](const scheduler::MissingArrays& missing, v1::DeleteArraysResponse* out) {
+      AnswerWith<scheduler::MissingArrays>(
+          call, [](const scheduler::MissingArrays& missing, auto* out) {
             out->mutable_missing()->Add(missing.arrays.begin(), missing.arrays.end());
           }));
 }

@@ -15,7 +15,8 @@ namespace tessera::server::rpc {
 namespace {
 
 constexpr size_t kRequestIdMax = 64;
-constexpr size_t kPayloadKeptMax = 128;  // cheaper than a hash, and longer than one
+constexpr size_t kPayloadKeptMax = 128;  // bytes of a request; a larger one is hashed
+// The part of the caller's deadline that is kept for sending the answer.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
 
 // Serializes deterministically, maps included.
@@ -62,7 +63,6 @@ absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max())
     return std::max(asked, absl::ZeroDuration());
-  // gRPC makes a date of what is left at this moment.
   const absl::Duration left =
       absl::FromChrono(deadline - std::chrono::system_clock::now()) - kAnswerTime;
   return std::max(std::min(asked, left), absl::ZeroDuration());
@@ -70,7 +70,7 @@ absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
 
 absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
                     google::protobuf::Message* request) {
-  grpc::ByteBuffer copy = bytes;                    // of the references; decoding uses them up
+  grpc::ByteBuffer copy = bytes;  // decoding consumes the references to the slices
   if (copy.Length() == 0) return absl::OkStatus();  // no field is set
   if (grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&copy, request).ok())
     return absl::OkStatus();
@@ -108,13 +108,13 @@ grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
   }
   if (!status.ok()) {
     Send(status);
-  } else if (!AnsweredBefore()) {
+  } else if (!AnswerFromLog()) {
     handle();
   }
   return reactor;
 }
 
-bool CallBase::AnsweredBefore() {
+bool CallBase::AnswerFromLog() {
   std::string* const id = request_id();
   if (id == nullptr || id->empty()) return false;
   absl::StatusOr<RequestLog::Key> known = RequestKey(caller_, method_, std::exchange(*id, ""));
@@ -152,20 +152,20 @@ void CallBase::Send(const absl::Status& status) {
 }
 
 TableService::TableService(const google::protobuf::ServiceDescriptor& service,
-                           const std::vector<Row>& rows, const CallContext* context) {
+                           const std::vector<Route>& routes, const CallContext* context) {
   for (int i = 0; i < service.method_count(); ++i) {
     const google::protobuf::MethodDescriptor& method = *service.method(i);
     const std::string name = absl::StrCat(service.full_name(), "/", method.name());
-    const auto row = std::find_if(rows.begin(), rows.end(),
-                                  [&](const Row& r) { return MethodName(r.method) == name; });
-    TESSERA_CHECK(row != rows.end()) << name << " has no row";
+    const auto route = std::find_if(routes.begin(), routes.end(),
+                                    [&](const Route& r) { return MethodName(r.method) == name; });
+    TESSERA_CHECK(route != routes.end()) << name << " has no row";
     names_.push_back("/" + name);
     using grpc::internal::RpcMethod;
     const RpcMethod::RpcType type = method.client_streaming()   ? RpcMethod::BIDI_STREAMING
                                     : method.server_streaming() ? RpcMethod::SERVER_STREAMING
                                                                 : RpcMethod::NORMAL_RPC;
     AddMethod(new grpc::internal::RpcServiceMethod(names_.back().c_str(), type, nullptr));
-    MarkMethodRawCallback(i, row->handler(context));
+    MarkMethodRawCallback(i, route->handler(context));
   }
 }
 

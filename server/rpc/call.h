@@ -1,10 +1,10 @@
-// Calls: one shape for every unary method, and rows that say which method is handled by what.
+// The calls of all methods, and the routes that map a method to its handler.
 //
-// A call goes, in this order, through the gate, the decoder, the log of request_ids, its handler,
-// and the encoder.  Bytes that do not decode are INVALID_ARGUMENT with a reason.  No call holds a
-// thread while it waits, unless its handler does.
+// A unary call goes through the gate, the decoder, the log of request_ids, its handler and the
+// encoder, in this order.  Bytes that do not decode are INVALID_ARGUMENT with a reason.  No call
+// blocks a thread while it waits, unless its handler does.
 //
-// Handlers are declared in handlers.h; server.cc makes gRPC's services out of their rows.
+// Handlers are declared in handlers.h; server.cc makes gRPC's services from their routes.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -40,7 +40,8 @@ namespace tessera::server::rpc {
 class Executions;
 class RunPool;
 
-// Those that the caller sees, the busiest first; of "" are the others together.
+// The programs that the caller may see, the busiest first. The one named "" is the sum of the
+// others.
 using TopProgramsFn = std::function<std::vector<core::ProgramUse>(const core::Caller& caller)>;
 
 // What calls and their handlers share.  Outlives the server.
@@ -51,23 +52,21 @@ struct CallContext {
   Coordinator* coordinator = nullptr;
   RunPool* pool = nullptr;                 // for RunProgram, which blocks
   Executions* executions = nullptr;        // the streams of ExecutePrograms
-  TopProgramsFn top_programs = {};         // empty: nothing is known
-  std::vector<std::string> features = {};  // what GetCapabilities says is on
+  TopProgramsFn top_programs = {};         // empty: no programs are listed
+  std::vector<std::string> features = {};  // the enabled ones, for GetCapabilities
 };
 
-// What a call with this request_id is known by. VALUE_ERROR: the id is too long.
+// The key of a call in the request log. VALUE_ERROR: the id is too long.
 absl::StatusOr<RequestLog::Key> RequestKey(const core::Caller& caller, Method method,
                                            std::string request_id);
-// What tells a request from others: its bytes where they are few, else a hash of them. Without its
-// id.
+// Identifies a request, whose id has been cleared: its bytes if they are few, else their hash.
 std::string PayloadOf(const google::protobuf::Message& request);
 
-// What a message asks for, within the caller's deadline less what the answer needs.
+// How long a call may wait: the `timeout`, if it is `given`, but not beyond the caller's deadline.
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
                       const google::protobuf::Duration& timeout);
 
-// One unary call.  Lives until the last of those that hold it lets go; whoever does so without
-// having finished it has a bug, which the caller reads as INTERNAL.
+// One unary call.  Destroying it unfinished is our bug, and answers with INTERNAL.
 class CallBase : public std::enable_shared_from_this<CallBase> {
  public:
   virtual ~CallBase();
@@ -77,27 +76,28 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   const core::Caller& caller() const { return caller_; }
   const CallContext& context() const { return *context_; }
   Coordinator* coordinator() const { return context_->coordinator; }
-  // In the handler, before Finish: how long the answer may wait.
+  // See WaitOf. Only before Finish.
   absl::Duration Wait(bool given, const google::protobuf::Duration& timeout) const {
     return WaitOf(*grpc_, given, timeout);
   }
-  // Answers with the response, or with the error.  Once; any thread.
+  // Answers with the response, or with the error.  Must be called once, on any thread.
   void Finish(const absl::Status& status);
 
  protected:
   CallBase(const CallContext* context, Method method, grpc::CallbackServerContext* grpc,
            grpc::ByteBuffer* out);
-  // Everything before the handler; `handle` is not called when the call ends without it.
+  // Does everything before the handler; `handle` is not called if the call has ended by then.
   grpc::ServerUnaryReactor* Run(const grpc::ByteBuffer& bytes, const std::function<void()>& handle);
 
   virtual google::protobuf::Message& request_message() = 0;
   virtual const google::protobuf::Message& response_message() const = 0;
-  // The request's field, if its message has one.
+  // The request's field; null if its message has none.
   virtual std::string* request_id() = 0;
   virtual ErrorKind undecodable() const = 0;
 
  private:
-  bool AnsweredBefore();
+  // Answers from the request log, or enters the call there. Returns false if the handler must run.
+  bool AnswerFromLog();
   void Send(const absl::Status& status);
 
   const CallContext* const context_;
@@ -127,15 +127,6 @@ class Call final : public CallBase {
   const Q& request() const { return request_; }
   R& response() { return response_; }
 
-  // A callback that answers with what `fill(value, &response)` makes of the value.
-  template <class T, class Fill>
-  static std::function<void(absl::StatusOr<T>)> Then(Ref call, Fill fill) {
-    return [call = std::move(call), fill = std::move(fill)](absl::StatusOr<T> value) {
-      if (value.ok()) fill(*value, &call->response_);
-      call->Finish(value.status());
-    };
-  }
-
  private:
   using CallBase::CallBase;
   google::protobuf::Message& request_message() override { return request_; }
@@ -147,7 +138,7 @@ class Call final : public CallBase {
       return nullptr;
     }
   }
-  // What carries a program is a program that does not read.
+  // A request with a program that does not decode is reported as a malformed program.
   ErrorKind undecodable() const override {
     if constexpr (requires(Q q) { q.program(); }) {
       return ErrorKind::kMalformedProgram;
@@ -163,31 +154,35 @@ class Call final : public CallBase {
 template <class Q, class R>
 using CallRef = std::shared_ptr<Call<Q, R>>;
 
-// `fill(value, &response)`, then the answer.
+// A callback for a value or an error: fills in the response by `fill(value, &response)`, and
+// answers.
 template <class T, class Q, class R, class Fill>
-std::function<void(absl::StatusOr<T>)> Then(const CallRef<Q, R>& call, Fill fill) {
-  return Call<Q, R>::template Then<T>(call, std::move(fill));
+std::function<void(absl::StatusOr<T>)> AnswerWith(CallRef<Q, R> call, Fill fill) {
+  return [call = std::move(call), fill = std::move(fill)](absl::StatusOr<T> value) {
+    if (value.ok()) fill(*value, &call->response());
+    call->Finish(value.status());
+  };
 }
 
-// Asks the scheduler, whose reply to `event` is a T, and answers with what `fill` makes of it.
+// Posts `event` to the scheduler, whose reply is a T, and answers with what `fill` makes of it.
 template <class T, class Event, class Q, class R, class Fill>
 void Answer(const CallRef<Q, R>& call, Event event, Fill fill) {
-  call->coordinator()->template Ask<T>(std::move(event), Then<T>(call, std::move(fill)));
+  call->coordinator()->template Post<T>(std::move(event), AnswerWith<T>(call, std::move(fill)));
 }
-// The same, with an empty response.
+// As Answer, with an empty response.
 template <class Event, class Q, class R>
 void AnswerDone(const CallRef<Q, R>& call, Event event) {
   Answer<std::monostate>(call, std::move(event), [](const std::monostate&, R*) {});
 }
 
-// ---- Rows. --------------------------------------------------------------------------------------
-struct Row {
+// ---- Routes. ------------------------------------------------------------------------------------
+struct Route {
   Method method;
   std::function<grpc::internal::MethodHandler*(const CallContext*)> handler;
 };
 
 template <class Q, class R>
-Row Unary(Method method, void (*handler)(const CallRef<Q, R>&)) {
+Route UnaryRoute(Method method, void (*handler)(const CallRef<Q, R>&)) {
   return {method, [=](const CallContext* context) -> grpc::internal::MethodHandler* {
             return new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
                 [=](grpc::CallbackServerContext* grpc, const grpc::ByteBuffer* bytes,
@@ -197,11 +192,11 @@ Row Unary(Method method, void (*handler)(const CallRef<Q, R>&)) {
           }};
 }
 
-// Fills in `request`, or says why not.
+// Decodes `bytes` into `request`; returns an error of `kind` if they are not such a message.
 absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
                     google::protobuf::Message* request);
 
-// A method that answers with a stream.  The handler makes its reactor.
+// A call of a method with a stream of responses.  The handler returns its reactor.
 template <class Q, class R>
 struct StreamCall {
   const CallContext* context = nullptr;
@@ -210,7 +205,7 @@ struct StreamCall {
   Q request;
 };
 template <class Q, class R>
-Row Stream(Method method, grpc::ServerWriteReactor<R>* (*handler)(StreamCall<Q, R> call)) {
+Route StreamRoute(Method method, grpc::ServerWriteReactor<R>* (*handler)(StreamCall<Q, R> call)) {
   return {method, [=](const CallContext* context) -> grpc::internal::MethodHandler* {
             return new grpc::internal::CallbackServerStreamingHandler<grpc::ByteBuffer, R>(
                 [=](grpc::CallbackServerContext* grpc,
@@ -226,7 +221,8 @@ Row Stream(Method method, grpc::ServerWriteReactor<R>* (*handler)(StreamCall<Q, 
           }};
 }
 
-// A method of a stream each way.  The handler makes its reactor, which decodes the requests.
+// A call of a method with streams both ways.  The handler returns its reactor, which decodes the
+// requests.
 struct BidiCall {
   const CallContext* context = nullptr;
   grpc::CallbackServerContext* grpc = nullptr;
@@ -235,7 +231,7 @@ struct BidiCall {
 template <class R>
 using BidiReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, R>;
 template <class R>
-Row Bidi(Method method, BidiReactor<R>* (*handler)(BidiCall call)) {
+Route BidiRoute(Method method, BidiReactor<R>* (*handler)(BidiCall call)) {
   return {method, [=](const CallContext* context) -> grpc::internal::MethodHandler* {
             return new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, R>(
                 [=](grpc::CallbackServerContext* grpc) -> BidiReactor<R>* {
@@ -246,10 +242,10 @@ Row Bidi(Method method, BidiReactor<R>* (*handler)(BidiCall call)) {
           }};
 }
 
-// gRPC's service for the rows of one proto service; every method must have one.
+// gRPC's service for one proto service; each of its methods must have a route.
 class TableService final : public grpc::Service {
  public:
-  TableService(const google::protobuf::ServiceDescriptor& service, const std::vector<Row>& rows,
+  TableService(const google::protobuf::ServiceDescriptor& service, const std::vector<Route>& routes,
                const CallContext* context);
 
  private:

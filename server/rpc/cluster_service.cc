@@ -20,25 +20,35 @@ using scheduler::WorkerInfo;
 constexpr char kVersion[] = "0.1.0";
 
 v1::WorkerState StateOf(scheduler::WorkerState state) {
-  switch (state) {
-    case scheduler::WorkerState::kReady:
-      return v1::WORKER_STATE_READY;
-    case scheduler::WorkerState::kSuspect:
-      return v1::WORKER_STATE_SUSPECT;
-    case scheduler::WorkerState::kCordoned:
-      return v1::WORKER_STATE_CORDONED;
-    case scheduler::WorkerState::kDraining:
-      return v1::WORKER_STATE_DRAINING;
-    case scheduler::WorkerState::kLost:
-      return v1::WORKER_STATE_LOST;
-  }
-  return v1::WORKER_STATE_UNSPECIFIED;
+  constexpr v1::WorkerState kStates[] = {v1::WORKER_STATE_READY, v1::WORKER_STATE_SUSPECT,
+                                         v1::WORKER_STATE_CORDONED, v1::WORKER_STATE_DRAINING,
+                                         v1::WORKER_STATE_LOST};
+  return kStates[static_cast<int>(state)];
 }
 
 void FillMesh(const MeshInfo& info, v1::NamedMesh* out) {
   out->set_name(info.name);
   *out->mutable_mesh() = ToProto(info.mesh);
   out->mutable_devices()->Assign(info.devices.begin(), info.devices.end());
+}
+
+v1::TopProgram TopProgramOf(const core::ProgramUse& use) {
+  v1::TopProgram out;
+  out.set_name(use.program.empty() ? "other" : use.program);
+  out.set_runs(use.steps + use.failures);
+  out.set_step_seconds_p50(absl::ToDoubleSeconds(use.step_p50));
+  out.set_step_seconds_p99(absl::ToDoubleSeconds(use.step_p99));
+  out.set_device_busy_seconds(absl::ToDoubleSeconds(use.device_busy));
+  absl::Duration longest;
+  for (const auto& [time, cause] : {std::pair(use.idle_input, "waiting_input"),
+                                    {use.idle_peer, "waiting_peer"},
+                                    {use.idle_compile, "compile"}}) {
+    if (time <= longest) continue;
+    longest = time;
+    out.set_idle_cause(cause);
+  }
+  out.set_bytes_moved(use.bytes_moved);
+  return out;
 }
 
 }  // namespace
@@ -170,36 +180,13 @@ void DeleteMesh(const CallRef<v1::DeleteMeshRequest, v1::DeleteMeshResponse>& ca
   AnswerDone(call, scheduler::DeleteMesh{{0, call->caller()}, call->request().name()});
 }
 
-namespace {
-
-v1::TopProgram ToProto(const core::ProgramUse& use) {
-  v1::TopProgram out;
-  out.set_name(use.program.empty() ? "other" : use.program);
-  out.set_runs(use.steps + use.failures);
-  out.set_step_seconds_p50(absl::ToDoubleSeconds(use.step_p50));
-  out.set_step_seconds_p99(absl::ToDoubleSeconds(use.step_p99));
-  out.set_device_busy_seconds(absl::ToDoubleSeconds(use.device_busy));
-  absl::Duration longest;
-  for (const auto& [time, cause] : {std::pair(use.idle_input, "waiting_input"),
-                                    {use.idle_peer, "waiting_peer"},
-                                    {use.idle_compile, "compile"}}) {
-    if (time <= longest) continue;
-    longest = time;
-    out.set_idle_cause(cause);
-  }
-  out.set_bytes_moved(use.bytes_moved);
-  return out;
-}
-
-}  // namespace
-
 void ListTopPrograms(const CallRef<v1::ListTopProgramsRequest, v1::ListTopProgramsResponse>& call) {
   if (absl::Status s = CheckPageSize(call->request().page_size()); !s.ok()) return call->Finish(s);
   const int size = call->request().page_size();
   if (const TopProgramsFn& top_programs = call->context().top_programs)
     for (const core::ProgramUse& use : top_programs(call->caller())) {
       if (size > 0 && call->response().programs_size() >= size) break;
-      *call->response().add_programs() = ToProto(use);
+      *call->response().add_programs() = TopProgramOf(use);
     }
   call->Finish(absl::OkStatus());
 }

@@ -73,7 +73,7 @@ grpc::ServerUnaryReactor* EnrollmentService::Enroll(grpc::CallbackServerContext*
     return reactor;
   }
   // A join token enrols new workers; it must not take over the name of a connected one.
-  host_of_(request->worker(), [sign, request](const std::optional<std::string>& host) {
+  find_host_(request->worker(), [sign, request](const std::optional<std::string>& host) {
     sign(host ? MakeError(ErrorKind::kAlreadyExists,
                           absl::StrCat("enroll: a worker named ", request->worker(),
                                        " is connected, from host ", *host,

@@ -12,16 +12,16 @@
 
 namespace tessera::server::rpc {
 
-// Calls `then` with the host from which the worker is connected, or with nullopt.
-using ThenHost = std::function<void(const std::optional<std::string>& host)>;
-using HostOf = std::function<void(const std::string& worker, ThenHost then)>;
+// Calls `then` with the host from which the worker is connected, or with nullopt if it is not.
+using HostCallback = std::function<void(const std::optional<std::string>& host)>;
+using FindHostFn = std::function<void(const std::string& worker, HostCallback then)>;
 
 // Thread-safe.  The gate and the clock outlive it.
 class EnrollmentService final : public v1::EnrollmentService::CallbackService {
  public:
   // `ca` without a key: workers cannot enrol; without both: clients cannot get the CA either.
-  EnrollmentService(pki::Credential ca, const Clock* clock, Gate* gate, HostOf host_of)
-      : ca_(std::move(ca)), clock_(clock), gate_(gate), host_of_(std::move(host_of)) {}
+  EnrollmentService(pki::Credential ca, const Clock* clock, Gate* gate, FindHostFn find_host)
+      : ca_(std::move(ca)), clock_(clock), gate_(gate), find_host_(std::move(find_host)) {}
 
   grpc::ServerUnaryReactor* GetAuthority(grpc::CallbackServerContext* context,
                                          const v1::GetAuthorityRequest* request,
@@ -36,7 +36,7 @@ class EnrollmentService final : public v1::EnrollmentService::CallbackService {
   const pki::Credential ca_;
   const Clock* const clock_;
   Gate* const gate_;
-  const HostOf host_of_;
+  const FindHostFn find_host_;
 };
 
 // Reads and checks the two files; an empty path is an absent file.

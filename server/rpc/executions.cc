@@ -18,11 +18,12 @@ namespace {
 using ir::serial::FromProto;
 using ir::serial::ToProto;
 
-// Of one stream: runs that have not ended. The next request is read when one of them has.
+// Runs of one stream that have not ended. With so many, the next request is read when one has
+// ended.
 constexpr size_t kRunsMax = 1'000;
 
-// Results that wait for a caller who reads slowly. Those beyond it are not sent along: they stay
-// where they are, and are read by ticket.
+// Inline results that are queued for a caller who reads slowly. Results beyond that are left out of
+// their event; the caller reads them by ticket.
 constexpr int64_t kQueuedResultBytesMax = 1 << 20;
 
 int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
@@ -32,25 +33,25 @@ int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
   return bytes;
 }
 
-// What is told of a run: its acceptance, then its end; or an error, which is the last.
+// The events of a run: its acceptance, then its end; or an error, which is the last.
 using RunEvent = std::variant<v1::ExecuteProgramResponse, api::Completion, absl::Status>;
 
-// One run, from the request to its end. A request that comes again with its request_id gets the run
-// that the first one started, and waits for its end. Kept alive by what it waits for.
+// One run, from the request to its end. A request with the request_id of an earlier one starts no
+// run: it waits for the end of the earlier run. Kept alive by the callbacks that it waits for.
 class WatchedRun : public std::enable_shared_from_this<WatchedRun> {
  public:
-  using Tell = std::function<void(RunEvent)>;
+  using OnEventFn = std::function<void(RunEvent)>;
 
-  // `tell` is called for one event at a time.
+  // `on_event` is called for one event at a time.
   static void Start(const CallContext* context, Method method, const core::Caller& caller,
-                    v1::ExecuteProgramRequest request, Tell tell) {
-    const std::shared_ptr<WatchedRun> run(new WatchedRun(context, caller, std::move(tell)));
+                    v1::ExecuteProgramRequest request, OnEventFn on_event) {
+    const std::shared_ptr<WatchedRun> run(new WatchedRun(context, caller, std::move(on_event)));
     run->Begin(method, std::move(request));
   }
 
  private:
-  WatchedRun(const CallContext* context, const core::Caller& caller, Tell tell)
-      : context_(context), caller_(caller), tell_(std::move(tell)) {}
+  WatchedRun(const CallContext* context, const core::Caller& caller, OnEventFn on_event)
+      : context_(context), caller_(caller), on_event_(std::move(on_event)) {}
 
   void Begin(Method method, v1::ExecuteProgramRequest request) {
     std::string id = std::exchange(*request.mutable_request_id(), "");
@@ -72,21 +73,21 @@ class WatchedRun : public std::enable_shared_from_this<WatchedRun> {
           self->Ended(std::move(end));
         });
   }
-  // What the first call of this request_id was answered with.
+  // Continues with the answer to the first call of this request_id.
   void Join(const RequestLog::Answer& first) {
     v1::ExecuteProgramResponse accepted;
     absl::Status status = first.status;
     if (status.ok() && !accepted.ParseFromString(first.bytes))
       status = MakeError(ErrorKind::kInternal, "an answer that was kept does not decode");
     if (!status.ok()) return Refuse(status);
-    tell_(accepted);
-    context_->coordinator->Ask<api::Operation>(
+    on_event_(accepted);
+    context_->coordinator->Post<api::Operation>(
         scheduler::WaitOperation{{0, caller_},
                                  accepted.operation(),
                                  context_->coordinator->config().result_wait_max,
                                  {}},
         [self = shared_from_this()](const absl::StatusOr<api::Operation>& ended) {
-          // Its results, which came along with the first call, are read by ticket.
+          // Inline results were sent to the first call only; this caller reads them by ticket.
           self->Ended(ended.ok() ? absl::StatusOr<api::Completion>(api::Completion{*ended, {}})
                                  : ended.status());
         });
@@ -99,21 +100,21 @@ class WatchedRun : public std::enable_shared_from_this<WatchedRun> {
           key_, {reply.status(), reply.ok() ? accepted.SerializeAsString() : std::string()},
           context_->clock->Now());
     if (!reply.ok()) return Refuse(reply.status());
-    tell_(std::move(accepted));
+    on_event_(std::move(accepted));
   }
   void Ended(absl::StatusOr<api::Completion> end) {
     if (!end.ok()) return Refuse(end.status());
-    tell_(*std::move(end));
+    on_event_(*std::move(end));
   }
-  // Once: what is not accepted does not end either, and is answered twice.
+  // Only once: for a run that is not accepted, both callbacks of ExecuteToEndAsync get the error.
   void Refuse(const absl::Status& why) {
-    if (!std::exchange(refused_, true)) tell_(why);
+    if (!std::exchange(refused_, true)) on_event_(why);
   }
 
   const CallContext* const context_;
   const core::Caller caller_;
-  const Tell tell_;
-  RequestLog::Key key_;  // its request_id is empty unless the call is the log's first of it
+  const OnEventFn on_event_;
+  RequestLog::Key key_;  // its request_id is empty unless this call is the one in the log
   bool refused_ = false;
 };
 
@@ -122,7 +123,7 @@ class ExecutionStream final
     : public MessageStream<ExecutionStream, grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
                            v1::ExecuteProgramEvent> {
  public:
-  void Take(const RunEvent& event) {
+  void OnEvent(const RunEvent& event) {
     v1::ExecuteProgramEvent out;
     if (const auto* accepted = std::get_if<v1::ExecuteProgramResponse>(&event)) {
       *out.mutable_accepted() = *accepted;
@@ -149,13 +150,13 @@ class ExecutionsStream final
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (!ok) {
-      bool over = false;
+      bool done = false;
       {
         absl::MutexLock lock(&mu_);
         all_read_ = true;
-        over = runs_ == 0;
+        done = runs_ == 0;
       }
-      if (over) End(absl::OkStatus());
+      if (done) End(absl::OkStatus());
       return;
     }
     v1::ExecuteProgramsRequest request;
@@ -181,22 +182,22 @@ class ExecutionsStream final
       ++runs_;
     }
     executions_->metrics_.Begin();
-    const WatchedRun::Tell tell = [self = shared_from_this(), number = request.number(),
-                                   began = call_.context->clock->Steady(),
-                                   answered = false](RunEvent event) mutable {
+    const WatchedRun::OnEventFn on_event = [self = shared_from_this(), number = request.number(),
+                                            began = call_.context->clock->Steady(),
+                                            answered = false](RunEvent event) mutable {
       if (!std::exchange(answered, true)) {
         const auto* const refused = std::get_if<absl::Status>(&event);
         self->executions_->metrics_.End(refused == nullptr ? absl::OkStatus() : *refused,
                                         self->call_.context->clock->Steady() - began);
       }
-      self->Tell(number, std::move(event));
+      self->SendEvent(number, std::move(event));
     };
     if (absl::Status s = call_.context->gate->AdmitAnother(call_.caller); !s.ok())
-      return tell(std::move(s));
+      return on_event(std::move(s));
     WatchedRun::Start(call_.context, Method::kProgramService_ExecutePrograms, call_.caller,
-                      std::move(*request.mutable_run()), tell);
+                      std::move(*request.mutable_run()), on_event);
   }
-  void Tell(uint64_t number, RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
+  void SendEvent(uint64_t number, RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
     v1::ExecuteProgramsEvent out;
     out.set_number(number);
     if (auto* accepted = std::get_if<v1::ExecuteProgramResponse>(&event)) {
@@ -215,17 +216,17 @@ class ExecutionsStream final
     Send(std::move(out));
   }
   void OnSending(v1::ExecuteProgramsEvent* event) override ABSL_LOCKS_EXCLUDED(mu_) {
-    bool read = false, over = false;
+    bool read = false, done = false;
     {
       absl::MutexLock lock(&mu_);
       result_bytes_ -= ResultBytes(*event);
       if (!event->has_accepted()) --runs_;
       read = !reading_ && runs_ < kRunsMax;
       reading_ |= read;
-      over = all_read_ && runs_ == 0;
+      done = all_read_ && runs_ == 0;
     }
     if (read) StartRead(&bytes_);
-    if (over) End(absl::OkStatus());
+    if (done) End(absl::OkStatus());
   }
 
   Executions* const executions_;
@@ -233,8 +234,8 @@ class ExecutionsStream final
   grpc::ByteBuffer bytes_;  // of the read in flight
 
   absl::Mutex mu_;
-  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in events that wait
-  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // whose last event is not being written yet
+  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in queued events
+  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // runs whose last event has not been written
   bool reading_ ABSL_GUARDED_BY(mu_) = true;
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -244,7 +245,7 @@ grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
   const auto stream = ExecutionStream::Make();
   WatchedRun::Start(call.context, Method::kProgramService_ExecuteAndWatch, call.caller,
                     std::move(call.request),
-                    [stream](const RunEvent& event) { stream->Take(event); });
+                    [stream](const RunEvent& event) { stream->OnEvent(event); });
   return stream.get();
 }
 

@@ -105,7 +105,7 @@ class GateTest : public ::testing::Test {
     const ListenerCredentials made =
         CredentialsFor("127.0.0.1", {tls ? Files() : TlsFiles{}, false, options.tokens}).value();
     enrollment_ = std::make_unique<EnrollmentService>(
-        ca_, &clock_, gate_.get(), [this](const std::string& worker, const ThenHost& then) {
+        ca_, &clock_, gate_.get(), [this](const std::string& worker, const HostCallback& then) {
           then(connected_.count(worker) > 0 ? std::optional<std::string>("here") : std::nullopt);
         });
     links_ = std::make_unique<OpenLinks>(gate_.get());

@@ -2,11 +2,11 @@
 
 namespace tessera::server::rpc {
 
-std::vector<Row> AllRows() {
-  std::vector<Row> rows;
-#define TESSERA_HANDLER_Unary(method, handler) rows.push_back(Unary(method, handler));
-#define TESSERA_HANDLER_Stream(method, handler) rows.push_back(Stream(method, handler));
-#define TESSERA_HANDLER_Bidi(method, handler) rows.push_back(Bidi(method, handler));
+std::vector<Route> AllRoutes() {
+  std::vector<Route> routes;
+#define TESSERA_HANDLER_Unary(method, handler) routes.push_back(UnaryRoute(method, handler));
+#define TESSERA_HANDLER_Stream(method, handler) routes.push_back(StreamRoute(method, handler));
+#define TESSERA_HANDLER_Bidi(method, handler) routes.push_back(BidiRoute(method, handler));
 #define TESSERA_HANDLER_Own(method, handler)
 #define TESSERA_METHOD(service, name, least, Kind, Response) \
   TESSERA_HANDLER_##Kind(Method::k##service##_##name, name)
@@ -16,7 +16,7 @@ std::vector<Row> AllRows() {
 #undef TESSERA_HANDLER_Stream
 #undef TESSERA_HANDLER_Bidi
 #undef TESSERA_HANDLER_Own
-  return rows;
+  return routes;
 }
 
 }  // namespace tessera::server::rpc

@@ -15,9 +15,9 @@
 #include "tessera/v1/session.pb.h"
 
 namespace tessera::v1 {
-using ExecuteAndWatchRequest =
-    ExecuteProgramRequest;  // The one that is not called after its method.
-}
+// The only request that is not named after its method.
+using ExecuteAndWatchRequest = ExecuteProgramRequest;
+}  // namespace tessera::v1
 
 namespace tessera::server::rpc {
 
@@ -35,8 +35,8 @@ namespace tessera::server::rpc {
 #undef TESSERA_HANDLER_Bidi
 #undef TESSERA_HANDLER_Own
 
-// Every method that has a handler.
-std::vector<Row> AllRows();
+// One for every method that has a handler.
+std::vector<Route> AllRoutes();
 
 // Shared by several services.
 void FillWorker(const scheduler::WorkerInfo& info, v1::Worker* out);

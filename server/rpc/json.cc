@@ -16,10 +16,10 @@ namespace {
 using google::protobuf::Value;
 using ir::DType;
 
-constexpr int64_t kJsonValuesMax = 1 << 22;    // Of one result; about 46 MB on the wire.
-constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
+constexpr int64_t kJsonValuesMax = 1 << 22;       // of one result; about 46 MB on the wire
+constexpr double kExactMax = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
 
-absl::Status Misfit(const std::string& where, const std::string& what) {
+absl::Status InputError(const std::string& where, const std::string& what) {
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("input", where.empty() ? "" : " at ", where, ": ", what));
 }
@@ -41,8 +41,8 @@ absl::Status SetText(const std::string& text, const std::string& where, int64_t 
       v = text[0] == '-' ? -std::numeric_limits<double>::infinity()
                          : std::numeric_limits<double>::infinity();
     } else {
-      return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)),
-                                        "' is not a number, NaN, Infinity or -Infinity"));
+      return InputError(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)),
+                                            "' is not a number, NaN, Infinity or -Infinity"));
     }
     out->Set(index, v);
     return absl::OkStatus();
@@ -51,27 +51,29 @@ absl::Status SetText(const std::string& text, const std::string& where, int64_t 
     return absl::OkStatus();
   if (out->dtype() == DType::kU64 && absl::SimpleAtoi(text, &out->MutableAs<uint64_t>()[index]))
     return absl::OkStatus();
-  return Misfit(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)), "' is not a ",
-                                    ToAbsl(ir::DTypeName(out->dtype()))));
+  return InputError(where, absl::StrCat("'", absl::CEscape(text.substr(0, 32)), "' is not a ",
+                                        ToAbsl(ir::DTypeName(out->dtype()))));
 }
 
-absl::Status SetLeaf(const Value& value, const std::string& where, int64_t index, ir::Array* out) {
+absl::Status SetElement(const Value& value, const std::string& where, int64_t index,
+                        ir::Array* out) {
   const DType dtype = out->dtype();
   if (dtype == DType::kBool) {
-    if (value.kind_case() != Value::kBoolValue) return Misfit(where, "true or false was expected");
+    if (value.kind_case() != Value::kBoolValue)
+      return InputError(where, "true or false was expected");
     out->Set(index, value.bool_value() ? 1 : 0);
     return absl::OkStatus();
   }
   if (value.kind_case() == Value::kStringValue)
     return SetText(value.string_value(), where, index, out);
-  if (value.kind_case() != Value::kNumberValue) return Misfit(where, "a number was expected");
+  if (value.kind_case() != Value::kNumberValue) return InputError(where, "a number was expected");
   const double v = value.number_value();
   if (ir::IsInteger(dtype)) {
-    const auto [least, greatest] = RangeOf(dtype);
-    if (v != std::floor(v) || v < least || v > greatest || std::abs(v) > kExact)
-      return Misfit(where,
-                    absl::StrCat(v, " is not a ", ToAbsl(ir::DTypeName(dtype)),
-                                 std::abs(v) > kExact ? "; write it as a decimal text" : ""));
+    const auto [min, max] = RangeOf(dtype);
+    if (v != std::floor(v) || v < min || v > max || std::abs(v) > kExactMax)
+      return InputError(
+          where, absl::StrCat(v, " is not a ", ToAbsl(ir::DTypeName(dtype)),
+                              std::abs(v) > kExactMax ? "; write it as a decimal text" : ""));
   }
   out->Set(index, v);
   return absl::OkStatus();
@@ -83,10 +85,10 @@ absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
   if (dim == shape.size()) return absl::OkStatus();
   const int64_t n = shape[dim];
   if (value.kind_case() != Value::kListValue)
-    return Misfit(where, absl::StrCat("a list of ", n, " was expected"));
+    return InputError(where, absl::StrCat("a list of ", n, " was expected"));
   if (value.list_value().values_size() != n)
-    return Misfit(where, absl::StrCat("a list of ", n, " was expected, got ",
-                                      value.list_value().values_size()));
+    return InputError(where, absl::StrCat("a list of ", n, " was expected, got ",
+                                          value.list_value().values_size()));
   if (dim + 1 == shape.size()) return absl::OkStatus();
   for (int64_t i = 0; i < n; ++i)
     TESSERA_RETURN_IF_ERROR(CheckLists(value.list_value().values(static_cast<int>(i)), shape,
@@ -97,7 +99,7 @@ absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
 // Requires: CheckLists has passed.
 absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
                       ir::Array* out) {
-  if (dim == out->shape().size()) return SetLeaf(value, where, (*index)++, out);
+  if (dim == out->shape().size()) return SetElement(value, where, (*index)++, out);
   const int64_t n = out->shape()[dim];
   for (int64_t i = 0; i < n; ++i)
     TESSERA_RETURN_IF_ERROR(ReadJson(value.list_value().values(static_cast<int>(i)), dim + 1,
@@ -105,16 +107,16 @@ absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, 
   return absl::OkStatus();
 }
 
-void WriteLeaf(const ir::Array& array, int64_t index, Value* out) {
+void WriteElement(const ir::Array& array, int64_t index, Value* out) {
   if (array.dtype() == DType::kBool) return out->set_bool_value(array.At(index) != 0);
   if (ir::IsInteger(array.dtype())) {
     if (array.dtype() == DType::kU64) {
       const uint64_t v = array.As<uint64_t>()[index];
-      if (static_cast<double>(v) > kExact) return out->set_string_value(absl::StrCat(v));
+      if (static_cast<double>(v) > kExactMax) return out->set_string_value(absl::StrCat(v));
       return out->set_number_value(static_cast<double>(v));
     }
     const int64_t v = array.IntAt(index);
-    if (std::abs(static_cast<double>(v)) > kExact) return out->set_string_value(absl::StrCat(v));
+    if (std::abs(static_cast<double>(v)) > kExactMax) return out->set_string_value(absl::StrCat(v));
     return out->set_number_value(static_cast<double>(v));
   }
   const double v = array.At(index);
@@ -124,7 +126,7 @@ void WriteLeaf(const ir::Array& array, int64_t index, Value* out) {
 }
 
 void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
-  if (dim == array.shape().size()) return WriteLeaf(array, (*index)++, out);
+  if (dim == array.shape().size()) return WriteElement(array, (*index)++, out);
   out->mutable_list_value();
   for (int64_t i = 0; i < array.shape()[dim]; ++i)
     WriteJson(array, dim + 1, index, out->mutable_list_value()->add_values());
@@ -134,35 +136,23 @@ void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
 
 // The dtypes whose elements ir::Array reads and sets as numbers.
 absl::Status CheckJsonDType(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kS8:
-    case DType::kS16:
-    case DType::kS32:
-    case DType::kS64:
-    case DType::kU8:
-    case DType::kU16:
-    case DType::kU32:
-    case DType::kU64:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64:
-      return absl::OkStatus();
-    default:
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat("run: ", ToAbsl(ir::DTypeName(dtype)),
-                                    " values have no JSON form; compile and execute the program, "
-                                    "and write and read its arrays"));
+  if (dtype == DType::kBool || ir::IsInteger(dtype) || dtype == DType::kBF16 ||
+      dtype == DType::kF32 || dtype == DType::kF64) {
+    return absl::OkStatus();
   }
+  return MakeError(ErrorKind::kNotImplemented,
+                   absl::StrCat("run: ", ToAbsl(ir::DTypeName(dtype)),
+                                " values have no JSON form; compile and execute the program, "
+                                "and write and read its arrays"));
 }
 
-// Lists count too: an array without elements may have many.
+// Lists are counted too, because an array without elements may have many.
 absl::Status CheckJsonSize(const ir::Type& type) {
   int64_t level = 1;
   int64_t values = 1;
   for (const int64_t n : type.shape) {
     if (level == 0) break;
-    // Neither overflows: the level before is within the bound.
+    // Neither overflows, because the previous `level` is within the bound.
     level = n > kJsonValuesMax / level ? kJsonValuesMax : level * n;
     values += level;
     if (values > kJsonValuesMax)

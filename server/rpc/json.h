@@ -7,10 +7,10 @@
 
 namespace tessera::server::rpc {
 
-// Nested lists, row-major, to an array of that type and back.  Numbers for numbers, true and false
-// for bool; "NaN", "Infinity", "-Infinity" and, for 64-bit integers, decimal strings.  VALUE_ERROR
-// has the indices of the value that does not fit.  f16, f8 and complex dtypes are NOT_IMPLEMENTED,
-// lists of more than 2^22 values LIMIT_EXCEEDED.
+// Convert between nested lists, row-major, and an array.  Numbers are JSON numbers, bools true and
+// false; NaN and infinities are "NaN", "Infinity" and "-Infinity", and 64-bit integers that a
+// double cannot hold are decimal strings.  VALUE_ERROR has the indices of the invalid value.  f16,
+// f8 and complex dtypes are NOT_IMPLEMENTED, lists of more than 2^22 values LIMIT_EXCEEDED.
 absl::StatusOr<ir::Array> ArrayFromJson(const google::protobuf::Value& value, ir::DType dtype,
                                         const ir::Dims& shape);
 absl::StatusOr<google::protobuf::Value> JsonFromArray(const ir::Array& array);

@@ -1,5 +1,5 @@
-// RunProgram's values: a type, a line's end, then JSON. It is refused with a status, or its array
-// gives JSON which gives the same array.
+// Reads the input as a type, a newline and the JSON of a value. It is rejected with a status, or
+// its array converts to JSON that converts back to the same array.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 void OneInput(absl::string_view input) {
   const absl::string_view type_text = input.substr(0, input.find('\n'));
   const absl::StatusOr<ir::Type> type = ir::ParseType(ToStd(type_text));
-  // A type that a program may have; what it promises costs nothing yet.
+  // Only types that a program may have; no memory is allocated for the array yet.
   if (!type.ok() || !ir::CheckType(*type, {}).ok()) return;
   google::protobuf::Value value;
   const std::string json(input.substr(type_text.size()));

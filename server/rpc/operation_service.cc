@@ -8,12 +8,11 @@ namespace tessera::server::rpc {
 namespace {
 
 using ir::serial::ToProto;
-using scheduler::Page;
 using scheduler::PendingInfo;
 
 void Fill(const api::Operation& operation, v1::Operation* out) { *out = ToProto(operation); }
 
-// One WatchOperation: it asks the scheduler for the next change when the last one has been written.
+// One WatchOperation: waits for the next change when the last one has been written.
 class WatchStream final
     : public MessageStream<WatchStream, grpc::ServerWriteReactor<v1::Operation>, v1::Operation> {
  public:
@@ -22,29 +21,31 @@ class WatchStream final
         call_(std::move(call)),
         until_(coordinator_->clock()->Now() + coordinator_->config().result_wait_max) {}
 
-  // Sends the state once it is no longer the one that was seen.
-  void Ask() {
+  // Sends the operation once its state is not the one sent last.
+  void AwaitChange() {
     scheduler::WaitOperation wait{{0, call_.caller}, call_.request.operation(), {}, seen_};
     if (seen_) wait.timeout = std::max(until_ - coordinator_->clock()->Now(), absl::Seconds(0));
-    coordinator_->Ask<api::Operation>(
+    coordinator_->Post<api::Operation>(
         std::move(wait), [self = shared_from_this()](const absl::StatusOr<api::Operation>& now) {
-          self->Tell(now);
+          self->SendState(now);
         });
   }
 
  private:
-  void Tell(const absl::StatusOr<api::Operation>& now) {
+  void SendState(const absl::StatusOr<api::Operation>& now) {
     if (!now.ok()) return End(now.status());
     if (now->state >= api::OperationState::kDone) return SendLast(ToProto(*now));
     seen_ = now->state;
     Send(ToProto(*now));
   }
-  void OnSent() override { coordinator_->clock()->Now() < until_ ? Ask() : End(absl::OkStatus()); }
+  void OnSent() override {
+    coordinator_->clock()->Now() < until_ ? AwaitChange() : End(absl::OkStatus());
+  }
 
   Coordinator* const coordinator_;
   const StreamCall<v1::WatchOperationRequest, v1::Operation> call_;
   const absl::Time until_;
-  std::optional<api::OperationState> seen_;  // the one sent last, written when nothing is sent
+  std::optional<api::OperationState> seen_;  // the state sent last; unused while a message is sent
 };
 
 }  // namespace
@@ -78,7 +79,7 @@ void ExplainPending(const CallRef<v1::ExplainPendingRequest, v1::ExplainPendingR
 grpc::ServerWriteReactor<v1::Operation>* WatchOperation(
     StreamCall<v1::WatchOperationRequest, v1::Operation> call) {
   const auto stream = WatchStream::Make(std::move(call));
-  stream->Ask();
+  stream->AwaitChange();
   return stream.get();
 }
 

@@ -8,18 +8,19 @@
 namespace tessera::server::rpc {
 namespace {
 
-constexpr size_t kCheck = 16;          // characters
-constexpr size_t kTokenMax = 4 << 10;  // of a token, in text
+constexpr size_t kHashSize = 16;
+constexpr size_t kTokenBytesMax = 4 << 10;
 
-std::string CheckOf(std::string_view scope, std::string_view after) {
-  // The length keeps "a" + "bc" apart from "ab" + "c".
-  return Sha256Hex(absl::StrCat(scope.size(), ":", ToAbsl(scope), ToAbsl(after))).substr(0, kCheck);
+std::string HashOf(std::string_view scope, std::string_view after) {
+  // With the length, "a" + "bc" and "ab" + "c" have different hashes.
+  return Sha256Hex(absl::StrCat(scope.size(), ":", ToAbsl(scope), ToAbsl(after)))
+      .substr(0, kHashSize);
 }
 
 }  // namespace
 
 std::string PageToken(std::string_view scope, std::string_view after) {
-  return absl::WebSafeBase64Escape(absl::StrCat(CheckOf(scope, after), ToAbsl(after)));
+  return absl::WebSafeBase64Escape(absl::StrCat(HashOf(scope, after), ToAbsl(after)));
 }
 
 absl::Status BadPageToken() {
@@ -29,10 +30,10 @@ absl::Status BadPageToken() {
 
 absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token) {
   std::string text;
-  if (token.size() > kTokenMax || !absl::WebSafeBase64Unescape(ToAbsl(token), &text) ||
-      text.size() < kCheck || CheckOf(scope, text.substr(kCheck)) != text.substr(0, kCheck))
+  if (token.size() > kTokenBytesMax || !absl::WebSafeBase64Unescape(ToAbsl(token), &text) ||
+      text.size() < kHashSize || HashOf(scope, text.substr(kHashSize)) != text.substr(0, kHashSize))
     return BadPageToken();
-  return text.substr(kCheck);
+  return text.substr(kHashSize);
 }
 
 absl::Status CheckPageSize(int32_t size) {

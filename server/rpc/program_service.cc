@@ -48,6 +48,36 @@ void FillSignature(const std::string& tenant, const std::string& sha256, int64_t
   *out->mutable_mesh() = ToProto(program.mesh());
 }
 
+// The request's program, which is a message, a text, or the hash of an upload.
+template <class Request>
+absl::StatusOr<ir::Program> ProgramOf(const CallBase& call, const Request& request) {
+  Coordinator* const coordinator = call.coordinator();
+  const v1::Program* const program = request.has_program() ? &request.program() : nullptr;
+  const std::string& text = request.text();
+  std::string sha256;
+  if constexpr (requires { request.program_sha256(); }) sha256 = request.program_sha256();
+  const int64_t bytes_max = coordinator->options().max_program_bytes;
+  const int ways = (program != nullptr ? 1 : 0) + (text.empty() ? 0 : 1) + (sha256.empty() ? 0 : 1);
+  if (ways != 1)
+    return MakeError(ErrorKind::kMalformedProgram,
+                     ways == 0 ? "there is no program; give it as a message, as text or by the "
+                                 "hash of an upload"
+                               : "the program is given in several ways; give it in one");
+  if (!sha256.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(const store::ProgramStore::Bytes bytes,
+                             coordinator->programs().Find(call.caller().tenant, sha256));
+    return ParseBytes(*bytes, coordinator->limits());
+  }
+  const auto size =
+      static_cast<int64_t>(program == nullptr ? text.size() : program->ByteSizeLong());
+  if (size > bytes_max)
+    return MakeError(ErrorKind::kLimitExceeded,
+                     absl::StrCat("the program has ", size, " bytes, at most ", bytes_max,
+                                  " are accepted (max_program_bytes)"));
+  if (program == nullptr) return ir::ParseProgram(text, coordinator->limits());
+  return FromProto(*program, coordinator->limits());
+}
+
 }  // namespace
 
 // ---- Uploaded programs. -------------------------------------------------------------------------
@@ -112,54 +142,21 @@ void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResp
 }
 
 // ---- Compile. -----------------------------------------------------------------------------------
-namespace {
-
-// The request's program, which is a message, a text, or the hash of an upload.
-absl::StatusOr<ir::Program> ProgramOf(const CallBase& call, const v1::Program* program,
-                                      const std::string& text, const std::string& sha256) {
-  Coordinator* const coordinator = call.coordinator();
-  const int64_t bytes_max = coordinator->options().max_program_bytes;
-  const int ways = (program != nullptr ? 1 : 0) + (text.empty() ? 0 : 1) + (sha256.empty() ? 0 : 1);
-  if (ways != 1)
-    return MakeError(ErrorKind::kMalformedProgram,
-                     ways == 0 ? "there is no program; give it as a message, as text or by the "
-                                 "hash of an upload"
-                               : "the program is given in several ways; give it in one");
-  if (!sha256.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(const store::ProgramStore::Bytes bytes,
-                             coordinator->programs().Find(call.caller().tenant, sha256));
-    return ParseBytes(*bytes, coordinator->limits());
-  }
-  const auto size =
-      static_cast<int64_t>(program == nullptr ? text.size() : program->ByteSizeLong());
-  if (size > bytes_max)
-    return MakeError(ErrorKind::kLimitExceeded,
-                     absl::StrCat("the program has ", size, " bytes, at most ", bytes_max,
-                                  " are accepted (max_program_bytes)"));
-  if (program == nullptr) return ir::ParseProgram(text, coordinator->limits());
-  return FromProto(*program, coordinator->limits());
-}
-
-}  // namespace
-
 void CompileProgram(const CallRef<v1::CompileProgramRequest, v1::CompileProgramResponse>& call) {
   const v1::CompileProgramRequest& q = call->request();
-  absl::StatusOr<ir::Program> program =
-      ProgramOf(*call, q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
+  absl::StatusOr<ir::Program> program = ProgramOf(*call, q);
   if (!program.ok()) return call->Finish(Annotate(program.status(), "compile"));
   absl::StatusOr<api::CompileRequest> body =
       ir::serial::CompileRequestOf(q, *std::move(program), call->coordinator()->limits());
   if (!body.ok()) return call->Finish(body.status());
   call->coordinator()->CompileAsync(
       call->caller(), *std::move(body),
-      Then<api::CompileReply>(call, [](const api::CompileReply& r,
-                                       v1::CompileProgramResponse* out) { *out = ToProto(r); }));
+      AnswerWith<api::CompileReply>(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
 }
 
 void ExplainProgram(const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramResponse>& call) {
   const v1::ExplainProgramRequest& q = call->request();
-  absl::StatusOr<ir::Program> program =
-      ProgramOf(*call, q.has_program() ? &q.program() : nullptr, q.text(), q.program_sha256());
+  absl::StatusOr<ir::Program> program = ProgramOf(*call, q);
   if (!program.ok()) return call->Finish(Annotate(program.status(), "explain"));
   api::CompileRequest body;
   body.program = *std::move(program);
@@ -170,23 +167,21 @@ void ExplainProgram(const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramR
   body.plan_only = true;
   call->coordinator()->CompileAsync(
       call->caller(), std::move(body),
-      Then<api::CompileReply>(call,
-                              [](const api::CompileReply& r, v1::ExplainProgramResponse* out) {
-                                out->set_text(r.explain_text);
-                                out->set_json(r.explain_json);
-                                out->set_memory_bound_bytes(r.memory_bound_bytes);
-                                out->mutable_devices()->Assign(r.devices.begin(), r.devices.end());
-                                for (const api::PendingReason& reason : r.pending)
-                                  *out->add_pending_reasons() = ToProto(reason);
-                              }));
+      AnswerWith<api::CompileReply>(call, [](const api::CompileReply& r, auto* out) {
+        out->set_text(r.explain_text);
+        out->set_json(r.explain_json);
+        out->set_memory_bound_bytes(r.memory_bound_bytes);
+        out->mutable_devices()->Assign(r.devices.begin(), r.devices.end());
+        for (const api::PendingReason& reason : r.pending)
+          *out->add_pending_reasons() = ToProto(reason);
+      }));
 }
 
 // ---- Run. ---------------------------------------------------------------------------------------
 void ExecuteProgram(const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramResponse>& call) {
   call->coordinator()->ExecuteAsync(
       call->caller(), FromProto(call->request()),
-      Then<api::ExecuteReply>(call, [](const api::ExecuteReply& r,
-                                       v1::ExecuteProgramResponse* out) { *out = ToProto(r); }));
+      AnswerWith<api::ExecuteReply>(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
 }
 
 void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& call) {
@@ -196,8 +191,7 @@ void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& ca
   call->context().pool->Run(timeout, [call](const absl::StatusOr<absl::Duration>& left) {
     if (!left.ok()) return call->Finish(left.status());
     const v1::RunProgramRequest& request = call->request();
-    absl::StatusOr<ir::Program> program =
-        ProgramOf(*call, request.has_program() ? &request.program() : nullptr, request.text(), "");
+    absl::StatusOr<ir::Program> program = ProgramOf(*call, request);
     if (request.source_case() == v1::RunProgramRequest::kText && request.text().empty())
       program = ir::ParseProgram("", call->coordinator()->limits());
     if (!program.ok()) return call->Finish(program.status());

@@ -1,23 +1,11 @@
 #include "server/rpc/raw_call.h"
 
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 namespace tessera::server::rpc {
-
-struct RawCaller::Stub {
-  explicit Stub(const std::string& address)
-      : generic(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {}
-  grpc::GenericStub generic;
-};
-
-RawCaller::RawCaller(const std::string& address) : stub_(std::make_unique<Stub>(address)) {}
-RawCaller::~RawCaller() = default;
 
 absl::Status RawCaller::Call(const std::string& method, absl::string_view bytes,
                              absl::Duration bound) {
@@ -30,18 +18,18 @@ absl::Status RawCaller::Call(const std::string& method, absl::string_view bytes,
     TESSERA_CHECK(queue.Next(&tag, &ok));
     return ok;
   };
-  const auto call = stub_->generic.PrepareCall(&context, absl::StrCat("/", method), &queue);
+  const auto call = stub_.PrepareCall(&context, absl::StrCat("/", method), &queue);
   call->StartCall(nullptr);
-  bool goes_on = wait();
-  if (goes_on) {
+  bool open = wait();
+  if (open) {
     const grpc::Slice slice(bytes.data(), bytes.size());
     call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
     wait();
   }
-  while (goes_on) {
+  while (open) {
     grpc::ByteBuffer message;
     call->Read(&message, nullptr);
-    goes_on = wait();
+    open = wait();
   }
   grpc::Status end;
   call->Finish(&end, nullptr);

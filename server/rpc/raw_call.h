@@ -1,7 +1,9 @@
 // Calls any method with any bytes over one connection: for fuzzing a whole server without its
 // protos. Thread-compatible.
 #pragma once
-#include <memory>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
 #include <string>
 #include <vector>
 
@@ -13,15 +15,14 @@ namespace tessera::server::rpc {
 
 class RawCaller {
  public:
-  explicit RawCaller(const std::string& address);
-  ~RawCaller();
+  explicit RawCaller(const std::string& address)
+      : stub_(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {}
   // Writes one message, half-closes, and discards the responses. Only the code of the returned
   // status is meaningful.
   absl::Status Call(const std::string& method, absl::string_view bytes, absl::Duration bound);
 
  private:
-  struct Stub;
-  const std::unique_ptr<Stub> stub_;
+  grpc::GenericStub stub_;
 };
 
 // Every row of methods.def, "tessera.v1.ArrayService/GetArray".

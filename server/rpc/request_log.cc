@@ -11,7 +11,7 @@
 
 namespace tessera::server::rpc {
 
-void RequestLog::DropOldest(Tenant& tenant) {
+void RequestLog::EvictOldest(Tenant& tenant) {
   const auto oldest = tenant.entries.find(tenant.ended.front());
   const auto bytes = static_cast<int64_t>(oldest->second.answer.bytes.size());
   tenant.bytes -= bytes;
@@ -20,20 +20,20 @@ void RequestLog::DropOldest(Tenant& tenant) {
   tenant.ended.pop_front();
 }
 
-void RequestLog::DropOld(Tenant& tenant, absl::Time now) {
+void RequestLog::EvictBeyondLimits(Tenant& tenant, absl::Time now) {
   while (!tenant.ended.empty() &&
          (tenant.entries.find(tenant.ended.front())->second.until <= now ||
           static_cast<int64_t>(tenant.ended.size()) > limits_.answers_max ||
           tenant.bytes > limits_.bytes_max))
-    DropOldest(tenant);
+    EvictOldest(tenant);
 }
 
-void RequestLog::DropOthers(absl::Time now) {
-  // Rarely, so that it costs nothing; there are at most as many tenants as tokens.
-  if (now - looked_ >= limits_.age_max / 10) {
-    looked_ = now;
+void RequestLog::EvictFromAll(absl::Time now) {
+  // Seldom, because it visits all tenants.
+  if (now - scanned_ >= limits_.age_max / 10) {
+    scanned_ = now;
     for (auto it = tenants_.begin(); it != tenants_.end();) {
-      DropOld(it->second, now);
+      EvictBeyondLimits(it->second, now);
       it = it->second.entries.empty() ? tenants_.erase(it) : std::next(it);
     }
   }
@@ -41,17 +41,17 @@ void RequestLog::DropOthers(absl::Time now) {
     const auto most = std::max_element(tenants_.begin(), tenants_.end(), [](auto& a, auto& b) {
       return a.second.bytes < b.second.bytes;
     });
-    DropOldest(most->second);
+    EvictOldest(most->second);
   }
 }
 
-bool RequestLog::Begin(const Key& key, const std::string& payload, absl::Time now, Then then) {
+bool RequestLog::Begin(const Key& key, const std::string& payload, absl::Time now, Callback then) {
   Answer answer;
   {
     absl::MutexLock lock(&mu_);
-    DropOthers(now);
+    EvictFromAll(now);
     Tenant& tenant = tenants_[key.tenant];
-    DropOld(tenant, now);
+    EvictBeyondLimits(tenant, now);
     const auto [it, added] = tenant.entries.try_emplace(key);
     Entry& entry = it->second;
     if (added) {
@@ -74,7 +74,7 @@ bool RequestLog::Begin(const Key& key, const std::string& payload, absl::Time no
 }
 
 void RequestLog::End(const Key& key, const Answer& answer, absl::Time now) {
-  std::vector<Then> waiting;
+  std::vector<Callback> waiting;
   {
     absl::MutexLock lock(&mu_);
     // A running call keeps its tenant's entry.
@@ -93,10 +93,10 @@ void RequestLog::End(const Key& key, const Answer& answer, absl::Time now) {
     } else {
       tenant.entries.erase(it);
     }
-    DropOld(tenant, now);
-    DropOthers(now);
+    EvictBeyondLimits(tenant, now);
+    EvictFromAll(now);
   }
-  for (const Then& then : waiting) then(answer);
+  for (const Callback& then : waiting) then(answer);
 }
 
 int64_t RequestLog::answers() const {

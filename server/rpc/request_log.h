@@ -45,14 +45,14 @@ class RequestLog {
     absl::Status status;
     std::string bytes;  // the message, when OK
   };
-  using Then = std::function<void(const Answer&)>;
+  using Callback = std::function<void(const Answer&)>;
 
   explicit RequestLog(Limits limits) : limits_(limits) {}
 
   // Returns true if the call is new: the caller runs it and calls End.  Else calls `then` with the
   // response, now or when the first such call ends.  `payload` is the request without its id, or a
   // hash of it.
-  bool Begin(const Key& key, const std::string& payload, absl::Time now, Then then)
+  bool Begin(const Key& key, const std::string& payload, absl::Time now, Callback then)
       ABSL_LOCKS_EXCLUDED(mu_);
   void End(const Key& key, const Answer& answer, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -65,7 +65,7 @@ class RequestLog {
     bool ended = false;
     Answer answer;
     absl::Time until;
-    std::vector<Then> waiting;  // while it has not ended
+    std::vector<Callback> waiting;  // while it has not ended
   };
   // The entries of one tenant; erased once it is empty.
   struct Tenant {
@@ -73,17 +73,17 @@ class RequestLog {
     std::deque<Key> ended;  // oldest first
     int64_t bytes = 0;
   };
-  void DropOldest(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Evicts entries beyond the tenant's limits.
-  void DropOld(Tenant& tenant, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EvictOldest(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Evicts entries beyond the tenant's limits of number, age and bytes.
+  void EvictBeyondLimits(Tenant& tenant, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Evicts idle tenants, whose responses are all too old, and bytes beyond all_bytes_max.
-  void DropOthers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EvictFromAll(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   mutable absl::Mutex mu_;
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
-  absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // last scan of all tenants
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                         // of all
+  absl::Time scanned_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // all tenants
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                          // of all
 };
 
 }  // namespace tessera::server::rpc

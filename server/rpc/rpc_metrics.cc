@@ -29,26 +29,7 @@ using grpc::experimental::ServerRpcInfo;
 
 constexpr size_t kCodes = 17;
 
-const char* CodeName(size_t code) {
-  constexpr std::array<const char*, kCodes> kNames = {"OK",
-                                                      "CANCELLED",
-                                                      "UNKNOWN",
-                                                      "INVALID_ARGUMENT",
-                                                      "DEADLINE_EXCEEDED",
-                                                      "NOT_FOUND",
-                                                      "ALREADY_EXISTS",
-                                                      "PERMISSION_DENIED",
-                                                      "RESOURCE_EXHAUSTED",
-                                                      "FAILED_PRECONDITION",
-                                                      "ABORTED",
-                                                      "OUT_OF_RANGE",
-                                                      "UNIMPLEMENTED",
-                                                      "INTERNAL",
-                                                      "UNAVAILABLE",
-                                                      "DATA_LOSS",
-                                                      "UNAUTHENTICATED"};
-  return code < kCodes ? kNames[code] : "UNKNOWN";
-}
+}  // namespace
 
 // The metrics of one method; lives as long as the server.
 class MethodMetrics {
@@ -71,8 +52,8 @@ class MethodMetrics {
     {
       absl::MutexLock lock(&mu_);
       if (!durations_[code]) {
-        durations_[code] =
-            metrics_->histogram(Metric::kRpcDuration, {service_, method_, CodeName(code)});
+        const std::string name = absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
+        durations_[code] = metrics_->histogram(Metric::kRpcDuration, {service_, method_, name});
       }
       duration = durations_[code];
     }
@@ -88,8 +69,10 @@ class MethodMetrics {
   std::array<Histogram, kCodes> durations_ ABSL_GUARDED_BY(mu_);
 };
 
+namespace {
+
 // Counts a call that was rejected because of its caller or a limit.
-void CountRefusal(const grpc::Status& status, Metrics* metrics) {
+void CountRejection(const grpc::Status& status, Metrics* metrics) {
   google::rpc::Status details;
   std::string reason;
   if (details.ParseFromString(status.error_details())) {
@@ -141,7 +124,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       const grpc::Status status = methods->GetSendStatus();
       code_ = static_cast<size_t>(status.error_code());
-      if (!status.ok()) CountRefusal(status, metrics_);
+      if (!status.ok()) CountRejection(status, metrics_);
     }
     methods->Proceed();
   }
@@ -159,13 +142,13 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
   explicit Factory(Metrics* metrics) : metrics_(metrics) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(ServerRpcInfo* info) override {
-    return new Interceptor(Of(info->method()), metrics_);
+    return new Interceptor(MetricsOf(info->method()), metrics_);
   }
 
  private:
-  // `path`: "/tessera.v1.ClusterService/ListDevices". Unknown methods share
-  // one entry, so that a client cannot create series.
-  MethodMetrics* Of(const char* path) ABSL_LOCKS_EXCLUDED(mu_) {
+  // `path`: "/tessera.v1.ClusterService/ListDevices". Unknown methods share one entry, so that a
+  // client cannot create time series.
+  MethodMetrics* MetricsOf(const char* path) ABSL_LOCKS_EXCLUDED(mu_) {
     const std::string_view key = path == nullptr ? "" : path;
     absl::MutexLock lock(&mu_);
     if (const auto it = methods_.find(key); it != methods_.end()) return it->second.get();
@@ -193,34 +176,23 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsIn
   return std::make_unique<Factory>(metrics);
 }
 
-class RequestMetrics::Counters {
- public:
-  Counters(Metrics* metrics, const std::vector<std::string>& service_and_method)
-      : metrics_(metrics), method_(metrics, service_and_method[0], service_and_method[1]) {}
-  void Begin() { method_.Begin(); }
-  void End(const grpc::Status& answer, absl::Duration time) {
-    if (!answer.ok()) CountRefusal(answer, metrics_);
-    method_.End(static_cast<size_t>(answer.error_code()), time);
-  }
-
- private:
-  Metrics* const metrics_;
-  MethodMetrics method_;
-};
-
-RequestMetrics::RequestMetrics(Metrics* metrics, Method method)
-    : counters_(metrics == nullptr ? nullptr
-                                   : std::make_unique<Counters>(
-                                         metrics, absl::StrSplit(MethodName(method), '/'))) {}
+RequestMetrics::RequestMetrics(Metrics* metrics, Method method) : metrics_(metrics) {
+  if (metrics == nullptr) return;
+  const std::vector<std::string> names = absl::StrSplit(MethodName(method), '/');
+  method_ = std::make_unique<MethodMetrics>(metrics, names[0], names[1]);
+}
 
 RequestMetrics::~RequestMetrics() = default;
 
 void RequestMetrics::Begin() const {
-  if (counters_ != nullptr) counters_->Begin();
+  if (method_ != nullptr) method_->Begin();
 }
 
 void RequestMetrics::End(const absl::Status& answer, absl::Duration time) const {
-  if (counters_ != nullptr) counters_->End(ir::serial::ToGrpc(answer), time);
+  if (method_ == nullptr) return;
+  const grpc::Status status = ir::serial::ToGrpc(answer);
+  if (!status.ok()) CountRejection(status, metrics_);
+  method_->End(static_cast<size_t>(status.error_code()), time);
 }
 
 std::string GrpcVersion() { return grpc::Version(); }

@@ -18,6 +18,8 @@ namespace tessera::server::rpc {
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsInterceptor(
     Metrics* metrics);
 
+class MethodMetrics;
+
 // Counts each request of a stream as the interceptor counts a call of the stream's method.
 class RequestMetrics {
  public:
@@ -29,8 +31,8 @@ class RequestMetrics {
   void End(const absl::Status& answer, absl::Duration time) const;
 
  private:
-  class Counters;
-  const std::unique_ptr<Counters> counters_;
+  Metrics* const metrics_;
+  std::unique_ptr<MethodMetrics> method_;
 };
 
 // The version of the gRPC library, "1.51.1".

@@ -15,7 +15,7 @@
 
 namespace tessera::server::rpc {
 
-// Runs one request for the caller of `service`; blocking.  `program` is the request's.
+// Runs one request for the caller of `service`; blocking.  `program` is the request's, parsed.
 absl::Status RunOne(api::Service& service, ir::Program program,
                     const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
                     absl::Duration timeout);

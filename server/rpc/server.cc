@@ -37,7 +37,7 @@ constexpr int kStreamsPerConnection = 128;
 constexpr int kMetadataBytes = 16 << 10;
 // Connections without a TLS and HTTP/2 handshake within this time are closed.
 constexpr int kHandshakeMillis = 10'000;
-constexpr size_t kQuotaBytes = size_t{2} << 30;
+constexpr size_t kQuotaBytes = size_t{2} << 30;  // memory for the buffers of all connections
 
 class GrpcServer final : public Server {
  public:
@@ -52,10 +52,10 @@ class GrpcServer final : public Server {
                  &pool_, &executions_,         options.top_programs, options.features},
         workers_(coordinator, gate),
         enrollment_(std::move(ca), &gate->clock(), gate,
-                    [coordinator](const std::string& worker, ThenHost then) {
+                    [coordinator](const std::string& worker, HostCallback then) {
                       scheduler::GetWorker get;
                       get.worker = worker;
-                      coordinator->Ask<scheduler::WorkerInfo>(
+                      coordinator->Post<scheduler::WorkerInfo>(
                           std::move(get), [then = std::move(then)](
                                               const absl::StatusOr<scheduler::WorkerInfo>& info) {
                             const bool connected =
@@ -79,7 +79,7 @@ class GrpcServer final : public Server {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     if (security.channelz) grpc::channelz::experimental::InitChannelzService();
-    // gRPC's own health service has no descriptor; using ours makes reflection describe it.
+    // Links in our descriptor of gRPC's health service, so that reflection describes the service.
     TESSERA_CHECK(::grpc::health::v1::HealthCheckRequest::descriptor() != nullptr);
     grpc::ServerBuilder builder;
     builder.AddListeningPort(options.listen, security.credentials, &port_);
@@ -88,7 +88,7 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytes);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMillis);
-    // Two servers on one port would share its connections; the second must fail.
+    // With SO_REUSEPORT a second server on the port would start, and take some of its connections.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     for (const ChannelArgument& a : ServerArguments(KeepaliveFrom(limits)))
       builder.AddChannelArgument(a.name, a.value);
@@ -100,10 +100,11 @@ class GrpcServer final : public Server {
     for (const auto& service : services_) builder.RegisterService(service.get());
     builder.RegisterService(&workers_);
     builder.RegisterService(&enrollment_);
-    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
-    watchers.push_back(gate_->CallInterceptor());
-    if (options.metrics != nullptr) watchers.push_back(MetricsInterceptor(options.metrics));
-    builder.experimental().SetInterceptorCreators(std::move(watchers));
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+        interceptors;
+    interceptors.push_back(gate_->CallInterceptor());
+    if (options.metrics != nullptr) interceptors.push_back(MetricsInterceptor(options.metrics));
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0)
       return absl::UnavailableError(
@@ -119,7 +120,7 @@ class GrpcServer final : public Server {
     rpc::SetHealth(status, server_->GetHealthCheckService());
   }
   void Shutdown(absl::Duration grace) override {
-    if (server_ == nullptr || std::exchange(shut_, true)) return;
+    if (server_ == nullptr || std::exchange(shut_down_, true)) return;
     server_->GetHealthCheckService()->SetServingStatus(false);
     executions_.Stop();
     server_->Shutdown(WallDeadline(grace));
@@ -128,13 +129,13 @@ class GrpcServer final : public Server {
 
  private:
   void MakeServices() {
-    const std::vector<Row> rows = AllRows();
+    const std::vector<Route> routes = AllRoutes();
     std::set<std::string> services;
-    for (const Row& row : rows) services.insert(ServiceName(row.method));
+    for (const Route& route : routes) services.insert(ServiceName(route.method));
     const auto* const pool = google::protobuf::DescriptorPool::generated_pool();
     for (const std::string& service : services)
       services_.push_back(
-          std::make_unique<TableService>(*pool->FindServiceByName(service), rows, &context_));
+          std::make_unique<TableService>(*pool->FindServiceByName(service), routes, &context_));
   }
 
   const std::unique_ptr<Gate> own_gate_;  // when none was given
@@ -148,7 +149,7 @@ class GrpcServer final : public Server {
   EnrollmentService enrollment_;
   std::string address_;
   int port_ = 0;
-  bool shut_ = false;
+  bool shut_down_ = false;
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -161,13 +162,13 @@ absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
   google::protobuf::SetLogHandler(nullptr);
   TESSERA_ASSIGN_OR_RETURN(pki::Credential ca, ReadCa(options.tls.ca_file, options.ca_key_file));
   const Options& limits = coordinator->options();
-  std::unique_ptr<Gate> own;
+  std::unique_ptr<Gate> own_gate;
   if (options.gate == nullptr)
-    own = std::make_unique<Gate>(
+    own_gate = std::make_unique<Gate>(
         clock, GateOptions{nullptr, limits.rate_limit_per_second, limits.tenant_calls_max});
-  Gate* const gate = options.gate == nullptr ? own.get() : options.gate;
+  Gate* const gate = options.gate == nullptr ? own_gate.get() : options.gate;
   auto server =
-      std::make_unique<GrpcServer>(coordinator, gate, std::move(own), std::move(ca), options);
+      std::make_unique<GrpcServer>(coordinator, gate, std::move(own_gate), std::move(ca), options);
   TESSERA_RETURN_IF_ERROR(server->Start(options, coordinator->options()));
   return server;
 }

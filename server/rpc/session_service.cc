@@ -9,7 +9,6 @@
 namespace tessera::server::rpc {
 namespace {
 
-using scheduler::Page;
 using scheduler::SessionInfo;
 
 constexpr size_t kDisplayNameMax = 256;
@@ -35,7 +34,7 @@ class HoldStream final
   HoldStream(Coordinator* coordinator, uint64_t session)
       : coordinator_(coordinator), session_(session) {}
 
-  // gRPC hears of the stream after this, so that OnCancel comes when hold_ is set.
+  // Runs before gRPC gets the stream, so that hold_ is set when OnCancel is called.
   void Start(const core::Caller& caller) {
     hold_ = coordinator_->HoldSessionAsync(
         caller, session_,

@@ -15,15 +15,14 @@ namespace {
 constexpr int kPageDefault = 100;
 constexpr int kPageMax = 1000;
 
-absl::StatusOr<core::TokenStore*> TokensOf(Gate& gate) {
+absl::StatusOr<core::TokenStore*> TokenStoreOf(Gate& gate) {
   if (gate.tokens() != nullptr) return gate.tokens();
   return MakeError(ErrorKind::kTokensDisabled,
                    "the coordinator runs without tokens; start it with --tokens-file");
 }
 
 void SetTime(absl::Time time, google::protobuf::Timestamp* out) {
-  const int64_t seconds = absl::ToUnixSeconds(time);
-  out->set_seconds(seconds);
+  out->set_seconds(absl::ToUnixSeconds(time));
 }
 
 v1::Token ToProto(const core::TokenInfo& info) {
@@ -42,7 +41,7 @@ v1::Token ToProto(const core::TokenInfo& info) {
 
 absl::Status CreateToken(Gate& gate, const v1::CreateTokenRequest& request,
                          v1::CreateTokenResponse* response) {
-  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokensOf(gate));
+  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokenStoreOf(gate));
   core::NewToken token;
   token.name = request.name();
   TESSERA_ASSIGN_OR_RETURN(token.role, core::ParseRole(request.role()));
@@ -60,7 +59,7 @@ absl::Status CreateToken(Gate& gate, const v1::CreateTokenRequest& request,
 
 absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
                         v1::ListTokensResponse* response) {
-  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokensOf(gate));
+  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokenStoreOf(gate));
   if (request.page_size() < 0)
     return MakeError(ErrorKind::kValueError, "page_size: is negative; expected 0 to 1000");
   const int size =
@@ -78,7 +77,7 @@ absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
 }
 
 absl::Status RevokeToken(Gate& gate, const v1::RevokeTokenRequest& request, v1::Token* response) {
-  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokensOf(gate));
+  TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokenStoreOf(gate));
   const absl::StatusOr<core::TokenInfo> info = tokens->Revoke(request.name());
   // The token is revoked even if writing that failed.
   gate.CancelInvalidCalls();

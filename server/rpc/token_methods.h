@@ -1,5 +1,5 @@
-// AdminService's methods about tokens, over the gate's store.  Thread-safe.  TOKENS_DISABLED when
-// the gate has no tokens.
+// The methods of AdminService that manage the gate's tokens.  Thread-safe.  TOKENS_DISABLED if the
+// gate has no token store.
 #pragma once
 #include "absl/status/status.h"
 #include "server/rpc/gate.h"

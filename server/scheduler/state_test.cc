@@ -201,7 +201,7 @@ class Harness {
       state_.config.load_wait = absl::Milliseconds(Number(v));
     // The coordinator has started for the n-th time; or it does not know how often.
     if (const std::string v = Arg(w, "start"); !v.empty()) Start(core::LifeOfStart(Number(v)));
-    if (const std::string v = Arg(w, "chance"); !v.empty()) Start(core::LifeByChance(1, Number(v)));
+    if (const std::string v = Arg(w, "chance"); !v.empty()) Start(core::RandomLife(1, Number(v)));
     if (const std::string v = Arg(w, "workers"); !v.empty())
       state_.config.workers_max = static_cast<int64_t>(Number(v));
     // Executors of the life before as w1/0[2x2],...: w1's 0 has the devices 2 and 3.

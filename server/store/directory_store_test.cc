@@ -86,10 +86,10 @@ TEST_F(DirectoryStoreTest, DevicesAreTheSameInTheNextLife) {
 }
 
 TEST(LifeTest, ALifeThatRemembersNothingBeginsSomewhere) {
-  const core::Life a = core::LifeByChance(7, 12), b = core::LifeByChance(8, 13);
+  const core::Life a = core::RandomLife(7, 12), b = core::RandomLife(8, 13);
   EXPECT_EQ(a.epoch, 7u);
   EXPECT_NE(a.first_id, b.first_id);
-  EXPECT_LT(core::LifeByChance(1, ~uint64_t{0}).first_id, uint64_t{1} << 52);
+  EXPECT_LT(core::RandomLife(1, ~uint64_t{0}).first_id, uint64_t{1} << 52);
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ void Incidents::Write(const core::Incident& incident, absl::Time now) {
     const auto [it, first] = budgets_.try_emplace(incident.what);
     Budget& budget = it->second;
     if (!first) {
-      const double gained = absl::ToDoubleSeconds(now - budget.filled) * kLinesPerSecond;
+      const double gained = absl::ToDoubleSeconds(now - budget.refilled) * kLinesPerSecond;
       budget.lines = std::clamp(budget.lines + gained, 0.0, double{kLinesPerSecond});
     }
-    budget.filled = now;
+    budget.refilled = now;
     if (budget.lines < 1) {
       ++budget.left_out;
       return;

@@ -1,5 +1,5 @@
-// Logs incidents for the operator: each loss, timeout and rejection once, and of one kind at most
-// kLinesPerSecond, so that a fault that hits thousands of runs does not fill the disk; the next
+// Logs incidents for the operator: each loss, timeout and rejection once. Of one kind at most
+// kLinesPerSecond are logged, so that a fault in thousands of runs does not fill the disk; the next
 // line has the number of those left out. Thread-safe.
 #pragma once
 #include <map>
@@ -22,11 +22,11 @@ class Incidents {
  private:
   struct Budget {
     double lines = kLinesPerSecond;
-    absl::Time filled;
+    absl::Time refilled;
     int64_t left_out = 0;
   };
   absl::Mutex mu_;
-  std::map<std::string, Budget> budgets_ ABSL_GUARDED_BY(mu_);  // by what; those are constants
+  std::map<std::string, Budget> budgets_ ABSL_GUARDED_BY(mu_);  // by Incident::what
 };
 
 }  // namespace tessera::server::telemetry

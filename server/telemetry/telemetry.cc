@@ -20,7 +20,7 @@ const char* OutcomeOf(const core::OperationEnded& note) {
   return note.state == api::OperationState::kCancelled ? "cancelled" : "error";
 }
 
-// What kept a collective from ending, by what its error says.
+// Why a collective did not end, according to the text of its error.
 const char* VerdictOf(const absl::Status& error) {
   if (absl::StrContains(error.message(), "not entered")) return "not_entered";
   return absl::StrContains(error.message(), " stood in it ") ? "in_kernel" : "peer_silent";
@@ -37,7 +37,8 @@ Telemetry::Telemetry(Metrics* metrics)
       cache_{metrics->counter(Metric::kCompileCacheRequests, {"hit"}),
              metrics->counter(Metric::kCompileCacheRequests, {"miss"}),
              metrics->counter(Metric::kCompileCacheRequests, {"coalesced"})} {
-  // What alerts watch is there from the beginning, so that its first event is an increase.
+  // Counters for which there are alerts exist from the start, so that the first event increases
+  // them.
   for (const std::string& verdict : InfoOf(Metric::kCollectiveStuck).labels[0].domain->values)
     metrics->counter(Metric::kCollectiveStuck, {verdict});
   for (const char* where : {"admission", "runtime"}) metrics->counter(Metric::kOom, {where, "cpu"});
@@ -68,41 +69,41 @@ void Telemetry::OnNote(const core::Note& note) {
   std::visit([this](const auto& n) { On(n); }, note);
 }
 
-Telemetry::OfTenant& Telemetry::Of(const std::string& tenant, api::OperationKind kind,
-                                   const std::string& device_kind) {
+Telemetry::TenantMetrics& Telemetry::MetricsOf(const std::string& tenant, api::OperationKind kind,
+                                               const std::string& device_kind) {
   const auto [it, added] =
       tenants_.try_emplace(absl::StrCat(tenant, "|", static_cast<int>(kind), "|", device_kind));
-  OfTenant& of = it->second;
-  if (!added) return of;
+  TenantMetrics& metrics = it->second;
+  if (!added) return metrics;
   const char* const name = core::MetricNameOf(kind);
-  of.submitted = metrics_->counter(Metric::kOperationsSubmitted, {tenant, name});
-  of.ok = metrics_->counter(Metric::kOperationsCompleted, {tenant, name, "ok", "OK"});
-  of.queue = metrics_->histogram(Metric::kOperationQueue, {tenant, "normal"});
-  of.end_to_end = metrics_->histogram(Metric::kOperationEndToEnd, {tenant, name});
-  of.execute = metrics_->histogram(Metric::kOperationExecute,
-                                   {tenant, device_kind.empty() ? kOtherLabel : device_kind});
-  return of;
+  metrics.submitted = metrics_->counter(Metric::kOperationsSubmitted, {tenant, name});
+  metrics.ok = metrics_->counter(Metric::kOperationsCompleted, {tenant, name, "ok", "OK"});
+  metrics.queue = metrics_->histogram(Metric::kOperationQueue, {tenant, "normal"});
+  metrics.end_to_end = metrics_->histogram(Metric::kOperationEndToEnd, {tenant, name});
+  metrics.execute = metrics_->histogram(Metric::kOperationExecute,
+                                        {tenant, device_kind.empty() ? kOtherLabel : device_kind});
+  return metrics;
 }
 
 void Telemetry::On(const core::OperationSubmitted& note) {
   Counter submitted;
   {
     absl::MutexLock lock(&mu_);
-    // Of whatever kind of device: it is the same counter.
-    submitted = Of(note.tenant, note.kind, "cpu").submitted;
+    // The kind of device does not matter for this counter.
+    submitted = MetricsOf(note.tenant, note.kind, "cpu").submitted;
   }
   submitted.Add();
 }
 
 void Telemetry::On(const core::OperationEnded& note) {
-  OfTenant of;
+  TenantMetrics tenant;
   {
     absl::MutexLock lock(&mu_);
-    of = Of(note.tenant, note.kind, note.device_kind);
+    tenant = MetricsOf(note.tenant, note.kind, note.device_kind);
   }
   const bool ok = note.state == api::OperationState::kDone;
   if (ok) {
-    of.ok.Add();
+    tenant.ok.Add();
   } else {
     metrics_
         ->counter(Metric::kOperationsCompleted, {note.tenant, core::MetricNameOf(note.kind),
@@ -110,10 +111,10 @@ void Telemetry::On(const core::OperationEnded& note) {
         .Add();
   }
   const bool started = note.started < absl::InfiniteFuture();
-  of.end_to_end.Observe(note.ended - note.created);
+  tenant.end_to_end.Observe(note.ended - note.created);
   if (started) {
-    of.queue.Observe(note.started - note.created);
-    of.execute.Observe(note.ended - note.started);
+    tenant.queue.Observe(note.started - note.created);
+    tenant.execute.Observe(note.ended - note.started);
   }
   if (!ok) {
     const ErrorKind kind = KindOf(note.error);
@@ -152,8 +153,8 @@ void Telemetry::On(const core::Incident& note) { incidents_.Write(note, SteadyNo
 
 // ---- Gauges. ------------------------------------------------------------------------------------
 
-GaugeReader::GaugeReader(Metrics* metrics, AskFn ask, uint64_t epoch, absl::Duration wait_max)
-    : metrics_(metrics), ask_(std::move(ask)), epoch_(epoch), wait_max_(wait_max) {
+GaugeReader::GaugeReader(Metrics* metrics, ReadFn read, uint64_t epoch, absl::Duration wait_max)
+    : metrics_(metrics), read_(std::move(read)), epoch_(epoch), wait_max_(wait_max) {
   collector_ = metrics->AddCollector([this](SampleSink& sink) { Collect(sink); });
 }
 
@@ -161,7 +162,7 @@ GaugeReader::~GaugeReader() { metrics_->RemoveCollector(collector_); }
 
 void GaugeReader::Collect(SampleSink& sink) const {
   sink.Add(Metric::kCoordinatorEpoch, {}, static_cast<double>(epoch_));
-  // Of one question; the answer may come when nobody waits any more.
+  // Shared with the callback, which may run after the timeout.
   struct Pending {
     absl::Mutex mu;
     std::optional<absl::StatusOr<core::ClusterReading>> reading ABSL_GUARDED_BY(mu);
@@ -171,16 +172,16 @@ void GaugeReader::Collect(SampleSink& sink) const {
   uint64_t next = 0;
   do {
     auto pending = std::make_shared<Pending>();
-    ask_(next, [pending](absl::StatusOr<core::ClusterReading> reading) {
+    read_(next, [pending](absl::StatusOr<core::ClusterReading> reading) {
       absl::MutexLock lock(&pending->mu);
       pending->reading = std::move(reading);
     });
     absl::MutexLock lock(&pending->mu);
-    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pending->mu) {
+    const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pending->mu) {
       return pending->reading.has_value();
     };
-    // All of it or none: a part would show fewer arrays than there are.
-    if (!pending->mu.AwaitWithTimeout(absl::Condition(&there), until - SteadyNow())) return;
+    // Without a part nothing is exported, because the gauges of arrays would be too small.
+    if (!pending->mu.AwaitWithTimeout(absl::Condition(&arrived), until - SteadyNow())) return;
     if (!pending->reading->ok()) return;
     parts.push_back(**std::move(pending->reading));
     next = parts.back().next_array;
@@ -189,7 +190,7 @@ void GaugeReader::Collect(SampleSink& sink) const {
     for (const core::Reading& reading : part.readings) {
       const std::vector<std::string_view> labels(reading.labels.begin(), reading.labels.end());
       sink.Add(reading.metric, labels, reading.value);
-      // Alerts watch the worker's losses from when it came.
+      // There is an alert for this counter; see Telemetry's constructor.
       if (reading.metric == Metric::kWorkerHeartbeatAge)
         metrics_->counter(Metric::kWorkerLeaseExpired, {labels[0]});
     }

@@ -33,12 +33,12 @@ class Telemetry final : public core::Observer {
 
  private:
   // The metrics of one tenant's operations of one kind on one kind of device.
-  struct OfTenant {
+  struct TenantMetrics {
     Counter submitted, ok;
     Histogram queue, execute, end_to_end;
   };
-  OfTenant& Of(const std::string& tenant, api::OperationKind kind, const std::string& device_kind)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  TenantMetrics& MetricsOf(const std::string& tenant, api::OperationKind kind,
+                           const std::string& device_kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void On(const core::OperationSubmitted& note);
   void On(const core::OperationEnded& note);
   void On(const core::CacheLookup& note);
@@ -56,19 +56,20 @@ class Telemetry final : public core::Observer {
   Incidents incidents_;
   int64_t collector_ = 0;
   absl::Mutex mu_;
-  std::map<std::string, OfTenant> tenants_ ABSL_GUARDED_BY(mu_);  // of tenant, kind and device
+  std::map<std::string, TenantMetrics> tenants_
+      ABSL_GUARDED_BY(mu_);  // by tenant, kind, kind of device
 };
 
 // Exports gauges that are read from the scheduler at every scrape, with a timeout; if it does not
 // reply in time they are left out. Many arrays are read in several parts.
 class GaugeReader {
  public:
-  using Answer = std::function<void(absl::StatusOr<core::ClusterReading>)>;
+  using Callback = std::function<void(absl::StatusOr<core::ClusterReading>)>;
   // Requests the part that begins at `first_array`; 0: the first part, which has everything else.
   // May call back on any thread, at once, or after the reader is destroyed.
-  using AskFn = std::function<void(uint64_t first_array, Answer answer)>;
+  using ReadFn = std::function<void(uint64_t first_array, Callback callback)>;
 
-  GaugeReader(Metrics* metrics, AskFn ask, uint64_t epoch,
+  GaugeReader(Metrics* metrics, ReadFn read, uint64_t epoch,
               absl::Duration wait_max = absl::Seconds(1));
   ~GaugeReader();
 
@@ -76,7 +77,7 @@ class GaugeReader {
   void Collect(SampleSink& sink) const;
 
   Metrics* const metrics_;
-  const AskFn ask_;
+  const ReadFn read_;
   const uint64_t epoch_;
   const absl::Duration wait_max_;
   int64_t collector_ = 0;

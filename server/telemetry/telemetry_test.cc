@@ -173,7 +173,7 @@ TEST(GaugeReader, AddsUpTheParts) {
   std::vector<uint64_t> asked;
   const GaugeReader reader(
       &metrics,
-      [&](uint64_t first, const GaugeReader::Answer& answer) {
+      [&](uint64_t first, const GaugeReader::Callback& answer) {
         asked.push_back(first);
         answer(Arrays(10, first == 0 ? 100 : 0));
       },
@@ -185,11 +185,11 @@ TEST(GaugeReader, AddsUpTheParts) {
 
 TEST(GaugeReader, ALoopThatDoesNotAnswerLeavesThemOut) {
   Metrics metrics;
-  GaugeReader::Answer late;
+  GaugeReader::Callback late;
   {
     const GaugeReader reader(
         &metrics,
-        [&](uint64_t first, GaugeReader::Answer answer) {
+        [&](uint64_t first, GaugeReader::Callback answer) {
           if (first == 0) return answer(Arrays(10, 100));
           late = std::move(answer);
         },

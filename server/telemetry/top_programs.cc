@@ -7,13 +7,13 @@ namespace tessera::server::telemetry {
 namespace {
 
 constexpr absl::Duration kHalfLife = absl::Minutes(10);
-// Of a program's runs, for its middle and its slow ones.
+// The runs of a program from which its p50 and p99 are computed.
 constexpr size_t kStepsKept = 128;
-// A program enters when it has used this many times what the least of the K has, so that two of a
-// size do not take turns.
-constexpr double kMuchMore = 1.5;
+// A program enters the K with this many times the recent use of the smallest, so that two with
+// about the same use do not replace each other again and again.
+constexpr double kEnterFactor = 1.5;
 
-// What of the run was waiting after it had its place.
+// The part of the run in which its slowest device was not running it.
 absl::Duration PeerWait(const core::OperationEnded& ended) {
   if (ended.started >= ended.ended) return absl::ZeroDuration();
   return std::max(ended.ended - ended.started - ended.run_longest, absl::ZeroDuration());
@@ -31,38 +31,38 @@ void TopPrograms::DecayingSum::Add(double more, absl::Time now) {
   at = std::max(at, now);
 }
 
-void TopPrograms::Count(const core::OperationEnded& ended, ProgramUse* use) {
-  const bool well = ended.state == api::OperationState::kDone;
-  use->steps += well ? 1 : 0;
-  use->failures += well ? 0 : 1;
+void TopPrograms::AddUse(const core::OperationEnded& ended, ProgramUse* use) {
+  const bool ok = ended.state == api::OperationState::kDone;
+  use->steps += ok ? 1 : 0;
+  use->failures += ok ? 0 : 1;
   const bool started = ended.started < absl::InfiniteFuture();
   const absl::Duration waited = (started ? ended.started : ended.ended) - ended.created;
   (ended.planned_late ? use->idle_compile : use->idle_input) += waited;
-  if (!well || !started) return;
+  if (!ok || !started) return;
   use->step_time += ended.ended - ended.started;
   use->device_busy += ended.run_total;
   use->idle_peer += PeerWait(ended);
   use->bytes_moved += ended.bytes_moved;
 }
 
-void TopPrograms::CountOf(const core::OperationEnded& ended, Entry* entry) {
-  Count(ended, &entry->use);
+void TopPrograms::AddRun(const core::OperationEnded& ended, Entry* entry) {
+  AddUse(ended, &entry->use);
   if (ended.state != api::OperationState::kDone || ended.started > ended.ended) return;
   entry->steps.push_back(ended.ended - ended.started);
   if (entry->steps.size() > kStepsKept) entry->steps.pop_front();
 }
 
-TopPrograms::Entry* TopPrograms::TryEnter(const Key& key, const DecayingSum& recent,
-                                          absl::Time now) {
+TopPrograms::Entry* TopPrograms::TryEnterTop(const Key& key, const DecayingSum& recent,
+                                             absl::Time now) {
   if (top_.size() >= k_) {
-    const auto least =
+    const auto smallest =
         std::min_element(top_.begin(), top_.end(), [&](const auto& a, const auto& b) {
           return a.second.recent.Get(now) < b.second.recent.Get(now);
         });
-    if (recent.Get(now) <= kMuchMore * least->second.recent.Get(now)) return nullptr;
-    // Its sums end here; what it uses from now on is the others'.
-    candidates_[least->first] = least->second.recent;
-    top_.erase(least);
+    if (recent.Get(now) <= kEnterFactor * smallest->second.recent.Get(now)) return nullptr;
+    // From here on its use is counted in the sum of the others.
+    candidates_[smallest->first] = smallest->second.recent;
+    top_.erase(smallest);
   }
   candidates_.erase(key);
   Entry& entry = top_[key];
@@ -78,13 +78,13 @@ void TopPrograms::Add(const core::OperationEnded& ended) {
   absl::MutexLock lock(&mu_);
   if (const auto it = top_.find(key); it != top_.end()) {
     it->second.recent.Add(busy, ended.ended);
-    return CountOf(ended, &it->second);
+    return AddRun(ended, &it->second);
   }
   DecayingSum recent;
   if (const auto it = candidates_.find(key); it != candidates_.end()) recent = it->second;
   recent.Add(busy, ended.ended);
-  if (Entry* const entry = TryEnter(key, recent, ended.ended)) return CountOf(ended, entry);
-  Count(ended, &others_);
+  if (Entry* const entry = TryEnterTop(key, recent, ended.ended)) return AddRun(ended, entry);
+  AddUse(ended, &others_);
   candidates_[key] = recent;
   if (candidates_.size() <= candidates_max_) return;
   candidates_.erase(
@@ -94,14 +94,14 @@ void TopPrograms::Add(const core::OperationEnded& ended) {
 }
 
 std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::Time now) const {
-  // Of a sum that halves: what a steady use of one device comes to.
-  const double steady = absl::ToDoubleSeconds(kHalfLife) / std::log(2.0);
+  // The limit of the decaying sum for one device that is always busy.
+  const double always_busy = absl::ToDoubleSeconds(kHalfLife) / std::log(2.0);
   std::vector<ProgramUse> uses;
   absl::MutexLock lock(&mu_);
   for (const auto& [key, entry] : top_) {
     if (!sees(key.first)) continue;
     uses.push_back(entry.use);
-    uses.back().recent_devices_busy = entry.recent.Get(now) / steady;
+    uses.back().recent_devices_busy = entry.recent.Get(now) / always_busy;
     if (entry.steps.empty()) continue;
     std::vector<absl::Duration> steps(entry.steps.begin(), entry.steps.end());
     std::sort(steps.begin(), steps.end());

@@ -1,10 +1,9 @@
-// The use of devices by program: the K programs with the most recent use, by name, and the others
-// together.
+// The use of devices by program: the K programs with the largest recent use, by name, and the sum
+// of the others. Recent use is a sum that decays with a half-life of ten minutes.
 //
-// Bounded: of the other programs at most `candidates_max` are tracked, by recent use, which is a
-// sum that decays with a half-life of ten minutes. The use of a program while it is not among the K
-// is counted as the others' for ever; so no sum ever falls, and a program that enters begins at 0.
-// Thread-safe.
+// Memory is bounded: of the other programs at most `candidates_max` are tracked. What a program
+// uses while it is not among the K stays in the sum of the others, so that no counter ever falls; a
+// program that enters the K begins at 0. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -50,12 +49,12 @@ class TopPrograms {
   struct Entry {
     ProgramUse use;
     DecayingSum recent;
-    std::deque<absl::Duration> steps;  // the last ones
+    std::deque<absl::Duration> steps;  // of the last kStepsKept runs
   };
-  static void Count(const core::OperationEnded& ended, ProgramUse* use);
-  static void CountOf(const core::OperationEnded& ended, Entry* entry);
-  // Replaces the entry with the least recent use by `key`, if `recent` is much larger.
-  Entry* TryEnter(const Key& key, const DecayingSum& recent, absl::Time now)
+  static void AddUse(const core::OperationEnded& ended, ProgramUse* use);
+  static void AddRun(const core::OperationEnded& ended, Entry* entry);
+  // Replaces the entry with the smallest recent use by `key`, if `recent` is much larger.
+  Entry* TryEnterTop(const Key& key, const DecayingSum& recent, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t k_, candidates_max_;

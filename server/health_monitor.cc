@@ -1,4 +1,4 @@
-#include "server/health_keeper.h"
+#include "server/health_monitor.h"
 
 #include <algorithm>
 #include <atomic>
@@ -27,9 +27,9 @@ using health::Canary;
 using health::CanaryKind;
 using health::CanaryResult;
 
-// How often the scheduler is polled, and the timeout of a poll.
-constexpr absl::Duration kTick = absl::Milliseconds(250);
-constexpr absl::Duration kProbeEvery = absl::Seconds(1);
+// How often the scheduler is polled, and how often the metric of its lag is recorded.
+constexpr absl::Duration kPollInterval = absl::Milliseconds(250);
+constexpr absl::Duration kLagInterval = absl::Seconds(1);
 // The first run of a canary on an executor compiles it.
 constexpr absl::Duration kCompileMax = absl::Seconds(30);
 constexpr int64_t kInlineBytes = 4096;
@@ -63,10 +63,10 @@ core::Caller SystemCaller() {
   return {.tenant = core::kSystemTenant, .role = core::Role::kAdmin, .token_name = ""};
 }
 
-class Keeper final : public HealthKeeper {
+class MonitorThread final : public HealthMonitor {
  public:
-  Keeper(const health::Config& config, Coordinator* coordinator, const Clock* clock,
-         Metrics* metrics, OnChange on_change)
+  MonitorThread(const health::Config& config, Coordinator* coordinator, const Clock* clock,
+                Metrics* metrics, OnChange on_change)
       : config_(config),
         coordinator_(coordinator),
         clock_(clock),
@@ -80,14 +80,14 @@ class Keeper final : public HealthKeeper {
       collector_ = metrics_->AddCollector([this](SampleSink& sink) { Collect(sink); });
     }
     {
-      // Grace for the first reply.
+      // The timeout of the first reply begins here.
       absl::MutexLock lock(&mu_);
-      health_.LoopAnswered(clock_->Now());
+      health_.LoopReplied(clock_->Now());
     }
     thread_ = std::thread([this] { Run(); });
   }
 
-  ~Keeper() override { Stop(); }
+  ~MonitorThread() override { Stop(); }
 
   health::Verdict Last() const override ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -105,11 +105,11 @@ class Keeper final : public HealthKeeper {
   }
 
  private:
-  // Results of callbacks, which may come after the keeper is destroyed.
+  // The results of callbacks, which may run after the monitor is destroyed.
   struct Inbox {
     absl::Mutex mu;
-    bool answered ABSL_GUARDED_BY(mu) = false;
-    absl::Time answered_at ABSL_GUARDED_BY(mu);
+    bool replied ABSL_GUARDED_BY(mu) = false;
+    absl::Time replied_at ABSL_GUARDED_BY(mu);
     absl::StatusOr<core::ClusterReading> reading ABSL_GUARDED_BY(mu) = absl::UnknownError("");
     struct Ended {
       uint64_t canary = 0;
@@ -118,7 +118,8 @@ class Keeper final : public HealthKeeper {
       absl::Duration time;
     };
     std::deque<Ended> ended ABSL_GUARDED_BY(mu);
-    bool news() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return answered || !ended.empty(); }
+    std::vector<uint64_t> results ABSL_GUARDED_BY(mu);  // arrays of canaries, to be deleted
+    bool news() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return replied || !ended.empty(); }
   };
 
   bool stopping() const ABSL_LOCKS_EXCLUDED(mu_) {
@@ -128,29 +129,29 @@ class Keeper final : public HealthKeeper {
 
   void Run() {
     NameThread("health");
-    absl::Time asked = absl::InfinitePast(), told = absl::InfinitePast();
+    absl::Time requested = absl::InfinitePast(), lag_recorded = absl::InfinitePast();
     bool waiting = false;
     while (!stopping()) {
-      if (!waiting && clock_->Now() - asked >= kTick) {
-        asked = told = clock_->Now();
+      if (!waiting && clock_->Now() - requested >= kPollInterval) {
+        requested = lag_recorded = clock_->Now();
         waiting = true;
-        Ask();
+        RequestReading();
       }
       {
         absl::MutexLock lock(&inbox_->mu);
         const auto news = [&]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(inbox_->mu) { return inbox_->news(); };
-        inbox_->mu.AwaitWithTimeout(absl::Condition(&news), kTick);
+        inbox_->mu.AwaitWithTimeout(absl::Condition(&news), kPollInterval);
       }
       const absl::Time now = clock_->Now();
-      if (TakeAnswer(asked)) {
+      if (TakeReading(requested)) {
         waiting = false;
-      } else if (waiting && now - told >= kProbeEvery) {
+      } else if (waiting && now - lag_recorded >= kLagInterval) {
         // The request has waited this long already.
-        lag_.Observe(now - asked);
-        told = now;
+        lag_.Observe(now - requested);
+        lag_recorded = now;
       }
-      TakeEnds(now);
+      TakeEnded(now);
       std::vector<Canary> due;
       {
         absl::MutexLock lock(&mu_);
@@ -166,43 +167,43 @@ class Keeper final : public HealthKeeper {
     Evaluate(clock_->Now());
   }
 
-  void Ask() {
+  void RequestReading() {
     scheduler::ReadTelemetry read;
     read.caller = SystemCaller();
     read.part = scheduler::ReadTelemetry::kWorkers;
-    coordinator_->Ask<core::ClusterReading>(
+    coordinator_->Post<core::ClusterReading>(
         std::move(read),
         [inbox = inbox_, clock = clock_](absl::StatusOr<core::ClusterReading> reading) {
           absl::MutexLock lock(&inbox->mu);
-          inbox->answered = true;
-          inbox->answered_at = clock->Now();
+          inbox->replied = true;
+          inbox->replied_at = clock->Now();
           inbox->reading = std::move(reading);
         });
   }
 
   // Returns whether there was a reply.
-  bool TakeAnswer(absl::Time asked) {
+  bool TakeReading(absl::Time requested) {
     absl::Time when;
     absl::StatusOr<core::ClusterReading> reading = absl::UnknownError("");
     {
       absl::MutexLock lock(&inbox_->mu);
-      if (!std::exchange(inbox_->answered, false)) return false;
-      when = inbox_->answered_at;
+      if (!std::exchange(inbox_->replied, false)) return false;
+      when = inbox_->replied_at;
       reading = std::move(inbox_->reading);
     }
-    if (when - last_lag_ >= kProbeEvery) {
-      lag_.Observe(when - asked);
+    if (when - last_lag_ >= kLagInterval) {
+      lag_.Observe(when - requested);
       last_lag_ = when;
     }
-    // The only errors are those of a coordinator that is full or stopping.
+    // An error means that the coordinator is full or stopping; it has replied all the same.
     if (!reading.ok()) return true;
     absl::MutexLock state(&mu_);
-    health_.LoopAnswered(when);
+    health_.LoopReplied(when);
     health_.Read(reading->executors, when);
     return true;
   }
 
-  void TakeEnds(absl::Time now) {
+  void TakeEnded(absl::Time now) {
     std::deque<Inbox::Ended> ended;
     {
       absl::MutexLock lock(&inbox_->mu);
@@ -238,11 +239,11 @@ class Keeper final : public HealthKeeper {
     // Deletes the results of the previous run.
     std::vector<uint64_t> release;
     {
-      absl::MutexLock lock(&results_->mu);
-      release.swap(results_->arrays);
+      absl::MutexLock lock(&inbox_->mu);
+      release.swap(inbox_->results);
     }
     const auto run = [coordinator = coordinator_, clock = clock_, timeout = config_.timeout, end,
-                      results = results_, kind = canary.kind, count,
+                      inbox = inbox_, kind = canary.kind, count,
                       release](absl::StatusOr<api::CompileReply> compiled) {
       if (!compiled.ok()) {
         return end(ResultOf(compiled.status()), std::string(compiled.status().message()), {});
@@ -255,11 +256,11 @@ class Keeper final : public HealthKeeper {
       const absl::Time began = clock->Now();
       coordinator->ExecuteToEndAsync(
           SystemCaller(), std::move(execute),
-          [results](const absl::StatusOr<api::ExecuteReply>& accepted) {
+          [inbox](const absl::StatusOr<api::ExecuteReply>& accepted) {
             if (!accepted.ok()) return;
-            absl::MutexLock lock(&results->mu);
-            results->arrays.insert(results->arrays.end(), accepted->outputs.begin(),
-                                   accepted->outputs.end());
+            absl::MutexLock lock(&inbox->mu);
+            inbox->results.insert(inbox->results.end(), accepted->outputs.begin(),
+                                  accepted->outputs.end());
           },
           [=](absl::StatusOr<api::Completion> ended) {
             const absl::Duration time = clock->Now() - began;
@@ -272,45 +273,38 @@ class Keeper final : public HealthKeeper {
             end(wrong.empty() ? CanaryResult::kOk : CanaryResult::kWrong, wrong, time);
           });
     };
-    CompileBounded(std::move(compile), run);
+    CompileWithTimeout(std::move(compile), run);
   }
 
   // `then` is called once: by the coordinator, or at the timeout.
-  void CompileBounded(api::CompileRequest compile,
-                      std::function<void(absl::StatusOr<api::CompileReply>)> then) {
-    struct Once {
-      std::atomic<bool> done{false};
-    };
-    auto once = std::make_shared<Once>();
+  void CompileWithTimeout(api::CompileRequest compile,
+                          std::function<void(absl::StatusOr<api::CompileReply>)> then) {
+    auto called = std::make_shared<std::atomic<bool>>(false);
     const absl::Duration bound =
         std::max(config_.timeout, std::min(kCompileMax, 5 * config_.timeout));
-    bounds_.push_back(
-        {clock_->Now() + bound, [once, then, bound] {
-           if (once->done.exchange(true)) return;
+    compile_timeouts_.push_back(
+        {clock_->Now() + bound, [called, then, bound] {
+           if (called->exchange(true)) return;
            then(MakeError(ErrorKind::kDeadlineExceeded, absl::StrCat("it was not compiled within ",
                                                                      absl::FormatDuration(bound))));
          }});
     coordinator_->CompileAsync(SystemCaller(), std::move(compile),
-                               [once, then](absl::StatusOr<api::CompileReply> compiled) {
-                                 if (!once->done.exchange(true)) then(std::move(compiled));
+                               [called, then](absl::StatusOr<api::CompileReply> compiled) {
+                                 if (!called->exchange(true)) then(std::move(compiled));
                                });
   }
 
   static CanaryResult ResultOf(const absl::Status& error) {
-    switch (KindOf(error)) {
-      case ErrorKind::kDeadlineExceeded:
-      case ErrorKind::kCollectiveTimeout:
-        return CanaryResult::kTimeout;
-      case ErrorKind::kQueueFull:
-        return CanaryResult::kSkipped;
-      default:
-        return CanaryResult::kError;
-    }
+    const ErrorKind kind = KindOf(error);
+    if (kind == ErrorKind::kQueueFull) return CanaryResult::kSkipped;
+    return kind == ErrorKind::kDeadlineExceeded || kind == ErrorKind::kCollectiveTimeout
+               ? CanaryResult::kTimeout
+               : CanaryResult::kError;
   }
 
   // What is wrong with the values, or "".
   static std::string Wrong(const api::Completion& ended, const std::vector<int32_t>& expected) {
-    // Too many devices for inline results: its success has to suffice.
+    // Too many devices for an inline result: the values are not checked.
     if (ended.results.empty() && expected.size() * sizeof(int32_t) > kInlineBytes) return "";
     if (ended.results.size() != 1) {
       return absl::StrCat(ended.results.size(), " results came, not 1");
@@ -328,10 +322,10 @@ class Keeper final : public HealthKeeper {
   }
 
   void Evaluate(absl::Time now) {
-    while (!bounds_.empty() && bounds_.front().first <= now) {
-      const auto bound = std::move(bounds_.front().second);
-      bounds_.pop_front();
-      bound();
+    while (!compile_timeouts_.empty() && compile_timeouts_.front().first <= now) {
+      const auto on_timeout = std::move(compile_timeouts_.front().second);
+      compile_timeouts_.pop_front();
+      on_timeout();
     }
     health::Verdict verdict;
     bool changed = false;
@@ -387,16 +381,11 @@ class Keeper final : public HealthKeeper {
   Histogram lag_;
   int64_t collector_ = -1;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
-  struct Results {
-    absl::Mutex mu;
-    std::vector<uint64_t> arrays ABSL_GUARDED_BY(mu);
-  };
-  const std::shared_ptr<Results> results_ = std::make_shared<Results>();
 
   // Used by the thread only.
   std::map<CanaryKind, Histogram> seconds_;
-  std::map<uint64_t, CanaryKind> kinds_;  // of those that run
-  std::deque<std::pair<absl::Time, std::function<void()>>> bounds_;
+  std::map<uint64_t, CanaryKind> kinds_;  // of the running canaries
+  std::deque<std::pair<absl::Time, std::function<void()>>> compile_timeouts_;
   absl::Time last_lag_ = absl::InfinitePast();
 
   mutable absl::Mutex mu_;
@@ -421,10 +410,10 @@ std::vector<int32_t> CanaryValues(CanaryKind kind, int64_t devices) {
   return values;
 }
 
-std::unique_ptr<HealthKeeper> HealthKeeper::Start(const health::Config& config,
-                                                  Coordinator* coordinator, const Clock* clock,
-                                                  Metrics* metrics, OnChange on_change) {
-  return std::make_unique<Keeper>(config, coordinator, clock, metrics, std::move(on_change));
+std::unique_ptr<HealthMonitor> HealthMonitor::Start(const health::Config& config,
+                                                    Coordinator* coordinator, const Clock* clock,
+                                                    Metrics* metrics, OnChange on_change) {
+  return std::make_unique<MonitorThread>(config, coordinator, clock, metrics, std::move(on_change));
 }
 
 }  // namespace tessera::server

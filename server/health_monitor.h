@@ -16,16 +16,16 @@
 
 namespace tessera::server {
 
-class HealthKeeper {
+class HealthMonitor {
  public:
   // Called on this object's thread with the first verdict and whenever it changes.
   using OnChange = std::function<void(const health::Verdict&)>;
 
   // `metrics` may be null. Canaries run every `config.interval`.
-  static std::unique_ptr<HealthKeeper> Start(const health::Config& config, Coordinator* coordinator,
-                                             const Clock* clock, Metrics* metrics,
-                                             OnChange on_change);
-  virtual ~HealthKeeper() = default;
+  static std::unique_ptr<HealthMonitor> Start(const health::Config& config,
+                                              Coordinator* coordinator, const Clock* clock,
+                                              Metrics* metrics, OnChange on_change);
+  virtual ~HealthMonitor() = default;
 
   virtual health::Verdict Last() const = 0;
   // All three checks then fail with Reason::kStopping.

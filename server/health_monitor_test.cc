@@ -1,5 +1,5 @@
 // Canaries through the real scheduler and planner, on reference workers that may fall silent.
-#include "server/health_keeper.h"
+#include "server/health_monitor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,18 +39,18 @@ TEST(CanaryPrograms, GiveTheirValuesOnAnyNumberOfDevices) {
   }
 }
 
-class HealthKeeperTest : public ::testing::Test {
+class HealthMonitorTest : public ::testing::Test {
  protected:
   static Options Fast() {
     Options options;
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     return options;
   }
-  HealthKeeperTest()
+  HealthMonitorTest()
       : telemetry_(&metrics_),
         coordinator_(Fast(), &clock_, planner::MakePlan, &store_, &telemetry_) {}
-  ~HealthKeeperTest() override {
-    keeper_.reset();
+  ~HealthMonitorTest() override {
+    monitor_.reset();
     coordinator_.Stop();
   }
 
@@ -59,12 +59,12 @@ class HealthKeeperTest : public ::testing::Test {
     config.interval = absl::Milliseconds(20);
     config.timeout = absl::Seconds(1);
     config.retry = absl::Milliseconds(20);
-    keeper_ = HealthKeeper::Start(config, &coordinator_, &clock_, &metrics_, nullptr);
+    monitor_ = HealthMonitor::Start(config, &coordinator_, &clock_, &metrics_, nullptr);
   }
   ::testing::AssertionResult Becomes(Reason reason) {
-    if (Eventually([&] { return keeper_->Last().progressing.reason == reason; }, kPatience))
+    if (Eventually([&] { return monitor_->Last().progressing.reason == reason; }, kPatience))
       return ::testing::AssertionSuccess();
-    const health::Check check = keeper_->Last().progressing;
+    const health::Check check = monitor_->Last().progressing;
     return ::testing::AssertionFailure() << NameOf(check.reason) << ": " << check.text;
   }
 
@@ -73,10 +73,10 @@ class HealthKeeperTest : public ::testing::Test {
   Metrics metrics_;
   telemetry::Telemetry telemetry_;
   Coordinator coordinator_;
-  std::unique_ptr<HealthKeeper> keeper_;
+  std::unique_ptr<HealthMonitor> monitor_;
 };
 
-TEST_F(HealthKeeperTest, DevicesProveThemselvesAndLeaveNothingBehind) {
+TEST_F(HealthMonitorTest, DevicesProveThemselvesAndLeaveNothingBehind) {
   StartKeeper();
   EXPECT_TRUE(Becomes(Reason::kNoDevices));
   const auto worker = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
@@ -98,12 +98,12 @@ TEST_F(HealthKeeperTest, DevicesProveThemselvesAndLeaveNothingBehind) {
   absl::Mutex mu;
   core::ClusterReading reading;
   bool there = false;
-  coordinator_.Ask<core::ClusterReading>(scheduler::ReadTelemetry{},
-                                         [&](absl::StatusOr<core::ClusterReading> answer) {
-                                           absl::MutexLock lock(&mu);
-                                           if (answer.ok()) reading = *std::move(answer);
-                                           there = true;
-                                         });
+  coordinator_.Post<core::ClusterReading>(scheduler::ReadTelemetry{},
+                                          [&](absl::StatusOr<core::ClusterReading> answer) {
+                                            absl::MutexLock lock(&mu);
+                                            if (answer.ok()) reading = *std::move(answer);
+                                            there = true;
+                                          });
   absl::MutexLock lock(&mu);
   ASSERT_TRUE(mu.AwaitWithTimeout(absl::Condition(&there), kPatience));
   double arrays = 0;
@@ -112,14 +112,14 @@ TEST_F(HealthKeeperTest, DevicesProveThemselvesAndLeaveNothingBehind) {
   EXPECT_LE(arrays, 4);
 }
 
-TEST_F(HealthKeeperTest, AnExecutorThatDoesNothingIsFoundAndForgivenWhenItDoes) {
+TEST_F(HealthMonitorTest, AnExecutorThatDoesNothingIsFoundAndForgivenWhenItDoes) {
   const auto stuck = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 2);
   stuck->Start();
   StartKeeper();
   EXPECT_TRUE(Becomes(Reason::kOk));
   stuck->HoldLaunches(true);
   EXPECT_TRUE(Becomes(Reason::kKernelCanary));
-  const health::Verdict verdict = keeper_->Last();
+  const health::Verdict verdict = monitor_->Last();
   EXPECT_TRUE(verdict.live.ok());
   EXPECT_TRUE(verdict.ready.ok());
   EXPECT_THAT(verdict.progressing.text, ::testing::HasSubstr("w0/0 did not pass: timeout"));
@@ -129,7 +129,7 @@ TEST_F(HealthKeeperTest, AnExecutorThatDoesNothingIsFoundAndForgivenWhenItDoes) 
   EXPECT_TRUE(Becomes(Reason::kOk));
 }
 
-TEST_F(HealthKeeperTest, AnExecutorThatDiesIsNotReady) {
+TEST_F(HealthMonitorTest, AnExecutorThatDiesIsNotReady) {
   const auto worker = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 2);
   worker->Start();
   StartKeeper();
@@ -140,16 +140,16 @@ TEST_F(HealthKeeperTest, AnExecutorThatDiesIsNotReady) {
   EXPECT_TRUE(Becomes(Reason::kOk));
 }
 
-TEST_F(HealthKeeperTest, StoppingIsTold) {
+TEST_F(HealthMonitorTest, StoppingIsTold) {
   StartKeeper();
-  keeper_->Stop();
-  EXPECT_EQ(keeper_->Last().live.reason, Reason::kStopping);
+  monitor_->Stop();
+  EXPECT_EQ(monitor_->Last().live.reason, Reason::kStopping);
 }
 
-TEST_F(HealthKeeperTest, WithoutCanariesItProbesTheLoopAlone) {
+TEST_F(HealthMonitorTest, WithoutCanariesItProbesTheLoopAlone) {
   health::Config config;
   config.interval = absl::ZeroDuration();
-  keeper_ = HealthKeeper::Start(config, &coordinator_, &clock_, &metrics_, nullptr);
+  monitor_ = HealthMonitor::Start(config, &coordinator_, &clock_, &metrics_, nullptr);
   EXPECT_TRUE(Becomes(Reason::kOk));
   EXPECT_TRUE(Eventually([&] { return metrics_.Value(Metric::kEventloopLag, {"scheduler"}) >= 2; },
                          kPatience));
