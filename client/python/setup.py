@@ -1,7 +1,7 @@
 """Writes tessera/_proto.binpb, the descriptors of the wire contract, before anything is packed.
 
-Everything else stands in pyproject.toml. Descriptors are made by grpcio-tools, which pip installs
-for the build; where it is missing, by protoc.
+Everything else is in pyproject.toml. Descriptors are made by grpcio-tools, which pip installs for
+the build, or else by protoc.
 """
 
 import os
@@ -34,7 +34,7 @@ def write_descriptors():
         command = ["protoc"]
     else:
         command = [sys.executable, "-m", "grpc_tools.protoc"]
-        # The well-known types come along with it.
+        # The package includes the well-known types.
         well_known = os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")
         arguments.insert(1, f"--proto_path={well_known}")
     try:

@@ -86,7 +86,7 @@ class Shards:
 @pytest.fixture
 def shards(monkeypatch):
     monkeypatch.setattr(_transfer, "CHUNK", 1000)
-    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("tessera._rpc._INITIAL_BACKOFF", 0.001)
     shards = Shards()
     with FakeServer(shards.handlers()) as shards.server:
         yield shards
@@ -249,7 +249,7 @@ BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED, "slow", {"reason": "RATE_LIMITED", "
 
 @pytest.mark.parametrize("outcome", [STOPPING, BUSY, (UNAVAILABLE, "no details", {})])
 def test_calls_that_may_succeed_later_are_made_again(outcome, monkeypatch):
-    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("tessera._rpc._INITIAL_BACKOFF", 0.001)
     with FakeServer(answering(outcome, outcome, None)) as server:
         assert get_array(server)["state"] == "READY"
         assert server.calls("ArrayService/GetArray") == 3
@@ -273,7 +273,7 @@ def test_other_calls_are_not(outcome, kind):
 
 
 def test_nobody_there_is_unreachable(monkeypatch):
-    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("tessera._rpc._INITIAL_BACKOFF", 0.001)
     with pytest.raises(tessera.UnavailableError, match="refused") as caught:
         tessera.connect("127.0.0.1:1", timeout=5)
     assert caught.value.reason == "UNREACHABLE"
@@ -320,7 +320,7 @@ def test_tls_to_a_plain_server_is_told_so(authority):
 
 
 def test_calls_are_not_made_again_for_ever(monkeypatch):
-    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("tessera._rpc._INITIAL_BACKOFF", 0.001)
     with FakeServer(answering(*[STOPPING] * 9)) as server, pytest.raises(tessera.UnavailableError):
         get_array(server)
     assert server.calls("ArrayService/GetArray") == 5
@@ -337,7 +337,7 @@ def test_a_retry_that_would_come_too_late_is_not_waited_for():
 
 
 def test_mutations_that_are_made_again_have_one_request_id(monkeypatch):
-    monkeypatch.setattr("tessera._rpc._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("tessera._rpc._INITIAL_BACKOFF", 0.001)
     seen = []
 
     def create(request, context):

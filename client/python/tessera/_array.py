@@ -11,7 +11,7 @@ from tessera import _dtypes, _proto, errors
 from tessera._channel import Channel
 from tessera._operation import Operation
 from tessera._rpc import Deadline
-from tessera._transfer import Gone, with_fresh_tickets
+from tessera._transfer import ExecutorLost, with_fresh_tickets
 from tessera.sharding import ArraySpec, Mesh, P
 
 # Arrays that were garbage-collected are freed with the next run, or beyond this many.
@@ -21,9 +21,10 @@ _FORGOTTEN_MAX = 256
 class Array:
     """An immutable array on the devices of a cluster.
 
-    A handle: there as soon as the call that makes it is accepted, before there are bytes. Errors of
-    what makes it come to whoever reads it. When the last handle is gone the array is freed with one
-    of the client's next calls; delete() frees it at once.
+    A handle, which exists as soon as the call that makes the array is accepted. Reading the array
+    waits for its bytes, or raises the error of the operation that computes it. When the last handle
+    is garbage-collected the array is freed with one of the client's next calls; delete() frees it
+    at once.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Array:
         self._channel = channel
         self.id = id
         self.spec = spec
-        self.operation = operation  # the id of the operation that computes it; None: it was put
+        self.operation = operation  # the one that computes it; None: it was put
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -66,8 +67,7 @@ class Array:
 
     def state(self, timeout: float | None = None) -> str:
         """ "PENDING", "READY", "FAILED" or "LOST"; does not wait."""
-        request = _proto.message("GetArrayRequest")(array=self.id)
-        answer = self._channel._call("ArrayService/GetArray", request, timeout)
+        answer = self._channel._call_with("ArrayService/GetArray", timeout, array=self.id)
         return str(_proto.to_json(answer)["state"])
 
     def numpy(self, timeout: float | None = None, *, bits: bool = False) -> np.ndarray[Any, Any]:
@@ -85,13 +85,12 @@ class Array:
                 self.spec, tickets, deadline, bits=bits
             )
         except errors.UnavailableError as error:
-            raise self._channel._verdict(self.id, error) from None
+            raise self._channel._loss_reason(self.id, error) from None
         return value
 
     def delete(self, timeout: float | None = None) -> None:
         """Frees the array now. Idempotent."""
-        request = _proto.message("DeleteArraysRequest")(arrays=[self.id])
-        self._channel._call("ArrayService/DeleteArrays", request, timeout)
+        self._channel._call_with("ArrayService/DeleteArrays", timeout, arrays=[self.id])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -129,8 +128,8 @@ def _put_once(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadline)
     try:
         channel._transfers.write(spec, made.tickets, value, deadline)
     except errors.UnavailableError as error:
-        verdict = channel._verdict(array.id, error)
-        if verdict is not error:
-            raise Gone(verdict) from None
+        reason = channel._loss_reason(array.id, error)
+        if reason is not error:
+            raise ExecutorLost(reason) from None
         raise
     return array

@@ -11,8 +11,12 @@ from tessera._rpc import Connection, Deadline
 from tessera._session import Session
 from tessera._transfer import Transfers
 
+# The longest wait of one call in seconds; the server has its own bound.
+MAX_WAIT = 30.0
+# Added to the timeout of a call that waits, so that the server's answer arrives in time.
+SERVER_GRACE_PERIOD = 10.0
 # How long the coordinator is polled for the loss of an array whose executor does not respond.
-_VERDICT = 5.0
+_LOSS_REPORT_TIMEOUT = 5.0
 
 
 def _close(session: Session, transfers: Transfers) -> None:
@@ -44,6 +48,10 @@ class Channel:
         if not self._finalizer.alive:
             raise ValueError("the client is closed")
 
+    def _call_with(self, method: str, timeout: float | None, **fields: Any) -> Any:
+        """Calls a unary method with a request of these fields."""
+        return self._call(method, _proto.method(method).request(**fields), timeout)
+
     def _call(self, method: str, request: Any, timeout: float | None) -> Any:
         self._check_open()
         return self._connection.call(method, request, self._timeout if timeout is None else timeout)
@@ -58,7 +66,7 @@ class Channel:
             if error.reason != "SESSION_NOT_FOUND":
                 raise
         request.session = self._session.replace(session, deadline.left)
-        request.request_id = ""  # A new session makes it another request.
+        request.request_id = ""  # In another session it is another request.
         return self._call(method, request, deadline.left)
 
     def _read_stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
@@ -80,23 +88,24 @@ class Channel:
     def _read_tickets(self, array: int, deadline: Deadline) -> Any:
         request = _proto.message("CreateReadTicketsRequest")(array=array)
         while True:
-            # The server responds at its own bound at the latest.
-            patience = min(deadline.left, 30.0)
-            _proto.set_duration(request.timeout, patience)
+            wait = min(deadline.left, MAX_WAIT)
+            _proto.set_duration(request.timeout, wait)
             try:
-                return self._call("ArrayService/CreateReadTickets", request, patience + 10.0)
+                return self._call(
+                    "ArrayService/CreateReadTickets", request, wait + SERVER_GRACE_PERIOD
+                )
             except errors.DeadlineExceededError as error:
                 if error.reason != "DEADLINE_EXCEEDED" or not deadline.left:
                     raise
 
-    def _verdict(self, array: int, error: errors.Error) -> errors.Error:
+    def _loss_reason(self, array: int, error: errors.Error) -> errors.Error:
         """The coordinator's reason why an executor does not respond, or else `error`."""
         if error.reason == "TICKET_STALE":
             return error  # The executor is not lost.
         try:
-            self._read_tickets(array, Deadline(_VERDICT))
-        except errors.UnavailableError as verdict:
-            return verdict if verdict.reason else error
+            self._read_tickets(array, Deadline(_LOSS_REPORT_TIMEOUT))
+        except errors.UnavailableError as found:
+            return found if found.reason else error
         except errors.Error:
             pass
         return error

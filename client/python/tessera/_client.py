@@ -18,13 +18,13 @@ from tessera._operation import Operation, OperationStatus
 from tessera._rpc import Connection
 from tessera._session import Session
 from tessera._transfer import Transfers
-from tessera.sharding import ArraySpec, Device, Mesh, P
+from tessera.sharding import ArraySpec, Device, Mesh, P, set_placement
 
 _DEFAULT_ADDRESS = "127.0.0.1:8470"
 # The default of arguments that must be given, so that the error can say what they are for.
 _REQUIRED: Any = None
 # How many seconds after its deadline the error of a run may arrive.
-_LATE_ANSWER = 0.5
+_RESULT_GRACE_PERIOD = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +52,16 @@ def connect(
     """Connects to a coordinator and opens a session there.
 
     address   HOST:PORT; None: TESSERA_ADDRESS, else 127.0.0.1:8470.
-    ca        The PEM file of the cluster's authority, which asks for TLS; None: TESSERA_CA_FILE,
-              else plain text, to this machine alone.
-    token     Its text; None: TESSERA_TOKEN, else none.
-    lease     Seconds that the session outlives this process, if that dies; None: no session of its
-              own, arrays and operations then belong to the tenant and stay.
-    timeout   Seconds that calls may take which are given no timeout of their own.
-    insecure  Plain text to another machine too, the token included.
+    ca        The PEM file of the cluster's CA; calls then use TLS. None: TESSERA_CA_FILE, else
+              plain text, which is allowed to this machine only.
+    token     The text of the bearer token; None: TESSERA_TOKEN, else none.
+    lease     How many seconds the session outlives this process if that is killed. None: uses the
+              tenant's own session, where arrays and operations stay until they are deleted.
+    timeout   Seconds, for calls that are given no timeout.
+    insecure  Allows plain text to another machine, the token included.
 
-    An address that is none is an InvalidArgumentError; a file in `ca` that cannot be read, or holds no
-    certificate, a FailedPreconditionError with reason TLS_MISMATCH.
+    Raises InvalidArgumentError if the address is invalid, and FailedPreconditionError with reason
+    TLS_MISMATCH if the file `ca` cannot be read or has no certificate.
     """
     address = address or os.environ.get("TESSERA_ADDRESS") or _DEFAULT_ADDRESS
     ca = ca or os.environ.get("TESSERA_CA_FILE") or None
@@ -72,22 +72,22 @@ def connect(
             f"connect({address!r}): plain text beyond this machine: give the cluster's authority "
             "(ca=, TESSERA_CA_FILE), or say insecure=True"
         )
-    authority = None if ca is None else _rpc.read_authority(ca)
-    connection = Connection(address, authority, token)
+    ca_pem = None if ca is None else _rpc.read_ca(ca)
+    connection = Connection(address, ca_pem, token)
     try:
         session = Session(connection, lease, timeout)
     except BaseException:
         connection.close()
         raise
-    return Client(connection, session, Transfers(authority), timeout)
+    return Client(connection, session, Transfers(ca_pem), timeout)
 
 
 class Client(Channel):
     """A connection with a session; made by connect(). Thread-safe.
 
     A context manager: leaving it ends the session, which cancels its operations and frees its
-    arrays. So does forgetting the client, or the end of the process. When the coordinator has lost the
-    session, as in a restart, the next call opens another, which is empty.
+    arrays. So do the client's garbage collection and the end of the process. If the coordinator has
+    lost the session, as by a restart, the next call opens another one, which is empty.
     """
 
     def close(self) -> None:
@@ -133,11 +133,10 @@ class Client(Channel):
         """All workers that have registered since the coordinator started, by name."""
         found = []
         for w in self._pages("ClusterService/ListWorkers", "workers", timeout):
-            state = w.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[w.state].name
             found.append(
                 Worker(
                     name=w.name,
-                    state=state.removeprefix("WORKER_STATE_"),
+                    state=_proto.state_of(w),
                     reason=w.reason,
                     host=w.host,
                     devices=tuple(w.devices),
@@ -149,8 +148,7 @@ class Client(Channel):
 
     def capabilities(self, timeout: float | None = None) -> dict[str, Any]:
         """The server's version, limits and timeouts, with the names of GetCapabilities."""
-        request = _proto.message("GetCapabilitiesRequest")()
-        answer = self._call("ClusterService/GetCapabilities", request, timeout)
+        answer = self._call_with("ClusterService/GetCapabilities", timeout)
         return {
             f.name: list(v) if f.name == "features" else v
             for f in answer.DESCRIPTOR.fields
@@ -205,15 +203,13 @@ class Client(Channel):
     def array(self, id: int, timeout: float | None = None) -> Array:
         """The array of an id, also of another client. Its garbage collection frees the array, as
         for all Arrays."""
-        request = _proto.message("GetArrayRequest")(array=id)
-        found = self._call("ArrayService/GetArray", request, timeout)
+        found = self._call_with("ArrayService/GetArray", timeout, array=id)
         return Array(self, id, ArraySpec.from_proto(found.spec))
 
     def delete(self, *arrays: Array, timeout: float | None = None) -> None:
         """Frees arrays now. Idempotent."""
         _check_arrays("delete", arrays)
-        request = _proto.message("DeleteArraysRequest")(arrays=[a.id for a in arrays])
-        self._call("ArrayService/DeleteArrays", request, timeout)
+        self._call_with("ArrayService/DeleteArrays", timeout, arrays=[a.id for a in arrays])
 
     def save(
         self,
@@ -228,8 +224,8 @@ class Client(Channel):
 
         path       Ends in .safetensors, or in .npy, which holds one array without a name.
         overwrite  Whether a file that is there already is replaced; else it is an error.
-        timeout    Of the call and the wait; DeadlineExceededError when the files are not written in
-                   time: the workers go on then.
+        timeout    Of the call and the wait. If the files are not written in time, raises
+                   DeadlineExceededError; the workers then continue.
         """
         deadline = self._deadline(timeout)
         named = {"": arrays} if isinstance(arrays, Array) else arrays
@@ -259,15 +255,8 @@ class Client(Channel):
         deadline = self._deadline(timeout)
         request = _proto.message("LoadArraysRequest")(path=path)
         for name, (mesh, spec) in _check_placements(placements).items():
-            # Rank and dtype are the file's; the rest of the spec is a placement.
             mesh = self._resolve(mesh, deadline.left)
-            whole = _proto.message("ArraySpec")()
-            for axis, size in mesh.axes.items():
-                whole.placement.mesh.axes.add(name=axis, size=size)
-            for axes in spec:
-                whole.placement.spec.dims.add(axes=axes)
-            whole.placement.devices.extend(mesh.devices or ())
-            request.arrays.add(name=name, placement=whole.placement)
+            set_placement(request.arrays.add(name=name).placement, mesh, spec)
         answer = self._call_in_session("ArrayService/LoadArrays", request, deadline.left)
         operation = Operation(self, answer.operation.id)
         return {
@@ -278,10 +267,9 @@ class Client(Channel):
     def saved_arrays(
         self, path: str, *, timeout: float | None = None
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The arrays of a file under the workers' --files-dir: dtype and shape by name, in the order
-        of the file. The name in a .npy is ""."""
-        request = _proto.message("GetFileRequest")(path=path)
-        answer = self._call("ArrayService/GetFile", request, timeout)
+        """The arrays of a file under the workers' --files-dir: dtype and shape by name, in the
+        order of the file. The name in a .npy is ""."""
+        answer = self._call_with("ArrayService/GetFile", timeout, path=path)
         return {e.name: (e.dtype, tuple(e.shape)) for e in answer.arrays}
 
     def _resolve(self, mesh: Mesh, timeout: float) -> Mesh:
@@ -290,8 +278,8 @@ class Client(Channel):
         free = [d for d in self.devices(timeout) if d.healthy and not d.cordoned]
         if len(free) < mesh.size:
             raise errors.FailedPreconditionError(
-                f"{mesh} needs {mesh.size} devices, {len(free)} are healthy and not cordoned: use a "
-                "smaller mesh, or add workers",
+                f"{mesh} needs {mesh.size} devices, {len(free)} are healthy and not cordoned: "
+                "use a smaller mesh, or add workers",
                 reason="NOT_ENOUGH_DEVICES",
             )
         return mesh.on(free[: mesh.size])
@@ -311,7 +299,7 @@ class Client(Channel):
         program  In the text form, as a tessera.v1.Program, or the bytes of one.
         mesh     Whose devices are taken, in the order of the program's own mesh; or the name of a
                  mesh that the cluster knows. None: the server chooses.
-        name     For people: metrics, operations, errors.
+        name     Shown in metrics, operations and errors.
         """
         _check_program("compile", program, mesh)
         request = _proto.message("CompileProgramRequest")(name=name)
@@ -323,10 +311,7 @@ class Client(Channel):
                 target.program.MergeFromString(program)
             else:
                 target.program.MergeFromString(program.SerializeToString())
-            if isinstance(mesh, str):
-                target.mesh = mesh
-            elif mesh is not None:
-                target.devices.extend(mesh.devices or ())
+            _set_mesh(target, mesh)
         compiled = self._call("ProgramService/CompileProgram", request, timeout)
         executable = Executable(self, compiled, explain)
         if not explain.mesh:
@@ -345,8 +330,8 @@ class Client(Channel):
         """The plan of a program in the text form, without compiling it.
 
         mesh                 As for compile().
-        device_memory_bytes  Above 0: for devices that need not be there, as many as the program's
-                             mesh has, each with so much memory; without a mesh that names some.
+        device_memory_bytes  Above 0: plans for as many absent devices as the program's mesh has,
+                             each with this much memory; `mesh` must not name devices then.
                              A plan that does not fit them raises OUT_OF_MEMORY.
         """
         if not isinstance(program, str):
@@ -355,10 +340,7 @@ class Client(Channel):
         request = _proto.message("ExplainProgramRequest")(
             text=program, device_memory_bytes=device_memory_bytes
         )
-        if isinstance(mesh, str):
-            request.mesh = mesh
-        elif mesh is not None:
-            request.devices.extend(mesh.devices or ())
+        _set_mesh(request, mesh)
         return Plan.from_proto(self._call("ProgramService/ExplainProgram", request, timeout))
 
     def run(
@@ -373,7 +355,7 @@ class Client(Channel):
         executable = self.compile(program, mesh=mesh, timeout=deadline.left)
         run = executable.submit(*args, deadline=deadline.left, timeout=deadline.left)
         # The server ends a late run itself, and its error says what the run was doing.
-        return tuple(self.get(a, timeout=deadline.left + _LATE_ANSWER) for a in run.outputs)
+        return tuple(self.get(a, timeout=deadline.left + _RESULT_GRACE_PERIOD) for a in run.outputs)
 
     # ---- Operations. ----
 
@@ -420,6 +402,13 @@ class Client(Channel):
     def __repr__(self) -> str:
         closed = "" if self._finalizer.alive else " closed"
         return f"<tessera.Client {self.address} session {self.session}{closed}>"
+
+
+def _set_mesh(request: Any, mesh: Mesh | str | None) -> None:
+    if isinstance(mesh, str):
+        request.mesh = mesh
+    elif mesh is not None:
+        request.devices.extend(mesh.devices or ())
 
 
 # ---- Checks of argument types. ----

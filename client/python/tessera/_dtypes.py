@@ -29,7 +29,8 @@ def to_numpy(name: str) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         raise TypeError(
-            f"NumPy has no dtype for {name}: pip install ml_dtypes, or convert to f32 in the program"
+            f"NumPy has no dtype for {name}: pip install ml_dtypes, "
+            "or convert to f32 in the program"
         ) from None
     extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
     return extended

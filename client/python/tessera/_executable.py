@@ -31,15 +31,13 @@ class Plan:
 
     @staticmethod
     def from_proto(proto: Any) -> Plan:
-        """Converts from or to the protobuf message."""
+        """Converts the protobuf message."""
         return Plan(
             text=proto.text,
             json=json.loads(proto.json) if proto.json else None,
             memory_bound_bytes=proto.memory_bound_bytes,
             devices=tuple(proto.devices),
-            pending_reasons=tuple(
-                PendingReason(r.code, r.message, tuple(r.resources)) for r in proto.pending_reasons
-            ),
+            pending_reasons=tuple(PendingReason.from_proto(r) for r in proto.pending_reasons),
         )
 
 
@@ -88,7 +86,7 @@ class Executable:
     ) -> Run:
         """Starts a run.
 
-        args      Arrays, wherever they lie; or what NumPy makes an array of, which is put first.
+        args      Arrays with any placement, or values that NumPy can convert, which are put first.
         donate    Arguments, by number, to delete once they have been read.
         deadline  Seconds that the run may take; None: any.
         timeout   Of the call, uploads included.
@@ -100,8 +98,8 @@ class Executable:
                 f"donate={list(donate)}: there are {len(args)} arguments; "
                 f"numbers from 0 to {len(args) - 1} are expected"
             )
-        bound = self._channel._deadline(timeout)
-        arrays = [self._put(i, a, bound.left) for i, a in enumerate(args)]
+        call_deadline = self._channel._deadline(timeout)
+        arrays = [self._put(i, a, call_deadline.left) for i, a in enumerate(args)]
         request = _proto.message("ExecuteProgramRequest")(
             executable=self.id,
             args=[a.id for a in arrays],
@@ -113,20 +111,17 @@ class Executable:
             _proto.set_duration(request.deadline, deadline)
         try:
             answer = self._channel._call_in_session(
-                "ProgramService/ExecuteProgram", request, bound.left
+                "ProgramService/ExecuteProgram", request, call_deadline.left
             )
         except BaseException:
             self._channel._session.forgotten.extend(request.release)
             raise
         operation = Operation(self._channel, answer.operation)
-        return Run(
-            self._channel,
-            answer.operation,
-            tuple(
-                Array(self._channel, id, spec, operation)
-                for id, spec in zip(answer.outputs, self.outputs)
-            ),
+        outputs = tuple(
+            Array(self._channel, id, spec, operation)
+            for id, spec in zip(answer.outputs, self.outputs)
         )
+        return Run(self._channel, answer.operation, outputs)
 
     def _put(self, index: int, value: Any, timeout: float) -> Array:
         if isinstance(value, Array):

@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera import _proto, _rpc, errors
-from tessera._channel import Channel
+from tessera._channel import MAX_WAIT, SERVER_GRACE_PERIOD, Channel
 
 _ENDED = ("DONE", "FAILED", "CANCELLED")
-# The longest wait of one call; the server has its own bound.
-_WAIT = 30.0
-# Added to the timeout of a call that waits.
-_GRACE = 10.0
+_WATCH_ATTEMPTS = 5  # without a snapshot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +21,11 @@ class PendingReason:
     code: str  # "WAITING_FOR_UPLOAD"
     message: str
     resources: tuple[str, ...]  # "arrays/7"
+
+    @staticmethod
+    def from_proto(proto: Any) -> PendingReason:
+        """Converts the protobuf message."""
+        return PendingReason(proto.code, proto.message, tuple(proto.resources))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,7 @@ class OperationStatus:
 
     @staticmethod
     def from_proto(proto: Any) -> OperationStatus:
-        """Converts from or to the protobuf message."""
+        """Converts the protobuf message."""
 
         def time(field: str) -> datetime.datetime | None:
             if not proto.HasField(field):
@@ -57,12 +59,11 @@ class OperationStatus:
             found: datetime.datetime = getattr(proto, field).ToDatetime(datetime.timezone.utc)
             return found
 
-        state = proto.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[proto.state]
         return OperationStatus(
             id=proto.id,
             name=proto.name,
             kind=proto.kind,
-            state=state.name.removeprefix("OPERATION_STATE_"),
+            state=_proto.state_of(proto),
             session=proto.session,
             pending_reason=proto.pending_reason,
             error=_rpc.from_status(proto.error.code, proto.error.message, proto.error)
@@ -84,23 +85,24 @@ class Operation:
 
     def status(self, timeout: float | None = None) -> OperationStatus:
         """The current snapshot."""
-        request = _proto.message("GetOperationRequest")(operation=self.id)
-        return OperationStatus.from_proto(
-            self._channel._call("OperationService/GetOperation", request, timeout)
+        answer = self._channel._call_with(
+            "OperationService/GetOperation", timeout, operation=self.id
         )
+        return OperationStatus.from_proto(answer)
 
     def wait(self, timeout: float | None = None) -> OperationStatus:
-        """Waits for the end. Raises the operation's error when it failed or was cancelled, and
-        DeadlineExceededError, which says what it waits for, when it has not ended in time; it goes
-        on then."""
+        """Waits for the end. Raises the operation's error if it failed or was cancelled, and
+        DeadlineExceededError, which says what it waits for, if it has not ended in time; it then
+        continues."""
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WaitOperationRequest")(operation=self.id)
         while True:
-            patience = min(deadline.left, _WAIT)
-            _proto.set_duration(request.timeout, patience)
-            status = OperationStatus.from_proto(
-                self._channel._call("OperationService/WaitOperation", request, patience + _GRACE)
+            wait = min(deadline.left, MAX_WAIT)
+            _proto.set_duration(request.timeout, wait)
+            answer = self._channel._call(
+                "OperationService/WaitOperation", request, wait + SERVER_GRACE_PERIOD
             )
+            status = OperationStatus.from_proto(answer)
             if status.error is not None:
                 raise status.error
             if status.ended:
@@ -120,35 +122,35 @@ class Operation:
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WatchOperationRequest")(operation=self.id)
         last: OperationStatus | None = None
-        tries = 0
+        failures = 0  # since the last snapshot
         while True:
             try:
                 for proto in self._channel._read_stream(
                     "OperationService/WatchOperation", request, deadline.left
                 ):
-                    status, tries = OperationStatus.from_proto(proto), 0
+                    status, failures = OperationStatus.from_proto(proto), 0
                     if status != last:
                         yield status
                     if status.ended:
                         return
                     last = status
             except errors.Error as error:
-                tries += 1
-                if tries > 5 or not _rpc.is_passing(error):
+                failures += 1
+                if failures > _WATCH_ATTEMPTS or not _rpc.is_retryable(error):
                     raise
-                if not deadline.pause(_rpc.pause_before(tries, error)):
+                if not deadline.sleep(_rpc.backoff_after(failures, error)):
                     raise
 
     def pending(self, timeout: float | None = None) -> list[PendingReason]:
         """Why it has not started, the most important reason first; empty if it has."""
-        request = _proto.message("ExplainPendingRequest")(operation=self.id)
-        answer = self._channel._call("OperationService/ExplainPending", request, timeout)
-        return [PendingReason(r.code, r.message, tuple(r.resources)) for r in answer.reasons]
+        answer = self._channel._call_with(
+            "OperationService/ExplainPending", timeout, operation=self.id
+        )
+        return [PendingReason.from_proto(r) for r in answer.reasons]
 
     def cancel(self, timeout: float | None = None) -> None:
         """Cancels it if it has not ended; its results then fail with CANCELLED."""
-        request = _proto.message("CancelOperationRequest")(operation=self.id)
-        self._channel._call("OperationService/CancelOperation", request, timeout)
+        self._channel._call_with("OperationService/CancelOperation", timeout, operation=self.id)
 
     def __repr__(self) -> str:
         return f"<tessera.Operation {self.id}>"

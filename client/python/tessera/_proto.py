@@ -103,6 +103,12 @@ def method(name: str) -> Method:
     return _methods[name]
 
 
+def state_of(value: Message) -> str:
+    """The value of the enum `state` without its prefix: "READY" for WORKER_STATE_READY."""
+    state = value.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[value.state]
+    return str(state.name.partition("_STATE_")[2])
+
+
 def to_json(value: Message) -> dict[str, Any]:
     """Protobuf's JSON mapping, with Anys decoded."""
     answer: dict[str, Any] = json_format.MessageToDict(value, descriptor_pool=pool)

@@ -7,7 +7,7 @@ import ssl
 
 from tessera import errors
 
-_LIMIT = 1.0  # timeout of an attempt, in seconds
+_CONNECT_TIMEOUT = 1.0  # timeout of an attempt, in seconds
 
 
 def never_connected(text: str) -> bool:
@@ -42,7 +42,7 @@ def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -
         context.load_verify_locations(cadata=_text(ca))
     context.set_alpn_protocols(["h2"])
     try:
-        plain = socket.create_connection((host, int(port)), _LIMIT)
+        plain = socket.create_connection((host, int(port)), _CONNECT_TIMEOUT)
     except (OSError, ValueError):
         return None
     with plain:
@@ -62,8 +62,8 @@ def explain(address: str, ca: bytes | None, name: str | None) -> errors.Error | 
         why = "speaks TLS, and was called in plain text: give ca=, or set TESSERA_CA_FILE"
     elif not server and ca is not None:
         why = (
-            "does not speak TLS, and was called with it: leave out ca= and TESSERA_CA_FILE, or check"
-            " the address"
+            "does not speak TLS, and was called with it: leave out ca= and TESSERA_CA_FILE, "
+            "or check the address"
         )
     elif ca is not None and _handshake(address, ca, name) is False:
         why = (

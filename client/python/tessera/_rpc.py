@@ -32,10 +32,10 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 _EXAMPLE = "127.0.0.1:8470"
-_TRIES = 5
-_FIRST_PAUSE = 0.1
+_ATTEMPTS = 5
+_INITIAL_BACKOFF = 0.1
 # Errors which mean that nothing was executed and a retry may succeed.
-_RETRIED = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")
+_RETRYABLE_REASONS = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")
 
 
 class Deadline:
@@ -52,7 +52,7 @@ class Deadline:
         """The remaining seconds; at least 0."""
         return max(self._end - time.monotonic(), 0.0)
 
-    def pause(self, seconds: float) -> bool:
+    def sleep(self, seconds: float) -> bool:
         """Sleeps, if that leaves time for another attempt."""
         if seconds >= self.left:
             return False
@@ -99,7 +99,7 @@ class Connection:
             method.path, method.request.SerializeToString, method.response.FromString
         )
         deadline = Deadline(timeout)
-        for number in range(1, _TRIES + 1):
+        for number in range(1, _ATTEMPTS + 1):
             try:
                 return stub(request, timeout=deadline.left, metadata=self._metadata)
             except grpc.RpcError as error:
@@ -108,9 +108,9 @@ class Connection:
                     # A retry cannot succeed if the two sides do not agree on TLS.
                     if mismatch := _reach.explain(self.address, self._ca, self._name):
                         raise mismatch from None
-                if not retry or number == _TRIES or not is_passing(found):
+                if not retry or number == _ATTEMPTS or not is_retryable(found):
                     raise found from None
-                if not deadline.pause(pause_before(number, found)):
+                if not deadline.sleep(backoff_after(number, found)):
                     raise found from None
         raise AssertionError("unreachable")
 
@@ -140,17 +140,17 @@ class Connection:
             raise to_error(error, self.address, name) from None
 
 
-def is_passing(error: errors.Error) -> bool:
-    """Whether a retry may succeed: the connection failed, or the server rejected the call for
-    now."""
+def is_retryable(error: errors.Error) -> bool:
+    """Whether a retry may succeed: the connection failed, or the server refused the call for a
+    reason that passes."""
     if isinstance(error, errors.UnavailableError) and not error.reason:
         return True
-    return error.reason in _RETRIED
+    return error.reason in _RETRYABLE_REASONS
 
 
-def pause_before(number: int, error: errors.Error) -> float:
-    """The backoff in seconds before attempt `number` + 1."""
-    backoff: float = _FIRST_PAUSE * 2.0 ** (number - 1) * (0.5 + random.random())
+def backoff_after(failures: int, error: errors.Error) -> float:
+    """The seconds to wait after so many failed attempts: doubled each time, with jitter."""
+    backoff: float = _INITIAL_BACKOFF * 2.0 ** (failures - 1) * (0.5 + random.random())
     return max(backoff, error.retry_delay or 0.0)
 
 
@@ -226,7 +226,7 @@ def check_address(address: str) -> None:
         )
 
 
-def read_authority(path: str | os.PathLike[str]) -> bytes:
+def read_ca(path: str | os.PathLike[str]) -> bytes:
     """The PEM text of the cluster's CA."""
     try:
         pem = pathlib.Path(path).read_bytes()

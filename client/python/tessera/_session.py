@@ -1,6 +1,6 @@
-"""The lease of a session: renewed and held by threads, replaced when the server has lost it, ended
-when the client is closed or forgotten, when the process ends, and at SIGTERM where the program leaves
-that to its default."""
+"""The lease of a session: threads renew and hold it. It is replaced if the server has lost it, and
+ended when the client is closed or garbage-collected, when the process ends, and at SIGTERM unless
+the program handles that."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tessera import _proto, errors
 from tessera._rpc import Connection
 
 _LOG = logging.getLogger("tessera")
-_GOODBYE = 5.0  # timeout of closing, in seconds
-_TERMINATED = 2.0  # that of all sessions together at SIGTERM
-_HOLD_AGAIN = 0.2  # between attempts to hold a session whose stream broke
+_CLOSE_TIMEOUT = 5.0  # timeout of closing, in seconds
+_SIGTERM_TIMEOUT = 2.0  # that of all sessions together at SIGTERM
+_HOLD_BACKOFF = 0.2  # between attempts to hold a session whose stream broke
 _FOREVER = 365 * 86_400.0
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -29,7 +29,7 @@ _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 def _end_quietly(session: Session) -> None:
     try:
-        session.end(_TERMINATED)
+        session.end(_SIGTERM_TIMEOUT)
     except (errors.Error, ValueError) as error:
         _LOG.debug("ending session %d: %s", session.id, error)
 
@@ -45,7 +45,7 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(_TERMINATED)
+        thread.join(_SIGTERM_TIMEOUT)
     os.kill(pid, signal.SIGTERM)
 
 
@@ -60,7 +60,7 @@ def _end_with_sigterm() -> None:
 class Session:
     """A leased session, or with `lease` None the tenant's own, which has no lease. Thread-safe.
 
-    Frees what is put into `forgotten`, ids of arrays, each time it renews.
+    `forgotten` has the ids of garbage-collected arrays, which are freed at each renewal.
     """
 
     def __init__(self, connection: Connection, lease: float | None, timeout: float) -> None:
@@ -115,7 +115,7 @@ class Session:
                 )
                 if self._stop.is_set():  # The client was closed without knowledge of this one.
                     with contextlib.suppress(errors.Error):
-                        self._delete(_GOODBYE)
+                        self._delete(_CLOSE_TIMEOUT)
                     raise ValueError("the client is closed")
                 self._start_holding()
             return self.id
@@ -142,22 +142,22 @@ class Session:
                 _LOG.debug("session %d is not held: %s", session, error)
             except ValueError:  # The channel was closed meanwhile.
                 return
-            self._stop.wait(_HOLD_AGAIN)
+            self._stop.wait(_HOLD_BACKOFF)
 
     def _renew(self) -> None:
-        pause = self._lease / 3
-        while not self._stop.wait(pause):
-            third = self._lease / 3
-            pause = third / 4  # After a failure there is time for more attempts.
+        wait = self._lease / 3
+        while not self._stop.wait(wait):
+            interval = self._lease / 3
+            wait = interval / 4  # After a failure there is time for more attempts.
             session = self.id
             request = _proto.message("RenewSessionRequest")(session=session)
             try:
                 try:
-                    self._connection.call("SessionService/RenewSession", request, third)
+                    self._connection.call("SessionService/RenewSession", request, interval)
                 except errors.NotFoundError:
-                    self.replace(session, third)
-                pause = third
-                self.free_forgotten(third)
+                    self.replace(session, interval)
+                wait = interval
+                self.free_forgotten(interval)
             except errors.Error as error:
                 if not self._stop.is_set():
                     _LOG.warning("session %d is not renewed: %s", session, error)
@@ -190,20 +190,19 @@ class Session:
         self._connection.call("SessionService/DeleteSession", request, timeout, retry=False)
 
     def close(self) -> None:
-        """Ends the session and closes the connection. The server does the same when the lease runs
-        out, so what goes wrong here matters little. In a forked child the session is the parent's,
-        and stays."""
+        """Ends the session and closes the connection. Errors are ignored, as the server ends the
+        session when the lease expires. In a forked child the session is the parent's, and stays."""
         self._stop.set()
         if os.getpid() != self.process:
             return
         _open.discard(self)
         try:
             if self._thread is not None:
-                self.end(_GOODBYE)
+                self.end(_CLOSE_TIMEOUT)
             else:
-                self.free_forgotten(_GOODBYE)
+                self.free_forgotten(_CLOSE_TIMEOUT)
         except errors.Error as error:
             _LOG.debug("closing session %d: %s", self.id, error)
         self._connection.close()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_GOODBYE)
+            self._thread.join(_CLOSE_TIMEOUT)

@@ -1,7 +1,7 @@
 """Transfers array bytes between this process and the executors, by ticket, shards in parallel.
 
-A transfer that breaks off is gone on with where it stopped, as long as it makes progress and its
-deadline has not passed.
+An interrupted transfer resumes where it stopped, as long as it makes progress and its deadline has
+not passed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tessera import _crc32c, _dtypes, _proto, errors
-from tessera._rpc import Connection, Deadline, is_passing, pause_before
+from tessera._rpc import Connection, Deadline, backoff_after, is_retryable
 from tessera.sharding import ArraySpec
 
 CHUNK = 1 << 20  # bytes
 _PARALLEL = 4
 # The DNS name in every worker's certificate, which has no addresses.
 _WORKER_SERVER_NAME = "worker.tessera"
-_TRIES_WITHOUT_PROGRESS = 4
-_FRESH = 5.0  # seconds within which an executor that restarts has new tickets
+_ATTEMPTS_WITHOUT_PROGRESS = 4
+_TICKET_RETRY_TIMEOUT = 5.0  # seconds within which an executor that restarts has new tickets
 
 _T = TypeVar("_T")
 
@@ -48,7 +48,7 @@ class Transfers:
         for connection in connections:
             connection.close()
 
-    def _to(self, endpoint: str) -> Connection:
+    def _connection_to(self, endpoint: str) -> Connection:
         with self._lock:
             if self._closed:
                 raise ValueError("the client is closed")
@@ -73,9 +73,9 @@ class Transfers:
         _run([functools.partial(job, t) for t in tickets])
 
     def _write_shard(self, ticket: Any, data: _Bytes, deadline: Deadline) -> None:
-        connection = self._to(ticket.endpoint)
+        connection = self._connection_to(ticket.endpoint)
         upload = _Upload(ticket.ticket, data)
-        offset, tries = 0, 0
+        offset, failures = 0, 0
         while True:
             try:
                 response = connection.write_stream(
@@ -83,13 +83,13 @@ class Transfers:
                 )
                 break
             except errors.Error as error:
-                tries += 1
-                _go_on_or_raise(error, tries, deadline, ticket.endpoint)
+                failures += 1
+                _back_off_or_raise(error, failures, deadline, ticket.endpoint)
             status = _status(connection, ticket, deadline)
             if status.complete:
                 return
             if status.committed_bytes > offset:
-                offset, tries = min(status.committed_bytes, len(data)), 0
+                offset, failures = min(status.committed_bytes, len(data)), 0
         if response.committed_bytes != len(data) or response.crc32c != upload.crc32c():
             raise errors.DataLossError(
                 f"the executor at {ticket.endpoint} stored {response.committed_bytes} of "
@@ -108,11 +108,10 @@ class Transfers:
     ) -> Any:
         """Downloads an array. `tickets` returns tickets for its distinct shards; it is called again
         while executors reject them as stale."""
-        dtype = (
-            np.dtype(f"u{_dtypes.byte_width(spec.dtype)}")
-            if bits
-            else (_dtypes.to_numpy(spec.dtype))
-        )
+        if bits:
+            dtype = np.dtype(f"u{_dtypes.byte_width(spec.dtype)}")
+        else:
+            dtype = _dtypes.to_numpy(spec.dtype)
         value = np.empty(spec.shape, dtype)
         done: set[int] = set()
 
@@ -133,9 +132,9 @@ class Transfers:
         return value
 
     def _read_shard(self, ticket: Any, into: _Bytes, deadline: Deadline) -> None:
-        connection = self._to(ticket.endpoint)
+        connection = self._connection_to(ticket.endpoint)
         request = _proto.message("ReadRequest")(ticket=ticket.ticket)
-        at, tries = 0, 0
+        at, failures = 0, 0
         while True:
             try:
                 request.offset = at
@@ -152,38 +151,38 @@ class Transfers:
                             reason="CHECKSUM_MISMATCH",
                         )
                     into[at : at + size] = chunk.data
-                    at, tries = at + size, 0
+                    at, failures = at + size, 0
                 if at == len(into):
                     return
                 raise errors.InternalError(
                     f"the executor at {ticket.endpoint} sent {at} of {len(into)} bytes"
                 )
             except errors.Error as error:
-                tries += 1
-                _go_on_or_raise(error, tries, deadline, ticket.endpoint)
+                failures += 1
+                _back_off_or_raise(error, failures, deadline, ticket.endpoint)
 
 
-class Gone(Exception):
+class ExecutorLost(Exception):
     """An executor was lost before the array was written; the cause says how."""
 
 
 def with_fresh_tickets(deadline: Deadline, attempt: Callable[[], _T]) -> _T:
-    """Calls `attempt` until its tickets are accepted: retries for a few seconds while they are stale
-    or the array is Gone, as when an executor restarts."""
+    """Calls `attempt` until its tickets are accepted: retries for a few seconds while they are
+    stale or it raises ExecutorLost, as when an executor restarts."""
     end: Deadline | None = None  # Set at the first failure.
-    number = 0
+    failures = 0
     while True:
         try:
             return attempt()
-        except Gone as gone:
-            error = gone.args[0]
+        except ExecutorLost as lost:
+            error = lost.args[0]
         except errors.UnavailableError as unavailable:
             if unavailable.reason != "TICKET_STALE":
                 raise
             error = unavailable
-        end = end or Deadline(min(deadline.left, _FRESH))
-        number += 1
-        if not end.pause(pause_before(number, error)):
+        end = end or Deadline(min(deadline.left, _TICKET_RETRY_TIMEOUT))
+        failures += 1
+        if not end.sleep(backoff_after(failures, error)):
             raise error
 
 
@@ -232,17 +231,20 @@ def _status(connection: Connection, ticket: Any, deadline: Deadline) -> Any:
     try:
         return connection.call("DataService/GetShardStatus", request, deadline.left)
     except errors.UnavailableError as error:
-        raise _gone(error, connection.address) from None
+        raise _as_lost(error, connection.address) from None
 
 
-def _go_on_or_raise(error: errors.Error, tries: int, deadline: Deadline, endpoint: str) -> None:
-    passing = is_passing(error) or error.reason in ("CHECKSUM_MISMATCH", "DEADLINE_EXCEEDED")
-    if passing and tries < _TRIES_WITHOUT_PROGRESS and deadline.pause(pause_before(tries, error)):
-        return
-    raise _gone(error, endpoint) from None
+def _back_off_or_raise(
+    error: errors.Error, failures: int, deadline: Deadline, endpoint: str
+) -> None:
+    retryable = is_retryable(error) or error.reason in ("CHECKSUM_MISMATCH", "DEADLINE_EXCEEDED")
+    if retryable and failures < _ATTEMPTS_WITHOUT_PROGRESS:
+        if deadline.sleep(backoff_after(failures, error)):
+            return
+    raise _as_lost(error, endpoint) from None
 
 
-def _gone(error: errors.Error, endpoint: str) -> errors.Error:
+def _as_lost(error: errors.Error, endpoint: str) -> errors.Error:
     """An executor that cannot be reached is lost, as far as this process can tell."""
     if not isinstance(error, errors.UnavailableError) or error.reason:
         return error

@@ -1,7 +1,7 @@
 """The exceptions of calls: one class per canonical code, subclasses of `Error`.
 
-The code tells a program what to do, `reason` and `metadata` tell it what happened, the message tells
-a person. Reasons are listed in docs/errors.md.
+The code tells a program what to do, `reason` and `metadata` tell it what happened, the message
+tells a person. Reasons are listed in docs/errors.md.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class Error(Exception):
 
     code      "UNAVAILABLE", as in google.rpc.Code.
     message   For people, in English.
-    reason    "WORKER_LOST", a row of docs/errors.md; "" when the server did not say.
+    reason    "WORKER_LOST", a row of docs/errors.md; "" if the server did not give one.
     metadata  Facts about this one error, by name.
-    retry_delay  Seconds after which the same call may succeed; None when it will not by itself.
-    details   All that came with it, as JSON of google.rpc's messages.
+    retry_delay  Seconds after which the same call may succeed, if the server gave them.
+    details   The details of the gRPC status, as JSON of google.rpc's messages.
     """
 
     code = "UNKNOWN"
@@ -40,11 +40,8 @@ class Error(Exception):
         self.details = [dict(d) for d in details]
 
     def __str__(self) -> str:
-        return (
-            f"{self.code} ({self.reason}): {self.message}"
-            if self.reason
-            else (f"{self.code}: {self.message}")
-        )
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.code}{reason}: {self.message}"
 
 
 class CancelledError(Error):

@@ -15,7 +15,7 @@ Entry: TypeAlias = Union[None, str, Sequence[str]]
 class P(tuple[tuple[str, ...], ...]):
     """A partition spec: per dim the mesh axes that shard it, major to minor.
 
-    P("x", None) shards the rows over x, P(("x", "y")) over both, P() nothing: every device holds the
+    P("x", None) shards dim 0 over x, P(("x", "y")) over both axes; with P() every device holds the
     whole array. Dims beyond the entries are not sharded.
     """
 
@@ -62,8 +62,8 @@ class Device:
 class Mesh:
     """A logical arrangement of devices with named axes: Mesh({"x": 2, "y": 2}).
 
-    devices   One per coordinate, row-major, as ids or as Client.devices() gives them. None: the
-              client takes the first that are healthy and not cordoned, anew for each use.
+    devices   One per coordinate, row-major, as ids or as Client.devices() returns them. None: at
+              each use, the client takes the first that are healthy and not cordoned.
     """
 
     def __init__(
@@ -106,6 +106,15 @@ class Mesh:
     def __repr__(self) -> str:
         on = "" if self.devices is None else f", devices={list(self.devices)}"
         return f"Mesh({self.axes}{on})"
+
+
+def set_placement(proto: Any, mesh: Mesh, spec: P) -> None:
+    """Fills in a tessera.v1.Placement."""
+    for name, size in mesh.axes.items():
+        proto.mesh.axes.add(name=name, size=size)
+    for axes in spec:
+        proto.spec.dims.add(axes=axes)
+    proto.devices.extend(mesh.devices or ())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,13 +177,9 @@ class ArraySpec:
         return tuple(slice(s, s + n) for s, n in zip(starts, self.block_shape))
 
     def to_proto(self) -> Any:
-        """Converts from or to the protobuf message."""
+        """Converts to the protobuf message."""
         proto = _proto.message("ArraySpec")(dtype=self.dtype, shape=self.shape)
-        for name, size in self.mesh.axes.items():
-            proto.placement.mesh.axes.add(name=name, size=size)
-        for axes in self.spec:
-            proto.placement.spec.dims.add(axes=axes)
-        proto.placement.devices.extend(self.mesh.devices or ())
+        set_placement(proto.placement, self.mesh, self.spec)
         return proto
 
     @staticmethod
