@@ -34,25 +34,21 @@ absl::Status Put(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const ir::Array value, ReadNpy(path));
   TESSERA_ASSIGN_OR_RETURN(const api::Placement placement, PlacementOf(context, arguments));
   TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.service());
-  absl::StatusOr<uint64_t> array = absl::UnknownError("not put");
   const absl::Time start = absl::Now();
-  {
-    const TransferMeter meter(context, absl::StrCat("put ", path),
-                              BytesOn(placement, value.num_bytes()));
-    array = context.RunInterruptible<uint64_t>(
-        absl::StrCat("put ", path),
-        [service, value, placement] { return service->Put(value, placement); });
-  }
-  TESSERA_RETURN_IF_ERROR(array);
+  TESSERA_ASSIGN_OR_RETURN(
+      const uint64_t array,
+      context.RunTransfer<uint64_t>(
+          absl::StrCat("put ", path), BytesOn(placement, value.num_bytes()),
+          [service, value, placement] { return service->Put(value, placement); }));
   const std::string type = ir::MakeType(value.dtype(), value.shape()).ToString();
   const Json document = {
-      {"array", std::to_string(*array)}, {"type", type}, {"placement", JsonOf(placement)}};
+      {"array", std::to_string(array)}, {"type", type}, {"placement", JsonOf(placement)}};
   context.PrintResult(document, [&] {
     context.Note(absl::StrCat(type, " ", placement.spec.ToString(), " on devices ",
                               JoinInts(placement.devices), ", ",
                               BytesText(static_cast<double>(value.num_bytes())), " in ",
                               DurationText(absl::Now() - start)));
-    context.terminal().Print(absl::StrCat("arrays/", *array, "\n"));
+    context.terminal().Print(absl::StrCat("arrays/", array, "\n"));
   });
   return absl::OkStatus();
 }
@@ -68,26 +64,22 @@ absl::Status Get(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json known,
                            context.Call("ArrayService/GetArray", {{"array", std::to_string(id)}}));
   TESSERA_ASSIGN_OR_RETURN(const std::shared_ptr<api::Service> service, context.service());
-  absl::StatusOr<ir::Array> value = absl::UnknownError("not read");
-  {
-    const TransferMeter meter(context, absl::StrCat("get arrays/", id),
-                              BytesOf(ChildOf(known, "spec")));
-    value = context.RunInterruptible<ir::Array>(
-        absl::StrCat("get arrays/", id),
-        [service, id, left = context.left()] { return service->Get(id, left); });
-  }
-  TESSERA_RETURN_IF_ERROR(value);
+  TESSERA_ASSIGN_OR_RETURN(
+      const ir::Array value,
+      context.RunTransfer<ir::Array>(
+          absl::StrCat("get arrays/", id), BytesOf(ChildOf(known, "spec")),
+          [service, id, left = context.left()] { return service->Get(id, left); }));
   Json document = {{"array", std::to_string(id)},
-                   {"type", ir::MakeType(value->dtype(), value->shape()).ToString()}};
+                   {"type", ir::MakeType(value.dtype(), value.shape()).ToString()}};
   if (!path.empty()) {
-    TESSERA_RETURN_IF_ERROR(WriteNpy(path, *value));
+    TESSERA_RETURN_IF_ERROR(WriteNpy(path, value));
     document["file"] = path;
   } else if (context.json()) {
-    TESSERA_ASSIGN_OR_RETURN(document["value"], JsonOfArray(*value));
+    TESSERA_ASSIGN_OR_RETURN(document["value"], JsonOfArray(value));
   }
   context.PrintResult(document, [&] {
     context.terminal().Print(
-        absl::StrCat(TextOf(document, "type"), " ", path.empty() ? value->ToString() : path, "\n"));
+        absl::StrCat(TextOf(document, "type"), " ", path.empty() ? value.ToString() : path, "\n"));
   });
   return absl::OkStatus();
 }
@@ -115,11 +107,8 @@ absl::Status List(Context& context, const Arguments& arguments) {
                  MeshOfJson(ChildOf(placement, "mesh")).ToString(),
                  JoinInts(IntsOf(placement, "devices"))});
     }
-    if (table.empty()) {
-      context.Note("no arrays");
-      return;
-    }
-    context.terminal().Print(table.Draw(context.display()));
+    context.PrintTable(table, "no arrays");
+    if (table.empty()) return;
     const auto count = static_cast<int64_t>(ChildOf(answer, "arrays").size());
     context.Note(absl::StrCat(Pluralize(count, "array"), ", ",
                               BytesText(static_cast<double>(bytes)), " on devices"));

@@ -39,13 +39,10 @@ absl::Status Devices(Context& context, const Arguments&) {
                  TextOf(d, "worker"), TextOf(d, "executor"), TextOf(d, "host"),
                  IntOf(d, "memoryBytes") > 0 ? BytesText(NumberOf(d, "memoryBytes")) : "?"});
     }
-    if (table.empty()) {
-      context.Note(
-          "no devices: no worker has joined. `tessera join`, or `tessera up --devices`, "
-          "brings one");
-      return;
-    }
-    context.terminal().Print(table.Draw(context.display()));
+    context.PrintTable(table,
+                       "no devices: no worker has joined. `tessera join`, or `tessera up "
+                       "--devices`, brings one");
+    if (table.empty()) return;
     const auto all = static_cast<int64_t>(ChildOf(answer, "devices").size());
     context.Note(absl::StrCat(healthy, " of ", Pluralize(all, "device"),
                               healthy == 1 ? " is healthy" : " are healthy"));
@@ -53,7 +50,7 @@ absl::Status Devices(Context& context, const Arguments&) {
   return absl::OkStatus();
 }
 
-void DrawWorkers(Context& context, const Json& workers) {
+void PrintWorkers(Context& context, const Json& workers) {
   Table table({"WORKER", "STATE", "HOST", "DEVICES", ">OPERATIONS", ">ARRAYS", ">LAST HEARD",
                "DATA ENDPOINTS", "REASON"});
   for (const Json& w : workers) {
@@ -71,19 +68,13 @@ void DrawWorkers(Context& context, const Json& workers) {
                absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
                age ? DurationText(*age) : "", endpoints, TextOf(w, "reason")});
   }
-  context.terminal().Print(table.Draw(context.display()));
+  context.PrintTable(table, "no worker has joined. `tessera join` brings one");
 }
 
 absl::Status Workers(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
                            context.ListAll("ClusterService/ListWorkers", {}, "workers"));
-  context.PrintResult(answer, [&] {
-    if (ChildOf(answer, "workers").empty()) {
-      context.Note("no worker has joined. `tessera join` brings one");
-    } else {
-      DrawWorkers(context, ChildOf(answer, "workers"));
-    }
-  });
+  context.PrintResult(answer, [&] { PrintWorkers(context, ChildOf(answer, "workers")); });
   return absl::OkStatus();
 }
 
@@ -98,26 +89,20 @@ absl::Status Sessions(Context& context, const Arguments&) {
                  expires ? "in " + DurationText(*expires - absl::Now()) : "never",
                  absl::StrCat(IntOf(s, "arrays")), absl::StrCat(IntOf(s, "operations"))});
     }
-    if (table.empty())
-      context.Note("no sessions");
-    else
-      context.terminal().Print(table.Draw(context.display()));
+    context.PrintTable(table, "no sessions");
   });
   return absl::OkStatus();
 }
 
 // ---- Meshes.
 
-void DrawMeshes(Context& context, const Json& meshes) {
+void PrintMeshes(Context& context, const Json& meshes) {
   Table table({"MESH", "AXES", "DEVICES"});
   for (const Json& m : meshes) {
     table.Row({TextOf(m, "name"), MeshOfJson(ChildOf(m, "mesh")).ToString(),
                JoinInts(IntsOf(m, "devices"))});
   }
-  if (table.empty())
-    context.Note("no mesh has a name; `tessera mesh create` gives one");
-  else
-    context.terminal().Print(table.Draw(context.display()));
+  context.PrintTable(table, "no mesh has a name; `tessera mesh create` gives one");
 }
 
 absl::Status MeshCreate(Context& context, const Arguments& arguments) {
@@ -136,14 +121,14 @@ absl::Status MeshCreate(Context& context, const Arguments& arguments) {
       const Json answer,
       context.Call("ClusterService/CreateMesh",
                    {{"mesh", named}, {"validateOnly", arguments.Flag("check")}}));
-  context.PrintResult(answer, [&] { DrawMeshes(context, Json::array({answer})); });
+  context.PrintResult(answer, [&] { PrintMeshes(context, Json::array({answer})); });
   return absl::OkStatus();
 }
 
 absl::Status MeshList(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
                            context.ListAll("ClusterService/ListMeshes", {}, "meshes"));
-  context.PrintResult(answer, [&] { DrawMeshes(context, ChildOf(answer, "meshes")); });
+  context.PrintResult(answer, [&] { PrintMeshes(context, ChildOf(answer, "meshes")); });
   return absl::OkStatus();
 }
 
@@ -160,14 +145,14 @@ absl::Status Cordon(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/CordonWorker",
                                                            {{"worker", arguments.Text("WORKER")},
                                                             {"reason", arguments.Text("reason")}}));
-  context.PrintResult(answer, [&] { DrawWorkers(context, Json::array({answer})); });
+  context.PrintResult(answer, [&] { PrintWorkers(context, Json::array({answer})); });
   return absl::OkStatus();
 }
 
 absl::Status Uncordon(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer, context.Call("AdminService/UncordonWorker",
                                                            {{"worker", arguments.Text("WORKER")}}));
-  context.PrintResult(answer, [&] { DrawWorkers(context, Json::array({answer})); });
+  context.PrintResult(answer, [&] { PrintWorkers(context, Json::array({answer})); });
   return absl::OkStatus();
 }
 
@@ -184,7 +169,7 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
   const std::string name = arguments.Text("WORKER");
   Progress progress(context.display(), absl::StrCat("drain ", name), 0, context.shows_progress());
   Json worker;
-  std::string still = "it is not known what still runs there";
+  std::string remaining = "it is not known what still runs there";
   TESSERA_ASSIGN_OR_RETURN(
       const Context::WaitEnd end,
       context.CallUntil(
@@ -192,9 +177,9 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
           [&](const Json& answer) {
             worker = answer;
             const int64_t left = IntOf(worker, "operations");
-            still = absl::StrCat(left, left == 1 ? " operation runs" : " operations run",
-                                 " there still");
-            progress.SetState(still);
+            remaining = absl::StrCat(left, left == 1 ? " operation runs" : " operations run",
+                                     " there still");
+            progress.SetState(remaining);
             return left == 0;
           }));
   if (end == Context::WaitEnd::kInterrupted) {
@@ -206,13 +191,13 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
   if (end == Context::WaitEnd::kTimedOut) {
     return MakeError(
         ErrorKind::kDeadlineExceeded,
-        absl::StrCat(name, ": ", still,
+        absl::StrCat(name, ": ", remaining,
                      "; it stays cordoned. Drain it again to go on waiting, or `tessera cancel` "
                      "what runs"));
   }
   progress.Done();
   context.PrintResult(worker, [&] {
-    DrawWorkers(context, Json::array({worker}));
+    PrintWorkers(context, Json::array({worker}));
     const int64_t arrays = IntOf(worker, "arrays");
     context.Note(arrays > 0
                      ? absl::StrCat("nothing runs there any more; ", Pluralize(arrays, "array"),

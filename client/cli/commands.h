@@ -26,8 +26,8 @@ enum class OptionType : uint8_t {
 };
 
 struct Option {
-  std::string name =
-      {};               // "out" for --out; for a positional its name in help and errors: "PROGRAM"
+  // "out" for --out; for a positional its name in help and errors: "PROGRAM".
+  std::string name = {};
   char short_name = 0;  // 'o' for -o; 0: none
   OptionType type = OptionType::kText;
   std::string value = {};  // the name of the value in help: "DIR"

@@ -28,7 +28,7 @@ struct Typed {
   const Command* command = nullptr;  // named by `path`
   const Option* awaited = nullptr;   // the option whose value comes next
 };
-Typed Read(const std::vector<Command>& commands, const std::vector<std::string>& words) {
+Typed ParseWords(const std::vector<Command>& commands, const std::vector<std::string>& words) {
   Typed typed;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     if (std::exchange(typed.awaited, nullptr) != nullptr) continue;
@@ -47,7 +47,7 @@ Typed Read(const std::vector<Command>& commands, const std::vector<std::string>&
 
 std::vector<Candidate> CandidatesFor(const std::vector<Command>& commands,
                                      const std::vector<std::string>& words) {
-  const Typed typed = Read(commands, words);
+  const Typed typed = ParseWords(commands, words);
   const std::string last = words.empty() ? "" : words.back();
   std::vector<Candidate> out;
   const auto offer = [&](absl::string_view word, const std::string& help) {

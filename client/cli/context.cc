@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/words.h"
@@ -85,11 +86,10 @@ absl::Status Context::InterruptedError(const std::string& message) {
 
 bool Context::SleepUnlessInterrupted(absl::Duration time) const {
   const absl::Time end = std::min(SteadyNow() + time, deadline_);
-  const absl::Notification never;
   while (!Interrupted()) {
     const absl::Duration remaining = end - SteadyNow();
     if (remaining <= absl::ZeroDuration()) return true;
-    never.WaitForNotificationWithTimeout(std::min(remaining, kPollInterval));
+    absl::SleepFor(std::min(remaining, kPollInterval));
   }
   return false;
 }
@@ -217,6 +217,14 @@ void Context::PrintResult(const Json& document, const std::function<void()>& pri
                      "\n");
   } else {
     print_text();
+  }
+}
+
+void Context::PrintTable(const Table& table, const std::string& note_if_empty) {
+  if (table.empty()) {
+    Note(note_if_empty);
+  } else {
+    terminal_->Print(table.Draw(display()));
   }
 }
 

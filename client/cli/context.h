@@ -75,9 +75,16 @@ class Context {
   template <class T>
   absl::StatusOr<T> RunInterruptible(const std::string& what, std::function<absl::StatusOr<T>()> f);
 
+  // RunInterruptible, showing the progress of the transfer of so many bytes.
+  template <class T>
+  absl::StatusOr<T> RunTransfer(const std::string& what, int64_t bytes,
+                                std::function<absl::StatusOr<T>()> f);
+
   // Prints the document if --json is given; else calls `print_text`.
   void PrintResult(const Json& document, const std::function<void()>& print_text);
   bool has_result() const { return has_result_; }
+  // Prints the table; if it is empty, the note instead.
+  void PrintTable(const Table& table, const std::string& note_if_empty);
 
   // Whether SIGINT or SIGTERM was received. The second one ends the process at once.
   static bool Interrupted();
@@ -126,6 +133,13 @@ absl::StatusOr<T> Context::RunInterruptible(const std::string& what,
   });
   if (!status.ok()) return status;
   return *std::move(result);
+}
+
+template <class T>
+absl::StatusOr<T> Context::RunTransfer(const std::string& what, int64_t bytes,
+                                       std::function<absl::StatusOr<T>()> f) {
+  const TransferMeter meter(*this, what, bytes);
+  return RunInterruptible<T>(what, std::move(f));
 }
 
 }  // namespace tessera::cli

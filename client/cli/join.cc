@@ -68,8 +68,8 @@ absl::StatusOr<std::string> TrustedCa(const Context& context, const std::string&
     return ReadWholeFile(context.globals().connect.ca_file);
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string ca, remote::FetchCa(address, kCallTimeout));
-  TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
-  if (!EqualInConstantTime(print, token.fingerprint))
+  TESSERA_ASSIGN_OR_RETURN(const std::string fingerprint, pki::Fingerprint(ca));
+  if (!EqualInConstantTime(fingerprint, token.fingerprint))
     return MakeError(ErrorKind::kTokenUnknown,
                      absl::StrCat("join: ", address,
                                   " is not the cluster of this token: its "
@@ -107,7 +107,7 @@ std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir&
   if (arguments.Has("files-dir")) flags.push_back("--files-dir=" + arguments.Text("files-dir"));
   // Unless given, listen on the well-known ports at the address that routes to the coordinator.
   const std::string own = WithBrackets(OwnAddressTowards(address));
-  const bool local = own.empty() || own == "[::1]" || own.rfind("127.", 0) == 0;
+  const bool local = own.empty() || IsLoopback(own);
   for (const auto& [flag, port] :
        {std::pair("data-listen", 8471), std::pair("peer-listen", 8472)}) {
     if (arguments.Has(flag))

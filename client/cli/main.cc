@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/locks.h"
+#include "base/options.h"
 #include "base/status.h"
 #include "client/cli/commands.h"
 #include "client/cli/context.h"
@@ -16,11 +17,6 @@
 
 namespace tessera::cli {
 namespace {
-
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Prints the message, the reason, and what to do.
 void PrintError(const Display& display, const std::string& command, const absl::Status& status) {
@@ -42,9 +38,12 @@ void PrintError(const Display& display, const std::string& command, const absl::
 absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
   Globals out;
   const Arguments& given = parsed.globals;
-  out.address = given.Has("address") ? given.Text("address") : Variable("TESSERA_ADDRESS");
-  out.connect.ca_file = given.Has("ca-file") ? given.Text("ca-file") : Variable("TESSERA_CA_FILE");
-  out.connect.token = Variable("TESSERA_TOKEN");
+  const auto text = [&](const char* option, const char* variable) {
+    return given.Has(option) ? given.Text(option) : ProcessEnv()(variable).value_or("");
+  };
+  out.address = text("address", "TESSERA_ADDRESS");
+  out.connect.ca_file = text("ca-file", "TESSERA_CA_FILE");
+  out.connect.token = ProcessEnv()("TESSERA_TOKEN").value_or("");
   if (given.Has("token-file")) {
     TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadFile(given.Text("token-file")));
     out.connect.token = std::string(absl::StripAsciiWhitespace(token));

@@ -9,12 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "client/cli/commands.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr char kNames[] = "xyzw";
+constexpr char kDefaultAxisNames[] = "xyzw";
 constexpr size_t kIntsMax = 65'536;
 
 bool IsIdentifier(absl::string_view text) {
@@ -30,7 +31,7 @@ absl::Status MeshFault(const std::string& text) {
 }
 
 // Parses "P('x', None, ('y','z'))"; nullopt if the text does not have this form.
-std::optional<ir::PartitionSpec> ReadLong(absl::string_view text) {
+std::optional<ir::PartitionSpec> ParseLongSpec(absl::string_view text) {
   ir::PartitionSpec out;
   const auto blanks = [&] {
     while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
@@ -76,6 +77,31 @@ std::optional<ir::PartitionSpec> ReadLong(absl::string_view text) {
   return out;
 }
 
+// The mesh of a program's line "mesh (x=2, y=2:explicit)"; `rest` is what follows the parenthesis.
+absl::StatusOr<ir::Mesh> ParseMeshLine(const std::string& line, std::string* rest) {
+  const size_t open = line.find('('), close = line.find(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) {
+    return UsageError("the program's mesh is not on one line, so --mesh cannot change it");
+  }
+  *rest = line.substr(close + 1);
+  ir::Mesh mesh;
+  for (absl::string_view part :
+       absl::StrSplit(line.substr(open + 1, close - open - 1), ',', absl::SkipWhitespace())) {
+    const std::vector<std::string> sides =
+        absl::StrSplit(absl::StripAsciiWhitespace(part), absl::ByAnyChar("=:"));
+    ir::MeshAxis axis;
+    if (sides.size() < 2 || !absl::SimpleAtoi(sides[1], &axis.size)) {
+      return UsageError(absl::StrCat("the program's mesh line does not read: ", line));
+    }
+    axis.name = std::string(absl::StripAsciiWhitespace(sides[0]));
+    for (const ir::AxisType type : {ir::AxisType::kExplicit, ir::AxisType::kManual}) {
+      if (sides.size() > 2 && sides[2] == ir::AxisTypeName(type)) axis.type = type;
+    }
+    mesh.axes.push_back(std::move(axis));
+  }
+  return mesh;
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const ir::Mesh& like) {
@@ -102,9 +128,9 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
                                      " axes; the program's mesh ", like.ToString(), " has ",
                                      like.axes.size()));
     }
-    if (!named && mesh.axes.size() > sizeof(kNames) - 1) return MeshFault(text);
+    if (!named && mesh.axes.size() > sizeof(kDefaultAxisNames) - 1) return MeshFault(text);
     for (size_t i = 0; i < mesh.axes.size(); ++i) {
-      mesh.axes[i].name = named ? like.axes[i].name : std::string(1, kNames[i]);
+      mesh.axes[i].name = named ? like.axes[i].name : std::string(1, kDefaultAxisNames[i]);
       if (named) mesh.axes[i].type = like.axes[i].type;
     }
   } else if (!text.empty()) {
@@ -120,7 +146,7 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
 
 absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text) {
   if (absl::StartsWith(text, "P(")) {
-    if (std::optional<ir::PartitionSpec> spec = ReadLong(text)) return *std::move(spec);
+    if (std::optional<ir::PartitionSpec> spec = ParseLongSpec(text)) return *std::move(spec);
     return UsageError(absl::StrCat("spec ", text, ": P('x', None, ('y','z')) is expected"));
   }
   ir::PartitionSpec out;
@@ -169,48 +195,23 @@ absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& col
 }
 
 absl::StatusOr<std::string> WithMesh(const std::string& program, const std::string& mesh_text) {
-  // The line is the first that is neither empty nor a comment.
+  // The mesh line, if there is one, is the first that is neither empty nor a comment.
   std::vector<std::string> lines = absl::StrSplit(program, '\n');
-  size_t at = 0;
-  while (at < lines.size()) {
-    const absl::string_view line = absl::StripAsciiWhitespace(lines[at]);
-    if (!line.empty() && line[0] != '#') break;
-    ++at;
+  const auto line = std::find_if(lines.begin(), lines.end(), [](absl::string_view text) {
+    text = absl::StripAsciiWhitespace(text);
+    return !text.empty() && text[0] != '#';
+  });
+  ir::Mesh current;
+  const bool has_mesh = line != lines.end() && absl::StartsWith(*line, "mesh ");
+  std::string rest;  // of the line, after its mesh
+  if (has_mesh) {
+    TESSERA_ASSIGN_OR_RETURN(current, ParseMeshLine(*line, &rest));
+  } else if (line != lines.end()) {
+    rest = absl::StrCat(" ", *line);
   }
-  ir::Mesh like;
-  const bool there = at < lines.size() && absl::StartsWith(lines[at], "mesh ");
-  std::string suffix;
-  if (there) {
-    const size_t open = lines[at].find('('), close = lines[at].find(')');
-    if (open == std::string::npos || close == std::string::npos || close < open) {
-      return UsageError("the program's mesh is not on one line, so --mesh cannot change it");
-    }
-    suffix = lines[at].substr(close + 1);
-    for (absl::string_view part : absl::StrSplit(lines[at].substr(open + 1, close - open - 1), ',',
-                                                 absl::SkipWhitespace())) {
-      const std::vector<std::string> sides =
-          absl::StrSplit(absl::StripAsciiWhitespace(part), absl::ByAnyChar("=:"));
-      ir::MeshAxis axis;
-      if (sides.size() < 2 || !absl::SimpleAtoi(sides[1], &axis.size)) {
-        return UsageError(absl::StrCat("the program's mesh line does not read: ", lines[at]));
-      }
-      axis.name = std::string(absl::StripAsciiWhitespace(sides[0]));
-      for (const ir::AxisType type : {ir::AxisType::kExplicit, ir::AxisType::kManual}) {
-        if (sides.size() > 2 && sides[2] == ir::AxisTypeName(type)) axis.type = type;
-      }
-      like.axes.push_back(std::move(axis));
-    }
-  }
-  absl::StatusOr<std::optional<ir::Mesh>> mesh = ParseMesh(mesh_text, like);
-  if (!mesh.ok()) return mesh.status();
-  if (!*mesh) return program;
-  const std::string line = absl::StrCat("mesh ", (*mesh)->ToString(), suffix);
-  // The numbers of the lines must not change, since errors name them.
-  if (there) {
-    lines[at] = line;
-  } else if (at < lines.size()) {
-    lines[at] = absl::StrCat(line, " ", lines[at]);
-  }
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Mesh> mesh, ParseMesh(mesh_text, current));
+  // The numbers of the lines do not change, since errors name them.
+  if (mesh && line != lines.end()) *line = absl::StrCat("mesh ", mesh->ToString(), rest);
   return absl::StrJoin(lines, "\n");
 }
 

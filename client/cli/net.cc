@@ -26,8 +26,7 @@ namespace {
 constexpr size_t kMaxBodyBytes = 64 << 10;
 
 // Waits until the descriptor is ready for `events`; returns false at `deadline` or on an error.
-bool AwaitReady(int fd, short events,
-                absl::Time deadline) {  // NOLINT(google-runtime-int): poll's type
+bool AwaitReady(int fd, short events, absl::Time deadline) {  // NOLINT(google-runtime-int)
   while (true) {
     pollfd entry{fd, events, 0};
     const int64_t ms = absl::ToInt64Milliseconds(deadline - SteadyNow());

@@ -59,12 +59,9 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
                  context.display().Colorize(StyleOf(state), state), TimeText(o, now),
                  TextOf(o, "session"), TextOf(o, "tenant"), reason.substr(0, reason.find('\n'))});
     }
-    if (table.empty()) {
-      context.Note(arguments.Flag("all") ? "no operations"
-                                         : "nothing waits or runs; --all shows what has ended");
-    } else {
-      context.terminal().Print(table.Draw(context.display()));
-    }
+    context.PrintTable(table, arguments.Flag("all")
+                                  ? "no operations"
+                                  : "nothing waits or runs; --all shows what has ended");
   });
   return absl::OkStatus();
 }

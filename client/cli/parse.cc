@@ -26,7 +26,7 @@ constexpr char kExits[] =
     "3 nobody answers, or not in time; 130 interrupted.";
 
 // Wraps each line of the text at `width` columns.
-std::string Wrapped(const std::string& text, size_t width) {
+std::string Wrap(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     lines.emplace_back();
@@ -38,7 +38,7 @@ std::string Wrapped(const std::string& text, size_t width) {
   }
   return absl::StrJoin(lines, "\n");
 }
-std::string OnTheRight(const std::string& text) { return Wrapped(text, kColumns - kHelpColumn); }
+std::string WrapHelp(const std::string& text) { return Wrap(text, kColumns - kHelpColumn); }
 
 std::string CheckValue(const Option& o, const std::string& value) {
   int64_t number = 0;
@@ -57,13 +57,13 @@ std::string CheckValue(const Option& o, const std::string& value) {
   return "";
 }
 
-// Declares an option; parsing stores its value in `out`.
-CLI::Option* Declare(CLI::App* app, const Option& row, Arguments* out) {
+// Adds an option to a parser, which stores its value in `out`.
+CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   const std::string letter =
       row.short_name == 0 ? "" : absl::StrCat("-", std::string(1, row.short_name));
   const std::string flags =
       row.positional ? row.name : absl::StrCat(letter, letter.empty() ? "" : ",", "--", row.name);
-  const std::string help = OnTheRight(row.help);
+  const std::string help = WrapHelp(row.help);
   if (row.type == OptionType::kFlag) {
     return app->add_flag_function(
         flags, [&row, out](int64_t) { out->Set(row.name, {}); }, help);
@@ -126,7 +126,7 @@ Grammar::Grammar(const std::vector<Command>& commands) {
   const char* const group = "Options of every command";
   app_.get_formatter()->column_width(kHelpColumn);
   for (const Option& o : GlobalOptions())
-    Declare(&app_, o, &globals_)
+    AddOption(&app_, o, &globals_)
         ->group(group)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app_.set_help_flag("-h,--help", "This text.")->group(group);
@@ -134,27 +134,27 @@ Grammar::Grammar(const std::vector<Command>& commands) {
       ->group(group);
   // Options that a command does not have are looked up among the global ones.
   app_.fallthrough()->require_subcommand(1)->footer(kExits);
-  std::map<std::string, CLI::App*> heads;  // by first word
+  std::map<std::string, CLI::App*> parents;  // by first word
   for (const Command& c : commands) {
     const std::vector<std::string> words = absl::StrSplit(c.name, ' ');
     CLI::App* parent = &app_;
     if (words.size() > 1) {
-      CLI::App*& head = heads[words[0]];
-      if (head == nullptr) head = app_.add_subcommand(words[0])->group(c.group);
-      parent = head;
+      parent = parents[words[0]];
+      if (parent == nullptr) parent = app_.add_subcommand(words[0])->group(c.group);
+      parents[words[0]] = parent;
     }
-    CLI::App* const app = parent->add_subcommand(words.back(), OnTheRight(c.summary));
+    CLI::App* const app = parent->add_subcommand(words.back(), WrapHelp(c.summary));
     rows_[app] = &c;
-    if (words.size() == 1) heads[words[0]] = app->group(c.group);
+    if (words.size() == 1) parents[words[0]] = app->group(c.group);
     if (words.size() > 1) {
       const bool is_command = rows_.count(parent) > 0;  // "workers" lists, "workers rm" removes
       parent->require_subcommand(is_command ? 0 : 1, 1);
       if (!is_command) parent->description(absl::StrJoin(NamesBelow(*parent), ", "));
     }
-    for (const Option& o : c.options) Declare(app, o, &arguments_);
-    app->footer(Wrapped(absl::StrCat(c.details, c.details.empty() ? "" : "\n\n", TimeoutText(c),
-                                     " tessera --help lists the options of every command."),
-                        kColumns));
+    for (const Option& o : c.options) AddOption(app, o, &arguments_);
+    app->footer(Wrap(absl::StrCat(c.details, c.details.empty() ? "" : "\n\n", TimeoutText(c),
+                                  " tessera --help lists the options of every command."),
+                     kColumns));
   }
 }
 

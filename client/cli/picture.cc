@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kMaxRows = 8;            // of the mesh, and of an array's picture
 constexpr int kRowsWhenTruncated = 4;  // if there are more
-constexpr int kArraysInCell = 8;       // drawn per device
+constexpr size_t kArraysInCell = 8;    // drawn per device
 constexpr int kBarColumns = 24;
 constexpr int kGap = 3;  // between pictures side by side
 constexpr int kMaxPictures = 12;
@@ -24,6 +25,7 @@ constexpr int kGroupsColumns = 32;      // of the text of all groups
 constexpr int kMinCellColumns = 10, kMaxIdColumns = 13;
 constexpr size_t kNameInCell = 24;  // of longer names the end is shown
 
+// Box-drawing characters: horizontal, vertical, corners, and where a border meets an inner line.
 struct Lines {
   const char *h, *v, *left_top, *right_top, *left_low, *right_low, *top, *low, *left, *right,
       *cross, *full, *dots;
@@ -48,9 +50,9 @@ class Grid {
   std::vector<std::string>& at(int row, int column) {
     return cells_[static_cast<size_t>(row)][static_cast<size_t>(column)];
   }
-  // `labels` are drawn to the left of the rows, or to the right if `behind`.
+  // `labels` are drawn to the left of the rows, or to the right if `right_labels`.
   std::vector<std::string> Draw(const Lines& l, const std::vector<std::string>& titles,
-                                const std::vector<std::string>& labels, bool behind) const {
+                                const std::vector<std::string>& labels, bool right_labels) const {
     const size_t columns = cells_[0].size();
     std::vector<int> widths(columns, 1);
     for (size_t c = 0; c < columns; ++c) {
@@ -60,7 +62,7 @@ class Grid {
     }
     int label = 0;
     for (const std::string& text : labels) label = std::max(label, WidthOf(text));
-    const std::string margin = behind ? " " : Repeat(" ", label + 2);
+    const std::string margin = right_labels ? " " : Repeat(" ", label + 2);
     const auto border = [&](const char* left, const char* between, const char* right) {
       std::string out = margin + left;
       for (size_t c = 0; c < columns; ++c) {
@@ -72,7 +74,7 @@ class Grid {
     if (!titles.empty()) {
       std::string line = margin;
       for (size_t c = 0; c < columns; ++c) line += "  " + PadOrTruncate(titles[c], widths[c]) + " ";
-      while (line.back() == ' ') line.pop_back();
+      absl::StripTrailingAsciiWhitespace(&line);
       out.push_back(line);
     }
     out.push_back(border(l.left_top, l.top, l.right_top));
@@ -81,13 +83,13 @@ class Grid {
       for (const auto& cell : cells_[r]) height = std::max(height, cell.size());
       for (size_t i = 0; i < height; ++i) {
         const std::string text = r < labels.size() && i == 0 ? labels[r] : "";
-        std::string line = behind ? margin : " " + PadOrTruncate(text, label) + " ";
+        std::string line = right_labels ? margin : " " + PadOrTruncate(text, label) + " ";
         line += l.v;
         for (size_t c = 0; c < columns; ++c) {
           const auto& cell = cells_[r][c];
           line += " " + PadOrTruncate(i < cell.size() ? cell[i] : "", widths[c]) + " " + l.v;
         }
-        if (behind && !text.empty()) line += " " + text;
+        if (right_labels && !text.empty()) line += " " + text;
         out.push_back(line);
       }
       if (r + 1 < cells_.size()) out.push_back(border(l.left, l.cross, l.right));
@@ -138,6 +140,30 @@ std::string AxisText(const ir::Mesh& mesh, int axis, int64_t at) {
   return absl::StrCat(mesh.axes[static_cast<size_t>(axis)].name, "=", at);
 }
 
+// The lines of a device's cell: its name, then its shards of the arrays.
+std::vector<std::string> DeviceCell(const PlanView& plan, const Display& display,
+                                    const std::vector<const PlanArray*>& arrays, int64_t ordinal) {
+  const Lines& l = LinesOf(display);
+  std::vector<std::string> cell = {
+      display.Colorize(Style::kBold, absl::StrCat("device ", DeviceName(plan, ordinal)))};
+  if (static_cast<size_t>(ordinal) < plan.devices.size()) {
+    const auto worker = plan.worker_of.find(plan.devices[static_cast<size_t>(ordinal)]);
+    if (worker != plan.worker_of.end()) {
+      absl::StrAppend(&cell[0], " ", display.Colorize(Style::kDim, worker->second));
+    }
+  }
+  for (size_t i = 0; i < std::min(arrays.size(), kArraysInCell); ++i) {
+    const PlanArray& a = *arrays[i];
+    cell.push_back(
+        absl::StrCat(display.Colorize(a.is_result ? Style::kGreen : Style::kCyan, ShortName(a, l)),
+                     " ", BlockText(BlockOf(plan.mesh, a.spec, a.type.shape, ordinal))));
+  }
+  if (arrays.size() > kArraysInCell) {
+    cell.push_back(absl::StrCat(l.dots, " ", arrays.size() - kArraysInCell, " more"));
+  }
+  return cell;
+}
+
 // Columns are the last mesh axis with a size above 1, rows the axes before it.
 void AppendMesh(const PlanView& plan, const Display& display, std::string* out) {
   const Lines& l = LinesOf(display);
@@ -150,28 +176,7 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
   for (const auto* list : {&plan.arguments, &plan.results})
     for (const PlanArray& a : *list) arrays.push_back(&a);
 
-  const auto cell_of = [&](int64_t ordinal) {
-    std::vector<std::string> cell = {
-        display.Colorize(Style::kBold, absl::StrCat("device ", DeviceName(plan, ordinal)))};
-    if (static_cast<size_t>(ordinal) < plan.devices.size()) {
-      const auto worker = plan.worker_of.find(plan.devices[static_cast<size_t>(ordinal)]);
-      if (worker != plan.worker_of.end()) {
-        absl::StrAppend(&cell[0], " ", display.Colorize(Style::kDim, worker->second));
-      }
-    }
-    int shown = 0;
-    for (const PlanArray* a : arrays) {
-      if (shown == kArraysInCell && arrays.size() > kArraysInCell) {
-        cell.push_back(absl::StrCat(l.dots, " ", arrays.size() - kArraysInCell, " more"));
-        break;
-      }
-      ++shown;
-      const Style style = a->is_result ? Style::kGreen : Style::kCyan;
-      cell.push_back(absl::StrCat(display.Colorize(style, ShortName(*a, l)), " ",
-                                  BlockText(BlockOf(plan.mesh, a->spec, a->type.shape, ordinal))));
-    }
-    return cell;
-  };
+  const auto cell_of = [&](int64_t ordinal) { return DeviceCell(plan, display, arrays, ordinal); };
   int widest = kMinCellColumns;
   for (int64_t ordinal : {int64_t{0}, devices - 1})
     for (const std::string& line : cell_of(ordinal)) widest = std::max(widest, WidthOf(line));
@@ -193,7 +198,7 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
     labels.push_back(absl::StrJoin(parts, ","));
     for (int c = 0; c < columns; ++c) grid.at(r, c) = cell_of(r * columns_all + c);
   }
-  for (const std::string& line : grid.Draw(l, titles, labels, /*behind=*/false)) {
+  for (const std::string& line : grid.Draw(l, titles, labels, /*right_labels=*/false)) {
     absl::StrAppend(out, line, "\n");
   }
   if (rows < rows_all || columns < columns_all) {
@@ -244,18 +249,17 @@ std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array
   }
   for (auto& [cell, devices] : holders) {
     std::sort(devices.begin(), devices.end());
-    grid.at(static_cast<int>(cell.first), static_cast<int>(cell.second)) = {
-        PadOrTruncate(JoinInts(devices), std::min(kMaxIdColumns, WidthOf(JoinInts(devices))))};
+    grid.at(static_cast<int>(cell.first),
+            static_cast<int>(cell.second)) = {Truncate(JoinInts(devices), kMaxIdColumns)};
   }
-  std::vector<std::string> out = grid.Draw(l, titles, labels, /*behind=*/true);
-  std::string title = absl::StrCat(" ", display.Colorize(Style::kBold, NameText(array)), " ",
-                                   array.type.ToString(), " ", array.spec.ToString());
+  std::vector<std::string> out = grid.Draw(l, titles, labels, /*right_labels=*/true);
+  const std::string title = absl::StrCat(" ", display.Colorize(Style::kBold, NameText(array)), " ",
+                                         array.type.ToString(), " ", array.spec.ToString());
   if (rows < rows_all || columns < columns_all) {
     out.push_back(absl::StrCat(" ", l.dots, " ", rows_all, " x ", columns_all, " blocks"));
   }
   if (sharded_dims > 2) out.push_back(absl::StrCat(" ", sharded_dims - 2, " more dims are cut"));
-  if (WidthOf(title) > display.columns) title = PadOrTruncate(title, display.columns);
-  out.insert(out.begin(), title);
+  out.insert(out.begin(), Truncate(title, display.columns));
   return out;
 }
 
@@ -290,7 +294,7 @@ void AppendArrayLines(const PlanView& plan, const Display& display, std::string*
       ++i;
     } while (i < pictures.size());
     for (std::string& line : lines) {
-      while (!line.empty() && line.back() == ' ') line.pop_back();
+      absl::StripTrailingAsciiWhitespace(&line);
       absl::StrAppend(out, line, "\n");
     }
     *out += "\n";
@@ -320,8 +324,7 @@ std::string GroupsText(const PlanView& plan, const std::vector<std::string>& axe
     groups.push_back(absl::StrCat("{", absl::StrJoin(names, " "), "}"));
   }
   if (groups.size() > 4) groups[4] = "..";
-  const std::string text = absl::StrJoin(groups, " ");
-  return PadOrTruncate(text, std::min(WidthOf(text), kGroupsColumns));
+  return Truncate(absl::StrJoin(groups, " "), kGroupsColumns);
 }
 
 std::string Bar(int64_t part, int64_t most, const Lines& l) {
@@ -354,13 +357,12 @@ void AppendCollectives(const PlanView& plan, const Display& display, std::string
   absl::StrAppend(out, display.Colorize(Style::kBold, " collectives"), ": one device sends ",
                   BytesText(static_cast<double>(total)), " a run\n");
   for (const auto& row : rows) {
-    std::string line = absl::StrCat(
+    const std::string line = absl::StrCat(
         "   ", PadOrTruncate(row[0], static_cast<int>(name)), "  ",
         PadOrTruncate(row[1], static_cast<int>(groups)), "  ",
         display.Colorize(Style::kYellow, row[2]), " ", row[3],
         row[4].empty() ? "" : absl::StrCat("  ", display.Colorize(Style::kDim, row[4])));
-    if (WidthOf(line) > display.columns) line = PadOrTruncate(line, display.columns);
-    absl::StrAppend(out, line, "\n");
+    absl::StrAppend(out, Truncate(line, display.columns), "\n");
   }
 }
 
@@ -368,10 +370,9 @@ void AppendReshards(const PlanView& plan, const Display& display, std::string* o
   if (plan.reshards.empty()) return;
   absl::StrAppend(out, display.Colorize(Style::kBold, " laid out anew"), "\n");
   for (const PlanView::Reshard& m : plan.reshards) {
-    std::string line =
+    const std::string line =
         absl::StrCat("   ", m.op, ": ", m.change, m.site.empty() ? "" : absl::StrCat("  ", m.site));
-    if (WidthOf(line) > display.columns) line = PadOrTruncate(line, display.columns);
-    absl::StrAppend(out, line, "\n");
+    absl::StrAppend(out, Truncate(line, display.columns), "\n");
   }
 }
 

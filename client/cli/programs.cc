@@ -24,9 +24,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kInterruptPollInterval =
-    absl::Milliseconds(500);  // between checks for Ctrl-C
+constexpr absl::Duration kInterruptPollInterval = absl::Milliseconds(500);  // checks for Ctrl-C
 
+// The program of a command line.
 struct Source {
   ir::Program program;
   std::vector<int64_t> devices;  // of a named mesh, or --devices
@@ -143,7 +143,7 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
 }
 
 // Writes each result to a file if --out is given; returns the JSON document with files or values.
-absl::StatusOr<Json> ShowResults(const Arguments& arguments, const std::vector<ir::Array>& results,
+absl::StatusOr<Json> SaveResults(const Arguments& arguments, const std::vector<ir::Array>& results,
                                  bool json) {
   Json document = Json::object();
   const std::string folder = arguments.Text("out");
@@ -223,7 +223,7 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   };
   TESSERA_ASSIGN_OR_RETURN(const api::RunResult result,
                            api::RunProgram(*service, compile, inputs, options));
-  TESSERA_ASSIGN_OR_RETURN(Json document, ShowResults(arguments, result.values, context.json()));
+  TESSERA_ASSIGN_OR_RETURN(Json document, SaveResults(arguments, result.values, context.json()));
   document["operation"] = std::to_string(result.run.operation);
   if (keep) {
     for (uint64_t output : result.run.outputs) document["arrays"].push_back(std::to_string(output));
@@ -234,9 +234,10 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// The coordinator plans without compiling. Inside this process the plan is part of the compiled
-// executable, unless it is for absent devices, of `device_memory` bytes each.
-absl::StatusOr<Json> PlanAnywhere(Context& context, const Source& source, int64_t device_memory) {
+// The plan, as in the response of ExplainProgram. The coordinator plans without compiling; inside
+// this process the plan is part of the compiled executable, unless it is for absent devices, of
+// `device_memory` bytes each.
+absl::StatusOr<Json> PlanOf(Context& context, const Source& source, int64_t device_memory) {
   if (context.has_address()) {
     TESSERA_ASSIGN_OR_RETURN(Json program,
                              ParseJson(remote::JsonOf(source.program), "the program"));
@@ -293,7 +294,7 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
         "--device-memory is for devices that are absent; --devices, or a mesh of the cluster, "
         "names some that are there");
   }
-  TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanAnywhere(context, source, device_memory));
+  TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanOf(context, source, device_memory));
   TESSERA_ASSIGN_OR_RETURN(
       const Json explained,
       ParseJson(
@@ -306,12 +307,8 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
     TESSERA_ASSIGN_OR_RETURN(plan.worker_of, WorkersOfDevices(context));
   }
   context.PrintResult(answer, [&] {
-    std::string out;
-    if (arguments.Flag("text")) {
-      out = TextOf(answer, "text");
-    } else {
-      out = DrawPlan(plan, context.display());
-    }
+    std::string out =
+        arguments.Flag("text") ? TextOf(answer, "text") : DrawPlan(plan, context.display());
     const Json& reasons = ChildOf(answer, "pendingReasons");
     if (!reasons.empty()) {
       absl::StrAppend(&out, context.display().Colorize(Style::kYellow, " it would wait"), "\n");

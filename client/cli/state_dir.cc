@@ -33,10 +33,6 @@ constexpr size_t kMaxTokenFileBytes = 8 << 20;
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-absl::Status Save(const std::string& path, const std::string& bytes, bool is_private) {
-  return ReplaceFile(path, bytes, is_private);
-}
-
 bool HasAll(std::vector<std::string> have, const std::vector<std::string>& want) {
   return std::all_of(want.begin(), want.end(), [&](const std::string& name) {
     return std::find(have.begin(), have.end(), name) != have.end();
@@ -62,11 +58,13 @@ absl::Status PrepareMember(const StateDir& dir, const std::string& member,
   pki::Credential ca;
   TESSERA_ASSIGN_OR_RETURN(ca.cert_pem, ReadWholeFile(dir.File("ca", "ca.pem")));
   TESSERA_ASSIGN_OR_RETURN(ca.key_pem, ReadWholeFile(dir.File("ca", "ca.key")));
-  TESSERA_RETURN_IF_ERROR(Save(dir.File(member, "ca.pem"), ca.cert_pem, /*is_private=*/false));
+  TESSERA_RETURN_IF_ERROR(
+      ReplaceFile(dir.File(member, "ca.pem"), ca.cert_pem, /*is_private=*/false));
   if (IsStillValid(dir, member, ca.cert_pem, spec, now)) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(const pki::Credential issued, pki::Issue(ca, spec, now));
-  TESSERA_RETURN_IF_ERROR(Save(dir.File(member, "key.pem"), issued.key_pem, /*is_private=*/true));
-  return Save(dir.File(member, "cert.pem"), issued.cert_pem, /*is_private=*/false);
+  TESSERA_RETURN_IF_ERROR(
+      ReplaceFile(dir.File(member, "key.pem"), issued.key_pem, /*is_private=*/true));
+  return ReplaceFile(dir.File(member, "cert.pem"), issued.cert_pem, /*is_private=*/false);
 }
 
 absl::StatusOr<std::vector<TokenRecord>> ReadTokens(const std::string& path) {
@@ -118,8 +116,8 @@ absl::Status StateDir::PrepareCa(absl::Time now) const {
     return Annotate(pki::CheckPair(cert, key), path_ + "/ca");
   }
   TESSERA_ASSIGN_OR_RETURN(const pki::Credential made, pki::MakeCa("Tessera cluster", now));
-  TESSERA_RETURN_IF_ERROR(Save(key_file, made.key_pem, /*is_private=*/true));
-  return Save(cert_file, made.cert_pem, /*is_private=*/false);
+  TESSERA_RETURN_IF_ERROR(ReplaceFile(key_file, made.key_pem, /*is_private=*/true));
+  return ReplaceFile(cert_file, made.cert_pem, /*is_private=*/false);
 }
 
 absl::Status StateDir::PrepareTokens(absl::Time now) const {
@@ -139,8 +137,8 @@ absl::Status StateDir::PrepareTokens(absl::Time now) const {
   const std::string text = MakeToken(&admin);
   records.push_back(std::move(admin));
   // The hash is written first: a token text without its hash would be useless, and never replaced.
-  TESSERA_RETURN_IF_ERROR(Save(tokens_file, FormatTokenFile(records), /*is_private=*/true));
-  return Save(token_file, text + "\n", /*is_private=*/true);
+  TESSERA_RETURN_IF_ERROR(ReplaceFile(tokens_file, FormatTokenFile(records), /*is_private=*/true));
+  return ReplaceFile(token_file, text + "\n", /*is_private=*/true);
 }
 
 std::vector<std::string> StateDir::TlsFlags(const std::string& member) const {
@@ -157,7 +155,7 @@ absl::Status StateDir::Prepare(const std::vector<std::string>& names, absl::Time
   TESSERA_RETURN_IF_ERROR(PrepareMember(*this, "coordinator", spec, now));
   TESSERA_RETURN_IF_ERROR(MakeDirectory(path_ + "/client"));
   TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
-  TESSERA_RETURN_IF_ERROR(Save(File("client", "ca.pem"), ca, /*is_private=*/false));
+  TESSERA_RETURN_IF_ERROR(ReplaceFile(File("client", "ca.pem"), ca, /*is_private=*/false));
   return PrepareTokens(now);
 }
 
@@ -187,10 +185,10 @@ absl::StatusOr<std::string> StateDir::MakeJoinToken(absl::Time now, absl::Durati
   join.expires = join.created + absl::Floor(lifetime, absl::Seconds(1));
   TESSERA_ASSIGN_OR_RETURN(const TokenText token, ParseToken(MakeToken(&join)));
   TESSERA_ASSIGN_OR_RETURN(const std::string ca, ReadWholeFile(File("ca", "ca.pem")));
-  TESSERA_ASSIGN_OR_RETURN(const std::string print, pki::Fingerprint(ca));
+  TESSERA_ASSIGN_OR_RETURN(const std::string fingerprint, pki::Fingerprint(ca));
   records.push_back(std::move(join));
-  TESSERA_RETURN_IF_ERROR(Save(tokens_file, FormatTokenFile(records), /*is_private=*/true));
-  return FormatJoinToken(token, print);
+  TESSERA_RETURN_IF_ERROR(ReplaceFile(tokens_file, FormatTokenFile(records), /*is_private=*/true));
+  return FormatJoinToken(token, fingerprint);
 }
 
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {

@@ -73,8 +73,8 @@ absl::Status ManagedProcess::Restart(const std::vector<std::string>& args) {
 }
 
 absl::Status ManagedProcess::Spawn(const std::vector<std::string>& args, int log_flags) {
-  const int out = open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | log_flags, 0600);
-  if (out < 0)
+  const int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | log_flags, 0600);
+  if (log < 0)
     return MakeError(ErrorKind::kValueError, absl::StrCat(log_, ": ", std::strerror(errno)));
   std::vector<char*> argv = {const_cast<char*>(binary_.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
@@ -91,13 +91,13 @@ absl::Status ManagedProcess::Spawn(const std::vector<std::string>& args, int log
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(126);  // it exited before prctl took effect
-    dup2(out, STDOUT_FILENO);
-    dup2(out, STDERR_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
     execv(argv[0], argv.data());
     _exit(127);
   }
   const int failure = errno;
-  close(out);
+  close(log);
   if (pid < 0)
     return MakeError(ErrorKind::kInternal, absl::StrCat(binary_, ": ", std::strerror(failure)));
   pid_ = pid;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "base/options.h"
 #include "client/cli/json.h"
 
 namespace tessera::cli {
@@ -26,11 +27,6 @@ constexpr int64_t kLargeBytes = 16 << 20;  // transfers of more show a bar from 
 constexpr int kMinColumns = 40;
 constexpr int kGap = 2;  // between columns of a table
 constexpr char kClearLine[] = "\r\x1b[K";
-
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Parameters of the escape sequence, by Style.
 constexpr const char* kStyleCodes[] = {"", "1", "2", "31", "32", "33", "34", "35", "36"};
@@ -55,15 +51,16 @@ size_t NextOf(const std::string& text, size_t at, bool* visible) {
 }  // namespace
 
 Display Display::OfProcess() {
+  const auto variable = [](const char* name) { return ProcessEnv()(name).value_or(""); };
   Display display;
   display.out_is_terminal = isatty(STDOUT_FILENO) == 1;
   display.err_is_terminal = isatty(STDERR_FILENO) == 1;
-  const bool colors = Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
+  const bool colors = variable("NO_COLOR").empty() && variable("TERM") != "dumb";
   display.color_out = colors && display.out_is_terminal;
   display.color_err = colors && display.err_is_terminal;
   // The first variable that is set counts, as in the C library.
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const std::string locale = absl::AsciiStrToLower(Variable(name));
+    const std::string locale = absl::AsciiStrToLower(variable(name));
     if (locale.empty()) continue;
     display.unicode = absl::StrContains(locale, "utf-8") || absl::StrContains(locale, "utf8");
     break;
@@ -73,7 +70,7 @@ Display Display::OfProcess() {
     display.columns = window.ws_col;
     display.rows = window.ws_row;
   }
-  if (int columns = 0; absl::SimpleAtoi(Variable("COLUMNS"), &columns) && columns > 0) {
+  if (int columns = 0; absl::SimpleAtoi(variable("COLUMNS"), &columns) && columns > 0) {
     display.columns = columns;
   }
   display.columns = std::max(display.columns, kMinColumns);
@@ -97,12 +94,8 @@ int WidthOf(const std::string& text) {
   return width;
 }
 
-std::string PadOrTruncate(const std::string& text, int width, bool right) {
-  const int has = WidthOf(text);
-  if (has <= width) {
-    const std::string blanks(static_cast<size_t>(width - has), ' ');
-    return right ? blanks + text : text + blanks;
-  }
+std::string Truncate(const std::string& text, int width) {
+  if (WidthOf(text) <= width) return text;
   std::string out;
   int taken = 0;
   for (size_t at = 0; at < text.size();) {
@@ -115,6 +108,12 @@ std::string PadOrTruncate(const std::string& text, int width, bool right) {
     at = end;
   }
   return out;
+}
+
+std::string PadOrTruncate(const std::string& text, int width, bool right) {
+  const std::string out = Truncate(text, width);
+  const std::string blanks(static_cast<size_t>(std::max(width - WidthOf(out), 0)), ' ');
+  return right ? blanks + out : out + blanks;
 }
 
 Table::Table(std::vector<std::string> header) : header_(std::move(header)) {
@@ -143,9 +142,8 @@ std::string Table::Draw(const Display& display) const {
       text += last && !right_[c] ? cells[c] : PadOrTruncate(cells[c], widths[c], right_[c]);
       if (!last) text.append(kGap, ' ');
     }
-    while (!text.empty() && text.back() == ' ') text.pop_back();
-    if (display.out_is_terminal && WidthOf(text) > display.columns)
-      text = PadOrTruncate(text, display.columns);
+    absl::StripTrailingAsciiWhitespace(&text);
+    if (display.out_is_terminal) text = Truncate(text, display.columns);
     absl::StrAppend(&out, display.Colorize(style, text), "\n");
   };
   line(header_, Style::kDim);
@@ -236,7 +234,7 @@ void Progress::Draw(bool last) {
     return;
   }
   // Erases the line of a wait; leaves the last line of a transfer.
-  text = PadOrTruncate(text, std::min(display_.columns - 1, WidthOf(text)));
+  text = Truncate(text, display_.columns - 1);
   if (last && total_ == 0) text.clear();
   std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && total_ > 0 ? "\n" : "");
   std::fflush(stderr);

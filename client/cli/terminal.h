@@ -32,7 +32,9 @@ struct Display {
 
 // The width of a text in columns: escape sequences have none, a code point has one.
 int WidthOf(const std::string& text);
-// Truncates the text, or pads it with blanks, to the width; `right`: pads on the left.
+// Truncates a text that is wider than `width`.
+std::string Truncate(const std::string& text, int width);
+// The same, and pads a narrower one with blanks: on the left if `right`.
 std::string PadOrTruncate(const std::string& text, int width, bool right = false);
 
 // Rows of cells; a column is as wide as its widest cell. The last column is not padded.

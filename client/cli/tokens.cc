@@ -42,10 +42,7 @@ absl::Status List(Context& context, const Arguments&) {
                      FlagOf(t, "revoked") || over ? Style::kRed : Style::kGreen, state),
                  used ? DurationText(now - *used) + " ago" : "never"});
     }
-    if (table.empty())
-      context.Note("no tokens");
-    else
-      context.terminal().Print(table.Draw(context.display()));
+    context.PrintTable(table, "no tokens");
   });
   return absl::OkStatus();
 }

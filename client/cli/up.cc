@@ -37,10 +37,8 @@ absl::StatusOr<HostPort> ReadListen(const std::string& text) {
   const std::string host = text.substr(0, colon);
   return HostPort{std::string(WithoutBrackets(host)), text.substr(colon + 1)};
 }
+// Whether a listener at the host listens on all interfaces.
 bool IsAny(const std::string& host) { return host.empty() || host == "0.0.0.0" || host == "::"; }
-bool IsLocal(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
 
 // The addresses of this machine's network interfaces, except loopback.
 std::vector<std::string> OwnAddresses() {
@@ -57,7 +55,7 @@ std::vector<std::string> OwnAddresses() {
       continue;
     // Link-local addresses, "fe80::1%eth0", are useless in a certificate.
     const std::string text = host;
-    if (text.find('%') == std::string::npos && !IsLocal(text)) out.push_back(text);
+    if (text.find('%') == std::string::npos && !IsLoopback(text)) out.push_back(text);
   }
   freeifaddrs(all);
   return out;
@@ -74,7 +72,7 @@ std::vector<std::string> NamesFor(const std::string& host,
   std::vector<std::string> names = advertised;
   if (!IsAny(host)) AddNew(&names, host);
   for (const char* local : {"localhost", "127.0.0.1", "::1"}) AddNew(&names, local);
-  if (IsLocal(host)) return names;
+  if (IsLoopback(host)) return names;
   AddNew(&names, HostName());
   for (const std::string& address : OwnAddresses()) AddNew(&names, address);
   return names;
@@ -91,7 +89,7 @@ std::string PublicHost(const std::string& host, const std::vector<std::string>& 
 // The options of `up`.
 struct UpOptions {
   std::string dir, listen;
-  HostPort at;
+  HostPort listen_at;  // parsed
   std::vector<std::string> advertised;
   std::string worker;  // empty: none
   int64_t devices = 0;
@@ -103,7 +101,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
   UpOptions up;
   up.dir = arguments.Has("dir") ? arguments.Text("dir") : DefaultStateDir();
   up.listen = arguments.Text("listen");
-  TESSERA_ASSIGN_OR_RETURN(up.at, ReadListen(up.listen));
+  TESSERA_ASSIGN_OR_RETURN(up.listen_at, ReadListen(up.listen));
   up.advertised = arguments.Texts("advertise");
   if (!arguments.Flag("no-worker"))
     up.worker = arguments.Has("name") ? arguments.Text("name") : HostName();
@@ -116,13 +114,14 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
 
 // Checked before the start, since the coordinator would report it in its log only.
 absl::Status CheckFree(const UpOptions& up) {
-  const std::string host = IsAny(up.at.host) ? "" : up.at.host;
+  const std::string host = IsAny(up.listen_at.host) ? "" : up.listen_at.host;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   // An invalid address is reported by the coordinator.
-  if (getaddrinfo(host.empty() ? nullptr : host.c_str(), up.at.port.c_str(), &hints, &found) != 0)
+  if (getaddrinfo(host.empty() ? nullptr : host.c_str(), up.listen_at.port.c_str(), &hints,
+                  &found) != 0)
     return absl::OkStatus();
   const UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int one = 1;
@@ -189,13 +188,13 @@ std::vector<std::string> WorkerFlags(const UpOptions& up, const StateDir& dir,
   flags.push_back("--name=" + up.worker);
   flags.push_back("--files-dir=" + up.files_dir);
   if (up.devices > 0) flags.push_back(absl::StrCat("--devices=", up.devices));
-  if (!IsLocal(up.at.host)) {
-    const std::string host = WithBrackets(IsAny(up.at.host) ? "0.0.0.0" : up.at.host);
-    const std::string known = WithBrackets(PublicHost(up.at.host, up.advertised));
+  if (!IsLoopback(up.listen_at.host)) {
+    const std::string host = WithBrackets(IsAny(up.listen_at.host) ? "0.0.0.0" : up.listen_at.host);
+    const std::string advertised = WithBrackets(PublicHost(up.listen_at.host, up.advertised));
     flags.push_back(absl::StrCat("--data-listen=", host, ":", kDataPort));
     flags.push_back(absl::StrCat("--peer-listen=", host, ":", kPeerPort));
-    flags.push_back(absl::StrCat("--advertise-client=", known));
-    flags.push_back(absl::StrCat("--advertise-peer=", known));
+    flags.push_back(absl::StrCat("--advertise-client=", advertised));
+    flags.push_back(absl::StrCat("--advertise-peer=", advertised));
   }
   return flags;
 }
@@ -218,7 +217,7 @@ void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& 
             "\nThe lines above connect clients on this machine. On "
             "another one, within ",
             absl::FormatDuration(up.join_token_lifetime), " from now:\n\n  ", command, "\n"));
-        if (IsLocal(up.at.host))
+        if (IsLoopback(up.listen_at.host))
           context.Note("It listens on this machine only; for others: --listen 0.0.0.0:8470\n");
         context.Note("Serving; Ctrl-C ends it.");
       });
@@ -229,7 +228,7 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   const StateDir dir(up.dir);
   TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(up.dir));
   const absl::Time now = absl::Now(), deadline = now + up.start_timeout;
-  TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(up.at.host, up.advertised), now));
+  TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(up.listen_at.host, up.advertised), now));
   if (!up.worker.empty()) {
     TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(up.worker, now));
     TESSERA_RETURN_IF_ERROR(MakeDirectory(up.files_dir));
@@ -247,8 +246,9 @@ absl::Status Up(Context& context, const Arguments& arguments) {
                            AwaitAddress(context, *coordinator, port_file, deadline));
   const std::string port = bound.substr(bound.rfind(':'));
   // This process and the worker connect by loopback if possible, so that they need no name service.
-  const std::string near = WithBrackets(IsAny(up.at.host) ? "127.0.0.1" : up.at.host) + port;
-  const std::string address = WithBrackets(PublicHost(up.at.host, up.advertised)) + port;
+  const std::string near =
+      WithBrackets(IsAny(up.listen_at.host) ? "127.0.0.1" : up.listen_at.host) + port;
+  const std::string address = WithBrackets(PublicHost(up.listen_at.host, up.advertised)) + port;
 
   std::unique_ptr<ManagedProcess> worker;  // ends before the coordinator
   // A restart uses the port of the first start, which clients and workers know.
