@@ -43,8 +43,8 @@ Arg::Arg(const Array& a, Site s) : array(a), site(s) { internal::ThrowIfNoValue(
 
 const Type& Array::type() const {
   if (!state_) {
-    ThrowError(ErrorKind::kTypeError, "an Array without a value (default-constructed) was used",
-               Site{});
+    ThrowError(ErrorKind::kTypeError, Site{},
+               "an Array without a value (default-constructed) was used");
   }
   return state_->type;
 }
@@ -52,8 +52,8 @@ const Type& Array::type() const {
 int64_t Array::dim(int d) const {
   const int r = rank();
   if (d < -r || d >= r) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("dim ", d, " is out of bounds for ", type().ToString()), Site{});
+    ThrowError(ErrorKind::kValueError, Site{}, "dim ", d, " is out of bounds for ",
+               type().ToString());
   }
   return shape()[d < 0 ? d + r : d];
 }
@@ -74,9 +74,8 @@ ir::Array Array::shard(int index, Site site) const {
 
 void Array::CheckOneElement(const Site& site) const {
   if (size() != 1) {
-    ThrowError(ErrorKind::kTypeError,
-               absl::StrCat("item: an array of one element is expected, not ", type().ToString()),
-               site);
+    ThrowError(ErrorKind::kTypeError, site, "item: an array of one element is expected, not ",
+               type().ToString());
   }
 }
 
@@ -94,11 +93,9 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   const api::Operation op =
       internal::WaitForOperation(c.session->service(), c.operation, limit, site);
   if (!internal::HasEnded(op)) {
-    ThrowError(ErrorKind::kDeadlineExceeded,
-               absl::StrCat(c.name, ": not ready after ", absl::FormatDuration(limit),
-                            op.pending_reason.empty() ? "" : "; it waits because ",
-                            op.pending_reason, ". Wait longer, or cancel it"),
-               site);
+    ThrowError(ErrorKind::kDeadlineExceeded, site, c.name, ": not ready after ",
+               absl::FormatDuration(limit), op.pending_reason.empty() ? "" : "; it waits because ",
+               op.pending_reason, ". Wait longer, or cancel it");
   }
   internal::ThrowIfError(op.error, site);
   return *this;
@@ -149,10 +146,8 @@ Array Array::reshape(Dims shape, Site site) const {
   int64_t known = 1, holes = 0;
   for (int64_t d : shape) d == -1 ? void(++holes) : void(known *= d);
   if (holes > 1 || (holes == 1 && (known == 0 || size() % known != 0))) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("reshape: cannot infer the -1 of shape (", ir::DimsToString(shape),
-                            ") for ", type().ToString()),
-               site);
+    ThrowError(ErrorKind::kValueError, site, "reshape: cannot infer the -1 of shape (",
+               ir::DimsToString(shape), ") for ", type().ToString());
   }
   for (int64_t& d : shape) {
     if (d == -1) d = size() / known;
@@ -171,7 +166,7 @@ Array Array::T(Site site) const {
 }
 
 Array Array::rows(int64_t start, int64_t stop, Site site) const {
-  if (rank() == 0) ThrowError(ErrorKind::kTypeError, "rows: a rank-0 array has no rows", site);
+  if (rank() == 0) ThrowError(ErrorKind::kTypeError, site, "rows: a rank-0 array has no rows");
   const int64_t n = dim(0);
   const auto clamp = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
   Dims low(rank(), 0), high = shape();
@@ -183,11 +178,11 @@ Array Array::rows(int64_t start, int64_t stop, Site site) const {
 }
 
 Array Array::at(int64_t i, Site site) const {
-  if (rank() == 0) ThrowError(ErrorKind::kTypeError, "at: a rank-0 array has no rows", site);
+  if (rank() == 0) ThrowError(ErrorKind::kTypeError, site, "at: a rank-0 array has no rows");
   const int64_t n = dim(0), row = i < 0 ? i + n : i;
   if (row < 0 || row >= n) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("at: row ", i, " is out of bounds for ", type().ToString()), site);
+    ThrowError(ErrorKind::kValueError, site, "at: row ", i, " is out of bounds for ",
+               type().ToString());
   }
   Dims low(rank(), 0), high = shape();
   low[0] = row;

@@ -26,9 +26,6 @@ namespace internal {
 void ThrowError(const absl::Status& status, const Site& site) {
   throw Error(WithSite(status, site), site);
 }
-void ThrowError(ErrorKind kind, std::string message, const Site& site) {
-  ThrowError(MakeError(kind, std::move(message)), site);
-}
 
 }  // namespace internal
 }  // namespace tessera

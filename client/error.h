@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "base/site.h"
 #include "base/status.h"
 #include "base/status_exception.h"
@@ -32,8 +33,12 @@ class Error : public std::runtime_error {
 
 namespace internal {
 
-[[noreturn]] void ThrowError(ErrorKind kind, std::string message, const Site& site);
 [[noreturn]] void ThrowError(const absl::Status& status, const Site& site);
+// The message is the concatenation of `parts`, as by absl::StrCat.
+template <class... Parts>
+[[noreturn]] void ThrowError(ErrorKind kind, const Site& site, const Parts&... parts) {
+  ThrowError(MakeError(kind, absl::StrCat(parts...)), site);
+}
 inline void ThrowIfError(const absl::Status& status, const Site& site) {
   if (!status.ok()) ThrowError(status, site);
 }

@@ -25,8 +25,7 @@ std::vector<std::string> NamesOf(const Flat& flat, const std::string& path) {
 
 void ThrowIfNoArrays(std::string_view what, const Flat& flat, const Site& site) {
   if (!flat.leaves.empty()) return;
-  internal::ThrowError(ErrorKind::kValueError,
-                       absl::StrCat(ToAbsl(what), ": the tree holds no array"), site);
+  internal::ThrowError(ErrorKind::kValueError, site, ToAbsl(what), ": the tree holds no array");
 }
 
 // Throws unless the file has an array of the right type for every leaf.
@@ -39,21 +38,16 @@ void CheckFile(const std::string& path, const std::vector<SavedArray>& file, con
       const auto name_of = [](std::string* out, const SavedArray& a) { out->append(a.name); };
       const size_t shown = std::min<size_t>(file.size(), 8);
       internal::ThrowError(
-          ErrorKind::kFileNotFound,
-          absl::StrCat(
-              "load: ", path, " holds no array '", names[i], "'; it holds ",
-              absl::StrJoin(file.begin(), file.begin() + static_cast<long>(shown), ", ", name_of),
-              shown < file.size() ? ", ..." : ""),
-          site);
+          ErrorKind::kFileNotFound, site, "load: ", path, " holds no array '", names[i],
+          "'; it holds ",
+          absl::StrJoin(file.begin(), file.begin() + static_cast<long>(shown), ", ", name_of),
+          shown < file.size() ? ", ..." : "");
     }
     const Array& leaf = like.leaves[i];
     if (found->dtype == leaf.dtype() && found->shape == leaf.shape()) continue;
-    internal::ThrowError(
-        ErrorKind::kTypeError,
-        absl::StrCat("load: '", names[i], "' of ", path, " is ",
-                     ir::MakeType(found->dtype, found->shape).ToString(), ", expected ",
-                     ir::MakeType(leaf.dtype(), leaf.shape()).ToString(), " as in `like`"),
-        site);
+    internal::ThrowError(ErrorKind::kTypeError, site, "load: '", names[i], "' of ", path, " is ",
+                         ir::MakeType(found->dtype, found->shape).ToString(), ", expected ",
+                         ir::MakeType(leaf.dtype(), leaf.shape()).ToString(), " as in `like`");
   }
 }
 
@@ -75,10 +69,9 @@ void SaveLeaves(const Flat& flat, const std::string& path, const SaveOptions& op
     const ConcreteState& c =
         RequireConcrete(absl::StrCat("save '", names[i], "'"), flat.leaves[i], site);
     if (session != nullptr && c.session != session) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("save: '", names[i], "' is of another session than '", names[0],
-                              "'. Save the arrays of each into a file of its own"),
-                 site);
+      ThrowError(ErrorKind::kValueError, site, "save: '", names[i],
+                 "' is of another session than '", names[0],
+                 "'. Save the arrays of each into a file of its own");
     }
     session = c.session;
     arrays.push_back({names[i], c.id});

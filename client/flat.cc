@@ -78,34 +78,29 @@ void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents)
       hint = absl::StrCat(". This might be fixed by applying ", to_tangent,
                           " to the tangent value passed to the linearized function");
     }
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("linearized function called on tangent values inconsistent with the "
-                            "original primal values: the tangent for ",
-                            linear.in_paths[i], " has type ", got.ToString(),
-                            " but the primal value has type ", want.ToString(), hint),
-               linear.site);
+    ThrowError(ErrorKind::kValueError, linear.site,
+               "linearized function called on tangent values inconsistent with the "
+               "original primal values: the tangent for ",
+               linear.in_paths[i], " has type ", got.ToString(), " but the primal value has type ",
+               want.ToString(), hint);
   }
 }
 
 void CheckCotangentTypes(std::string_view what, ErrorKind kind, const std::vector<Type>& out_types,
                          const std::vector<Array>& cotangents, const Site& site) {
   if (cotangents.size() != out_types.size()) {
-    ThrowError(kind,
-               absl::StrCat(ToAbsl(what), ": ", out_types.size(), " cotangents are expected, not ",
-                            cotangents.size()),
-               site);
+    ThrowError(kind, site, ToAbsl(what), ": ", out_types.size(), " cotangents are expected, not ",
+               cotangents.size());
   }
   for (size_t i = 0; i < out_types.size(); ++i) {
     if (!ir::IsInexact(out_types[i].dtype)) continue;
     const Type want = ir::CotangentType(out_types[i]);
     if (ir::EqualButWeak(want, cotangents[i].type())) continue;
     const std::string hint = PcastHint(cotangents[i].type(), want);
-    ThrowError(kind,
-               absl::StrCat(ToAbsl(what), ": the cotangent of result ", i, " has type ",
-                            cotangents[i].type().ToString(), " but the function's result has type ",
-                            out_types[i].ToString(), ", so ", want.ToString(), " is expected",
-                            hint.empty() ? "" : ". This might be fixed by applying ", hint),
-               site);
+    ThrowError(kind, site, ToAbsl(what), ": the cotangent of result ", i, " has type ",
+               cotangents[i].type().ToString(), " but the function's result has type ",
+               out_types[i].ToString(), ", so ", want.ToString(), " is expected",
+               hint.empty() ? "" : ". This might be fixed by applying ", hint);
   }
 }
 
@@ -118,20 +113,16 @@ std::vector<Array> ZerosLike(const std::vector<Array>& like, const Site& site) {
 void CheckLoss(const char* name, const Nested& n, const Site& site) {
   const Type loss = n.fn->type(n.fn->results[0]);
   if (loss.rank() != 0) {
-    ThrowError(ErrorKind::kTypeError,
-               absl::StrCat(name,
-                            ": Gradient only defined for scalar-output functions. Output had "
-                            "shape: (",
-                            ir::DimsToString(loss.shape), "). Reduce it, e.g. by sum"),
-               site);
+    ThrowError(ErrorKind::kTypeError, site, name,
+               ": Gradient only defined for scalar-output functions. Output had "
+               "shape: (",
+               ir::DimsToString(loss.shape), "). Reduce it, e.g. by sum");
   }
   if (!ir::IsFloat(loss.dtype)) {
-    ThrowError(ErrorKind::kTypeError,
-               absl::StrCat(name,
-                            " requires real-valued outputs (output dtype that is a float), "
-                            "but got ",
-                            std::string(ir::DTypeName(loss.dtype))),
-               site);
+    ThrowError(ErrorKind::kTypeError, site, name,
+               " requires real-valued outputs (output dtype that is a float), "
+               "but got ",
+               std::string(ir::DTypeName(loss.dtype)));
   }
 }
 
@@ -149,10 +140,9 @@ Array NumberArgument(const Arg& number, bool use_f64) {
     dtype = use_f64 ? DType::kF64 : DType::kF32;
   } else if (number.kind == Arg::kInteger) {
     if (number.integer < 0 && number.number > 0) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("the argument ", static_cast<uint64_t>(number.integer),
-                              " is too large: a number below 2^63 is expected. Give an array"),
-                 number.site);
+      ThrowError(ErrorKind::kValueError, number.site, "the argument ",
+                 static_cast<uint64_t>(number.integer),
+                 " is too large: a number below 2^63 is expected. Give an array");
     }
     const bool fits = number.integer == static_cast<int32_t>(number.integer);
     dtype = fits ? DType::kS32 : DType::kS64;
@@ -187,13 +177,11 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     if (!active[i]) continue;
     wanted.push_back(args.leaves[i]);
     if (!ir::IsFloat(args.leaves[i].dtype())) {
-      ThrowError(ErrorKind::kTypeError,
-                 absl::StrCat(name,
-                              " requires real-valued inputs (input dtype that is a float), "
-                              "but ",
-                              args.paths[i], " is ", args.leaves[i].type().ToString(),
-                              ". Convert it, or differentiate by another argument"),
-                 site);
+      ThrowError(ErrorKind::kTypeError, site, name,
+                 " requires real-valued inputs (input dtype that is a float), "
+                 "but ",
+                 args.paths[i], " is ", args.leaves[i].type().ToString(),
+                 ". Convert it, or differentiate by another argument");
     }
   }
   return InProgram(name, site, args.leaves, [&] {
@@ -221,12 +209,11 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!active[i]) continue;
     if (!ir::SameShapeAndDType(primals.leaves[i].type(), tangents[i].type())) {
-      ThrowError(ErrorKind::kTypeError,
-                 absl::StrCat("primal and tangent arguments to jvp do not match; dtypes and shapes "
-                              "must be equal: ",
-                              primals.paths[i], " is ", primals.leaves[i].type().ToString(),
-                              " but its tangent is ", tangents[i].type().ToString()),
-                 site);
+      ThrowError(ErrorKind::kTypeError, site,
+                 "primal and tangent arguments to jvp do not match; dtypes and shapes "
+                 "must be equal: ",
+                 primals.paths[i], " is ", primals.leaves[i].type().ToString(),
+                 " but its tangent is ", tangents[i].type().ToString());
     }
     active_tangents.push_back(tangents[i]);
   }
@@ -334,20 +321,17 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
     const Type& type = call.args.leaves[i].type();
     const int d = *call.dims[i] < 0 ? *call.dims[i] + type.rank() : *call.dims[i];
     if (d < 0 || d >= type.rank()) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat(
-                     "vmap was requested to map its argument ", call.args.paths[i], " along axis ",
-                     *call.dims[i], ", which implies that its rank should be at least ",
-                     (*call.dims[i] < 0 ? -*call.dims[i] : *call.dims[i] + 1), ", but is only ",
-                     type.rank(), " (its type is ", type.ToString(), ")"),
-                 site);
+      ThrowError(ErrorKind::kValueError, site, "vmap was requested to map its argument ",
+                 call.args.paths[i], " along axis ", *call.dims[i],
+                 ", which implies that its rank should be at least ",
+                 (*call.dims[i] < 0 ? -*call.dims[i] : *call.dims[i] + 1), ", but is only ",
+                 type.rank(), " (its type is ", type.ToString(), ")");
     }
     if (size >= 0 && size != type.shape[d]) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("vmap got inconsistent sizes for array axes to be mapped: ", of,
-                              " is ", size, " but axis ", d, " of ", call.args.paths[i], ", a ",
-                              type.ToString(), ", is ", type.shape[d]),
-                 site);
+      ThrowError(ErrorKind::kValueError, site,
+                 "vmap got inconsistent sizes for array axes to be mapped: ", of, " is ", size,
+                 " but axis ", d, " of ", call.args.paths[i], ", a ", type.ToString(), ", is ",
+                 type.shape[d]);
     }
     if (size < 0) {
       size = type.shape[d];
@@ -356,9 +340,8 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
     dims->push_back(d);
   }
   if (size < 0) {
-    ThrowError(ErrorKind::kValueError,
-               "vmap must have at least one non-None value in in_axes, or be given axis_size",
-               site);
+    ThrowError(ErrorKind::kValueError, site,
+               "vmap must have at least one non-None value in in_axes, or be given axis_size");
   }
   return size;
 }
@@ -384,10 +367,8 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
       const int rank = n.fn->type(n.fn->results[r]).rank() + 1;
       const int d = !wanted[r] ? -1 : *wanted[r] < 0 ? *wanted[r] + rank : *wanted[r];
       if (wanted[r] && (d < 0 || d >= rank)) {
-        ThrowError(ErrorKind::kValueError,
-                   absl::StrCat("vmap out_axes: axis ", *wanted[r], " of result ", r,
-                                " is out of bounds for rank ", rank),
-                   site);
+        ThrowError(ErrorKind::kValueError, site, "vmap out_axes: axis ", *wanted[r], " of result ",
+                   r, " is out of bounds for rank ", rank);
       }
       result_dims.push_back(d);
     }
@@ -412,12 +393,9 @@ namespace {
 ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Site& site) {
   for (const std::string& axis : call.axis_names) {
     if (!mesh.Has(axis)) {
-      ThrowError(
-          ErrorKind::kValueError,
-          absl::StrCat("shard_map requires axis_names={", absl::StrJoin(call.axis_names, ","),
-                       "} to be a subset of the mesh's axes, but ", mesh.ToString(),
-                       " has no axis '", axis, "'"),
-          site);
+      ThrowError(ErrorKind::kValueError, site, "shard_map requires axis_names={",
+                 absl::StrJoin(call.axis_names, ","), "} to be a subset of the mesh's axes, but ",
+                 mesh.ToString(), " has no axis '", axis, "'");
     }
   }
   if (!call.axis_names.empty()) return call.axis_names;
@@ -433,12 +411,9 @@ void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std:
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {
       if (std::find(manual.begin(), manual.end(), axis) == manual.end()) {
-        ThrowError(
-            ErrorKind::kValueError,
-            absl::StrCat("shard_map ", ToAbsl(which), " must refer to an axis marked as manual (",
-                         absl::StrJoin(manual, ", "), "), but the spec of ", path, " refers to '",
-                         axis, "'"),
-            site);
+        ThrowError(ErrorKind::kValueError, site, "shard_map ", ToAbsl(which),
+                   " must refer to an axis marked as manual (", absl::StrJoin(manual, ", "),
+                   "), but the spec of ", path, " refers to '", axis, "'");
       }
     }
   }
@@ -448,21 +423,17 @@ Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& p
                const ir::Scope& inside, const ir::AxisList& manual, const Site& site) {
   Type type = arg.type();
   if (static_cast<int>(spec.dims.size()) > type.rank()) {
-    ThrowError(
-        ErrorKind::kValueError,
-        absl::StrCat("shard_map was given an in_specs entry which is too long: ", spec.ToString(),
-                     " for ", path, ", which has rank ", type.rank(), " (", type.ToString(), ")"),
-        site);
+    ThrowError(ErrorKind::kValueError, site,
+               "shard_map was given an in_specs entry which is too long: ", spec.ToString(),
+               " for ", path, ", which has rank ", type.rank(), " (", type.ToString(), ")");
   }
   for (size_t d = 0; d < spec.dims.size(); ++d) {
     const int64_t parts = inside.mesh.SizeOf(spec.dims[d]);
     if (type.shape[d] % parts != 0) {
-      ThrowError(
-          ErrorKind::kValueError,
-          absl::StrCat("shard_map applied to ", path, " with in_spec ", spec.ToString(), ": dim ",
-                       d, " of ", type.ToString(), " is not evenly divisible by ", parts,
-                       ", the size of mesh axes (", absl::StrJoin(spec.dims[d], ", "), ")"),
-          site);
+      ThrowError(ErrorKind::kValueError, site, "shard_map applied to ", path, " with in_spec ",
+                 spec.ToString(), ": dim ", d, " of ", type.ToString(),
+                 " is not evenly divisible by ", parts, ", the size of mesh axes (",
+                 absl::StrJoin(spec.dims[d], ", "), ")");
     }
     type.shape[d] /= parts;
     type.varying.insert(spec.dims[d].begin(), spec.dims[d].end());
@@ -481,14 +452,12 @@ Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& p
 Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string& path,
                    const ir::Scope& inside, const Site& site) {
   if (static_cast<int>(spec.dims.size()) > r.rank()) {
-    ThrowError(
-        ErrorKind::kValueError,
-        absl::StrCat("shard_map was given an out_specs entry which is too long: ", spec.ToString(),
-                     " for ", path, ", which has rank ", r.rank(), " (", r.type().ToString(), ")",
-                     r.rank() == 0 ? "; add at least one (singleton) axis to the result so "
-                                     "that blocks can be concatenated"
-                                   : ""),
-        site);
+    ThrowError(ErrorKind::kValueError, site,
+               "shard_map was given an out_specs entry which is too long: ", spec.ToString(),
+               " for ", path, ", which has rank ", r.rank(), " (", r.type().ToString(), ")",
+               r.rank() == 0 ? "; add at least one (singleton) axis to the result so "
+                               "that blocks can be concatenated"
+                             : "");
   }
   ir::AxisSet missing;
   for (const ir::AxisList& axes : spec.dims) missing.insert(axes.begin(), axes.end());
@@ -510,14 +479,13 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
     const ir::Scope outer = CurrentScope();
     if (outer.mesh.empty()) {
       if (!call.mesh.empty()) throw RetraceWithMesh{call.mesh};
-      ThrowError(ErrorKind::kValueError,
-                 "shard_map: the context mesh cannot be empty. Pass a mesh, or use set_mesh", site);
+      ThrowError(ErrorKind::kValueError, site,
+                 "shard_map: the context mesh cannot be empty. Pass a mesh, or use set_mesh");
     }
     if (!call.mesh.empty() && !call.mesh.logical.SameShape(outer.mesh)) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("shard_map: the context mesh ", outer.mesh.ToString(),
-                              " should match the mesh passed to shard_map, ", call.mesh.ToString()),
-                 site);
+      ThrowError(ErrorKind::kValueError, site, "shard_map: the context mesh ",
+                 outer.mesh.ToString(), " should match the mesh passed to shard_map, ",
+                 call.mesh.ToString());
     }
     const ir::AxisList manual = ManualAxes(call, outer.mesh, site);
     const ir::Scope inside{outer.mesh.With(manual, AxisType::kManual), call.check_vma};
@@ -558,23 +526,20 @@ int64_t ScanLength(const ScanFlat& call, const Site& site) {
   for (size_t i = 0; i < call.xs.leaves.size(); ++i) {
     const Type& t = call.xs.leaves[i].type();
     if (t.rank() == 0) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("scan got value with no leading axis to scan over: ",
-                              call.xs.paths[i], " is ", t.ToString()),
-                 site);
+      ThrowError(ErrorKind::kValueError, site,
+                 "scan got value with no leading axis to scan over: ", call.xs.paths[i], " is ",
+                 t.ToString());
     }
     if (length >= 0 && length != t.shape[0]) {
-      ThrowError(
-          ErrorKind::kValueError,
-          absl::StrCat("scan got values with different leading axis sizes: ", call.xs.paths[i],
-                       " is ", t.ToString(), " but ", length, " steps are expected"),
-          site);
+      ThrowError(ErrorKind::kValueError, site,
+                 "scan got values with different leading axis sizes: ", call.xs.paths[i], " is ",
+                 t.ToString(), " but ", length, " steps are expected");
     }
     length = t.shape[0];
   }
   if (length < 0) {
-    ThrowError(ErrorKind::kValueError,
-               "scan: xs holds no array, so the number of steps must be given as length", site);
+    ThrowError(ErrorKind::kValueError, site,
+               "scan: xs holds no array, so the number of steps must be given as length");
   }
   return length;
 }
@@ -596,12 +561,10 @@ void CheckCarry(const ScanFlat& call, const ir::Function& f, const Site& site) {
     }
   }
   if (!wrong.empty()) {
-    ThrowError(
-        ErrorKind::kTypeError,
-        absl::StrCat("scan function carry input and carry output must have equal types (e.g. "
-                     "shapes and dtypes of arrays), but they differ:",
-                     wrong),
-        site);
+    ThrowError(ErrorKind::kTypeError, site,
+               "scan function carry input and carry output must have equal types (e.g. "
+               "shapes and dtypes of arrays), but they differ:",
+               wrong);
   }
 }
 
@@ -680,10 +643,8 @@ void CheckArguments(const std::string& name, const FlatArgs& args, const Site& s
     const Array& a = args.leaves[i];
     const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
     if (!c && !(a.valid() && AsNumber(a))) {
-      ThrowError(ErrorKind::kTypeError,
-                 absl::StrCat(name, ": ", args.paths[i], " is ", a.to_string(),
-                              ", but a concrete array is expected outside a trace"),
-                 site);
+      ThrowError(ErrorKind::kTypeError, site, name, ": ", args.paths[i], " is ", a.to_string(),
+                 ", but a concrete array is expected outside a trace");
     }
     if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.paths[i]), a, site);
   }
@@ -695,10 +656,8 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
                                 const TreeNode& args, const Site& site) {
   if (argnums.empty()) return {};
   const auto refuse = [&](int argnum, const std::string& why) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat(name, ": donate_argnums {", absl::StrJoin(argnums, ", "),
-                            "} names argument ", argnum, ", ", why),
-               site);
+    ThrowError(ErrorKind::kValueError, site, name, ": donate_argnums {",
+               absl::StrJoin(argnums, ", "), "} names argument ", argnum, ", ", why);
   };
   const int n = static_cast<int>(args.children.size());
   std::vector<bool> donated(n, false);
@@ -763,15 +722,14 @@ std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
 api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options,
                                     const AbsentDevices* absent, const Site& site, FlatBody body) {
   if (CurrentFrame()) {
-    ThrowError(ErrorKind::kTypeError, "explain: not while tracing; explain the outer function",
-               site);
+    ThrowError(ErrorKind::kTypeError, site,
+               "explain: not while tracing; explain the outer function");
   }
   if (absent) {
     if (absent->memory_bytes <= 0 || absent->mesh.empty() || !absent->mesh.devices.empty()) {
-      ThrowError(ErrorKind::kValueError,
+      ThrowError(ErrorKind::kValueError, site,
                  "explain: absent devices want a mesh that names none (abstract_mesh) and "
-                 "memory_bytes above 0",
-                 site);
+                 "memory_bytes above 0");
     }
     const set_mesh on(absent->mesh);
     const TracedProgram traced = TraceForJit(args, options, site, body);

@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/operand.h"
 #include "ir/ops.h"
@@ -37,10 +36,8 @@ void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) 
   const ir::Mesh mesh = internal::CurrentScope().mesh;
   for (const std::string& axis : axes.names) {
     if (!mesh.IsManual(axis)) {
-      ThrowError(ErrorKind::kNameError,
-                 absl::StrCat("Found an unbound axis name: ", axis, ". To fix this, please call ",
-                              ToAbsl(op), " under shard_map"),
-                 site);
+      ThrowError(ErrorKind::kNameError, site, "Found an unbound axis name: ", axis,
+                 ". To fix this, please call ", ToAbsl(op), " under shard_map");
     }
   }
 }
@@ -221,10 +218,8 @@ Array pmean(const Arg& x, const AxisNames& axes) {
 }
 Array all_gather(const Arg& x, const AxisNames& axes, int axis, bool tiled, std::string_view to) {
   if (to != "varying" && to != "invarying") {
-    ThrowError(
-        ErrorKind::kNotImplemented,
-        absl::StrCat("all_gather: to='", ToAbsl(to), "' is not one of 'varying', 'invarying'"),
-        x.site);
+    ThrowError(ErrorKind::kNotImplemented, x.site, "all_gather: to='", ToAbsl(to),
+               "' is not one of 'varying', 'invarying'");
   }
   return Collective("all_gather", x, axes,
                     [&](ir::Value v) { return ir::AllGather(v, axes.names, axis, tiled, to); });
@@ -256,28 +251,24 @@ int64_t axis_size(const AxisNames& axes, Site site) {
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
   const ir::Scope scope = internal::CurrentScope();
   if (scope.mesh.AxesOfType(AxisType::kManual).empty()) {
-    ThrowError(ErrorKind::kValueError, "pcast: pvary should be called under shard_map", x.site);
+    ThrowError(ErrorKind::kValueError, x.site, "pcast: pvary should be called under shard_map");
   }
   RequireBound("pcast", axes, x.site);
   if (!scope.check_vma) return Unary("pcast", x, [](ir::Value v) { return v; });
   if (to != "varying") {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("Unsupported pcast to='", ToAbsl(to), "'; 'varying' is supported"),
-               x.site);
+    ThrowError(ErrorKind::kValueError, x.site, "Unsupported pcast to='", ToAbsl(to),
+               "'; 'varying' is supported");
   }
   return Unary("pcast", x, [&](ir::Value v) {
     ir::AxisSet set;
     for (const std::string& axis : axes.names) {
       const Type& t = v.type();
       if (t.varying.contains(axis) || t.unreduced.contains(axis) || t.reduced.contains(axis)) {
-        ThrowError(
-            ErrorKind::kValueError,
-            absl::StrCat("Unsupported pcast from=",
-                         t.varying.contains(axis)     ? "varying"
-                         : t.unreduced.contains(axis) ? "unreduced"
-                                                      : "reduced",
-                         ", to=varying on axis '", axis, "' for a value of type ", t.ToString()),
-            x.site);
+        ThrowError(ErrorKind::kValueError, x.site, "Unsupported pcast from=",
+                   t.varying.contains(axis)     ? "varying"
+                   : t.unreduced.contains(axis) ? "unreduced"
+                                                : "reduced",
+                   ", to=varying on axis '", axis, "' for a value of type ", t.ToString());
       }
       set.insert(axis);
     }

@@ -1,6 +1,5 @@
 #include "client/mesh.h"
 
-#include "absl/strings/str_cat.h"
 #include "client/error.h"
 #include "client/session.h"
 
@@ -24,12 +23,11 @@ Mesh Mesh::With(AxisType type) const {
 Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                    const std::vector<AxisType>& axis_types, Site site) {
   if (shape.size() != names.size() || (!axis_types.empty() && axis_types.size() != names.size())) {
-    internal::ThrowError(ErrorKind::kValueError,
-                         absl::StrCat("make_mesh: axis_shapes and axis_names must have the same "
-                                      "length, but there are ",
-                                      shape.size(), " sizes, ", names.size(), " names and ",
-                                      axis_types.size(), " axis types"),
-                         site);
+    internal::ThrowError(ErrorKind::kValueError, site,
+                         "make_mesh: axis_shapes and axis_names must have the same "
+                         "length, but there are ",
+                         shape.size(), " sizes, ", names.size(), " names and ", axis_types.size(),
+                         " axis types");
   }
   Mesh mesh;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -46,12 +44,9 @@ Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>
   const auto used = session ? session->shared_from_this() : Session::Default(site);
   mesh.devices = used->HealthyDevices(mesh.size(), site);
   if (static_cast<int64_t>(mesh.devices.size()) < mesh.size()) {
-    internal::ThrowError(
-        ErrorKind::kNotEnoughDevices,
-        absl::StrCat("make_mesh: the mesh ", mesh.ToString(), " needs ", mesh.size(),
-                     " devices but the session has ", mesh.devices.size(),
-                     " healthy ones. Use a smaller mesh or add workers"),
-        site);
+    internal::ThrowError(ErrorKind::kNotEnoughDevices, site, "make_mesh: the mesh ",
+                         mesh.ToString(), " needs ", mesh.size(), " devices but the session has ",
+                         mesh.devices.size(), " healthy ones. Use a smaller mesh or add workers");
   }
   return mesh;
 }

@@ -35,19 +35,18 @@ Array Promoted(std::string_view name, const Arg& x, const Arg& y,
   return ApplyArgs(
       name, {x, y}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0], v[1]); }, dtype);
 }
-// `inexact`: integers become floats first.
-Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op,
-            bool inexact = false) {
-  return ApplyArgs(name, {x}, Operands::kPromote,
-                   [&](ir::Builder&, Vs v) { return op(inexact ? ToInexact(v[0]) : v[0]); });
+Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
+  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0]); });
+}
+// The same, but integers become floats first.
+Array UnaryInexact(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
+  return Unary(name, x, [&](Value v) { return op(ToInexact(v)); });
 }
 
 int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
   if (axis < -rank || axis >= rank) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat(ToAbsl(op), ": axis ", axis,
-                            " is out of bounds for array of dimension ", rank),
-               site);
+    ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": axis ", axis,
+               " is out of bounds for array of dimension ", rank);
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
@@ -62,7 +61,7 @@ std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank,
   for (int64_t a : *axes.list) out.push_back(NormalAxis(op, a, rank, site));
   std::sort(out.begin(), out.end());
   if (std::adjacent_find(out.begin(), out.end()) != out.end()) {
-    ThrowError(ErrorKind::kValueError, absl::StrCat(ToAbsl(op), ": duplicate value in axes"), site);
+    ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": duplicate value in axes");
   }
   return out;
 }
@@ -212,7 +211,7 @@ Array clip(const Arg& x, const Arg& low, const Arg& high) {
 }
 
 #define TESSERA_DEFINE_INEXACT(name, Symbol) \
-  Array name(const Arg& x) { return Unary(#name, x, ir::Symbol, /*inexact=*/true); }
+  Array name(const Arg& x) { return UnaryInexact(#name, x, ir::Symbol); }
 TESSERA_DEFINE_INEXACT(exp, Exp)
 TESSERA_DEFINE_INEXACT(expm1, Expm1)
 TESSERA_DEFINE_INEXACT(log, Log)
@@ -249,19 +248,15 @@ Array relu(const Arg& x) {
   });
 }
 Array silu(const Arg& x) {
-  return Unary(
-      "silu", x, [](Value v) { return v * ir::Logistic(v); }, /*inexact=*/true);
+  return UnaryInexact("silu", x, [](Value v) { return v * ir::Logistic(v); });
 }
 Array gelu(const Arg& x, bool approximate) {
-  return Unary(
-      "gelu", x,
-      [&](Value v) {
-        const auto c = [&](double value) { return ir::FullLike(v, value); };
-        if (!approximate) return c(0.5) * v * (c(1) + ir::Erf(v * c(std::sqrt(0.5))));
-        const Value inner = c(std::sqrt(2 / M_PI)) * (v + c(0.044715) * v * v * v);
-        return c(0.5) * v * (c(1) + ir::Tanh(inner));
-      },
-      /*inexact=*/true);
+  return UnaryInexact("gelu", x, [&](Value v) {
+    const auto c = [&](double value) { return ir::FullLike(v, value); };
+    if (!approximate) return c(0.5) * v * (c(1) + ir::Erf(v * c(std::sqrt(0.5))));
+    const Value inner = c(std::sqrt(2 / M_PI)) * (v + c(0.044715) * v * v * v);
+    return c(0.5) * v * (c(1) + ir::Tanh(inner));
+  });
 }
 
 // ---- Reductions. --------------------------------------------------------------------------------
@@ -280,10 +275,8 @@ namespace {
 void CheckNotEmpty(std::string_view name, const Arg& x, const Axes& axes) {
   const Dims shape = x.kind == Arg::kArray ? x.array->shape() : Dims{};
   if (NumReduced(shape, NormalAxes(name, axes, RankOf(x), x.site)) > 0) return;
-  ThrowError(ErrorKind::kValueError,
-             absl::StrCat("zero-size array to reduction operation ", ToAbsl(name),
-                          " which has no identity: ", x.array->type().ToString()),
-             x.site);
+  ThrowError(ErrorKind::kValueError, x.site, "zero-size array to reduction operation ",
+             ToAbsl(name), " which has no identity: ", x.array->type().ToString());
 }
 }  // namespace
 
@@ -346,23 +339,17 @@ Array logsumexp(const Arg& x, const Axes& axes, bool keepdims) {
 }
 Array softmax(const Arg& x, int axis) {
   const int64_t d = NormalAxis("softmax", axis, RankOf(x), x.site);
-  return Unary(
-      "softmax", x,
-      [&](Value v) {
-        const Value e = ir::Exp(v - BroadcastBack(SafeMax(v, {d}), v, {d}));
-        return e / BroadcastBack(ir::ReduceSum(e, {d}), e, {d});
-      },
-      /*inexact=*/true);
+  return UnaryInexact("softmax", x, [&](Value v) {
+    const Value e = ir::Exp(v - BroadcastBack(SafeMax(v, {d}), v, {d}));
+    return e / BroadcastBack(ir::ReduceSum(e, {d}), e, {d});
+  });
 }
 Array log_softmax(const Arg& x, int axis) {
   const int64_t d = NormalAxis("log_softmax", axis, RankOf(x), x.site);
-  return Unary(
-      "log_softmax", x,
-      [&](Value v) {
-        const Value shifted = v - BroadcastBack(SafeMax(v, {d}), v, {d});
-        return shifted - BroadcastBack(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
-      },
-      /*inexact=*/true);
+  return UnaryInexact("log_softmax", x, [&](Value v) {
+    const Value shifted = v - BroadcastBack(SafeMax(v, {d}), v, {d});
+    return shifted - BroadcastBack(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
+  });
 }
 
 // ---- Contractions. ------------------------------------------------------------------------------
@@ -370,17 +357,16 @@ Array log_softmax(const Arg& x, int axis) {
 Array matmul(const Arg& x, const Arg& y) {
   const Site site = internal::SiteOf({x, y});
   if (RankOf(x) == 0 || RankOf(y) == 0) {
-    ThrowError(ErrorKind::kTypeError,
-               "matmul input operand must have ndim at least 1, but one has ndim 0. Use *", site);
+    ThrowError(ErrorKind::kTypeError, site,
+               "matmul input operand must have ndim at least 1, but one has ndim 0. Use *");
   }
   const Dims &xs = x.array->shape(), &ys = y.array->shape();
   const bool x_vector = xs.size() == 1, y_vector = ys.size() == 1;
   const int64_t k = xs.back(), k2 = y_vector ? ys[0] : ys[ys.size() - 2];
   if (k != k2) {
-    ThrowError(ErrorKind::kTypeError,
-               absl::StrCat("matmul: contracting sizes differ: lhs ", x.array->type().ToString(),
-                            " has ", k, ", rhs ", y.array->type().ToString(), " has ", k2),
-               site);
+    ThrowError(ErrorKind::kTypeError, site, "matmul: contracting sizes differ: lhs ",
+               x.array->type().ToString(), " has ", k, ", rhs ", y.array->type().ToString(),
+               " has ", k2);
   }
   const DType dtype = internal::CommonDType({x, y});
   return Apply1("matmul", site, {*x.array, *y.array}, [&](ir::Builder&, Vs v) {
@@ -468,7 +454,7 @@ EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later) {
 Array einsum(std::string_view spec, const std::vector<Arg>& operands) {
   const Site site = internal::SiteOf(operands);
   const auto refuse = [&](const std::string& why) {
-    ThrowError(ErrorKind::kValueError, absl::StrCat("einsum(\"", ToAbsl(spec), "\"): ", why), site);
+    ThrowError(ErrorKind::kValueError, site, "einsum(\"", ToAbsl(spec), "\"): ", why);
   };
   std::string text(spec);
   std::erase(text, ' ');
@@ -566,11 +552,9 @@ Array squeeze(const Arg& x, const Axes& axes) {
 Array broadcast_to(const Arg& x, Dims shape) {
   if (x.kind == Arg::kArray &&
       internal::BroadcastShapes("broadcast_to", {x.array->shape(), shape}, x.site) != shape) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat("broadcast_to: Incompatible shapes for broadcasting: ",
-                            x.array->type().ToString(), " and requested shape (",
-                            ir::DimsToString(shape), ")"),
-               x.site);
+    ThrowError(ErrorKind::kValueError, x.site,
+               "broadcast_to: Incompatible shapes for broadcasting: ", x.array->type().ToString(),
+               " and requested shape (", ir::DimsToString(shape), ")");
   }
   return Unary("broadcast_to", x, [&](Value v) { return BroadcastTo(v, shape); });
 }
@@ -579,8 +563,8 @@ namespace {
 Array Join(std::string_view name, const std::vector<Array>& xs, int axis, bool new_dim,
            const Site& site) {
   if (xs.empty()) {
-    ThrowError(ErrorKind::kValueError,
-               absl::StrCat(ToAbsl(name), ": Need at least one array to ", ToAbsl(name)), site);
+    ThrowError(ErrorKind::kValueError, site, ToAbsl(name), ": Need at least one array to ",
+               ToAbsl(name));
   }
   const int d = NormalAxis(name, axis, xs[0].rank() + (new_dim ? 1 : 0), site);
   std::vector<Arg> args;
@@ -625,7 +609,7 @@ Array arange(int64_t stop, DType dtype, Site site) {
   return lax::iota(dtype, {std::max<int64_t>(stop, 0)}, 0, site);
 }
 Array arange(double start, double stop, double step, DType dtype, Site site) {
-  if (step == 0) ThrowError(ErrorKind::kValueError, "arange: the step must not be 0", site);
+  if (step == 0) ThrowError(ErrorKind::kValueError, site, "arange: the step must not be 0");
   const int64_t n = std::max<int64_t>(0, static_cast<int64_t>(std::ceil((stop - start) / step)));
   return Apply1("arange", site, {}, [&](ir::Builder& b, Vs) {
     const Value i = ir::Iota(b, dtype, {n}, 0);

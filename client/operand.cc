@@ -88,10 +88,9 @@ Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const
         std::string all;
         for (const Dims& t : shapes)
           absl::StrAppend(&all, all.empty() ? "" : ", ", "(", ir::DimsToString(t), ")");
-        ThrowError(ErrorKind::kTypeError,
-                   absl::StrCat(ToAbsl(op), ": incompatible shapes for broadcasting: ", all,
-                                ". Aligned at the right, sizes must be equal or 1"),
-                   site);
+        ThrowError(ErrorKind::kTypeError, site, ToAbsl(op),
+                   ": incompatible shapes for broadcasting: ", all,
+                   ". Aligned at the right, sizes must be equal or 1");
       }
       if (s[d] != 1) o = s[d];
     }

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
 #include "client/operand.h"
 #include "ir/ops.h"
 
@@ -19,11 +18,10 @@ const Array& Key(std::string_view op, const Arg& k) {
   const bool ok =
       k.kind == Arg::kArray && k.array->dtype() == DType::kU32 && k.array->shape() == Dims{2};
   if (!ok) {
-    ThrowError(ErrorKind::kTypeError,
-               absl::StrCat("random::", ToAbsl(op), ": a key, u32[2], is expected, not ",
-                            k.kind == Arg::kArray ? k.array->type().ToString() : "a number",
-                            ". Make one with random::key(seed)"),
-               k.site);
+    ThrowError(ErrorKind::kTypeError, k.site, "random::", ToAbsl(op),
+               ": a key, u32[2], is expected, not ",
+               k.kind == Arg::kArray ? k.array->type().ToString() : "a number",
+               ". Make one with random::key(seed)");
   }
   return *k.array;
 }
@@ -46,10 +44,8 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
   if (n >= (int64_t{1} << 32)) {
-    ThrowError(
-        ErrorKind::kLimitExceeded,
-        absl::StrCat("random: ", n, " elements from one key; at most 2^32 - 1. Split the key"),
-        site);
+    ThrowError(ErrorKind::kLimitExceeded, site, "random: ", n,
+               " elements from one key; at most 2^32 - 1. Split the key");
   }
   const Dims strides = ir::StridesOf(shape);
   Value index = U32(b, 0, shape);
@@ -102,10 +98,8 @@ Value Unit(Value key, const Dims& shape, DType dtype, const Site& site) {
   if (dtype == DType::kF32) {
     return FloatBelow1(Bits32(key, shape, site), 9, 0x3F800000, DType::kF32);
   }
-  ThrowError(ErrorKind::kTypeError,
-             absl::StrCat("random: dtype f32 or f64 is expected, not ",
-                          std::string(ir::DTypeName(dtype)), ". Draw f32 and convert"),
-             site);
+  ThrowError(ErrorKind::kTypeError, site, "random: dtype f32 or f64 is expected, not ",
+             std::string(ir::DTypeName(dtype)), ". Draw f32 and convert");
 }
 
 Value Uniform(Value key, const Dims& shape, DType dtype, double low, double high,
@@ -177,11 +171,9 @@ Array bernoulli(const Arg& k, double p, Dims shape) {
 Array randint(const Arg& k, Dims shape, int32_t low, int32_t high) {
   const int64_t span = static_cast<int64_t>(high) - low;
   if (span <= 0 || span > std::numeric_limits<int32_t>::max()) {
-    ThrowError(
-        ErrorKind::kValueError,
-        absl::StrCat("random::randint: an interval of 1 to 2^31 - 1 numbers is expected, not [",
-                     low, ", ", high, ")"),
-        k.site);
+    ThrowError(ErrorKind::kValueError, k.site,
+               "random::randint: an interval of 1 to 2^31 - 1 numbers is expected, not [", low,
+               ", ", high, ")");
   }
   // Two draws of 32 bits make one of 64, reduced modulo the span.
   return Apply1("random_randint", k.site, {Key("randint", k)}, [&](ir::Builder& b, Vs v) {

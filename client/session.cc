@@ -58,29 +58,22 @@ void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
   if (!fault) return;
   switch (fault->kind) {
     case ir::SpecFault::kTooLong:
-      internal::ThrowError(
-          ErrorKind::kValueError,
-          absl::StrCat(what, ": Length of sharding.spec (", spec.dims.size(),
-                       ") must be at most the rank of the array (", shape.size(),
-                       "): ", spec.ToString(), " for shape (", ir::DimsToString(shape), ")"),
-          site);
+      internal::ThrowError(ErrorKind::kValueError, site, what, ": Length of sharding.spec (",
+                           spec.dims.size(), ") must be at most the rank of the array (",
+                           shape.size(), "): ", spec.ToString(), " for shape (",
+                           ir::DimsToString(shape), ")");
     case ir::SpecFault::kUnknownAxis:
-      internal::ThrowError(ErrorKind::kUnknownAxis,
-                           absl::StrCat(what, ": ", spec.ToString(), " names axis '", fault->axis,
-                                        "', which the mesh ", mesh.ToString(), " does not have"),
-                           site);
+      internal::ThrowError(ErrorKind::kUnknownAxis, site, what, ": ", spec.ToString(),
+                           " names axis '", fault->axis, "', which the mesh ", mesh.ToString(),
+                           " does not have");
     case ir::SpecFault::kAxisTwice:
-      internal::ThrowError(ErrorKind::kValueError,
-                           absl::StrCat(what, ": ", spec.ToString(), " uses axis '", fault->axis,
-                                        "' more than once"),
-                           site);
+      internal::ThrowError(ErrorKind::kValueError, site, what, ": ", spec.ToString(),
+                           " uses axis '", fault->axis, "' more than once");
     case ir::SpecFault::kIndivisible:
-      internal::ThrowError(
-          ErrorKind::kIndivisible,
-          absl::StrCat(what, ": dim ", fault->dim, " of shape (", ir::DimsToString(shape),
-                       ") is not evenly divisible by ", fault->shards, ", the size of mesh axes (",
-                       absl::StrJoin(spec.dims[fault->dim], ", "), ")"),
-          site);
+      internal::ThrowError(ErrorKind::kIndivisible, site, what, ": dim ", fault->dim, " of shape (",
+                           ir::DimsToString(shape), ") is not evenly divisible by ", fault->shards,
+                           ", the size of mesh axes (", absl::StrJoin(spec.dims[fault->dim], ", "),
+                           ")");
   }
 }
 
@@ -100,12 +93,10 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
     }
     if (healthy >= options.min_devices) return;
     if (SteadyNow() >= until) {
-      internal::ThrowError(
-          ErrorKind::kNotEnoughDevices,
-          absl::StrCat("Session::Connect(", address, "): the cluster has ", healthy,
-                       " healthy devices after ", absl::FormatDuration(options.timeout), ", ",
-                       options.min_devices, " were asked for", lost),
-          site);
+      internal::ThrowError(ErrorKind::kNotEnoughDevices, site, "Session::Connect(", address,
+                           "): the cluster has ", healthy, " healthy devices after ",
+                           absl::FormatDuration(options.timeout), ", ", options.min_devices,
+                           " were asked for", lost);
     }
     absl::SleepFor(std::min(kPollInterval, until - SteadyNow()));
   }
@@ -120,11 +111,10 @@ std::shared_ptr<Session> Session::FromService(std::shared_ptr<api::Service> serv
 std::shared_ptr<Session> Session::Embedded(EmbeddedOptions options, Site site) {
   if (!TesseraStartEmbedded) {
     internal::ThrowError(
-        ErrorKind::kNotImplemented,
+        ErrorKind::kNotImplemented, site,
         "Session::Embedded: this program is linked without the embedded cluster. "
         "Link tessera_embed (installed: Tessera::embedded), or name a coordinator in "
-        "TESSERA_ADDRESS",
-        site);
+        "TESSERA_ADDRESS");
   }
   absl::StatusOr<std::shared_ptr<api::Service>> service = absl::UnknownError("not started");
   TesseraStartEmbedded(options, &service);
@@ -134,11 +124,9 @@ std::shared_ptr<Session> Session::Embedded(EmbeddedOptions options, Site site) {
 std::shared_ptr<Session> Session::Connect(const std::string& address, ConnectOptions options,
                                           Site site) {
   if (!TesseraConnectRemote) {
-    internal::ThrowError(ErrorKind::kNotImplemented,
-                         absl::StrCat("Session::Connect(", address,
-                                      "): this program is linked without the gRPC carrier. Link "
-                                      "tessera_client_remote (installed: Tessera::client)"),
-                         site);
+    internal::ThrowError(ErrorKind::kNotImplemented, site, "Session::Connect(", address,
+                         "): this program is linked without the gRPC carrier. Link "
+                         "tessera_client_remote (installed: Tessera::client)");
   }
   if (const char* token = std::getenv("TESSERA_TOKEN"); token && options.token.empty()) {
     options.token = token;
@@ -339,11 +327,8 @@ api::Placement Session::Place(const std::string& what, const Dims& shape, const 
   if (!placement.devices.empty()) return placement;
   placement.devices = HealthyDevices(mesh.size(), site);
   if (static_cast<int64_t>(placement.devices.size()) < mesh.size()) {
-    internal::ThrowError(
-        ErrorKind::kNotEnoughDevices,
-        absl::StrCat(what, ": needs ", mesh.size(), " healthy devices, the session has ",
-                     placement.devices.size()),
-        site);
+    internal::ThrowError(ErrorKind::kNotEnoughDevices, site, what, ": needs ", mesh.size(),
+                         " healthy devices, the session has ", placement.devices.size());
   }
   return placement;
 }
@@ -388,12 +373,10 @@ void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>&
   const api::Operation op = internal::WaitForOperation(*service_, operation, limit, site);
   if (!internal::HasEnded(op)) {
     service_->Cancel(operation).IgnoreError();
-    internal::ThrowError(
-        ErrorKind::kDeadlineExceeded,
-        absl::StrCat("save ", path, ": not done after ", absl::FormatDuration(limit),
-                     ", and cancelled", op.pending_reason.empty() ? "" : "; it waited because ",
-                     op.pending_reason),
-        site);
+    internal::ThrowError(ErrorKind::kDeadlineExceeded, site, "save ", path, ": not done after ",
+                         absl::FormatDuration(limit), ", and cancelled",
+                         op.pending_reason.empty() ? "" : "; it waited because ",
+                         op.pending_reason);
   }
   internal::ThrowIfError(op.error, site);
 }

@@ -180,10 +180,9 @@ Array array(const std::vector<T>& values, Dims shape, DType dtype, Site site) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
   if (n != static_cast<int64_t>(values.size())) {
-    internal::ThrowError(ErrorKind::kValueError,
+    internal::ThrowError(ErrorKind::kValueError, site,
                          "array: " + std::to_string(values.size()) + " values do not fill shape (" +
-                             ir::DimsToString(shape) + "), which has " + std::to_string(n),
-                         site);
+                             ir::DimsToString(shape) + "), which has " + std::to_string(n));
   }
   ir::Array host(dtype, std::move(shape));
   for (int64_t i = 0; i < n; ++i) {

@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "ir/ops.h"
 
@@ -42,12 +41,11 @@ Type TypeInside(const Type& type, const Frame& frame, const Site& site) {
   for (const ir::AxisList& axes : type.sharding) {
     for (const std::string& axis : axes) {
       if (frame.builder.mesh().IsManual(axis)) {
-        ThrowError(ErrorKind::kNotImplemented,
-                   absl::StrCat("Closing over inputs to shard_map where the input is sharded on "
-                                "Explicit axes is not implemented: the captured array has type ",
-                                type.ToString(), " and axis '", axis,
-                                "' is Manual here. Pass it as an argument with an in_spec"),
-                   site);
+        ThrowError(ErrorKind::kNotImplemented, site,
+                   "Closing over inputs to shard_map where the input is sharded on "
+                   "Explicit axes is not implemented: the captured array has type ",
+                   type.ToString(), " and axis '", axis,
+                   "' is Manual here. Pass it as an argument with an in_spec");
       }
     }
   }
@@ -88,12 +86,10 @@ void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
   while (root->parent) root = root->parent;
   if (root->builder.mesh().empty()) throw RetraceWithMesh{{c.placement.mesh, c.placement.devices}};
   if (c.type.is_sharded()) {
-    ThrowError(
-        ErrorKind::kShardingTypeError,
-        absl::StrCat("Mesh for all inputs should be equal: the program's mesh is ", mesh.ToString(),
-                     " but an array of type ", c.type.ToString(), " lies on ",
-                     c.placement.mesh.ToString(), ". Put it on the program's mesh first"),
-        site);
+    ThrowError(ErrorKind::kShardingTypeError, site,
+               "Mesh for all inputs should be equal: the program's mesh is ", mesh.ToString(),
+               " but an array of type ", c.type.ToString(), " lies on ",
+               c.placement.mesh.ToString(), ". Put it on the program's mesh first");
   }
 }
 
@@ -118,9 +114,8 @@ ir::FunctionRef BuildFunction(Frame& frame, const std::vector<Array>& results, c
   std::vector<ir::Value> values;
   for (const Array& r : results) {
     if (!r.valid()) {
-      ThrowError(ErrorKind::kTypeError,
-                 "the traced function returned an Array without a value (default-constructed)",
-                 site);
+      ThrowError(ErrorKind::kTypeError, site,
+                 "the traced function returned an Array without a value (default-constructed)");
     }
     values.push_back(Lift(r, site));
   }
@@ -182,8 +177,8 @@ Array Wrap(ir::Value v) { return Wrap(frames.back(), v); }
 
 void ThrowIfNoValue(const Array& a, const Site& site) {
   if (a.valid()) return;
-  ThrowError(ErrorKind::kTypeError,
-             "an Array without a value (default-constructed) was used as an operand", site);
+  ThrowError(ErrorKind::kTypeError, site,
+             "an Array without a value (default-constructed) was used as an operand");
 }
 
 ir::Value Lift(const Array& a, const Site& site) {
@@ -192,11 +187,10 @@ ir::Value Lift(const Array& a, const Site& site) {
   if (const TracedState* t = AsTraced(a)) {
     if (t->frame.get() == &frame) return t->value;
     if (!t->frame->open || !Encloses(t->frame.get(), &frame)) {
-      ThrowError(ErrorKind::kValueError,
-                 absl::StrCat("leaked tracer: a traced array of type ", a.type().ToString(),
-                              " is used outside the function it belongs to, which has ended. "
-                              "Return it from that function instead of storing it"),
-                 site);
+      ThrowError(ErrorKind::kValueError, site, "leaked tracer: a traced array of type ",
+                 a.type().ToString(),
+                 " is used outside the function it belongs to, which has ended. "
+                 "Return it from that function instead of storing it");
     }
     return Capture(frame, a, {t->frame.get(), t->value.id()}, site);
   }
@@ -206,10 +200,9 @@ ir::Value Lift(const Array& a, const Site& site) {
     return Capture(frame, a, {c, -1}, site);
   }
   if (const NumberState* n = AsNumber(a)) return Capture(frame, a, {n, -1}, site);
-  ThrowError(ErrorKind::kTypeError,
-             absl::StrCat("an abstract array (a type without a value), ", a.type().ToString(),
-                          ", was used as an operand. Pass it as an argument of what is traced"),
-             site);
+  ThrowError(ErrorKind::kTypeError, site, "an abstract array (a type without a value), ",
+             a.type().ToString(),
+             ", was used as an operand. Pass it as an argument of what is traced");
 }
 
 Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
@@ -260,10 +253,8 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
       });
     } catch (const RetraceWithMesh& need) {
       if (!mesh.empty()) {
-        ThrowError(ErrorKind::kValueError,
-                   absl::StrCat("context mesh ", mesh.ToString(),
-                                " should match the mesh used inside, ", need.mesh.ToString()),
-                   site);
+        ThrowError(ErrorKind::kValueError, site, "context mesh ", mesh.ToString(),
+                   " should match the mesh used inside, ", need.mesh.ToString());
       }
       mesh = need.mesh;
     }
@@ -277,9 +268,8 @@ std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site&
     if (!c) continue;
     if (!session) session = c->session;
     if (session != c->session) {
-      ThrowError(ErrorKind::kValueError,
-                 "arrays of two sessions meet in one program. Copy one with put(a.value(), ...)",
-                 site);
+      ThrowError(ErrorKind::kValueError, site,
+                 "arrays of two sessions meet in one program. Copy one with put(a.value(), ...)");
     }
   }
   return session ? session : Session::Default(site);
@@ -334,26 +324,20 @@ ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& ord
 
 void ThrowNotReadable(std::string_view what, const Array& a, const Site& site) {
   if (AsConcrete(a)) {
-    ThrowError(ErrorKind::kTypeError,
-               absl::StrCat(ToAbsl(what),
-                            ": reading the contents of an array while tracing would "
-                            "freeze them into the program; read it before, or pass it in"),
-               site);
+    ThrowError(ErrorKind::kTypeError, site, ToAbsl(what),
+               ": reading the contents of an array while tracing would "
+               "freeze them into the program; read it before, or pass it in");
   }
-  ThrowError(ErrorKind::kTypeError,
-             absl::StrCat(ToAbsl(what), ": the contents of a traced array of type ",
-                          a.valid() ? a.type().ToString() : "(none)",
-                          " are not known: Abstract tracer value encountered where concrete value "
-                          "is expected. Use where, select or scan in place of C++ control flow"),
-             site);
+  ThrowError(ErrorKind::kTypeError, site, ToAbsl(what), ": the contents of a traced array of type ",
+             a.valid() ? a.type().ToString() : "(none)",
+             " are not known: Abstract tracer value encountered where concrete value "
+             "is expected. Use where, select or scan in place of C++ control flow");
 }
 
 void ThrowDeleted(std::string_view what, const Array& a, const Site& site) {
-  ThrowError(ErrorKind::kArrayDeleted,
-             absl::StrCat(ToAbsl(what), what.empty() ? "" : ": ",
-                          "Array has been deleted or donated: ", a.type().ToString(),
-                          ". Keep a handle to what is used again"),
-             site);
+  ThrowError(ErrorKind::kArrayDeleted, site, ToAbsl(what), what.empty() ? "" : ": ",
+             "Array has been deleted or donated: ", a.type().ToString(),
+             ". Keep a handle to what is used again");
 }
 
 const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site) {

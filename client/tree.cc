@@ -84,7 +84,7 @@ namespace internal {
 void CheckSameStructure(const TreeNode& want, const TreeNode& got, std::string_view root,
                         ErrorKind kind, const std::string& message, const Site& site) {
   const std::string difference = StructureDifference(want, got, root);
-  if (!difference.empty()) ThrowError(kind, message + difference, site);
+  if (!difference.empty()) ThrowError(kind, site, message, difference);
 }
 
 std::string PlainLabel(std::string_view label) {
@@ -95,10 +95,8 @@ std::string PlainLabel(std::string_view label) {
 
 void ThrowPrefix(std::string_view what, const std::string& path, const std::string& problem,
                  const Site& site) {
-  ThrowError(ErrorKind::kValueError,
-             absl::StrCat(ToAbsl(what), " pytree structure error: at ", path, ", ", problem,
-                          ". A prefix of the value's tree is expected"),
-             site);
+  ThrowError(ErrorKind::kValueError, site, ToAbsl(what), " pytree structure error: at ", path, ", ",
+             problem, ". A prefix of the value's tree is expected");
 }
 
 }  // namespace internal
