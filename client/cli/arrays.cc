@@ -57,9 +57,9 @@ absl::Status Get(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("ARRAY"), "arrays"));
   const std::string path = arguments.Text("out");
   if (arguments.Has("out") && !absl::EndsWith(path, ".npy")) {
-    return UsageError(absl::StrCat("--out ", path,
-                                   ": get writes NumPy files, whose names end in .npy; `tessera "
-                                   "save` has the workers write .safetensors"));
+    return UsageError("--out ", path,
+                      ": get writes NumPy files, whose names end in .npy; `tessera "
+                      "save` has the workers write .safetensors");
   }
   TESSERA_ASSIGN_OR_RETURN(const Json known,
                            context.Call("ArrayService/GetArray", {{"array", std::to_string(id)}}));
@@ -208,7 +208,7 @@ absl::Status Load(Context& context, const Arguments& arguments) {
   std::vector<std::string> names = arguments.Texts("name");
   const std::string path = arguments.Text("PATH");
   if (names.empty() && !absl::EndsWith(path, ".npy")) {
-    return UsageError(absl::StrCat(path, " may hold several arrays: say which with --name"));
+    return UsageError(path, " may hold several arrays: say which with --name");
   }
   if (names.empty()) names = {""};
   Json request = {{"path", path}, {"arrays", Json::array()}, {"requestId", RequestId()}};
@@ -229,10 +229,7 @@ absl::Status Load(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-const Option kArray = {.name = "ARRAY",
-                       .help = "Its id, as put, run --keep and arrays print it.",
-                       .positional = true,
-                       .required = true};
+const Option kArray = Positional("ARRAY", "Its id, as put, run --keep and arrays print it.");
 
 }  // namespace
 
@@ -242,25 +239,17 @@ std::vector<Command> ArrayCommands() {
       "device.");
   Option arrays = kArray;
   arrays.type = OptionType::kTexts;
-  const Option path = {.name = "PATH",
-                       .help =
-                           "Below the workers' folder of files (--files-dir); ends in "
-                           ".safetensors or .npy.",
-                       .positional = true,
-                       .required = true};
+  const Option path = Positional("PATH",
+                                 "Below the workers' folder of files (--files-dir); ends in "
+                                 ".safetensors or .npy.");
   return {
       {.name = "put",
-       .group = "Arrays",
        .summary = "Copies a NumPy file to devices and prints the array's id.",
-       .options = {{.name = "FILE", .help = "A .npy file.", .positional = true, .required = true},
-                   mesh,
-                   SpecOption(),
-                   DevicesOption()},
+       .options = {Positional("FILE", "A .npy file."), mesh, SpecOption(), DevicesOption()},
        .timeout = absl::Minutes(10),
        .details = "The bytes go straight to the workers. The array stays until it is removed.",
        .run = Put},
       {.name = "get",
-       .group = "Arrays",
        .summary = "Reads an array, once it is ready.",
        .options = {kArray,
                    {.name = "out",
@@ -271,7 +260,6 @@ std::vector<Command> ArrayCommands() {
        .timeout = absl::Minutes(10),
        .run = Get},
       {.name = "arrays",
-       .group = "Arrays",
        .summary = "Lists the arrays of a session.",
        .options = {{.name = "session",
                     .type = OptionType::kInt,
@@ -279,19 +267,13 @@ std::vector<Command> ArrayCommands() {
                     .help = "Which; else the tenant's own."}},
        .run = List},
       {.name = "reshard",
-       .group = "Arrays",
        .summary = "Makes an array of the same contents that lies otherwise, and prints its id.",
        .options = {kArray, mesh, SpecOption(), DevicesOption()},
        .timeout = absl::Minutes(10),
        .details = "The bytes go from device to device. The array that was there stays.",
        .run = Reshard},
-      {.name = "rm",
-       .group = "Arrays",
-       .summary = "Deletes arrays.",
-       .options = {arrays},
-       .run = Remove},
+      {.name = "rm", .summary = "Deletes arrays.", .options = {arrays}, .run = Remove},
       {.name = "save",
-       .group = "Arrays",
        .summary = "Has the workers write arrays to a file.",
        .options = {path,
                    {.name = "array",
@@ -300,13 +282,10 @@ std::vector<Command> ArrayCommands() {
                     .value = "[NAME=]ARRAY",
                     .help = "Which, and its name in the file; may be given several times.",
                     .required = true},
-                   {.name = "overwrite",
-                    .type = OptionType::kFlag,
-                    .help = "Replace a file that is there."}},
+                   Flag("overwrite", "Replace a file that is there.")},
        .timeout = absl::Minutes(10),
        .run = Save},
       {.name = "load",
-       .group = "Arrays",
        .summary = "Has the workers make arrays of what a file holds.",
        .options = {path,
                    {.name = "name",
@@ -320,7 +299,6 @@ std::vector<Command> ArrayCommands() {
        .timeout = absl::Minutes(10),
        .run = Load},
       {.name = "ls-file",
-       .group = "Arrays",
        .summary = "Lists the arrays of a file that save wrote, or others did.",
        .options = {path},
        .run = ListFile},

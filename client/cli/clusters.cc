@@ -108,8 +108,7 @@ void PrintMeshes(Context& context, const Json& meshes) {
 absl::Status MeshCreate(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Mesh> mesh, ParseMesh(arguments.Text("AXES")));
   if (!mesh) {
-    return UsageError(
-        absl::StrCat("axes '", arguments.Text("AXES"), "': data=2,model=2 or 2x2 is expected"));
+    return UsageError("axes '", arguments.Text("AXES"), "': data=2,model=2 or 2x2 is expected");
   }
   Json named = {{"name", arguments.Text("NAME")}, {"mesh", JsonOf(*mesh)}};
   if (arguments.Has("devices")) {
@@ -210,75 +209,41 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
 }  // namespace
 
 std::vector<Command> ClusterCommands() {
-  const Option worker = {.name = "WORKER",
-                         .help = "Its name, as workers prints it.",
-                         .positional = true,
-                         .required = true};
+  const Option worker = Positional("WORKER", "Its name, as workers prints it.");
   const Option reason = {.name = "reason",
                          .short_name = 'r',
                          .value = "TEXT",
                          .help = "For people: workers and pending reasons repeat it."};
-  const Option name = {
-      .name = "NAME", .help = "Of the mesh.", .positional = true, .required = true};
+  const Option name = Positional("NAME", "Of the mesh.");
   return {
-      {.name = "devices",
-       .group = "Cluster",
-       .summary = "Lists the devices and how they are.",
-       .options = {},
-       .run = Devices},
+      {.name = "devices", .summary = "Lists the devices and how they are.", .run = Devices},
       {.name = "workers",
-       .group = "Cluster",
        .summary = "Lists the workers, what runs there and where their data ports are.",
-       .options = {},
        .run = Workers},
       {.name = "workers rm",
-       .group = "Cluster",
        .summary = "Forgets a worker that is gone.",
        .options = {worker},
        .details = "It is listed no more, and the ids of its devices mean nothing from then on. One "
                   "of the same name that joins later is a new worker. One that is connected is "
                   "refused: drain it and stop it first.",
        .run = WorkersRemove},
-      {.name = "sessions",
-       .group = "Cluster",
-       .summary = "Lists the sessions of the tenant.",
-       .options = {},
-       .run = Sessions},
+      {.name = "sessions", .summary = "Lists the sessions of the tenant.", .run = Sessions},
       {.name = "mesh create",
-       .group = "Cluster",
        .summary = "Gives a mesh and its devices a name.",
-       .options = {name,
-                   {.name = "AXES",
-                    .help = "data=2,model=2, or 2x2 for axes x and y.",
-                    .positional = true,
-                    .required = true},
-                   DevicesOption(),
-                   {.name = "check",
-                    .type = OptionType::kFlag,
-                    .help = "Only say what would be made."}},
+       .options = {name, Positional("AXES", "data=2,model=2, or 2x2 for axes x and y."),
+                   DevicesOption(), Flag("check", "Only say what would be made.")},
        .run = MeshCreate},
-      {.name = "mesh list",
-       .group = "Cluster",
-       .summary = "Lists the meshes that have names.",
-       .options = {},
-       .run = MeshList},
+      {.name = "mesh list", .summary = "Lists the meshes that have names.", .run = MeshList},
       {.name = "mesh rm",
-       .group = "Cluster",
        .summary = "Forgets the name of a mesh.",
        .options = {name},
        .run = MeshRemove},
       {.name = "cordon",
-       .group = "Cluster",
        .summary = "Takes a worker out of the choice for new programs.",
        .options = {worker, reason},
        .run = Cordon},
-      {.name = "uncordon",
-       .group = "Cluster",
-       .summary = "Puts a worker back.",
-       .options = {worker},
-       .run = Uncordon},
+      {.name = "uncordon", .summary = "Puts a worker back.", .options = {worker}, .run = Uncordon},
       {.name = "drain",
-       .group = "Cluster",
        .summary = "Cordons a worker and waits until nothing runs there.",
        .options = {worker, reason},
        .timeout = absl::Minutes(10),

@@ -45,10 +45,6 @@ void Arguments::SetDefault(const std::string& name, std::string value) {
   defaults_[name] = std::move(value);
 }
 
-absl::Status UsageError(const std::string& message) {
-  return WithExitCode(MakeError(ErrorKind::kValueError, message), kExitUsage);
-}
-
 absl::Status WithExitCode(absl::Status status, int code) {
   status.SetPayload(kExitPayload, absl::Cord(absl::StrCat(code)));
   return status;

@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 
 namespace tessera::cli {
 
@@ -38,6 +41,15 @@ struct Option {
   std::vector<std::string> choices = {};  // the values that are accepted; empty: any
 };
 
+// An option without a value.
+inline Option Flag(std::string name, std::string help) {
+  return {.name = std::move(name), .type = OptionType::kFlag, .help = std::move(help)};
+}
+// A required argument.
+inline Option Positional(std::string name, std::string help) {
+  return {.name = std::move(name), .help = std::move(help), .positional = true, .required = true};
+}
+
 // The options given on a command line, checked against the command's row.
 class Arguments {
  public:
@@ -60,7 +72,7 @@ class Arguments {
 
 struct Command {
   std::string name = {};   // "devices", "mesh create"
-  std::string group = {};  // a heading of --help
+  std::string group = {};  // a heading of --help; set by Commands()
   std::string summary = {};
   std::vector<Option> options = {};
   // The deadline of the command, unless --timeout is given. Infinite: the command runs until it is
@@ -73,7 +85,7 @@ struct Command {
 // Every command, in the order of --help.
 const std::vector<Command>& Commands();
 
-// The rows of each file.
+// The rows of each file, without groups.
 std::vector<Command> UpCommands();         // up.cc: up, init
 std::vector<Command> JoinCommands();       // join.cc: join
 std::vector<Command> ProgramCommands();    // programs.cc: run, explain
@@ -92,10 +104,14 @@ inline constexpr int kExitUsage = 2;        // the command line is wrong; nothin
 inline constexpr int kExitUnavailable = 3;  // no response, or not before the deadline
 inline constexpr int kExitInterrupted = 130;
 
-// An error of the command line, found after parsing: exits with 2.
-absl::Status UsageError(const std::string& message);
 // Returns `status` with a payload that makes the process exit with `code`.
 absl::Status WithExitCode(absl::Status status, int code);
 int ExitCodeOf(const absl::Status& status);
+// An error of the command line, found after parsing: exits with 2. The message is the concatenation
+// of `parts`, as by absl::StrCat.
+template <class... Parts>
+absl::Status UsageError(const Parts&... parts) {
+  return WithExitCode(MakeError(ErrorKind::kValueError, absl::StrCat(parts...)), kExitUsage);
+}
 
 }  // namespace tessera::cli

@@ -365,7 +365,6 @@ absl::Status Doctor(Context& context, const Arguments& arguments) {
 
 std::vector<Command> DoctorCommands() {
   return {{.name = "doctor",
-           .group = "Cluster",
            .summary = "Checks the way to a cluster step by step, with a fix for what fails.",
            .options = {{.name = "health",
                         .value = "ADDRESS",

@@ -35,7 +35,7 @@ absl::StatusOr<std::string> WithPort(const std::string& text) {
   const size_t colon = text.find(':', bracketed ? end : 0);
   if (colon == std::string::npos) return absl::StrCat(text, ":", kDefaultPort);
   if (!bracketed && text.find(':', colon + 1) != std::string::npos)
-    return UsageError(absl::StrCat("HOST: write the address as [", text, "]"));
+    return UsageError("HOST: write the address as [", text, "]");
   return text;
 }
 
@@ -128,8 +128,8 @@ absl::Status Join(Context& context, const Arguments& arguments) {
   if (arguments.Has("token")) {
     TESSERA_RETURN_IF_ERROR(EnrollInto(context, dir, address, worker, arguments.Text("token")));
   } else if (!ReadWholeFile(dir.File(worker, "cert.pem")).ok()) {
-    return UsageError(absl::StrCat("'", worker, "' has no certificate in ", dir.path(),
-                                   "; give the --token that `tessera up` prints"));
+    return UsageError("'", worker, "' has no certificate in ", dir.path(),
+                      "; give the --token that `tessera up` prints");
   }
   if (arguments.Flag("no-start")) {
     context.PrintResult({{"worker", worker}, {"folder", dir.path()}}, [&] {
@@ -159,12 +159,8 @@ absl::Status Join(Context& context, const Arguments& arguments) {
 std::vector<Command> JoinCommands() {
   return {
       {.name = "join",
-       .group = "Clusters",
        .summary = "Makes this machine a worker of a cluster.",
-       .options = {{.name = "HOST",
-                    .help = "Of the coordinator: HOST[:PORT].",
-                    .positional = true,
-                    .required = true},
+       .options = {Positional("HOST", "Of the coordinator: HOST[:PORT]."),
                    {.name = "token",
                     .value = "TOKEN",
                     .help = "What `tessera up` printed. Not wanted again once this machine has its "
@@ -197,9 +193,7 @@ std::vector<Command> JoinCommands() {
                    {.name = "advertise-peer",
                     .value = "HOST[:PORT]",
                     .help = "How workers reach the second."},
-                   {.name = "no-start",
-                    .type = OptionType::kFlag,
-                    .help = "Gets the certificate and starts no daemon."}},
+                   Flag("no-start", "Gets the certificate and starts no daemon.")},
        .timeout = absl::InfiniteDuration(),
        .details =
            "The token holds the fingerprint of the cluster's CA, so that nobody in "

@@ -26,8 +26,7 @@ bool IsIdentifier(absl::string_view text) {
 }
 
 absl::Status MeshFault(const std::string& text) {
-  return UsageError(
-      absl::StrCat("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected"));
+  return UsageError("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected");
 }
 
 // Parses "P('x', None, ('y','z'))"; nullopt if the text does not have this form.
@@ -91,7 +90,7 @@ absl::StatusOr<ir::Mesh> ParseMeshLine(const std::string& line, std::string* res
         absl::StrSplit(absl::StripAsciiWhitespace(part), absl::ByAnyChar("=:"));
     ir::MeshAxis axis;
     if (sides.size() < 2 || !absl::SimpleAtoi(sides[1], &axis.size)) {
-      return UsageError(absl::StrCat("the program's mesh line does not read: ", line));
+      return UsageError("the program's mesh line does not read: ", line);
     }
     axis.name = std::string(absl::StripAsciiWhitespace(sides[0]));
     for (const ir::AxisType type : {ir::AxisType::kExplicit, ir::AxisType::kManual}) {
@@ -124,9 +123,8 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
     }
     const bool named = like.axes.size() == mesh.axes.size();
     if (!like.empty() && !named) {
-      return UsageError(absl::StrCat("mesh '", text, "' has ", mesh.axes.size(),
-                                     " axes; the program's mesh ", like.ToString(), " has ",
-                                     like.axes.size()));
+      return UsageError("mesh '", text, "' has ", mesh.axes.size(), " axes; the program's mesh ",
+                        like.ToString(), " has ", like.axes.size());
     }
     if (!named && mesh.axes.size() > sizeof(kDefaultAxisNames) - 1) return MeshFault(text);
     for (size_t i = 0; i < mesh.axes.size(); ++i) {
@@ -139,7 +137,7 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
     return MeshFault(text);
   }
   if (const absl::Status status = CheckMesh(mesh); !status.ok()) {
-    return UsageError(absl::StrCat("mesh '", text, "': ", status.message()));
+    return UsageError("mesh '", text, "': ", status.message());
   }
   return std::optional<ir::Mesh>(std::move(mesh));
 }
@@ -147,7 +145,7 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
 absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text) {
   if (absl::StartsWith(text, "P(")) {
     if (std::optional<ir::PartitionSpec> spec = ParseLongSpec(text)) return *std::move(spec);
-    return UsageError(absl::StrCat("spec ", text, ": P('x', None, ('y','z')) is expected"));
+    return UsageError("spec ", text, ": P('x', None, ('y','z')) is expected");
   }
   ir::PartitionSpec out;
   if (text.empty()) return out;
@@ -156,9 +154,9 @@ absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text) {
     if (dim == "-") continue;
     for (absl::string_view axis : absl::StrSplit(dim, '+')) {
       if (!IsIdentifier(axis)) {
-        return UsageError(absl::StrCat("spec '", text,
-                                       "': data,-,x+y or P('data', None, ('x','y'))"
-                                       " is expected"));
+        return UsageError("spec '", text,
+                          "': data,-,x+y or P('data', None, ('x','y'))"
+                          " is expected");
       }
       out.dims.back().emplace_back(axis);
     }
@@ -174,7 +172,7 @@ absl::StatusOr<std::vector<int64_t>> ParseInts(const std::string& text) {
     if (ends.size() > 2 || !absl::SimpleAtoi(ends[0], &first) ||
         !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first ||
         last - first >= static_cast<int64_t>(kIntsMax - out.size())) {
-      return UsageError(absl::StrCat("'", text, "': numbers are expected, as 0,2,4-7"));
+      return UsageError("'", text, "': numbers are expected, as 0,2,4-7");
     }
     for (int64_t i = first; i <= last; ++i) out.push_back(i);
   }
@@ -188,8 +186,7 @@ absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& col
   const std::string before = slash == std::string::npos ? "" : text.substr(0, slash);
   if (!absl::SimpleAtoi(digits, &id) || id == 0 ||
       (!before.empty() && before != collection && !absl::EndsWith(before, "/" + collection))) {
-    return UsageError(
-        absl::StrCat("'", text, "': a number, or ", collection, "/NUMBER, is expected"));
+    return UsageError("'", text, "': a number, or ", collection, "/NUMBER, is expected");
   }
   return id;
 }

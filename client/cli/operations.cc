@@ -162,37 +162,27 @@ absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, J
 }
 
 std::vector<Command> OperationCommands() {
-  const Option operation = {.name = "OPERATION",
-                            .help = "Its id, as run and ps print it.",
-                            .positional = true,
-                            .required = true};
+  const Option operation = Positional("OPERATION", "Its id, as run and ps print it.");
   Option operations = operation;
   operations.type = OptionType::kTexts;
   return {
       {.name = "ps",
-       .group = "Operations",
        .summary = "Lists what waits and runs, and what for.",
-       .options = {{.name = "all", .type = OptionType::kFlag, .help = "Also what has ended."},
-                   {.name = "canaries",
-                    .type = OptionType::kFlag,
-                    .help = "Also the coordinator's own runs, by which it proves that devices "
-                            "work; operators see them."},
+       .options = {Flag("all", "Also what has ended."),
+                   Flag("canaries",
+                        "Also the coordinator's own runs, by which it proves that devices "
+                        "work; operators see them."),
                    {.name = "session",
                     .type = OptionType::kInt,
                     .value = "ID",
                     .help = "Of one session; else of every session of the tenant."}},
        .run = Ps},
       {.name = "wait",
-       .group = "Operations",
        .summary = "Waits for the end of an operation, and fails as it did.",
        .options = {operation},
        .timeout = absl::Minutes(10),
        .run = Wait},
-      {.name = "cancel",
-       .group = "Operations",
-       .summary = "Stops operations.",
-       .options = {operations},
-       .run = Cancel},
+      {.name = "cancel", .summary = "Stops operations.", .options = {operations}, .run = Cancel},
   };
 }
 

@@ -99,7 +99,7 @@ std::vector<std::string> NamesBelow(const CLI::App& app) {
 
 // The error of a command line, with advice: "tessera copy --help says what it takes".
 absl::Status WrongLine(const std::string& fault, const std::string& what_to_do) {
-  return UsageError(absl::StrCat(fault, absl::EndsWith(fault, "?") ? " " : ". ", what_to_do));
+  return UsageError(fault, absl::EndsWith(fault, "?") ? " " : ". ", what_to_do);
 }
 
 // The command table as a CLI11 parser.
@@ -168,8 +168,8 @@ absl::Status Grammar::NoCommand(const CLI::App& app, const std::string& word) co
   const std::string path = PathTo(app);
   const std::vector<std::string> names = NamesBelow(app);
   if (word.empty() && !path.empty()) {
-    return UsageError(absl::StrCat(path, ": which? ", path, " ",
-                                   absl::StrJoin(names, absl::StrCat(", ", path, " "))));
+    return UsageError(path, ": which? ", path, " ",
+                      absl::StrJoin(names, absl::StrCat(", ", path, " ")));
   }
   return WrongLine(word.empty()
                        ? "no command was given"
@@ -265,15 +265,14 @@ const std::vector<Option>& GlobalOptions() {
        .value = "FILE",
        .help = "The file that holds the token; in place of the variable TESSERA_TOKEN, which holds "
                "the token itself."},
-      {.name = "insecure", .type = OptionType::kFlag, .help = "Plain text beyond this machine."},
+      Flag("insecure", "Plain text beyond this machine."),
       {.name = "timeout",
        .type = OptionType::kDuration,
        .value = "DURATION",
        .help = "The bound on all that the command waits for: 500ms, 30s, 10m."},
-      {.name = "json",
-       .type = OptionType::kFlag,
-       .help = "One JSON document on stdout, protobuf's mapping of the coordinator's answer; of an "
-               "error, {\"error\": google.rpc.Status}."},
+      Flag("json",
+           "One JSON document on stdout, protobuf's mapping of the coordinator's answer; of an "
+           "error, {\"error\": google.rpc.Status}."),
   };
   return *options;
 }

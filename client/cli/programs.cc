@@ -90,8 +90,8 @@ absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Argument
     texts.assign(types.size(), "count");
   }
   if (texts.size() != types.size()) {
-    return UsageError(absl::StrCat("the program takes ", types.size(), " inputs; ", texts.size(),
-                                   " were given with --input"));
+    return UsageError("the program takes ", types.size(), " inputs; ", texts.size(),
+                      " were given with --input");
   }
   std::vector<ir::Array> out;
   for (size_t i = 0; i < types.size(); ++i) {
@@ -150,7 +150,7 @@ absl::StatusOr<Json> SaveResults(const Arguments& arguments, const std::vector<i
   if (!folder.empty()) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
-    if (error) return UsageError(absl::StrCat(folder, ": ", error.message()));
+    if (error) return UsageError(folder, ": ", error.message());
   }
   for (size_t i = 0; i < results.size(); ++i) {
     document["types"].push_back(ir::MakeType(results[i].dtype(), results[i].shape()).ToString());
@@ -280,8 +280,8 @@ absl::StatusOr<int64_t> DeviceMemoryOf(const Arguments& arguments) {
   const std::string text = arguments.Text("device-memory");
   const std::optional<int64_t> bytes = ParseBytes(text);
   if (!bytes || *bytes < 1) {
-    return UsageError(absl::StrCat("--device-memory '", text,
-                                   "': 80GiB, 512MiB or a number of bytes is expected"));
+    return UsageError("--device-memory '", text,
+                      "': 80GiB, 512MiB or a number of bytes is expected");
   }
   return *bytes;
 }
@@ -321,10 +321,8 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-const Option kProgram = {.name = "PROGRAM",
-                         .help = "The program's text (docs/programs.md); - reads standard input.",
-                         .positional = true,
-                         .required = true};
+const Option kProgram =
+    Positional("PROGRAM", "The program's text (docs/programs.md); - reads standard input.");
 
 }  // namespace
 
@@ -334,7 +332,6 @@ std::vector<Command> ProgramCommands() {
       "mesh of the cluster.");
   return {
       {.name = "run",
-       .group = "Programs",
        .summary = "Runs a program and shows its results.",
        .options = {kProgram,
                    {.name = "input",
@@ -349,9 +346,7 @@ std::vector<Command> ProgramCommands() {
                     .short_name = 'o',
                     .value = "DIR",
                     .help = "Write each result to DIR/resultN.npy."},
-                   {.name = "keep",
-                    .type = OptionType::kFlag,
-                    .help = "Leave the results on the devices and print their ids."},
+                   Flag("keep", "Leave the results on the devices and print their ids."),
                    {.name = "name",
                     .value = "NAME",
                     .help = "What top, ps and errors call it; else the function's name."}},
@@ -360,7 +355,6 @@ std::vector<Command> ProgramCommands() {
                   "devices as the mesh has. Ctrl-C, and the end of --timeout, cancel the run.",
        .run = Run},
       {.name = "explain",
-       .group = "Programs",
        .summary = "Draws the plan of a program: what lies where, what the devices exchange.",
        .options = {kProgram,
                    mesh,
@@ -370,9 +364,7 @@ std::vector<Command> ProgramCommands() {
                     .help =
                         "Plan for devices that need not be there, as many as the mesh has, each "
                         "with so much memory: 80GiB."},
-                   {.name = "text",
-                    .type = OptionType::kFlag,
-                    .help = "The plan op by op, with who decided, in place of the picture."}},
+                   Flag("text", "The plan op by op, with who decided, in place of the picture.")},
        .timeout = absl::Minutes(5),
        .details =
            "Nothing is compiled for the cluster and nothing runs. Without an address it\n"

@@ -42,7 +42,6 @@ absl::Status Version(Context& context, const Arguments&) {
 std::vector<Command> ShellCommands() {
   return {
       {.name = "help",
-       .group = "Shell",
        .summary = "Says what a command does and takes, as its --help does.",
        .options = {{.name = "COMMAND",
                     .type = OptionType::kTexts,
@@ -50,7 +49,6 @@ std::vector<Command> ShellCommands() {
                     .positional = true}},
        .run = Help},
       {.name = "completion",
-       .group = "Shell",
        .summary = "Prints a completion script.",
        .options = {{.name = "SHELL",
                     .help = "Which.",
@@ -65,9 +63,7 @@ std::vector<Command> ShellCommands() {
        .details = "bash: source <(tessera completion bash)",
        .run = Completion},
       {.name = "version",
-       .group = "Shell",
        .summary = "Prints the version, and with an address the coordinator's.",
-       .options = {},
        .run = Version},
   };
 }

@@ -1,15 +1,24 @@
 // The command table, in the order of --help.
+#include <utility>
+
 #include "client/cli/commands.h"
 
 namespace tessera::cli {
 
 const std::vector<Command>& Commands() {
   static const auto* const all = [] {
+    const std::pair<const char*, std::vector<Command>> groups[] = {
+        {"Programs", ProgramCommands()},  {"Operations", OperationCommands()},
+        {"Arrays", ArrayCommands()},      {"Cluster", ClusterCommands()},
+        {"Cluster", TopCommands()},       {"Cluster", DoctorCommands()},
+        {"Clusters", UpCommands()},       {"Clusters", JoinCommands()},
+        {"Security", SecurityCommands()}, {"Shell", ShellCommands()}};
     auto* const rows = new std::vector<Command>();
-    for (const auto& part :
-         {ProgramCommands(), OperationCommands(), ArrayCommands(), ClusterCommands(), TopCommands(),
-          DoctorCommands(), UpCommands(), JoinCommands(), SecurityCommands(), ShellCommands()}) {
-      rows->insert(rows->end(), part.begin(), part.end());
+    for (const auto& [group, commands] : groups) {
+      for (Command command : commands) {
+        command.group = group;
+        rows->push_back(std::move(command));
+      }
     }
     return rows;
   }();

@@ -60,13 +60,9 @@ absl::Status Revoke(Context& context, const Arguments& arguments) {
 }  // namespace
 
 std::vector<Command> SecurityCommands() {
-  const Option name = {.name = "NAME",
-                       .help = "Of the token: lower-case letters, digits, - and _.",
-                       .positional = true,
-                       .required = true};
+  const Option name = Positional("NAME", "Of the token: lower-case letters, digits, - and _.");
   return {
       {.name = "token create",
-       .group = "Security",
        .summary = "Makes a token and prints it, once.",
        .options = {name,
                    {.name = "role",
@@ -80,13 +76,8 @@ std::vector<Command> SecurityCommands() {
                     .value = "DURATION",
                     .help = "How long it lives: 720h; else for ever."}},
        .run = Create},
-      {.name = "token list",
-       .group = "Security",
-       .summary = "Lists the tokens, without their texts.",
-       .options = {},
-       .run = List},
+      {.name = "token list", .summary = "Lists the tokens, without their texts.", .run = List},
       {.name = "token revoke",
-       .group = "Security",
        .summary = "Takes a token's rights away at once.",
        .options = {name},
        .run = Revoke},

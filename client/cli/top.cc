@@ -115,11 +115,8 @@ absl::Status Top(Context& context, const Arguments& arguments) {
 
 std::vector<Command> TopCommands() {
   return {{.name = "top",
-           .group = "Cluster",
            .summary = "Shows what programs and workers do, again and again.",
-           .options = {{.name = "once",
-                        .type = OptionType::kFlag,
-                        .help = "Once; so it is without a terminal too."},
+           .options = {Flag("once", "Once; so it is without a terminal too."),
                        {.name = "interval",
                         .type = OptionType::kDuration,
                         .value = "DURATION",

@@ -33,7 +33,7 @@ constexpr int kDataPort = 8471, kPeerPort = 8472;
 absl::StatusOr<HostPort> ReadListen(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon + 1 == text.size())
-    return UsageError(absl::StrCat("--listen is '", text, "'; expected HOST:PORT"));
+    return UsageError("--listen is '", text, "'; expected HOST:PORT");
   const std::string host = text.substr(0, colon);
   return HostPort{std::string(WithoutBrackets(host)), text.substr(colon + 1)};
 }
@@ -300,7 +300,6 @@ std::vector<Command> UpCommands() {
                           "~/.local/state/tessera."};
   return {
       {.name = "up",
-       .group = "Clusters",
        .summary = "Starts a coordinator and a worker on this machine, with TLS and tokens.",
        .options = {dir,
                    {.name = "listen",
@@ -324,7 +323,7 @@ std::vector<Command> UpCommands() {
                     .help = "Where the worker saves arrays and finds those to load; else files "
                             "below --dir. Arrays that lie on several workers are saved into a "
                             "folder that all of them share."},
-                   {.name = "no-worker", .type = OptionType::kFlag, .help = "No worker here."},
+                   Flag("no-worker", "No worker here."),
                    {.name = "join-for",
                     .type = OptionType::kDuration,
                     .value = "TIME",
@@ -343,7 +342,6 @@ std::vector<Command> UpCommands() {
                   "CA and tokens are kept. See docs/security.md.",
        .run = Up},
       {.name = "init",
-       .group = "Clusters",
        .summary = "Makes the certificates and tokens of a cluster, and starts nothing.",
        .options = {dir,
                    {.name = "coordinator",
