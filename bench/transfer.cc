@@ -58,7 +58,7 @@ struct Flags {
 double GigabytesPerSecond(int64_t bytes, absl::Duration took) {
   return static_cast<double>(bytes) / 1e9 / absl::ToDoubleSeconds(took);
 }
-double Timed(int64_t bytes, const std::function<void()>& f) {
+double ThroughputOf(int64_t bytes, const std::function<void()>& f) {
   const absl::Time start = absl::Now();
   f();
   return GigabytesPerSecond(bytes, absl::Now() - start);
@@ -66,11 +66,11 @@ double Timed(int64_t bytes, const std::function<void()>& f) {
 
 // ---- The plain stream: the same messages. -------------------------------------------------------
 
-// Copies received bytes into a new array of `bytes`, as an upload and a download must; 0: drops
-// them.
-class Landing {
+// Receives bytes: copies them into a new array of `bytes`, as an upload and a download must; if
+// that is 0, drops them.
+class Receiver {
  public:
-  explicit Landing(int64_t bytes) : memory_(bytes > 0 ? NewHostMemory(bytes) : nullptr) {}
+  explicit Receiver(int64_t bytes) : memory_(bytes > 0 ? NewHostMemory(bytes) : nullptr) {}
   void Take(const std::string& data) {
     if (memory_ != nullptr) std::memcpy(memory_.get() + received_, data.data(), data.size());
     received_ += static_cast<int64_t>(data.size());
@@ -87,13 +87,13 @@ class PlainService final : public v1::DataService::Service {
   grpc::Status Write(grpc::ServerContext*, grpc::ServerReader<v1::WriteRequest>* reader,
                      v1::WriteResponse* response) override {
     v1::WriteRequest request;
-    std::unique_ptr<Landing> landing;
+    std::unique_ptr<Receiver> receiver;
     while (reader->Read(&request)) {
       // The offset in the first message is the number of bytes to store.
-      if (landing == nullptr) landing = std::make_unique<Landing>(request.offset());
-      landing->Take(request.data());
+      if (receiver == nullptr) receiver = std::make_unique<Receiver>(request.offset());
+      receiver->Take(request.data());
     }
-    response->set_committed_bytes(landing == nullptr ? 0 : landing->received());
+    response->set_committed_bytes(receiver == nullptr ? 0 : receiver->received());
     return grpc::Status::OK;
   }
   // `offset` is the number of bytes requested.
@@ -150,10 +150,10 @@ class PlainClient {
     request.set_offset(bytes);
     const auto reader = stub_->Read(&context, request);
     v1::ReadResponse response;
-    Landing landing(keep ? bytes : 0);
-    while (reader->Read(&response)) landing.Take(response.data());
+    Receiver receiver(keep ? bytes : 0);
+    while (reader->Read(&response)) receiver.Take(response.data());
     TESSERA_CHECK(reader->Finish().ok());
-    TESSERA_CHECK_EQ(landing.received(), bytes);
+    TESSERA_CHECK_EQ(receiver.received(), bytes);
   }
 
  private:
@@ -181,7 +181,7 @@ struct Listener {
 class Executors {
  public:
   Executors(int count, int ranks_each, bool tls) : listeners_(count), ranks_each_(ranks_each) {
-    const pki::Credential authority = *pki::MakeCa("bench", absl::Now());
+    const pki::Credential ca = *pki::MakeCa("bench", absl::Now());
     for (int e = 0; e < count; ++e) {
       worker::CommunicatorConfig config;
       config.generation = 1;
@@ -198,9 +198,9 @@ class Executors {
         spec.common_name = absl::StrCat("w", e);
         spec.dns = {api::kWorkerServerName};
         spec.uris = {absl::StrCat(api::kWorkerUriPrefix, spec.common_name)};
-        const auto own = pki::Issue(authority, spec, absl::Now());
+        const auto own = pki::Issue(ca, spec, absl::Now());
         TESSERA_CHECK(own.ok()) << own.status();
-        config.tls = *worker::MakeTlsContext(own->cert_pem, own->key_pem, authority.cert_pem);
+        config.tls = *worker::MakeTlsContext(own->cert_pem, own->key_pem, ca.cert_pem);
       }
       executors_.push_back(worker::MakeCollectives(config, listeners_[e].fd.get()));
     }
@@ -250,9 +250,31 @@ class Executors {
   uint64_t launch_ = 0;
 };
 
-void Row(const char* what, double ours, const char* other, double theirs) {
+void PrintRow(const char* what, double ours, const char* other, double theirs) {
   std::printf("%-28s %6.2f GB/s   %-26s %6.2f GB/s   ratio %.2f\n", what, ours, other, theirs,
               ours / theirs);
+}
+
+void MeasureCollectives(const Flags& flags) {
+  Executors text(2, 1, /*tls=*/false), tls(2, 1, /*tls=*/true);
+  const int64_t reduced = flags.reduce_mib << 20;
+  double in_text = 0, in_tls = 0;
+  for (int round = 0; round < flags.rounds + 1; ++round) {
+    in_text = std::max(in_text, ThroughputOf(reduced, [&] { text.AllReduce(reduced); }));
+    in_tls = std::max(in_tls, ThroughputOf(reduced, [&] { tls.AllReduce(reduced); }));
+  }
+  std::printf("all-reduce of %lld MiB between two executors, bytes of the array per second\n",
+              static_cast<long long>(flags.reduce_mib));
+  PrintRow("with TLS", in_tls, "plain text", in_text);
+
+  for (const int devices : {16, 64, 256}) {
+    Executors four(4, devices / 4, /*tls=*/false);
+    four.AllReduce(sizeof(float));  // opens the connections
+    std::vector<absl::Duration> took = four.AllReduce(sizeof(float), 4 * flags.rounds);
+    std::sort(took.begin(), took.end());
+    std::printf("psum of a scalar over %3d devices on 4 executors, median: %6.2f ms\n", devices,
+                absl::ToDoubleMilliseconds(took[took.size() / 2]));
+  }
 }
 
 absl::Status Run(const Flags& flags) {
@@ -283,46 +305,29 @@ absl::Status Run(const Flags& flags) {
   double put = 0, get = 0, plain_put[2] = {}, plain_get[2] = {};
   for (int round = 0; round < flags.rounds; ++round) {
     uint64_t array = 0;
-    put = std::max(put, Timed(bytes, [&] {
+    put = std::max(put, ThroughputOf(bytes, [&] {
                      array = *session->service().Put(value, {ir::Mesh{{{"x", 1}}}, {}, {0}});
                    }));
     for (const bool keep : {false, true})
-      plain_put[keep] = std::max(plain_put[keep], Timed(bytes, [&] { client.Put(value, keep); }));
+      plain_put[keep] =
+          std::max(plain_put[keep], ThroughputOf(bytes, [&] { client.Put(value, keep); }));
     ir::Array back;
-    get = std::max(get,
-                   Timed(bytes, [&] { back = *session->service().Get(array, absl::Minutes(1)); }));
+    get = std::max(
+        get, ThroughputOf(bytes, [&] { back = *session->service().Get(array, absl::Minutes(1)); }));
     TESSERA_CHECK(back == value) << "other bytes came back";
     back = ir::Array();
     for (const bool keep : {false, true})
-      plain_get[keep] = std::max(plain_get[keep], Timed(bytes, [&] { client.Get(bytes, keep); }));
+      plain_get[keep] =
+          std::max(plain_get[keep], ThroughputOf(bytes, [&] { client.Get(bytes, keep); }));
     TESSERA_RETURN_IF_ERROR(session->service().Delete({&array, 1}));
   }
   std::printf("%lld MiB in chunks of 1 MiB over loopback, best of %d\n",
               static_cast<long long>(flags.mib), flags.rounds);
-  Row("put", put, "plain stream up, kept", plain_put[true]);
-  Row("put", put, "plain stream up, dropped", plain_put[false]);
-  Row("get", get, "plain stream down, kept", plain_get[true]);
-  Row("get", get, "plain stream down, dropped", plain_get[false]);
-
-  Executors text(2, 1, /*tls=*/false), tls(2, 1, /*tls=*/true);
-  const int64_t reduced = flags.reduce_mib << 20;
-  double in_text = 0, in_tls = 0;
-  for (int round = 0; round < flags.rounds + 1; ++round) {
-    in_text = std::max(in_text, Timed(reduced, [&] { text.AllReduce(reduced); }));
-    in_tls = std::max(in_tls, Timed(reduced, [&] { tls.AllReduce(reduced); }));
-  }
-  std::printf("all-reduce of %lld MiB between two executors, bytes of the array per second\n",
-              static_cast<long long>(flags.reduce_mib));
-  Row("with TLS", in_tls, "plain text", in_text);
-
-  for (const int devices : {16, 64, 256}) {
-    Executors four(4, devices / 4, /*tls=*/false);
-    four.AllReduce(sizeof(float));  // opens the connections
-    std::vector<absl::Duration> took = four.AllReduce(sizeof(float), 4 * flags.rounds);
-    std::sort(took.begin(), took.end());
-    std::printf("psum of a scalar over %3d devices on 4 executors, median: %6.2f ms\n", devices,
-                absl::ToDoubleMilliseconds(took[took.size() / 2]));
-  }
+  PrintRow("put", put, "plain stream up, kept", plain_put[true]);
+  PrintRow("put", put, "plain stream up, dropped", plain_put[false]);
+  PrintRow("get", get, "plain stream down, kept", plain_get[true]);
+  PrintRow("get", get, "plain stream down, dropped", plain_get[false]);
+  MeasureCollectives(flags);
   return absl::OkStatus();
 }
 

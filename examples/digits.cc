@@ -10,14 +10,14 @@ namespace {
 
 constexpr size_t kPixels = 64;
 
-// -1 if the character is not a digit of base 17.
+// The value of a base-17 digit, 0 to 16; -1 for another character.
 int Pixel(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   return c >= 'a' && c <= 'g' ? c - 'a' + 10 : -1;
 }
 
-// splitmix64.
-uint64_t Next(uint64_t* state) {
+// The next number of the generator splitmix64.
+uint64_t NextRandom(uint64_t* state) {
   uint64_t z = (*state += 0x9e3779b97f4a7c15);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
@@ -65,7 +65,7 @@ std::vector<int64_t> Permutation(int64_t n, uint64_t seed) {
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);
   for (int64_t i = n - 1; i > 0; --i) {
-    std::swap(order[i], order[Next(&seed) % static_cast<uint64_t>(i + 1)]);
+    std::swap(order[i], order[NextRandom(&seed) % static_cast<uint64_t>(i + 1)]);
   }
   return order;
 }

@@ -1,4 +1,4 @@
-// The handwritten digits of examples/data: reading and splitting them.  See data/README.md.
+// The handwritten digits of examples/data: reading and splitting them. See data/README.md.
 #pragma once
 #include <cstdint>
 #include <string>

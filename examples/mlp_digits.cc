@@ -6,14 +6,15 @@
 //   mlp_digits                                     four CPU devices inside this process
 //   mlp_digits --mesh data=1,model=1               the same numbers, on one
 //   mlp_digits --address 127.0.0.1:8470            on a cluster
-//   mlp_digits --checkpoint mlp.safetensors        after every epoch; run again, it goes on from
-//   there
+//   mlp_digits --checkpoint mlp.safetensors        saves after every epoch, and resumes from there
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -68,8 +69,8 @@ State Initial(const Mesh& mesh, DType dtype) {
     return Mlp{put(p.w1, mesh, kW1), put(p.b1, mesh, kB1), put(p.w2, mesh, kW2),
                put(p.b2, mesh, kB2)};
   };
-  const auto nothing = [](const Array& a) { return zeros(a.shape(), a.dtype()); };
-  return {place(drawn), place(tree_map(nothing, drawn)), place(tree_map(nothing, drawn)),
+  const auto zero = [](const Array& a) { return zeros(a.shape(), a.dtype()); };
+  return {place(drawn), place(tree_map(zero, drawn)), place(tree_map(zero, drawn)),
           put(zeros({}, dtype), mesh, P())};
 }
 
@@ -142,7 +143,7 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-int64_t Whole(const std::string& flag, const std::string& text) {
+int64_t PositiveInt(const std::string& flag, const std::string& text) {
   size_t used = 0;
   int64_t value = 0;
   try {
@@ -162,12 +163,17 @@ void ParseMesh(const std::string& text, Flags* flags) {
       text.compare(comma + 1, 6, "model=") != 0) {
     throw UsageError("--mesh: data=D,model=M is expected, not '" + text + "'");
   }
-  flags->data = Whole("--mesh data", text.substr(5, comma - 5));
-  flags->model = Whole("--mesh model", text.substr(comma + 7));
+  flags->data = PositiveInt("--mesh data", text.substr(5, comma - 5));
+  flags->model = PositiveInt("--mesh model", text.substr(comma + 7));
 }
 
 Flags Parse(int argc, char** argv) {
   Flags flags;
+  const std::map<std::string, std::string*> texts = {{"--address", &flags.address},
+                                                     {"--data", &flags.data_file},
+                                                     {"--checkpoint", &flags.checkpoint},
+                                                     {"--losses-out", &flags.losses_out},
+                                                     {"--predictions-out", &flags.predictions_out}};
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i], value;
     const size_t equals = name.find('=');
@@ -186,25 +192,17 @@ Flags Parse(int argc, char** argv) {
       if (i + 1 == argc) throw UsageError(name + ": a value is expected");
       value = argv[++i];
     }
-    if (name == "--mesh") {
+    if (const auto text = texts.find(name); text != texts.end()) {
+      *text->second = value;
+    } else if (name == "--mesh") {
       ParseMesh(value, &flags);
     } else if (name == "--dtype") {
       if (value != "f32" && value != "f64") throw UsageError("--dtype: f32 or f64 is expected");
       flags.dtype = value == "f32" ? kF32 : kF64;
     } else if (name == "--epochs") {
-      flags.epochs = static_cast<int>(Whole(name, value));
-    } else if (name == "--address") {
-      flags.address = value;
-    } else if (name == "--data") {
-      flags.data_file = value;
-    } else if (name == "--checkpoint") {
-      flags.checkpoint = value;
-    } else if (name == "--losses-out") {
-      flags.losses_out = value;
-    } else if (name == "--predictions-out") {
-      flags.predictions_out = value;
+      flags.epochs = static_cast<int>(PositiveInt(name, value));
     } else if (name == "--min-accuracy") {
-      flags.min_accuracy = static_cast<double>(Whole(name, value));
+      flags.min_accuracy = static_cast<double>(PositiveInt(name, value));
     } else {
       throw UsageError("unknown option '" + name + "'");
     }
@@ -249,6 +247,27 @@ void WriteLines(const std::string& path, const std::vector<T>& values) {
 }
 
 // ---- 5. Training. -------------------------------------------------------------------------------
+
+// One pass over the training images in the order of `epoch`; returns the loss of each step.
+template <class StepFn>
+std::vector<double> TrainEpoch(const StepFn& step, const Digits& train, int epoch, const Mesh& mesh,
+                               DType dtype, bool print_plan, State* state) {
+  const std::vector<int64_t> order = Permutation(train.size(), 1000 + static_cast<uint64_t>(epoch));
+  std::vector<Array> pending;
+  for (int64_t s = 0; s < train.size() / kBatch; ++s) {
+    const Batch batch = PutBatch(train.Select(order, s * kBatch, (s + 1) * kBatch), mesh, dtype);
+    if (print_plan && s == 0) {
+      std::printf("\n%s\n\n", explain(step, *state, batch.x, batch.labels).c_str());
+    }
+    // Returns at once; the devices compute while the next batch is uploaded.
+    auto [next, loss] = step(*state, batch.x, batch.labels);
+    *state = next;
+    pending.push_back(loss);
+  }
+  std::vector<double> losses;
+  for (const Array& loss : pending) losses.push_back(loss.item<double>());
+  return losses;
+}
 
 int Run(Flags flags) {
   const Digits all = ReadDigits(flags.data_file);
@@ -303,26 +322,11 @@ int Run(Flags flags) {
   const int done = static_cast<int>(static_cast<int64_t>(losses.size()) / steps);
   if (done >= flags.epochs) report(done, losses.back());
   for (int epoch = done; epoch < flags.epochs; ++epoch) {
-    const std::vector<int64_t> order =
-        Permutation(train.size(), 1000 + static_cast<uint64_t>(epoch));
-    std::vector<Array> pending;
-    for (int64_t s = 0; s < steps; ++s) {
-      const Batch batch =
-          PutBatch(train.Select(order, s * kBatch, (s + 1) * kBatch), mesh, flags.dtype);
-      if (epoch == done && s == 0 && flags.explain) {
-        std::printf("\n%s\n\n", explain(step, state, batch.x, batch.labels).c_str());
-      }
-      // Returns at once; the devices compute while the next batch is uploaded.
-      auto [next, loss] = step(state, batch.x, batch.labels);
-      state = next;
-      pending.push_back(loss);
-    }
-    double total = 0;
-    for (const Array& loss : pending) {
-      losses.push_back(loss.item<double>());
-      total += losses.back();
-    }
-    report(epoch + 1, total / static_cast<double>(steps));
+    const std::vector<double> added =
+        TrainEpoch(step, train, epoch, mesh, flags.dtype, epoch == done && flags.explain, &state);
+    losses.insert(losses.end(), added.begin(), added.end());
+    report(epoch + 1,
+           std::accumulate(added.begin(), added.end(), 0.0) / static_cast<double>(steps));
     if (!flags.checkpoint.empty()) Save(flags.checkpoint, state, losses);
   }
   WriteLines(flags.losses_out, losses);
