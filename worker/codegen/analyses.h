@@ -1,11 +1,13 @@
-// The analysis managers that LLVM's passes need, set up for one machine. For worker/codegen alone:
-// LLVM's types do not appear elsewhere. Thread-compatible.
+// What LLVM's pass pipelines need, set up for one machine. For worker/codegen alone: LLVM's types
+// do not appear elsewhere. Thread-compatible.
 #pragma once
-#include "llvm/Passes/PassBuilder.h"
+#include <string>
 
-namespace llvm {
-class TargetMachine;
-}
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Target/TargetMachine.h"
 
 namespace tessera::worker::codegen {
 
@@ -19,6 +21,20 @@ struct Analyses {
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager call_graphs;
   llvm::ModuleAnalysisManager modules;
+};
+
+// The passes that make an object or assembly from a module. Setting them up takes longer than
+// compiling a small kernel, so a CodeGenerator may be kept and run on any number of modules.
+class CodeGenerator {
+ public:
+  CodeGenerator(llvm::TargetMachine* machine, llvm::CodeGenFileType type);
+  // Modifies the module.
+  std::string Run(llvm::Module* module);
+
+ private:
+  llvm::SmallVector<char, 0> bytes_;
+  llvm::raw_svector_ostream stream_;
+  llvm::legacy::PassManager passes_;
 };
 
 }  // namespace tessera::worker::codegen

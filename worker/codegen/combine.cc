@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "worker/codegen/kernel.h"
 #include "worker/codegen/lanes.h"
 #include "worker/codegen/math.h"
 
@@ -13,7 +14,7 @@ using ir::ScalarPrim;
 using llvm::IRBuilderBase;
 using llvm::Value;
 
-Value* IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype) {
+Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* index) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const unsigned bits = dtype == DType::kBool ? 1 : static_cast<unsigned>(8 * ir::ByteWidth(dtype));
   const uint64_t ones = ~uint64_t{0} >> (64 - bits);
@@ -22,54 +23,60 @@ Value* IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype) {
   const auto constant = [&](double real, int64_t integer) {
     return ConstantOf(b, dtype, real, integer);
   };
+  // Any element has a lower index, so that it wins even if it equals the identity.
+  const auto no_index = [&] {
+    return llvm::ConstantInt::get(index,
+                                  llvm::APInt::getSignedMaxValue(index->getIntegerBitWidth()));
+  };
   switch (kind) {
     case ReduceKind::kProd:
-      return constant(1, 1);
+      return {constant(1, 1)};
     case ReduceKind::kMax:
-    case ReduceKind::kArgMax:
-      return constant(-kInf, is_signed ? -biggest - 1 : 0);
+      return {constant(-kInf, is_signed ? -biggest - 1 : 0)};
     case ReduceKind::kMin:
+      return {constant(kInf, biggest)};
+    case ReduceKind::kArgMax:
+      return {constant(-kInf, is_signed ? -biggest - 1 : 0), no_index()};
     case ReduceKind::kArgMin:
-      return constant(kInf, biggest);
+      return {constant(kInf, biggest), no_index()};
     case ReduceKind::kAnd:
-      return constant(0, -1);
+      return {constant(0, -1)};
     default:
-      return constant(0, 0);
+      return {constant(0, 0)};
   }
 }
-Value* NoIndex(IRBuilderBase& b, DType dtype) {
-  return ConstantOf(b, dtype, 0,
-                    dtype == DType::kS32 ? std::numeric_limits<int32_t>::max()
-                                         : std::numeric_limits<int64_t>::max());
-}
 
-Value* Combine(IRBuilderBase& b, ReduceKind kind, DType dtype, Value* x, Value* y) {
-  const auto emit = [&](ScalarPrim prim) { return EmitPrim(b, prim, dtype, dtype, {x, y}); };
+namespace {
+
+// The primitive of each kind but argmax and argmin.
+ScalarPrim PrimOf(ReduceKind kind) {
   switch (kind) {
     case ReduceKind::kSum:
-      return emit(ScalarPrim::kAdd);
+      return ScalarPrim::kAdd;
     case ReduceKind::kProd:
-      return emit(ScalarPrim::kMul);
+      return ScalarPrim::kMul;
     case ReduceKind::kMax:
-      return emit(ScalarPrim::kMax);
+      return ScalarPrim::kMax;
     case ReduceKind::kMin:
-      return emit(ScalarPrim::kMin);
+      return ScalarPrim::kMin;
     case ReduceKind::kAnd:
-      return emit(ScalarPrim::kAnd);
+      return ScalarPrim::kAnd;
     default:
-      return emit(ScalarPrim::kOr);
+      return ScalarPrim::kOr;
   }
 }
 
-ValueIndex CombineArgReduction(IRBuilderBase& b, ReduceKind kind, DType dtype, const ValueIndex& x,
-                               const ValueIndex& y) {
-  const bool want_max = kind == ReduceKind::kArgMax;
+}  // namespace
+
+Partial Combine(IRBuilderBase& b, ReduceKind kind, DType dtype, const Partial& x,
+                const Partial& y) {
+  if (!IsArgReduction(kind)) return {EmitPrim(b, PrimOf(kind), dtype, dtype, {x.value, y.value})};
   const auto compare = [&](ScalarPrim prim) {
     return V(b, EmitPrim(b, prim, dtype, DType::kBool, {y.value, x.value}));
   };
   const V first(b, b.CreateICmpSLT(y.index, x.index));
-  V better =
-      compare(want_max ? ScalarPrim::kGt : ScalarPrim::kLt) | (compare(ScalarPrim::kEq) & first);
+  V better = compare(kind == ReduceKind::kArgMax ? ScalarPrim::kGt : ScalarPrim::kLt) |
+             (compare(ScalarPrim::kEq) & first);
   if (ir::IsFloat(dtype)) {
     const V y_nan = IsNan(V(b, y.value)), x_nan = IsNan(V(b, x.value));
     better = better | (y_nan & (~x_nan | first));

@@ -3,10 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
 #include "base/status.h"
-#include "llvm/ADT/SmallVector.h"
-#include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/IR/PassManager.h"
 #include "llvm/IR/Verifier.h"
@@ -20,29 +17,6 @@
 #include "worker/codegen/host_machine.h"
 
 namespace tessera::worker::codegen {
-namespace {
-
-// The passes that make machine code are many and take longer to set up than a small kernel to
-// compile: they are kept, and run again on every module.
-class Generator {
- public:
-  Generator(llvm::TargetMachine* machine, llvm::CodeGenFileType type) : stream_(bytes_) {
-    TESSERA_CHECK(!machine->addPassesToEmitFile(passes_, stream_, nullptr, type));
-  }
-  std::string Run(llvm::Module* module) {
-    bytes_.clear();
-    passes_.run(*module);
-    return std::string(bytes_.data(), bytes_.size());
-  }
-
- private:
-  llvm::SmallVector<char, 0> bytes_;
-  llvm::raw_svector_ostream stream_;
-  llvm::legacy::PassManager passes_;
-};
-
-}  // namespace
-
 class HostCodegen::Impl {
  public:
   explicit Impl(const HostTarget& target)
@@ -79,7 +53,7 @@ class HostCodegen::Impl {
 
   std::string ToObject(llvm::Module* module) { return to_object_.Run(module); }
   std::string ToAssembly(llvm::Module* module) {
-    return Generator(machine_.get(), llvm::CodeGenFileType::AssemblyFile).Run(module);
+    return CodeGenerator(machine_.get(), llvm::CodeGenFileType::AssemblyFile).Run(module);
   }
 
  private:
@@ -88,7 +62,7 @@ class HostCodegen::Impl {
   const std::unique_ptr<llvm::TargetMachine> machine_;
   Analyses analyses_;
   llvm::FunctionPassManager passes_;
-  Generator to_object_;
+  CodeGenerator to_object_;
 };
 
 HostCodegen::HostCodegen(const HostTarget& target)
@@ -107,18 +81,13 @@ absl::StatusOr<std::string> HostCodegen::Compile(const Kernel& kernel) {
   return impl_->ToObject(module.get());
 }
 
-HostCodegen::Listing HostCodegen::List(const Kernel& kernel) {
-  absl::StatusOr<std::unique_ptr<llvm::Module>> module = impl_->Emit(kernel);
-  Listing listing;
-  if (!module.ok()) {
-    listing.ir = std::string(module.status().message());
-    return listing;
-  }
-  llvm::raw_string_ostream(listing.ir) << **module;
-  impl_->Optimise(module->get());
-  llvm::raw_string_ostream(listing.optimised) << **module;
-  listing.assembly = impl_->ToAssembly(module->get());
-  return listing;
+absl::StatusOr<std::string> HostCodegen::Listing(const Kernel& kernel, bool llvm_ir) {
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module, impl_->Emit(kernel));
+  impl_->Optimise(module.get());
+  if (!llvm_ir) return impl_->ToAssembly(module.get());
+  std::string text;
+  llvm::raw_string_ostream(text) << *module;
+  return text;
 }
 
 }  // namespace tessera::worker::codegen

@@ -14,7 +14,7 @@
 namespace tessera::worker::codegen {
 
 // Part of every cache key: changes whenever the same kernel would give other code.
-inline constexpr int kCodegenVersion = 1;
+inline constexpr int kCodegenVersion = 2;
 // The function that every object defines.
 inline constexpr char kFunctionName[] = "tessera_kernel";
 
@@ -25,13 +25,10 @@ class HostCodegen {
   HostCodegen(const HostCodegen&) = delete;
   HostCodegen& operator=(const HostCodegen&) = delete;
 
-  // The object's bytes, independent of earlier compilations. Requires Verify(kernel).
+  // Returns an object, which does not depend on earlier compilations. Requires: Verify(kernel).
   absl::StatusOr<std::string> Compile(const Kernel& kernel);
-  // The function as LLVM IR before and after the passes, and as assembly, for humans.
-  struct Listing {
-    std::string ir, optimised, assembly;
-  };
-  Listing List(const Kernel& kernel);
+  // The compiled function as text, for humans: assembly or optimised LLVM IR.
+  absl::StatusOr<std::string> Listing(const Kernel& kernel, bool llvm_ir);
 
  private:
   class Impl;

@@ -32,33 +32,28 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// A request is a line "TARGET MEMORY_BYTES SECONDS" and the kernels' texts with kBetween between
-// them; a reply one of these and the object or the message.
+// A request is a line "TARGET MEMORY_BYTES SECONDS" and the kernels' texts, separated by kBetween.
+// A reply is kObject and the object, or kError and the message.
 constexpr char kBetween[] = "--\n";
 constexpr char kObject = 'o', kError = 'e';
 constexpr int kChildFd = 3;
 constexpr char kCompileTitle[] = "tessera-compile";
 
-struct Running {
-  ChildProcess process;
-  UniqueFd socket;
-};
+enum class IoResult { kDone, kClosed, kTimedOut };
 
-enum class TalkEnd { kDone, kClosed, kLate };
-
-// Until the socket is ready for `events`, or is closed.
-TalkEnd AwaitReady(int fd, short events, absl::Time deadline) {
+// Waits until the socket is ready for `events`, or is closed.
+IoResult WaitUntilReady(int fd, short events, absl::Time deadline) {
   while (true) {
     const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
     pollfd ready{fd, events, 0};
     const int count = poll(&ready, 1, static_cast<int>(std::min<int64_t>(left_ms + 1, 1 << 30)));
     if (count < 0 && errno == EINTR) continue;
-    return count == 0 ? TalkEnd::kLate : TalkEnd::kDone;
+    return count == 0 ? IoResult::kTimedOut : IoResult::kDone;
   }
 }
 
-// A child that stands still takes nothing once the socket is full.
-TalkEnd WriteBefore(int fd, absl::Time deadline, std::string_view message) {
+// Does not block, as the socket's buffer fills up if the child hangs.
+IoResult WriteBefore(int fd, absl::Time deadline, std::string_view message) {
   const std::string frame = EncodeFrame(message);
   for (size_t at = 0; at < frame.size();) {
     const ssize_t sent =
@@ -66,114 +61,93 @@ TalkEnd WriteBefore(int fd, absl::Time deadline, std::string_view message) {
     if (sent > 0) {
       at += static_cast<size_t>(sent);
     } else if (errno == EAGAIN) {
-      const TalkEnd end = AwaitReady(fd, POLLOUT, deadline);
-      if (end != TalkEnd::kDone) return end;
+      const IoResult end = WaitUntilReady(fd, POLLOUT, deadline);
+      if (end != IoResult::kDone) return end;
     } else if (errno != EINTR) {
-      return TalkEnd::kClosed;
+      return IoResult::kClosed;
     }
   }
-  return TalkEnd::kDone;
+  return IoResult::kDone;
 }
 
-TalkEnd ReadBefore(int fd, absl::Time deadline, std::string* message) {
+IoResult ReadBefore(int fd, absl::Time deadline, std::string* message) {
   FrameParser parser;
   while (true) {
-    const TalkEnd end = AwaitReady(fd, POLLIN, deadline);
-    if (end != TalkEnd::kDone) return end;
+    const IoResult end = WaitUntilReady(fd, POLLIN, deadline);
+    if (end != IoResult::kDone) return end;
     char bytes[1 << 16];
     const ssize_t got = recv(fd, bytes, sizeof bytes, 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return TalkEnd::kClosed;
+    if (got <= 0) return IoResult::kClosed;
     parser.Add(bytes, static_cast<size_t>(got));
     if (std::optional<std::string> whole = parser.Next()) {
       *message = *std::move(whole);
-      return TalkEnd::kDone;
+      return IoResult::kDone;
     }
-    if (parser.broken()) return TalkEnd::kClosed;
+    if (parser.broken()) return IoResult::kClosed;
   }
+}
+
+absl::Status TimeoutError(const std::string& label) {
+  return MakeError(ErrorKind::kCompileTimeout,
+                   absl::StrCat("compile of ", label,
+                                ": the program was not compiled within compile_timeout_ms, and "
+                                "the compiler was stopped; retry, split the program, or raise "
+                                "the limit"));
 }
 
 }  // namespace
 
-class CompileChild::Impl {
- public:
-  explicit Impl(CompileChildOptions options) : options_(std::move(options)) {}
-
-  absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
-                                      absl::Time deadline) {
-    absl::MutexLock lock(&mu_);
-    deadline = std::min(deadline, SteadyNow() + absl::Hours(24));
-    const absl::Duration left = deadline - SteadyNow();
-    if (left <= absl::ZeroDuration()) return Late(label);
-    if (!running_) TESSERA_RETURN_IF_ERROR(Start());
-    const std::string request = absl::StrCat(
-        options_.target, " ", options_.memory_bytes_max, " ", absl::ToInt64Seconds(left) + 1, "\n",
-        absl::StrJoin(kernels, kBetween, [](std::string* out, const Kernel& kernel) {
-          absl::StrAppend(out, kernel.ToString());
-        }));
-    std::string reply;
-    TalkEnd end = WriteBefore(running_->socket.get(), deadline, request);
-    if (end == TalkEnd::kDone) end = ReadBefore(running_->socket.get(), deadline, &reply);
-    if (end != TalkEnd::kDone || reply.empty()) return Lost(end, label);
-    if (reply[0] == kObject) return reply.substr(1);
-    return MakeError(ErrorKind::kInternal,
-                     absl::StrCat("compile of ", label, ": ", absl::string_view(reply).substr(1)));
-  }
-
- private:
-  absl::Status Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-      return MakeError(ErrorKind::kInternal, "compile child: no sockets are left");
-    UniqueFd ours(ends[0]);
-    const UniqueFd theirs(ends[1]);
-    TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
-                             ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()},
-                                                 /*bare=*/true, kCompileTitle));
-    running_.emplace(Running{std::move(process), std::move(ours)});
-    return absl::OkStatus();
-  }
-
-  static absl::Status Late(const std::string& label) {
-    return MakeError(ErrorKind::kCompileTimeout,
-                     absl::StrCat("compile of ", label,
-                                  ": the program was not compiled within compile_timeout_ms, and "
-                                  "the compiler was stopped; retry, split the program, or raise "
-                                  "the limit"));
-  }
-
-  absl::Status Lost(TalkEnd end, const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (end == TalkEnd::kLate) {
-      running_.reset();
-      TESSERA_LOG(WARNING) << "a program is not compiled in time" << Field("kernel", label);
-      return Late(label);
-    }
-    // The socket is closed by the child's end, which is then about to be reported.
-    pollfd ended{running_->process.pidfd(), POLLIN, 0};
-    constexpr int kReapMs = 1000;
-    if (ended.fd >= 0) poll(&ended, 1, kReapMs);
-    const ProcessEnd ended_as =
-        running_->process.Reap().value_or(ProcessEnd{false, "closed its socket"});
-    const std::string how = absl::StrCat("the compiler ", ended_as.reason);
-    running_.reset();
-    TESSERA_LOG(ERROR) << "a kernel does not compile" << Field("kernel", label)
-                       << Field("how", how);
-    return MakeError(ErrorKind::kInternal, absl::StrCat("compile of ", label, ": ", how,
-                                                        "; please report it with the kernel"));
-  }
-
-  const CompileChildOptions options_;
-  absl::Mutex mu_;
-  std::optional<Running> running_ ABSL_GUARDED_BY(mu_);
-};
-
-CompileChild::CompileChild(CompileChildOptions options)
-    : impl_(std::make_unique<Impl>(std::move(options))) {}
-CompileChild::~CompileChild() = default;
-
 absl::StatusOr<std::string> CompileChild::Compile(absl::Span<const Kernel> kernels,
                                                   const std::string& label, absl::Time deadline) {
-  return impl_->Compile(kernels, label, deadline);
+  absl::MutexLock lock(&mu_);
+  deadline = std::min(deadline, SteadyNow() + absl::Hours(24));
+  const absl::Duration left = deadline - SteadyNow();
+  if (left <= absl::ZeroDuration()) return TimeoutError(label);
+  if (!running_) TESSERA_RETURN_IF_ERROR(Start());
+  const std::string request = absl::StrCat(
+      options_.target, " ", options_.memory_bytes_max, " ", absl::ToInt64Seconds(left) + 1, "\n",
+      absl::StrJoin(kernels, kBetween, [](std::string* out, const Kernel& kernel) {
+        absl::StrAppend(out, kernel.ToString());
+      }));
+  std::string reply;
+  IoResult result = WriteBefore(running_->socket.get(), deadline, request);
+  if (result == IoResult::kDone) result = ReadBefore(running_->socket.get(), deadline, &reply);
+  if (result != IoResult::kDone || reply.empty()) return Fail(result == IoResult::kTimedOut, label);
+  if (reply[0] == kObject) return reply.substr(1);
+  return MakeError(ErrorKind::kInternal,
+                   absl::StrCat("compile of ", label, ": ", absl::string_view(reply).substr(1)));
+}
+
+absl::Status CompileChild::Start() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return MakeError(ErrorKind::kInternal, "compile child: no sockets are left");
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
+                           ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()},
+                                               /*bare=*/true, kCompileTitle));
+  running_.emplace(Running{std::move(process), std::move(ours)});
+  return absl::OkStatus();
+}
+
+absl::Status CompileChild::Fail(bool timed_out, const std::string& label) {
+  if (timed_out) {
+    running_.reset();
+    TESSERA_LOG(WARNING) << "a program is not compiled in time" << Field("kernel", label);
+    return TimeoutError(label);
+  }
+  // The child closed the socket as it ended, so that it can be reaped soon.
+  pollfd ended{running_->process.pidfd(), POLLIN, 0};
+  constexpr int kReapMs = 1000;
+  if (ended.fd >= 0) poll(&ended, 1, kReapMs);
+  const ProcessEnd end = running_->process.Reap().value_or(ProcessEnd{false, "closed its socket"});
+  const std::string how = absl::StrCat("the compiler ", end.reason);
+  running_.reset();
+  TESSERA_LOG(ERROR) << "a kernel does not compile" << Field("kernel", label) << Field("how", how);
+  return MakeError(ErrorKind::kInternal, absl::StrCat("compile of ", label, ": ", how,
+                                                      "; please report it with the kernel"));
 }
 
 std::unique_ptr<CompileChild> CompileChildren::Take() {
@@ -184,9 +158,9 @@ std::unique_ptr<CompileChild> CompileChildren::Take() {
   return std::make_unique<CompileChild>(options_);
 }
 
-void CompileChildren::GiveBack(std::unique_ptr<CompileChild> child) {
+void CompileChildren::Release(std::unique_ptr<CompileChild> child) {
   absl::MutexLock lock(&mu_);
-  idle_.swap(child);  // One that was there ends with `child`, after the lock.
+  idle_.swap(child);  // The previous one is destroyed without the lock.
 }
 
 // ---- The child. --------------------------------------------------------------------------------
@@ -199,8 +173,8 @@ void Limit(int resource, int64_t soft) {
   setrlimit(static_cast<__rlimit_resource>(resource), &limit);
 }
 
-// The address space that this process takes now. What a compile may add is counted from there: the
-// libraries are mapped already, and sanitizers reserve more than there is.
+// The size of this process's address space. The limit is added to it, as libraries are mapped
+// already, and sanitizers reserve more than the machine has.
 int64_t MappedBytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t pages = 0;

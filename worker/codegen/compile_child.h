@@ -1,11 +1,12 @@
 // Compilation in child processes: a compiler crash or hang fails one program and loses no array.
 //
-// A child is a binary of ours that calls RunCompileChild; it is started when it is first needed,
+// A child is a binary of ours that calls RunCompileChild. It is started when it is first needed,
 // serves one request after the other, and is replaced after it crashed or was killed. It limits its
-// own memory and processor time, needs no rights, knows no secrets (no environment, no descriptors
-// but its socket), and ends when its parent is gone, also in the middle of its work.
+// own memory and CPU time, has no environment and no file descriptors but its socket, and ends when
+// its parent ends, even while it compiles.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/child_process.h"
+#include "base/unique_fd.h"
 #include "worker/codegen/kernel.h"
 
 namespace tessera::worker::codegen {
@@ -27,32 +30,40 @@ struct CompileChildOptions {
   int64_t memory_bytes_max = int64_t{4} << 30;
 };
 
-// One such process. Any thread; requests wait for one another.
+// One such process. Thread-safe; requests wait for one another.
 class CompileChild {
  public:
-  explicit CompileChild(CompileChildOptions options);
-  ~CompileChild();
+  explicit CompileChild(CompileChildOptions options) : options_(std::move(options)) {}
 
-  // The kernels as one image for the target; for the host's targets one kernel, as an object.
-  // Naming `label`: COMPILE_TIMEOUT if it was not done at the deadline; INTERNAL if the child
-  // ended, with how. The next call starts another.
+  // Compiles the kernels to one image for the target; for the host's targets one kernel, to an
+  // object. Errors name `label`: COMPILE_TIMEOUT at the deadline; INTERNAL if the compiler failed
+  // or ended. The next call starts another process if this one has ended.
   absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
-                                      absl::Time deadline);
+                                      absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  class Impl;
-  const std::unique_ptr<Impl> impl_;
+  struct Running {
+    ChildProcess process;
+    UniqueFd socket;
+  };
+  absl::Status Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the child after a failed request.
+  absl::Status Fail(bool timed_out, const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const CompileChildOptions options_;
+  absl::Mutex mu_;
+  std::optional<Running> running_ ABSL_GUARDED_BY(mu_);
 };
 
-// A pool of compile children for one target: one for each concurrent compilation, of which one is
-// kept when all have ended. Any thread.
+// A pool of compile children for one target: one for each concurrent compilation. One idle child is
+// kept. Thread-safe.
 class CompileChildren {
  public:
   explicit CompileChildren(CompileChildOptions options) : options_(std::move(options)) {}
 
-  // A child for the caller's exclusive use, until GiveBack.
+  // Returns a child for the caller's exclusive use until Release.
   std::unique_ptr<CompileChild> Take() ABSL_LOCKS_EXCLUDED(mu_);
-  void GiveBack(std::unique_ptr<CompileChild> child) ABSL_LOCKS_EXCLUDED(mu_);
+  void Release(std::unique_ptr<CompileChild> child) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const CompileChildOptions options_;
@@ -60,13 +71,13 @@ class CompileChildren {
   std::unique_ptr<CompileChild> idle_ ABSL_GUARDED_BY(mu_);  // null: none
 };
 
-// The only argument with which one of our binaries is started as a compile child.
+// A binary of ours that gets this as its only argument calls RunCompileChild.
 inline constexpr char kCompileChildFlag[] = "--compile-child";
-// Kernels to the image of a target that is not the host's.
+// Compiles kernels to the image of a target other than the host's.
 using CompileImageFn = absl::StatusOr<std::string> (*)(absl::string_view target,
                                                        absl::Span<const Kernel> kernels);
-// The child's main, after exec: serves the socket that is descriptor 3 until it closes. `others`
-// compiles for targets that are not the host's; null: there are none. Returns the exit status.
+// The main function of a child: serves the socket with descriptor 3 until it closes. `others`,
+// which may be null, compiles for other targets than the host's. Returns the exit status.
 int RunCompileChild(CompileImageFn others);
 
 }  // namespace tessera::worker::codegen

@@ -1,5 +1,5 @@
-// tessera-compile: shows what becomes of a kernel on this host; or, as --compile-child, the process
-// that compiles for another.
+// tessera-compile: prints the code of a kernel for this host; with --compile-child, it is the
+// process that compiles for another (compile_child.h).
 //
 //   tessera-compile [--target avx512] [--ir] < kernel.txt
 #include <cstring>
@@ -38,8 +38,9 @@ int Main(int argc, char** argv) {
   const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   const absl::StatusOr<Kernel> kernel = ParseKernel(text);
   if (!kernel.ok()) return Fail(kernel.status());
-  const HostCodegen::Listing listing = HostCodegen(*target).List(Canonical(*kernel));
-  std::cout << (ir ? listing.optimised : listing.assembly);
+  const absl::StatusOr<std::string> listing = HostCodegen(*target).Listing(Canonical(*kernel), ir);
+  if (!listing.ok()) return Fail(listing.status());
+  std::cout << *listing;
   return 0;
 }
 

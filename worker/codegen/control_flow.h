@@ -1,5 +1,5 @@
-// Loops, branches and local variables of one LLVM function, for the emitters of hosts and of GPUs.
-// Writes one function; thread-compatible.
+// Emits loops, branches and local variables of one LLVM function, for the emitters of hosts and of
+// GPUs. Thread-compatible.
 #pragma once
 #include <functional>
 
@@ -10,7 +10,7 @@ namespace tessera::worker::codegen {
 
 class ControlFlow {
  protected:
-  // The builder stands at the beginning of the function, which has no blocks yet.
+  // Adds an entry block, and positions the builder in it. The function has no blocks.
   explicit ControlFlow(llvm::Function* function);
 
   // for (i = from; i < to; i = body(i)). The body may consist of several basic blocks.

@@ -20,15 +20,6 @@ namespace {
 
 constexpr absl::string_view kSimtTarget = "simt-host";
 
-absl::StatusOr<std::string> MakeImage(absl::string_view target, absl::Span<const Kernel> kernels,
-                                      absl::Span<const GpuPlan> plans) {
-  if (target == kSimtTarget) return CompileForSimt(kernels, plans);
-  if (absl::ConsumePrefix(&target, "nvptx-")) return EmitNvptx(target, kernels, plans);
-  return MakeError(ErrorKind::kValueError,
-                   absl::StrCat("gpu code: target \"", target,
-                                "\"; expected nvptx-sm_80, nvptx-sm_90 or simt-host"));
-}
-
 // The cache key of the image. The emulator's images depend on the host's CPU too.
 absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Kernel> kernels) {
   std::string text = absl::StrCat("device code ", kDeviceCodeVersion, "\n", target, "\n");
@@ -48,25 +39,27 @@ absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
   for (const Kernel& kernel : kernels) {
     TESSERA_ASSIGN_OR_RETURN(plans.emplace_back(), PlanGpu(kernel));
   }
-  return MakeImage(target, kernels, plans);
+  if (target == kSimtTarget) return CompileForSimt(kernels, plans);
+  if (absl::ConsumePrefix(&target, "nvptx-")) return EmitNvptx(target, kernels, plans);
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("gpu code: target \"", target,
+                                "\"; expected nvptx-sm_80, nvptx-sm_90 or simt-host"));
 }
 
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels, ObjectCache* cache,
                                             CompileChildren* children, absl::Time deadline) {
   std::vector<Kernel> normal;
-  std::vector<GpuPlan> plans;
   DeviceCode code;
   for (const Kernel& kernel : kernels) {
     normal.push_back(Canonical(kernel));
     TESSERA_ASSIGN_OR_RETURN(const GpuPlan plan, PlanGpu(normal.back()));
     GpuKernel& gpu = code.kernels.emplace_back();
-    gpu.entry = GpuEntryName(static_cast<int>(plans.size()));
+    gpu.entry = GpuEntryName(static_cast<int>(normal.size()) - 1);
     std::copy(plan.grid, plan.grid + 3, gpu.grid);
     std::copy(plan.block, plan.block + 3, gpu.block);
     gpu.shared_bytes = plan.shared_bytes;
     gpu.num_args = static_cast<int>(kernel.params.size());
-    plans.push_back(plan);
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string key, KeyOf(target, normal));
   const auto cached = [&] {
@@ -76,20 +69,20 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
   };
   if (cached()) return code;
   constexpr char kLabel[] = "a device's kernels";
-  std::optional<ObjectCache::KeyLock> turn;
+  std::optional<ObjectCache::KeyLock> key_lock;
   if (cache != nullptr) {
     TESSERA_ASSIGN_OR_RETURN(ObjectCache::KeyLock taken, cache->LockKey(key, deadline, kLabel));
-    turn.emplace(std::move(taken));
+    key_lock.emplace(std::move(taken));
     if (cached()) return code;
   }
   if (children != nullptr && !normal.empty()) {
     std::unique_ptr<CompileChild> child = children->Take();
     absl::StatusOr<std::string> image = child->Compile(normal, kLabel, deadline);
-    children->GiveBack(std::move(child));
+    children->Release(std::move(child));
     TESSERA_RETURN_IF_ERROR(image);
     code.image = *std::move(image);
   } else {
-    TESSERA_ASSIGN_OR_RETURN(code.image, MakeImage(target, normal, plans));
+    TESSERA_ASSIGN_OR_RETURN(code.image, CompileDeviceImage(target, normal));
   }
   if (cache != nullptr) cache->Put(key, code.image);
   return code;

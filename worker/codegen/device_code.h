@@ -1,5 +1,4 @@
-// Kernels as code for an accelerator: the one way from kernel.h to what device_api.h loads and
-// launches. Pure functions; any thread, at the same time.
+// Compiles kernels to code for an accelerator, which device_api.h loads and launches. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,8 +15,8 @@
 namespace tessera::worker::codegen {
 
 // How one kernel is launched. Its arguments are the addresses of the kernel's params, in order,
-// each aligned to 16 bytes. A kernel must not run twice at the same time: its blocks may meet in
-// memory of the module's own.
+// each aligned to 16 bytes. Two runs of a kernel must not overlap: its blocks may combine results
+// in global variables of the module.
 struct GpuKernel {
   std::string entry;
   uint32_t grid[3] = {1, 1, 1};
@@ -32,21 +31,20 @@ struct DeviceCode {
 };
 
 // Part of every cache key of device code: changes whenever the same kernels would give other code.
-inline constexpr int kDeviceCodeVersion = 1;
+inline constexpr int kDeviceCodeVersion = 2;
 
 // `target` is tessera_device_info's: "nvptx-sm_80", "nvptx-sm_90" or "simt-host". VALUE_ERROR for
-// another; NOT_IMPLEMENTED for a kernel of more elements than a launch has threads. Requires Verify
-// of every kernel. Images are taken from `cache` and put there, if it is given: the same target and
-// kernels (in normal form) have the same image, which is made once. One of `children`, made for the
-// target, compiles if they are given, at most until `deadline`, COMPILE_TIMEOUT; else this process
-// does.
+// another; NOT_IMPLEMENTED for a kernel of more elements than a launch has threads. Requires:
+// Verify of every kernel. If `cache` is given, images are cached by target and kernels (in normal
+// form). If `children`, made for the target, are given, one of them compiles, until `deadline`:
+// COMPILE_TIMEOUT. Otherwise this process compiles, without a deadline.
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels,
                                             ObjectCache* cache = nullptr,
                                             CompileChildren* children = nullptr,
                                             absl::Time deadline = absl::InfiniteFuture());
 
-// The image alone, of kernels in normal form: what a compile child runs.
+// The image alone, of kernels in normal form, made in this process. Compile children call it.
 absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
                                                absl::Span<const Kernel> kernels);
 

@@ -53,9 +53,9 @@ class HostEmitter : private HostBlocks {
   }
 
  private:
-  // ---- Loops over kept dims. -------------------------------------------------------------------
+  // ---- Loops over parallel dims. ---------------------------------------------------------------
 
-  // Lanes along the innermost kept dim: rows of it, blocks of a row.
+  // With lanes along the innermost parallel dim: loops over rows of it, then over blocks of a row.
   void EmitRows(Value* begin, Value* end) {
     const int dim = plan_.lane_dim;
     Value* const extent = Int(kernel_.shape[dim]);
@@ -68,7 +68,7 @@ class HostEmitter : private HostBlocks {
       Value* const to = b_.CreateAdd(from, count);
       For(from, to, [&](Value* j) {
         coords_[dim] = j;
-        EnterBlock(FirstLanes(j, from, b_.CreateSub(to, j)));
+        EnterBlock(LanesOfBlock(j, from, b_.CreateSub(to, j)));
         EmitNodes(Level::kBefore, /*varying=*/true);
         EmitReductions();
         EmitNodes(Level::kAfter, /*varying=*/false);
@@ -80,8 +80,9 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // The same where loads lie along the tile dim: some of its indices at once, for every block the
-  // one after the other. A range's first and last, which may be cut, go alone.
+  // As EmitRows, for a kernel with tiled loads (HostPlan): takes up to plan_.tile indices of the
+  // tile dim at once; for every block of lanes it loads a tile, then computes one index after the
+  // other. The first and last index of the range, whose rows may be incomplete, are taken alone.
   void EmitTiles(Value* begin, Value* end) {
     const int dim = plan_.lane_dim, tile_dim = plan_.tile_dim;
     int64_t inner_size = 1;
@@ -137,7 +138,8 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Loads `count` neighbours of every lane and stores them transposed: a block's lanes apart.
+  // Loads `count` neighbours along the tile dim for every lane, and stores them transposed, so that
+  // the lanes of each neighbour are contiguous.
   void FillTile(int n, Value* count) {
     const Node& node = kernel_.nodes[n];
     Type* const type = MemoryType(b_.getContext(), node.dtype);
@@ -148,7 +150,7 @@ class HostEmitter : private HostBlocks {
     For(Int(0), num_lanes_, [&](Value* lane) {
       Value* const line = b_.CreateGEP(type, source, b_.CreateMul(lane, Int(lane_stride)));
       Value* const column = b_.CreateGEP(type, tiles_[n], lane);
-      // The lines lie far apart, which no hardware prefetcher foresees.
+      // The lines lie too far apart for the hardware prefetcher.
       constexpr int64_t kLanesAhead = 16;
       Prefetch(b_.CreateConstGEP1_64(type, line, kLanesAhead * lane_stride), /*ahead=*/0, 1);
       For(Int(0), count, [&](Value* q) {
@@ -161,7 +163,7 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Lanes along a reduced dim, or no lanes: one kept element after the other.
+  // With lanes along a reduced dim, or no lanes: one iteration after the other.
   void EmitElements(Value* begin, Value* end) {
     For(begin, end, [&](Value* i) {
       EnterRow(i, kernel_.num_parallel());
@@ -180,9 +182,9 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Lanes of the block that starts at `j`, with `left` to go in the row. The first block of a long
-  // row ends where the first output's cache lines begin.
-  Value* FirstLanes(Value* j, Value* from, Value* left) {
+  // The lanes of the block that starts at `j`, with `left` lanes left in the row. With non-temporal
+  // stores, the first block of a row ends where a cache line of the first output begins.
+  Value* LanesOfBlock(Value* j, Value* from, Value* left) {
     Value* lanes = Min(left, Int(plan_.lanes));
     if (!plan_.nontemporal_stores) return lanes;
     const Store& store = kernel_.stores[0];
@@ -191,9 +193,9 @@ class HostEmitter : private HostBlocks {
     Value* const at = b_.CreatePtrToInt(
         Address(store.param, OffsetOf(store.access, store_rows_[0])), b_.getInt64Ty());
     Value* const bytes = b_.CreateAnd(b_.CreateNeg(at), Int(kLineBytes - 1));
-    Value* const short_of = b_.CreateUDiv(bytes, Int(width));
-    Value* const first = b_.CreateAnd(b_.CreateICmpEQ(j, from), b_.CreateIsNotNull(short_of));
-    return Min(b_.CreateSelect(first, short_of, lanes), lanes);
+    Value* const to_next_line = b_.CreateUDiv(bytes, Int(width));
+    Value* const first = b_.CreateAnd(b_.CreateICmpEQ(j, from), b_.CreateIsNotNull(to_next_line));
+    return Min(b_.CreateSelect(first, to_next_line, lanes), lanes);
   }
 
   void EmitReductions() {
@@ -242,7 +244,7 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // ---- Where elements are. ---------------------------------------------------------------------
+  // ---- Addresses. ------------------------------------------------------------------------------
 
   void LoadParams() {
     for (size_t p = 0; p < kernel_.params.size(); ++p) {
@@ -253,7 +255,7 @@ class HostEmitter : private HostBlocks {
     for (const Store& store : kernel_.stores) store_bases_.push_back(BaseOf(store.access));
   }
 
-  // The offset and the shifts: what is the same for all elements.
+  // The part of an access's offset that is the same for all elements: its offset and shifts.
   Value* BaseOf(const Access& access) {
     Value* base = Int(access.offset);
     for (const DynamicOffset& shift : access.shifts) {
@@ -267,10 +269,10 @@ class HostEmitter : private HostBlocks {
     return base;
   }
 
-  // Sets the coordinates of dims first to last from their row-major number.
-  void SetCoords(Value* number, int first, int last) {
-    for (int d = last - 1; d >= first; --d) {
-      if (d == first) {
+  // Sets the coordinates of dims [begin, end) from their row-major number.
+  void SetCoords(Value* number, int begin, int end) {
+    for (int d = end - 1; d >= begin; --d) {
+      if (d == begin) {
         coords_[d] = number;
         break;
       }
@@ -281,7 +283,7 @@ class HostEmitter : private HostBlocks {
     }
   }
 
-  // Also adds their part to the offset of every access.
+  // Sets the coordinates of the first `num_dims` dims, and the offset of every access at them.
   void EnterRow(Value* row, int num_dims) {
     SetCoords(row, 0, num_dims);
     EnterRowAt(num_dims);
@@ -298,7 +300,7 @@ class HostEmitter : private HostBlocks {
       store_rows_[s] = row_of(kernel_.stores[s].access, store_bases_[s]);
   }
 
-  // The offset of the first lane, from that of the row.
+  // The offset of the first lane, given the offset of its row.
   Value* OffsetOf(const Access& access, Value* row) {
     const int first =
         plan_.lane_dim >= 0 && !plan_.vectorize_reduction ? plan_.lane_dim : kernel_.num_parallel();
@@ -382,7 +384,7 @@ class HostEmitter : private HostBlocks {
     return CallLaneFn(node, args);
   }
 
-  // By way of f64, in vectors; a scalar is computed as a vector of one lane, with the same bits.
+  // Computes in f64 vectors; a scalar is a vector of one lane, so that it has the same bits.
   Value* EmitWide(const Node& node, std::vector<Value*> args) {
     const bool scalar = !args[0]->getType()->isVectorTy();
     if (scalar)
@@ -430,13 +432,13 @@ class HostEmitter : private HostBlocks {
   Value* AsLanes(int node) {
     return values_[node]->getType()->isVectorTy() ? values_[node] : Splat(values_[node]);
   }
+
   // ---- Reductions. -----------------------------------------------------------------------------
 
-  // A running value, and its index for argmax and argmin; of the sums of chunks, and of a chunk.
   struct Accumulator {
     llvm::AllocaInst* value = nullptr;
-    llvm::AllocaInst* index = nullptr;
-    llvm::AllocaInst* total = nullptr;
+    llvm::AllocaInst* index = nullptr;  // of argmax and argmin
+    llvm::AllocaInst* total = nullptr;  // of a sum in chunks: the sum of the earlier chunks
   };
   DType OperandOf(int n) const { return kernel_.nodes[kernel_.nodes[n].args[0]].dtype; }
   bool AccumulatesLanes(int n) const {
@@ -444,14 +446,14 @@ class HostEmitter : private HostBlocks {
   }
 
   void StartReduction(int n) {
-    const Node& node = kernel_.nodes[n];
     const auto start = [&](Value* value, llvm::AllocaInst** slot) {
       if (AccumulatesLanes(n)) value = Splat(value);
-      if (*slot == nullptr) *slot = llvm::cast<llvm::AllocaInst>(EntryAlloca(value->getType()));
+      if (*slot == nullptr) *slot = EntryAlloca(value->getType());
       b_.CreateStore(value, *slot);
     };
-    start(IdentityOf(b_, node.reduce, OperandOf(n)), &accumulators_[n].value);
-    if (IsArgReduction(node.reduce)) start(NoIndex(b_, node.dtype), &accumulators_[n].index);
+    const Partial identity = Identity(n);
+    start(identity.value, &accumulators_[n].value);
+    if (identity.index != nullptr) start(identity.index, &accumulators_[n].index);
   }
 
   bool IsFloatSum(size_t n) const {
@@ -464,8 +466,7 @@ class HostEmitter : private HostBlocks {
     for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
       if (!IsFloatSum(n)) continue;
       Accumulator& acc = accumulators_[n];
-      if (acc.total == nullptr)
-        acc.total = llvm::cast<llvm::AllocaInst>(EntryAlloca(acc.value->getAllocatedType()));
+      if (acc.total == nullptr) acc.total = EntryAlloca(acc.value->getAllocatedType());
       b_.CreateStore(Load(acc.value), acc.total);
       b_.CreateStore(llvm::Constant::getNullValue(acc.value->getAllocatedType()), acc.value);
     }
@@ -474,64 +475,62 @@ class HostEmitter : private HostBlocks {
     for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
       if (!IsFloatSum(n)) continue;
       const Accumulator& acc = accumulators_[n];
-      b_.CreateStore(Combine(static_cast<int>(n), Load(acc.total), Load(acc.value)), acc.value);
+      const Partial sum = Combine(static_cast<int>(n), {Load(acc.total)}, {Load(acc.value)});
+      b_.CreateStore(sum.value, acc.value);
     }
   }
 
   Value* Load(llvm::AllocaInst* slot) { return b_.CreateLoad(slot->getAllocatedType(), slot); }
+  Partial Load(const Accumulator& acc) {
+    return {Load(acc.value), acc.index == nullptr ? nullptr : Load(acc.index)};
+  }
 
   void Accumulate(int n) {
     const Node& node = kernel_.nodes[n];
     const Accumulator& acc = accumulators_[n];
     const int arg = node.args[0];
     const bool lanes = AccumulatesLanes(n);
-    Value* value = lanes ? AsLanes(arg) : values_[arg];
-    // Lanes beyond the end of the row contribute the identity.
-    const bool cut = plan_.vectorize_reduction && !AlwaysFull();
-    if (cut)
-      value = b_.CreateSelect(mask_, value, Splat(IdentityOf(b_, node.reduce, OperandOf(n))));
-    if (!IsArgReduction(node.reduce)) {
-      b_.CreateStore(Combine(n, Load(acc.value), value), acc.value);
-      return;
+    Partial next = {lanes ? AsLanes(arg) : values_[arg]};
+    if (acc.index != nullptr) {
+      Type* const type = RegisterType(b_.getContext(), node.dtype);
+      next.index = b_.CreateTrunc(coords_[kernel_.rank() - 1], type);
+      if (lanes) next.index = Splat(next.index);
+      if (plan_.vectorize_reduction) next.index = b_.CreateAdd(next.index, Iota(type));
     }
-    Type* const type = RegisterType(b_.getContext(), node.dtype);
-    Value* index = b_.CreateTrunc(coords_[kernel_.rank() - 1], type);
-    if (lanes) index = Splat(index);
-    if (plan_.vectorize_reduction) index = b_.CreateAdd(index, Iota(type));
-    if (cut) index = b_.CreateSelect(mask_, index, Splat(NoIndex(b_, node.dtype)));
-    const ValueIndex best =
-        CombineArgReduction(n, {Load(acc.value), Load(acc.index)}, {value, index});
-    b_.CreateStore(best.value, acc.value);
-    b_.CreateStore(best.index, acc.index);
+    if (plan_.vectorize_reduction && !AlwaysFull()) {
+      // Lanes beyond the end of the row contribute the identity.
+      const Partial identity = Identity(n);
+      next.value = b_.CreateSelect(mask_, next.value, Splat(identity.value));
+      if (acc.index != nullptr)
+        next.index = b_.CreateSelect(mask_, next.index, Splat(identity.index));
+    }
+    const Partial combined = Combine(n, Load(acc), next);
+    b_.CreateStore(combined.value, acc.value);
+    if (acc.index != nullptr) b_.CreateStore(combined.index, acc.index);
   }
 
-  Value* Combine(int n, Value* x, Value* y) {
-    return codegen::Combine(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
+  Partial Identity(int n) {
+    const Node& node = kernel_.nodes[n];
+    return IdentityOf(b_, node.reduce, OperandOf(n), RegisterType(b_.getContext(), node.dtype));
   }
-  ValueIndex CombineArgReduction(int n, const ValueIndex& x, const ValueIndex& y) {
-    return codegen::CombineArgReduction(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
+  Partial Combine(int n, const Partial& x, const Partial& y) {
+    return codegen::Combine(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
   }
 
   // Combines the lanes of a reduced dim, halving their number each time.
   void FinishReduction(int n) {
-    const Accumulator& acc = accumulators_[n];
-    const bool arg = IsArgReduction(kernel_.nodes[n].reduce);
-    ValueIndex all = {Load(acc.value), arg ? Load(acc.index) : nullptr};
+    Partial all = Load(accumulators_[n]);
     if (plan_.vectorize_reduction) {
-      for (int half = plan_.lanes / 2; half > 0; half /= 2) {
-        const ValueIndex low = {Part(all.value, 0, half), arg ? Part(all.index, 0, half) : nullptr};
-        const ValueIndex high = {Part(all.value, half, half),
-                                 arg ? Part(all.index, half, half) : nullptr};
-        if (arg) {
-          all = CombineArgReduction(n, low, high);
-        } else {
-          all.value = Combine(n, low.value, high.value);
-        }
-      }
+      const auto part = [&](int from, int count) -> Partial {
+        return {Part(all.value, from, count),
+                all.index == nullptr ? nullptr : Part(all.index, from, count)};
+      };
+      for (int half = plan_.lanes / 2; half > 0; half /= 2)
+        all = Combine(n, part(0, half), part(half, half));
       all.value = b_.CreateExtractElement(all.value, uint64_t{0});
-      if (arg) all.index = b_.CreateExtractElement(all.index, uint64_t{0});
+      if (all.index != nullptr) all.index = b_.CreateExtractElement(all.index, uint64_t{0});
     }
-    values_[n] = arg ? all.index : all.value;
+    values_[n] = all.index != nullptr ? all.index : all.value;
   }
   Value* Part(Value* lanes, int from, int count) {
     std::vector<int> which;
@@ -545,11 +544,11 @@ class HostEmitter : private HostBlocks {
   std::vector<Value*> params_;
   // The value of each node at this point of the function: a scalar if it is the same for all lanes.
   std::vector<Value*> values_;
-  // Of each access: its offset before any coordinate, and at the row.
+  // The offset of each access: at coordinates 0, and at the current row.
   std::vector<Value*> node_bases_, store_bases_, node_rows_, store_rows_;
   std::vector<Value*> coords_;  // of the first lane
   std::vector<Accumulator> accumulators_;
-  std::vector<Value*> tiles_;  // of tiled loads: what FillTile read
+  std::vector<Value*> tiles_;  // the tile of each tiled load
   Value* tile_index_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// A kernel as one LLVM function for a host's CPU, in explicit vectors.
+// Emits a kernel as one LLVM function for a host's CPU, in explicit vectors.
 //
 //   void f(void* const* buffers, int64_t begin, int64_t end)
 //

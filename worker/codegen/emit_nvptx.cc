@@ -8,6 +8,7 @@
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
+#include "worker/codegen/analyses.h"
 #include "worker/codegen/gpu_module.h"
 
 namespace tessera::worker::codegen {
@@ -50,7 +51,7 @@ absl::StatusOr<std::string> EmitNvptx(absl::string_view architecture,
   llvm::LLVMContext context;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module,
                            MakeGpuModule(kernels, plans, machine.get(), &context));
-  return GenerateCode(machine.get(), llvm::CodeGenFileType::AssemblyFile, module.get());
+  return CodeGenerator(machine.get(), llvm::CodeGenFileType::AssemblyFile).Run(module.get());
 }
 
 }  // namespace tessera::worker::codegen

@@ -1,7 +1,7 @@
-// Kernels as PTX text for an NVIDIA GPU, by LLVM's NVPTX target.
+// Compiles kernels to PTX text for NVIDIA GPUs, by LLVM's NVPTX target.
 //
-// PTX is what a driver compiles for its device: code for sm_80 runs on every later one too. No
-// toolkit and no driver is needed here. Any thread; calls run at the same time.
+// A driver compiles PTX for its device; PTX for sm_80 runs on every later one too. Neither the CUDA
+// toolkit nor a driver is needed here. Thread-safe.
 #pragma once
 #include <string>
 

@@ -1,9 +1,8 @@
 #include "worker/codegen/gpu_emit.h"
 
 #include <functional>
-#include <limits>
 
-#include "base/log.h"
+#include "worker/codegen/combine.h"
 #include "worker/codegen/gpu_nodes.h"
 #include "worker/codegen/math.h"
 
@@ -11,14 +10,7 @@ namespace tessera::worker::codegen {
 namespace {
 
 using ir::DType;
-using ir::ReduceKind;
-using ir::ScalarPrim;
-using llvm::Type;
 using llvm::Value;
-
-bool IsArgReduction(ReduceKind kind) {
-  return kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin;
-}
 
 class GpuEmitter : private GpuNodes {
  public:
@@ -48,11 +40,6 @@ class GpuEmitter : private GpuNodes {
     llvm::AllocaInst* value;  // where the partial result is kept
     llvm::AllocaInst* index;  // of argmax and argmin; else null
   };
-  // A partial result in registers.
-  struct Partial {
-    Value* value;
-    Value* index;
-  };
 
   // ---- Layouts. --------------------------------------------------------------------------------
 
@@ -66,7 +53,7 @@ class GpuEmitter : private GpuNodes {
       SetCoords(first, 0, kernel_.rank());
       EmitElements(plan_.lanes);
     });
-    // The last ones, one a thread: the threads after those of whole groups are at most one.
+    // The thread after those of whole groups computes the last elements one by one.
     if (whole == n) return;
     If(b_.CreateICmpEQ(first, Int(whole)), [&] {
       For(Int(whole), Int(n), 1, [&](Value* i) {
@@ -95,16 +82,16 @@ class GpuEmitter : private GpuNodes {
     EmitLevel(Level::kBefore, 1);
     StartReductions(plan_.lanes);
 
-    const int64_t reduced = NumReduced();
+    const int64_t reduced = kernel_.num_reduced_elements();
     const int64_t whole = reduced / plan_.lanes * plan_.lanes;
     const int64_t turn = int64_t{threads} * plan_.lanes;
     const Range share = Share(whole, turn);
     ForShare(share, b_.CreateMul(lane, Int(plan_.lanes)), turn, whole % turn == 0, [&](Value* r) {
       SetCoords(r, kernel_.num_parallel(), kernel_.rank());
       EmitLevel(Level::kInner, plan_.lanes);
-      FoldReductions(r, plan_.lanes);
+      AccumulateElements(r, plan_.lanes);
     });
-    // A single row may end with fewer elements than lanes: they are for its first block.
+    // The last elements of a single row, fewer than `lanes`, are for its first block.
     if (whole < reduced) {
       Value* const first = b_.CreateAdd(lane, Int(whole));
       For(plan_.blocks_per_result == 1
@@ -113,14 +100,14 @@ class GpuEmitter : private GpuNodes {
           Int(reduced), threads, [&](Value* r) {
             SetCoords(r, kernel_.num_parallel(), kernel_.rank());
             EmitLevel(Level::kInner, 1);
-            FoldReductions(r, 1);
+            AccumulateElements(r, 1);
           });
     }
-    std::vector<Partial> partials = JoinLanes(plan_.lanes);
+    std::vector<Partial> partials = CombineLanes(plan_.lanes);
     for (int mask = std::min(threads, kWarpSize) / 2; mask > 0; mask /= 2)
-      ShuffleJoin(mask, &partials);
+      CombineByShuffle(mask, &partials);
     Value* leads = b_.CreateICmpEQ(lane, Int(0));
-    if (threads > kWarpSize) JoinWarps(tid, threads / kWarpSize, &partials);
+    if (threads > kWarpSize) CombineWarps(tid, threads / kWarpSize, &partials);
     If(b_.CreateAnd(leads, inside), [&] { Finish(row, kernel_.num_iterations(), partials, 1); });
   }
 
@@ -136,21 +123,22 @@ class GpuEmitter : private GpuNodes {
     SetCoords(b_.CreateMul(safe, Int(lanes)), 0, kernel_.num_parallel());
     EmitLevel(Level::kBefore, lanes);
     StartReductions(lanes);
-    ForShare(Share(NumReduced(), split), y, split, NumReduced() % split == 0, [&](Value* r) {
-      SetCoords(r, kernel_.num_parallel(), kernel_.rank());
-      EmitLevel(Level::kInner, lanes);
-      FoldReductions(r, lanes);
-    });
-    // Of each reduction, of each lane.
-    std::vector<Partial> partials;
+    ForShare(Share(kernel_.num_reduced_elements(), split), y, split,
+             kernel_.num_reduced_elements() % split == 0, [&](Value* r) {
+               SetCoords(r, kernel_.num_parallel(), kernel_.rank());
+               EmitLevel(Level::kInner, lanes);
+               AccumulateElements(r, lanes);
+             });
+    std::vector<Partial> partials;  // by reduction, then by lane
     for (int id : Reductions())
       for (int l = 0; l < lanes; ++l) partials.push_back(Read(accumulators_[id][l]));
-    if (split > 1) JoinSplits(x, y, split, &partials);
+    if (split > 1) CombineColumns(x, y, split, &partials);
     If(b_.CreateAnd(b_.CreateICmpEQ(y, Int(0)), inside),
        [&] { Finish(group, groups, partials, lanes); });
   }
 
-  // The part of `count` reduced elements that is for this block, in whole turns.
+  // The part of `count` reduced elements that this block reduces, a multiple of `turn`: the
+  // elements that its threads reduce in one iteration.
   struct Range {
     Value* begin;
     Value* end;
@@ -164,16 +152,17 @@ class GpuEmitter : private GpuNodes {
     return {begin, b_.CreateSelect(b_.CreateICmpSLT(end, Int(count)), end, Int(count))};
   }
 
-  // A thread's elements of the share: every `turn`th from `first` on. If all threads have the same
-  // number (`even`), the trip count is uniform, so that the assembler may unroll the loop.
+  // Loops over a thread's elements of the share: every `turn`th from `first` on. If all threads
+  // have as many (`even`), the trip count is uniform, so that the assembler may unroll the loop.
   void ForShare(const Range& share, Value* first, int64_t turn, bool even,
                 const std::function<void(Value*)>& body) {
     if (!even) return For(b_.CreateAdd(share.begin, first), share.end, turn, body);
     For(share.begin, share.end, turn, [&](Value* base) { body(b_.CreateAdd(base, first)); });
   }
 
-  // One thread handles the results of its block: every block stores its partial results, and the
-  // block that arrives last combines all of them in the order of the block numbers.
+  // Combines the partial results of the blocks that share a result, and stores the result. Called
+  // by one thread of each block: every block stores its partials to memory, and the block that
+  // arrives last combines all of them, in the order of the block numbers.
   void Finish(Value* result, int64_t num_results, const std::vector<Partial>& partials, int lanes) {
     const int64_t blocks = plan_.blocks_per_result;
     if (blocks == 1) return FinishRow(partials, lanes);
@@ -182,21 +171,15 @@ class GpuEmitter : private GpuNodes {
     llvm::GlobalVariable* const memory =
         DeviceGlobal("partials", b_.getInt64Ty(), num_results * blocks * words);
     llvm::GlobalVariable* const counters = DeviceGlobal("counters", b_.getInt32Ty(), num_results);
-    // By result, by block.
-    const auto word_of = [&](Value* block) {
-      return b_.CreateMul(b_.CreateAdd(b_.CreateMul(result, Int(blocks)), block), Int(words));
+    // The partials are laid out by result, then by block.
+    const auto words_of = [&](Value* block) -> WordAddress {
+      Value* const first =
+          b_.CreateMul(b_.CreateAdd(b_.CreateMul(result, Int(blocks)), block), Int(words));
+      return [this, memory, first](int64_t word) {
+        return b_.CreateGEP(b_.getInt64Ty(), memory, b_.CreateAdd(first, Int(word)));
+      };
     };
-    Value* const mine = word_of(BlockIdxY());
-    int64_t next = 0;
-    const auto put = [&](Value* v) {
-      Value* const stored = v->getType()->isIntegerTy(1) ? b_.CreateZExt(v, b_.getInt8Ty()) : v;
-      b_.CreateStore(stored,
-                     b_.CreateGEP(b_.getInt64Ty(), memory, b_.CreateAdd(mine, Int(next++))));
-    };
-    for (const Partial& partial : partials) {
-      put(partial.value);
-      if (partial.index != nullptr) put(partial.index);
-    }
+    StorePartials(partials, words_of(BlockIdxY()));
     Fence();
     Value* const counter = b_.CreateGEP(b_.getInt32Ty(), counters, result);
     Value* const before = b_.CreateAtomicRMW(llvm::AtomicRMWInst::Add, counter, b_.getInt32(1),
@@ -205,47 +188,33 @@ class GpuEmitter : private GpuNodes {
       Fence();
       b_.CreateStore(b_.getInt32(0), counter);  // for the next launch
       const auto accumulators = ResultAccumulators(lanes);
-      const auto take = [&](Value* block) {
-        Value* const from = word_of(block);
-        int64_t word = 0;
-        const auto get = [&](Value* like) -> Value* {
-          const bool is_bool = like->getType()->isIntegerTy(1);
-          Value* const loaded =
-              b_.CreateLoad(is_bool ? b_.getInt8Ty() : like->getType(),
-                            b_.CreateGEP(b_.getInt64Ty(), memory, b_.CreateAdd(from, Int(word++))),
-                            /*isVolatile=*/true);
-          return is_bool ? b_.CreateTrunc(loaded, b_.getInt1Ty()) : loaded;
-        };
-        std::vector<Partial> taken;
-        for (const Partial& like : partials) {
-          Value* const value = get(like.value);
-          taken.push_back({value, like.index == nullptr ? nullptr : get(like.index)});
-        }
-        return taken;
+      const auto load = [&](Value* block) {
+        return LoadPartials(partials, words_of(block), /*is_volatile=*/true);
       };
-      const std::vector<Partial> first = take(Int(0));
+      const std::vector<Partial> first = load(Int(0));
       for (size_t i = 0; i < first.size(); ++i) Write(first[i], *accumulators[i].second);
-      For(Int(1), Int(blocks), 1, [&](Value* block) {
-        const std::vector<Partial> taken = take(block);
-        for (size_t i = 0; i < taken.size(); ++i) {
-          const auto& [node, acc] = accumulators[i];
-          Write(Join(*node, Read(*acc), taken[i]), *acc);
-        }
-      });
+      For(Int(1), Int(blocks), 1, [&](Value* block) { Accumulate(load(block), accumulators); });
       std::vector<Partial> all;
       for (const auto& [node, acc] : accumulators) all.push_back(Read(*acc));
       FinishRow(all, lanes);
     });
   }
-  // Of each reduction and lane of the results, in the order of partials.
-  std::vector<std::pair<const Node*, const Accumulator*>> ResultAccumulators(int lanes) {
-    std::vector<std::pair<const Node*, const Accumulator*>> all;
+  using NodeAccumulators = std::vector<std::pair<const Node*, const Accumulator*>>;
+  void Accumulate(const std::vector<Partial>& partials, const NodeAccumulators& accumulators) {
+    for (size_t i = 0; i < partials.size(); ++i) {
+      const auto& [node, acc] = accumulators[i];
+      Write(Combine(*node, Read(*acc), partials[i]), *acc);
+    }
+  }
+  // The accumulator of each reduction and lane of the results, in the order of partials.
+  NodeAccumulators ResultAccumulators(int lanes) {
+    NodeAccumulators all;
     for (int id : Reductions())
       for (int l = 0; l < lanes; ++l) all.emplace_back(&kernel_.nodes[id], &accumulators_[id][l]);
     return all;
   }
 
-  // What follows the reductions, from their results: `lanes` of each.
+  // Emits the nodes after the reductions, from their results: `lanes` of each.
   void FinishRow(const std::vector<Partial>& partials, int lanes) {
     size_t next = 0;
     for (int id : Reductions()) {
@@ -271,80 +240,11 @@ class GpuEmitter : private GpuNodes {
       if (kernel_.nodes[id].kind == Node::Kind::kReduce) ids.push_back(static_cast<int>(id));
     return ids;
   }
-  int64_t NumReduced() const {
-    int64_t n = 1;
-    for (int d = kernel_.num_parallel(); d < kernel_.rank(); ++d) n *= kernel_.shape[d];
-    return n;
-  }
   DType OperandOf(const Node& node) const { return kernel_.nodes[node.args[0]].dtype; }
 
-  Value* Identity(const Node& node) {
-    const DType dtype = OperandOf(node);
-    const double infinity = std::numeric_limits<double>::infinity();
-    const auto constant = [&](double number, int64_t integer) {
-      return ConstantOf(b_, dtype, number, integer);
-    };
-    const bool is_signed = ir::IsSignedInt(dtype);
-    const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
-    const int64_t ones = dtype == DType::kBool ? 1 : -1;
-    const int64_t least = is_signed ? std::numeric_limits<int64_t>::min() >> (64 - bits) : 0;
-    const int64_t greatest = is_signed ? std::numeric_limits<int64_t>::max() >> (64 - bits) : ones;
-    switch (node.reduce) {
-      case ReduceKind::kProd:
-        return constant(1, 1);
-      case ReduceKind::kMax:
-      case ReduceKind::kArgMax:
-        return constant(-infinity, least);
-      case ReduceKind::kMin:
-      case ReduceKind::kArgMin:
-        return constant(infinity, greatest);
-      case ReduceKind::kAnd:
-        return constant(0, ones);
-      default:
-        return constant(0, 0);
-    }
-  }
-
   // Commutative, so that all threads of a butterfly shuffle get the same result.
-  Partial Join(const Node& node, Partial x, Partial y) {
-    const DType dtype = OperandOf(node);
-    const auto prim = [&](ScalarPrim p, DType result, Value* v, Value* w) {
-      return EmitPrim(b_, p, dtype, result, {v, w});
-    };
-    switch (node.reduce) {
-      case ReduceKind::kSum:
-        return {prim(ScalarPrim::kAdd, dtype, x.value, y.value), nullptr};
-      case ReduceKind::kProd:
-        return {prim(ScalarPrim::kMul, dtype, x.value, y.value), nullptr};
-      case ReduceKind::kMax:
-        return {prim(ScalarPrim::kMax, dtype, x.value, y.value), nullptr};
-      case ReduceKind::kMin:
-        return {prim(ScalarPrim::kMin, dtype, x.value, y.value), nullptr};
-      case ReduceKind::kAnd:
-        return {prim(ScalarPrim::kAnd, dtype, x.value, y.value), nullptr};
-      case ReduceKind::kOr:
-        return {prim(ScalarPrim::kOr, dtype, x.value, y.value), nullptr};
-      case ReduceKind::kArgMax:
-      case ReduceKind::kArgMin:
-        break;
-      case ReduceKind::kNone:
-        TESSERA_CHECK(false) << "a reduction without a kind passed Verify";
-    }
-    // y replaces x if it is better, or as good and earlier; a NaN is better than any number.
-    const ScalarPrim relation =
-        node.reduce == ReduceKind::kArgMax ? ScalarPrim::kGt : ScalarPrim::kLt;
-    Value* better = prim(relation, DType::kBool, y.value, x.value);
-    Value* as_good = prim(ScalarPrim::kEq, DType::kBool, y.value, x.value);
-    if (ir::IsFloat(dtype)) {
-      Value* const x_nan = prim(ScalarPrim::kNe, DType::kBool, x.value, x.value);
-      Value* const y_nan = prim(ScalarPrim::kNe, DType::kBool, y.value, y.value);
-      better = b_.CreateOr(better, b_.CreateAnd(y_nan, b_.CreateNot(x_nan)));
-      as_good = b_.CreateOr(as_good, b_.CreateAnd(y_nan, x_nan));
-    }
-    Value* const earlier = b_.CreateICmpSLT(y.index, x.index);
-    Value* const replaces = b_.CreateOr(better, b_.CreateAnd(as_good, earlier));
-    return {b_.CreateSelect(replaces, y.value, x.value),
-            b_.CreateSelect(replaces, y.index, x.index)};
+  Partial Combine(const Node& node, const Partial& x, const Partial& y) {
+    return codegen::Combine(b_, node.reduce, OperandOf(node), x, y);
   }
 
   void StartReductions(int lanes) {
@@ -352,17 +252,11 @@ class GpuEmitter : private GpuNodes {
       const Node& node = kernel_.nodes[id];
       accumulators_[id].clear();
       for (int l = 0; l < lanes; ++l) {
-        Value* const identity = Identity(node);
-        Accumulator acc = {Local(identity->getType()), nullptr};
-        b_.CreateStore(identity, acc.value);
-        if (IsArgReduction(node.reduce)) {
-          // An index later than that of every element.
-          acc.index = Local(index_type_);
-          b_.CreateStore(Int(plan_.wide_index ? std::numeric_limits<int64_t>::max()
-                                              : std::numeric_limits<int32_t>::max()),
-                         acc.index);
-        }
-        accumulators_[id].push_back(acc);
+        const Partial identity = IdentityOf(b_, node.reduce, OperandOf(node), index_type_);
+        const bool arg = identity.index != nullptr;
+        accumulators_[id].push_back(
+            {Local(identity.value->getType()), arg ? Local(index_type_) : nullptr});
+        Write(identity, accumulators_[id].back());
       }
     }
   }
@@ -374,99 +268,104 @@ class GpuEmitter : private GpuNodes {
     b_.CreateStore(partial.value, acc.value);
     if (acc.index != nullptr) b_.CreateStore(partial.index, acc.index);
   }
-  // Element r, and those at the lanes beside it.
-  void FoldReductions(Value* r, int lanes) {
+  // Adds element r, and those at the lanes beside it, to the accumulators.
+  void AccumulateElements(Value* r, int lanes) {
     for (int id : Reductions()) {
       const Node& node = kernel_.nodes[id];
       for (int l = 0; l < lanes; ++l) {
         const Accumulator& acc = accumulators_[id][l];
         // In rows the lanes are elements of the reduced dim; in columns each has its own result.
         Value* const index = plan_.layout == GpuPlan::Layout::kRows ? b_.CreateAdd(r, Int(l)) : r;
-        Write(Join(node, Read(acc), {At(node.args[0], l), index}), acc);
+        Write(Combine(node, Read(acc), {ValueAt(node.args[0], l), index}), acc);
       }
     }
   }
 
-  std::vector<Partial> JoinLanes(int lanes) {
+  std::vector<Partial> CombineLanes(int lanes) {
     std::vector<Partial> partials;
     for (int id : Reductions()) {
-      Partial joined = Read(accumulators_[id][0]);
+      Partial combined = Read(accumulators_[id][0]);
       for (int l = 1; l < lanes; ++l)
-        joined = Join(kernel_.nodes[id], joined, Read(accumulators_[id][l]));
-      partials.push_back(joined);
+        combined = Combine(kernel_.nodes[id], combined, Read(accumulators_[id][l]));
+      partials.push_back(combined);
     }
     return partials;
   }
 
-  void ShuffleJoin(int mask, std::vector<Partial>* partials) {
+  void CombineByShuffle(int mask, std::vector<Partial>* partials) {
     const std::vector<int> ids = Reductions();
     for (size_t i = 0; i < ids.size(); ++i) {
       Partial& mine = (*partials)[i];
       const Partial other = {Shuffle(mine.value, mask),
                              mine.index == nullptr ? nullptr : Shuffle(mine.index, mask)};
-      mine = Join(kernel_.nodes[ids[i]], mine, other);
+      mine = Combine(kernel_.nodes[ids[i]], mine, other);
     }
   }
 
-  // Slots are laid out by partial, then by `number` below `count`.
-  void Put(Value* number, int64_t count, const std::vector<Partial>& partials) {
-    int64_t base = 0;
-    const auto put = [&](Value* v) {
+  // The address of the n-th word of some partials: a value or an index takes one.
+  using WordAddress = std::function<Value*(int64_t)>;
+  void StorePartials(const std::vector<Partial>& partials, const WordAddress& address) {
+    int64_t word = 0;
+    const auto store = [&](Value* v) {
       b_.CreateStore(v->getType()->isIntegerTy(1) ? b_.CreateZExt(v, b_.getInt8Ty()) : v,
-                     SharedWord(b_.CreateAdd(number, Int(base))));
-      base += count;
+                     address(word++));
     };
     for (const Partial& partial : partials) {
-      put(partial.value);
-      if (partial.index != nullptr) put(partial.index);
+      store(partial.value);
+      if (partial.index != nullptr) store(partial.index);
     }
   }
-  std::vector<Partial> Get(Value* number, int64_t count, const std::vector<Partial>& like) {
-    int64_t base = 0;
-    const auto get = [&](Value* v) -> Value* {
+  // Loads partials with the types of `like`.
+  std::vector<Partial> LoadPartials(const std::vector<Partial>& like, const WordAddress& address,
+                                    bool is_volatile = false) {
+    int64_t word = 0;
+    const auto load = [&](Value* v) -> Value* {
       const bool is_bool = v->getType()->isIntegerTy(1);
-      Value* const slot = SharedWord(b_.CreateAdd(number, Int(base)));
-      base += count;
-      Value* const loaded = b_.CreateLoad(is_bool ? b_.getInt8Ty() : v->getType(), slot);
+      Value* const loaded =
+          b_.CreateLoad(is_bool ? b_.getInt8Ty() : v->getType(), address(word++), is_volatile);
       return is_bool ? b_.CreateTrunc(loaded, b_.getInt1Ty()) : loaded;
     };
     std::vector<Partial> partials;
     for (const Partial& partial : like) {
-      Value* const value = get(partial.value);
-      partials.push_back({value, partial.index == nullptr ? nullptr : get(partial.index)});
+      Value* const value = load(partial.value);
+      partials.push_back({value, partial.index == nullptr ? nullptr : load(partial.index)});
     }
     return partials;
   }
-
-  // The results of the row's warps, of which there are a power of two, in every thread.
-  void JoinWarps(Value* tid, int warps, std::vector<Partial>* partials) {
-    Value* const lane = b_.CreateURem(tid, Int(kWarpSize));
-    If(b_.CreateICmpEQ(lane, Int(0)),
-       [&] { Put(b_.CreateUDiv(tid, Int(kWarpSize)), warps, *partials); });
-    Barrier();
-    *partials = Get(b_.CreateURem(lane, Int(warps)), warps, *partials);
-    for (int mask = warps / 2; mask > 0; mask /= 2) ShuffleJoin(mask, partials);
+  // Words of shared memory: those of thread `number` lie `count` apart.
+  WordAddress SharedWords(Value* number, int64_t count) {
+    return [this, number, count](int64_t word) {
+      return SharedWord(b_.CreateAdd(number, Int(word * count)));
+    };
   }
 
-  // The results of the threads that share a column, in the order of y, in the first of them.
-  void JoinSplits(Value* x, Value* y, int64_t split, std::vector<Partial>* partials) {
+  // Combines the partials of the row's warps, a power of two of them, in every thread.
+  void CombineWarps(Value* tid, int warps, std::vector<Partial>* partials) {
+    Value* const lane = b_.CreateURem(tid, Int(kWarpSize));
+    If(b_.CreateICmpEQ(lane, Int(0)),
+       [&] { StorePartials(*partials, SharedWords(b_.CreateUDiv(tid, Int(kWarpSize)), warps)); });
+    Barrier();
+    *partials = LoadPartials(*partials, SharedWords(b_.CreateURem(lane, Int(warps)), warps));
+    for (int mask = warps / 2; mask > 0; mask /= 2) CombineByShuffle(mask, partials);
+  }
+
+  // Combines the partials of the threads that share a column, in the order of y, in the first.
+  void CombineColumns(Value* x, Value* y, int64_t split, std::vector<Partial>* partials) {
     const int64_t width = plan_.block[0];
-    Put(b_.CreateAdd(b_.CreateMul(y, Int(width)), x), split * width, *partials);
+    StorePartials(*partials,
+                  SharedWords(b_.CreateAdd(b_.CreateMul(y, Int(width)), x), split * width));
     Barrier();
     const auto accumulators = ResultAccumulators(plan_.lanes);
     If(b_.CreateICmpEQ(y, Int(0)), [&] {
       For(Int(1), Int(split), 1, [&](Value* other) {
-        Value* const slot = b_.CreateAdd(x, b_.CreateMul(other, Int(width)));
-        const std::vector<Partial> next = Get(slot, split * width, *partials);
-        for (size_t i = 0; i < next.size(); ++i) {
-          const auto& [node, acc] = accumulators[i];
-          Write(Join(*node, Read(*acc), next[i]), *acc);
-        }
+        Value* const thread = b_.CreateAdd(x, b_.CreateMul(other, Int(width)));
+        Accumulate(LoadPartials(*partials, SharedWords(thread, split * width)), accumulators);
       });
     });
     for (size_t i = 0; i < partials->size(); ++i) (*partials)[i] = Read(*accumulators[i].second);
   }
-  std::vector<std::vector<Accumulator>> accumulators_;  // of each reduction, of each lane
+
+  std::vector<std::vector<Accumulator>> accumulators_;  // by node, then by lane
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
-// A kernel as one LLVM function for the threads of a GPU, in terms of NVPTX's intrinsics: thread
-// numbers, block barriers, butterfly shuffles of a whole warp, and one array of shared memory. It
+// Emits a kernel as one LLVM function for the threads of a GPU, with NVPTX's intrinsics: thread
+// indices, block barriers, butterfly shuffles of a whole warp, and one array of shared memory. It
 // calls no library: math.h and wide_math.h have every primitive.
 //
 //   void entry(ptr addrspace(1) p0, ptr addrspace(1) p1, ...)
 //
-// The module goes to NVPTX (emit_nvptx.h) or, unchanged, to the emulator (testing/simt.h). What the
-// code relies on: buffers are aligned to 16 bytes, and those of distinct params do not overlap (but
-// an input may lie where an output does if every load of it has the access of the store: in place).
-// Every barrier and shuffle is reached by all threads of the block or warp.
+// The module is compiled for NVPTX (emit_nvptx.h) or, unchanged, for the emulator (testing/simt.h).
+// Requires of a launch: buffers are aligned to 16 bytes, and those of distinct params do not
+// overlap (except in place: every load of the input has the access of the store). Every barrier and
+// shuffle is reached by all threads of the block or warp.
 #pragma once
 #include <string>
 
@@ -17,7 +17,7 @@
 
 namespace tessera::worker::codegen {
 
-// The shared memory of a module's kernels: a launch says how many bytes.
+// The dynamic shared memory of a module's kernels.
 inline constexpr char kSharedArray[] = "tessera_shared";
 inline constexpr int kBufferAlign = 16;
 

@@ -3,8 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "llvm/ADT/SmallVector.h"
-#include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Verifier.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Transforms/InstCombine/InstCombine.h"
@@ -17,7 +15,7 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// Accumulators into registers, equal addresses computed once. What remains is left to the target.
+// Promotes accumulators to registers and computes equal addresses once.
 void Simplify(llvm::TargetMachine* machine, llvm::Module* module) {
   Analyses analyses(machine);
   llvm::FunctionPassManager passes;
@@ -49,17 +47,6 @@ absl::StatusOr<std::unique_ptr<llvm::Module>> MakeGpuModule(absl::Span<const Ker
                      absl::StrCat("gpu code: the emitted module is malformed: ", fault));
   Simplify(machine, module.get());
   return module;
-}
-
-std::string GenerateCode(llvm::TargetMachine* machine, llvm::CodeGenFileType type,
-                         llvm::Module* module) {
-  llvm::SmallVector<char, 0> out;
-  llvm::raw_svector_ostream stream(out);
-  llvm::legacy::PassManager codegen;
-  TESSERA_CHECK(!machine->addPassesToEmitFile(codegen, stream, nullptr, type))
-      << "the target emits no such file";
-  codegen.run(*module);
-  return std::string(out.data(), out.size());
 }
 
 }  // namespace tessera::worker::codegen

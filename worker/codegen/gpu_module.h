@@ -1,5 +1,5 @@
-// All kernels of a launchable module as LLVM IR, laid out and named; shared by the targets that
-// gpu_emit.h's code is compiled for. Thread-compatible.
+// Emits all kernels of a module as LLVM IR, for the targets that gpu_emit.h's code is compiled for.
+// Thread-safe.
 #pragma once
 #include <memory>
 
@@ -12,14 +12,10 @@
 
 namespace tessera::worker::codegen {
 
-// The module, checked by LLVM's verifier, simplified where that costs little. Belongs to `context`.
+// Returns the module, verified, after a few cheap passes. The module belongs to `context`.
 absl::StatusOr<std::unique_ptr<llvm::Module>> MakeGpuModule(absl::Span<const Kernel> kernels,
                                                             absl::Span<const GpuPlan> plans,
                                                             llvm::TargetMachine* machine,
                                                             llvm::LLVMContext* context);
-
-// Text or an object of the module, which is used up.
-std::string GenerateCode(llvm::TargetMachine* machine, llvm::CodeGenFileType type,
-                         llvm::Module* module);
 
 }  // namespace tessera::worker::codegen

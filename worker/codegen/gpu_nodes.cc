@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kWideBytes = 16;
 
-// `lanes` elements side by side are moved 16 bytes at a time, or all at once if they are fewer;
-// narrow ones as 32-bit words.
+// Calls f(first lane, number of lanes) for the pieces by which `lanes` contiguous elements are
+// loaded and stored: of 16 bytes, or all at once if they are fewer.
 template <class F>
 void ForEachPiece(DType dtype, int lanes, F f) {
   const int64_t width = ir::ByteWidth(dtype);
@@ -42,7 +42,6 @@ GpuNodes::GpuNodes(const Kernel& kernel, const GpuPlan& plan, const std::string&
   for (const Store& store : kernel.stores) LoadShifts(store.access);
 }
 
-// Coordinates of dims begin to end from the row-major number `flat`.
 void GpuNodes::SetCoords(Value* flat, int begin, int end) {
   for (int d = end - 1; d >= begin; --d) {
     if (d == begin) {
@@ -55,7 +54,6 @@ void GpuNodes::SetCoords(Value* flat, int begin, int end) {
   }
 }
 
-// Every shift is the same for all threads.
 void GpuNodes::LoadShifts(const Access& access) {
   for (const DynamicOffset& shift : access.shifts) {
     Value*& known = shifts_[{shift.param, shift.max}];
@@ -72,7 +70,6 @@ void GpuNodes::LoadShifts(const Access& access) {
   }
 }
 
-// The number of the element at lane 0.
 Value* GpuNodes::Element(const Access& access) {
   Value* element = Int(access.offset);
   for (int d = 0; d < kernel_.rank(); ++d) {
@@ -103,6 +100,7 @@ Value* GpuNodes::MarkLoad(int param, llvm::LoadInst* load) {
   return load;
 }
 
+// Narrow elements are moved as 32-bit words.
 Type* GpuNodes::PieceType(DType dtype, int count) {
   const int64_t bytes = ir::ByteWidth(dtype) * count;
   if (ir::ByteWidth(dtype) >= 4 || bytes < 4)
@@ -137,7 +135,7 @@ void GpuNodes::StoreLanes(const Store& store, int lanes) {
   const DType dtype = kernel_.params[store.param].dtype;
   Value* const element = Element(store.access);
   Type* const type = MemoryType(b_.getContext(), dtype);
-  const auto at = [&](int l) { return ToMemory(b_, dtype, At(store.node, l)); };
+  const auto at = [&](int l) { return ToMemory(b_, dtype, ValueAt(store.node, l)); };
   if (IsWide(store.access, lanes)) {
     ForEachPiece(dtype, lanes, [&](int begin, int count) {
       Value* vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(type, count));
@@ -191,7 +189,7 @@ GpuNodes::Lanes GpuNodes::EmitNode(const Node& node, int lanes) {
   Lanes results;
   for (int l = 0; l < distinct; ++l) {
     llvm::SmallVector<Value*, 3> args;
-    for (int arg : node.args) args.push_back(At(arg, l));
+    for (int arg : node.args) args.push_back(ValueAt(arg, l));
     Value* result = EmitPrim(b_, node.prim, operand, node.dtype, args);
     if (result == nullptr) result = EmitWidePrim(b_, node.prim, operand, args);
     TESSERA_CHECK(result != nullptr)

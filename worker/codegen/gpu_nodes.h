@@ -1,5 +1,5 @@
-// The body of a kernel's loops on one thread of a GPU: addresses, vector loads and stores, scalar
-// ops. gpu_emit.cc writes the loops around it. Writes one function; thread-compatible.
+// Emits the body of a kernel's loops for one thread of a GPU: addresses, vector loads and stores,
+// scalar ops. gpu_emit.cc emits the loops around it. Thread-compatible.
 #pragma once
 #include <map>
 #include <string>
@@ -13,19 +13,18 @@ namespace tessera::worker::codegen {
 
 class GpuNodes : protected GpuThread {
  protected:
-  // The value of a node at each lane; a single one if it is the same for all lanes.
+  // The values of a node, one for each lane; a single one if it is the same for all lanes.
   using Lanes = llvm::SmallVector<llvm::Value*, 8>;
 
   GpuNodes(const Kernel& kernel, const GpuPlan& plan, const std::string& entry,
            llvm::Module* module);
 
-  // Sets the coordinates of the element at lane 0, for dims [begin, end), from the row-major number
-  // `flat`.
+  // Sets the coordinates of lane 0 in dims [begin, end) from their row-major number.
   void SetCoords(llvm::Value* flat, int begin, int end);
-  // The nodes of a level but its reductions, at `lanes` lanes.
+  // Emits the nodes of a level, except reductions, at `lanes` lanes.
   void EmitLevel(Level level, int lanes);
   void EmitStores(int lanes);
-  llvm::Value* At(int id, int lane) {
+  llvm::Value* ValueAt(int id, int lane) {
     return values_[id].size() == 1 ? values_[id][0] : values_[id][lane];
   }
 
@@ -35,7 +34,7 @@ class GpuNodes : protected GpuThread {
  private:
   void LoadShifts(const Access& access);
   llvm::Value* Buffer(int param) { return function_->getArg(param); }
-  // The number of the element at lane 0.
+  // The flat element of the access at lane 0.
   llvm::Value* Element(const Access& access);
   llvm::Value* Address(int param, llvm::Value* element);
   int64_t LaneStride(const Access& access) const;

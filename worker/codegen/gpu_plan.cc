@@ -15,22 +15,17 @@ constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kGridMax = std::numeric_limits<int32_t>::max();
 // Enough blocks that no multiprocessor of the largest devices is idle.
 constexpr int64_t kManyBlocks = 512;
-// With fewer blocks most multiprocessors are idle. Up to kShareMax blocks then share a result, each
-// with at least kTurnsMin iterations of its loop.
+// With fewer blocks most multiprocessors are idle. Up to kBlocksPerResultMax blocks then share a
+// result, each with at least kIterationsMin iterations of its loop.
 constexpr int64_t kFewBlocks = 64;
-constexpr int64_t kShareMax = 128;
-constexpr int64_t kTurnsMin = 8;
+constexpr int64_t kBlocksPerResultMax = 128;
+constexpr int64_t kIterationsMin = 8;
 constexpr int64_t kSharedBytesMax = 32 << 10;
-constexpr int kSlotBytes = 8;
+constexpr int kSlotBytes = 8;  // of shared memory, for a value or an index
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-bool IsInner(const Kernel& kernel, const Access& access) {
-  return std::any_of(access.strides.begin() + kernel.num_parallel(), access.strides.end(),
-                     [](int64_t stride) { return stride != 0; });
-}
-
-// What touches memory: each access with its param.
+// An access to memory.
 struct Use {
   const Access* access;
   int param;
@@ -40,7 +35,7 @@ std::vector<Use> UsesOf(const Kernel& kernel) {
   std::vector<Use> uses;
   for (const Node& node : kernel.nodes)
     if (node.kind == Node::Kind::kLoad)
-      uses.push_back({&node.access, node.param, IsInner(kernel, node.access)});
+      uses.push_back({&node.access, node.param, VariesOverReduced(kernel, node.access)});
   for (const Store& store : kernel.stores) uses.push_back({&store.access, store.param, false});
   return uses;
 }
@@ -49,29 +44,27 @@ std::vector<Use> UsesOf(const Kernel& kernel) {
 // narrower dtypes at least 8.
 int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
   if (dim < 0) return 1;
+  std::vector<Use> uses = UsesOf(kernel);
+  std::erase_if(uses, [&](const Use& use) {
+    return (inner_only && !use.inner) || use.access->strides[dim] == 0;
+  });
+  if (uses.empty()) return 1;
   int64_t widest = 0;
-  for (const Use& use : UsesOf(kernel)) {
-    if ((inner_only && !use.inner) || use.access->strides[dim] == 0) continue;
+  for (const Use& use : uses)
     widest = std::max(widest, ir::ByteWidth(kernel.params[use.param].dtype));
-  }
-  if (widest == 0) return 1;
-  for (int lanes = widest <= 2 ? 8 : 4; lanes > 1; lanes /= 2) {
-    bool all = true;
-    for (const Use& use : UsesOf(kernel)) {
-      if ((inner_only && !use.inner) || use.access->strides[dim] == 0) continue;
-      all = all && IsWideAccess(kernel, *use.access, dim, lanes);
-    }
-    if (all) return lanes;
-  }
+  for (int lanes = widest <= 2 ? 8 : 4; lanes > 1; lanes /= 2)
+    if (std::all_of(uses.begin(), uses.end(),
+                    [&](const Use& use) { return IsWideAccess(kernel, *use.access, dim, lanes); }))
+      return lanes;
   return 1;
 }
 
-// No number that the code computes passes 2^31.
+// Whether element numbers may exceed 31 bits, with a margin for those that only addresses use.
 bool NeedsWideIndex(const Kernel& kernel) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max() - (int64_t{1} << 20);
-  int64_t box = 1;
-  for (int64_t size : kernel.shape) box *= std::max<int64_t>(size, 1);
-  if (box > kMax) return true;
+  int64_t elements = 1;
+  for (int64_t size : kernel.shape) elements *= std::max<int64_t>(size, 1);
+  if (elements > kMax) return true;
   const auto wide = [&](const Access& access) {
     double reach = std::abs(static_cast<double>(access.offset));
     for (size_t d = 0; d < access.strides.size(); ++d)
@@ -87,14 +80,12 @@ bool NeedsWideIndex(const Kernel& kernel) {
                      [&](const Store& store) { return wide(store.access); });
 }
 
-// Slots of 8 bytes that one thread's accumulators take.
+// The slots that the accumulators of one thread take.
 int SlotsOf(const Kernel& kernel) {
   int slots = 0;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kReduce) continue;
-    const bool arg =
-        node.reduce == ir::ReduceKind::kArgMax || node.reduce == ir::ReduceKind::kArgMin;
-    slots += arg ? 2 : 1;
+    slots += IsArgReduction(node.reduce) ? 2 : 1;
   }
   return slots;
 }
@@ -109,12 +100,12 @@ void PlanElementwise(const Kernel& kernel, GpuPlan* plan) {
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));
 }
 
-// If there are few blocks with much work each, more blocks share each result; a block gets at least
-// `min` of work.
+// If there are few blocks, lets several share each result, with at least `min` reduced elements
+// each.
 void ShareResults(int64_t reduced, int64_t min, GpuPlan* plan) {
   const int64_t blocks = plan->grid[0];
   if (blocks >= kFewBlocks) return;
-  const int64_t share = std::min({kShareMax, kManyBlocks / blocks, reduced / min});
+  const int64_t share = std::min({kBlocksPerResultMax, kManyBlocks / blocks, reduced / min});
   if (share < 2) return;
   plan->blocks_per_result = static_cast<int>(share);
   plan->grid[1] = static_cast<uint32_t>(share);
@@ -138,7 +129,7 @@ void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   plan->layout = GpuPlan::Layout::kRows;
   plan->lane_dim = kernel.rank() - 1;
   plan->lanes = LanesAlong(kernel, plan->lane_dim, /*inner_only=*/true);
-  // About eight wide loads a thread, and a whole block where rows are few.
+  // About eight wide loads a thread, or two if there are few rows.
   const int64_t work = CeilDiv(reduced, plan->lanes);
   const int64_t per_thread = kernel.num_iterations() >= 16 * kManyBlocks ? 8 : 2;
   int64_t threads = 1;
@@ -148,13 +139,13 @@ void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   while (block < kBlockThreads && block / threads < kernel.num_iterations()) block *= 2;
   plan->block[0] = static_cast<uint32_t>(block);
   if (threads > kWarpSize) {
-    // One row a block.
+    // One row per block.
     plan->block[0] = static_cast<uint32_t>(threads);
     plan->shared_bytes = static_cast<uint32_t>(threads / kWarpSize * SlotsOf(kernel) * kSlotBytes);
   }
   plan->grid[0] = static_cast<uint32_t>(std::min(
       CeilDiv(kernel.num_iterations(), plan->block[0] / plan->threads_per_row), kGridMax + 1));
-  if (threads > kWarpSize) ShareResults(reduced, threads * plan->lanes * kTurnsMin, plan);
+  if (threads > kWarpSize) ShareResults(reduced, threads * plan->lanes * kIterationsMin, plan);
 }
 
 void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
@@ -175,7 +166,7 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
     plan->shared_bytes =
         static_cast<uint32_t>(split * kWarpSize * plan->lanes * SlotsOf(kernel) * kSlotBytes);
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(groups, plan->block[0]), kGridMax + 1));
-  ShareResults(reduced, split * kTurnsMin, plan);
+  ShareResults(reduced, split * kIterationsMin, plan);
 }
 
 }  // namespace
@@ -187,7 +178,7 @@ bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes
     return false;
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && access.strides[d] % lanes != 0) return false;
-  // Rows of the dim start at a multiple, unless there is one row alone.
+  // Each row of the dim starts at a multiple, unless there is only one row.
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && kernel.shape[dim] % lanes != 0) return false;
   return std::all_of(access.shifts.begin(), access.shifts.end(),
@@ -198,8 +189,7 @@ absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel) {
   GpuPlan plan;
   if (kernel.num_iterations() == 0) return plan;
   plan.wide_index = NeedsWideIndex(kernel);
-  int64_t reduced = 1;
-  for (int d = kernel.num_parallel(); d < kernel.rank(); ++d) reduced *= kernel.shape[d];
+  const int64_t reduced = kernel.num_reduced_elements();
   if (kernel.num_reduced == 0) {
     PlanElementwise(kernel, &plan);
   } else if (ReducesRows(kernel)) {

@@ -1,6 +1,6 @@
-// How a kernel's elements are assigned to the threads of a GPU, and in which order threads reduce.
-// Depends on the kernel alone, never on a device, so that every device of a target computes the
-// same bits. Pure functions of plain values.
+// Plans how a kernel's elements are assigned to the threads of a GPU, and in which order threads
+// reduce. Depends on the kernel alone, never on a device, so that every device of a target computes
+// the same bits. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ struct GpuPlan {
   // How many consecutive elements along `lane_dim` a thread computes at once, by vector loads and
   // stores. 1 if some access does not allow more.
   int lanes = 1;
-  int lane_dim = -1;  // a dim of the box; -1 if it has no dims
+  int lane_dim = -1;  // -1 if the kernel has no dims
   int threads_per_row = 1;
   // Thread blocks, along grid[1], that share the reduction of each result if there are few results.
   // They combine their partial results in global variables of the module, in the order of their

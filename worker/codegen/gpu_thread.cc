@@ -15,7 +15,7 @@ constexpr unsigned kGlobalSpace = 1;
 constexpr unsigned kSharedSpace = 3;
 constexpr int64_t kSlotBytes = 8;
 
-// gcc takes LLVM's operators new and delete of globals, which are a pair, for a mismatch.
+// gcc wrongly reports the operators new and delete of LLVM's globals as a mismatch.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 llvm::GlobalVariable* AddGlobal(const llvm::Twine& name, Type* type, llvm::Constant* value,
@@ -77,7 +77,6 @@ Value* GpuThread::BlockIdxX() {
 }
 void GpuThread::Barrier() { b_.CreateIntrinsic(llvm::Intrinsic::nvvm_barrier0, {}, {}); }
 
-// Of the thread whose number in the warp differs in the bits of `mask`.
 Value* GpuThread::Shuffle(Value* v, int mask) {
   Type* const type = v->getType();
   const unsigned bits = type->getScalarSizeInBits();

@@ -29,7 +29,7 @@ class GpuThread : protected ControlFlow {
   void Barrier();
   // The value of `v` in the thread whose lane id differs in the bits of `mask` (shfl.bfly).
   llvm::Value* Shuffle(llvm::Value* v, int mask);
-  // 8 bytes of the block's shared memory.
+  // The address of 8 bytes of the block's shared memory.
   llvm::Value* SharedWord(llvm::Value* number);
   // A global variable of the kernel, shared by all thread blocks; zero before its first launch.
   llvm::GlobalVariable* DeviceGlobal(const char* what, llvm::Type* element, int64_t count);

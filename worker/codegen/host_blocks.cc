@@ -131,9 +131,9 @@ void HostBlocks::StoreBlock(DType dtype, Value* lanes, Value* address, int64_t s
   IfElse(
       b_.CreateAnd(aligned, IsFull()),
       [&] {
-        llvm::StoreInst* const past =
+        llvm::StoreInst* const store =
             b_.CreateAlignedStore(value, address, llvm::Align(kLineBytes));
-        past->setMetadata(
+        store->setMetadata(
             llvm::LLVMContext::MD_nontemporal,
             llvm::MDNode::get(b_.getContext(), llvm::ConstantAsMetadata::get(b_.getInt32(1))));
       },

@@ -1,6 +1,6 @@
-// Emits loads and stores of blocks on a host, full or partial; a block is a vector of plan_.lanes
-// SIMD lanes, in several registers. The base of the emitter (emit_host.cc). One function is built
-// at a time; thread-compatible.
+// Emits loads and stores of blocks on a host; a block is a vector of plan_.lanes SIMD lanes, in
+// several registers, of which the last ones may be unused. The base class of the emitter
+// (emit_host.cc). Thread-compatible.
 #pragma once
 #include <string>
 
@@ -14,10 +14,10 @@ namespace tessera::worker::codegen {
 
 class HostBlocks : protected ControlFlow {
  protected:
-  // Adds the function to the module; the builder stands at its beginning.
+  // Adds the function to the module, and positions the builder in it.
   HostBlocks(HostPlan plan, int vector_bytes, const std::string& name, llvm::Module* module);
 
-  // ---- The block that is being emitted. --------------------------------------------------------
+  // ---- The current block. ----------------------------------------------------------------------
   // Begins a block of `num_lanes` lanes, from 1 to plan_.lanes.
   void EnterBlock(llvm::Value* num_lanes);
   // Whether the number of lanes is known to be plan_.lanes.
@@ -25,12 +25,12 @@ class HostBlocks : protected ControlFlow {
   llvm::Value* Splat(llvm::Value* value);
   llvm::Value* Iota(llvm::Type* type);  // 0, 1, 2, ...
 
-  // ---- Its memory. -----------------------------------------------------------------------------
-  // Lanes that lie `stride` elements apart from `address` on. Lanes beyond num_lanes_ are neither
-  // read nor written; their loaded values are unspecified.
+  // ---- Memory. ---------------------------------------------------------------------------------
+  // Lane i is at `address` + i * `stride` elements. Lanes beyond num_lanes_ are neither read nor
+  // written; their loaded values are unspecified.
   llvm::Value* LoadBlock(ir::DType dtype, llvm::Value* address, int64_t stride);
   void StoreBlock(ir::DType dtype, llvm::Value* value, llvm::Value* address, int64_t stride);
-  // Prefetches what a later block will read. The address may lie beyond the buffer.
+  // Prefetches `bytes` bytes, `ahead_bytes` after the address, perhaps beyond the buffer.
   void Prefetch(llvm::Value* address, int64_t ahead_bytes, int64_t bytes);
   // Stack memory for one block, aligned to cache lines.
   llvm::AllocaInst* EntryAlloca(llvm::Type* type);

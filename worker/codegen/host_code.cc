@@ -18,7 +18,7 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// Idle compilers of this process: as many as threads have compiled at the same time.
+// Compiles in this process, and keeps the idle HostCodegens.
 class CodegenPool {
  public:
   explicit CodegenPool(HostTarget target) : target_(std::move(target)) {}
@@ -88,7 +88,7 @@ class HostCompiler::Impl {
     const absl::Time deadline;
     std::unique_ptr<CompileChild> child;
     ~Batch() {
-      if (child != nullptr) children->GiveBack(std::move(child));
+      if (child != nullptr) children->Release(std::move(child));
     }
   };
 
@@ -96,10 +96,10 @@ class HostCompiler::Impl {
                                       Batch& batch) {
     const std::string key = Sha256Hex(
         absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", kernel.ToString()));
-    if (Function function = AlreadyMade(key, label)) return function;
-    TESSERA_ASSIGN_OR_RETURN(const ObjectCache::KeyLock turn,
+    if (Function function = LoadedOrCached(key, label)) return function;
+    TESSERA_ASSIGN_OR_RETURN(const ObjectCache::KeyLock key_lock,
                              cache_.LockKey(key, batch.deadline, label));
-    if (Function function = AlreadyMade(key, label)) return function;
+    if (Function function = LoadedOrCached(key, label)) return function;
     TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(kernel, label, batch));
     absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);
     if (!function.ok()) return Annotate(function.status(), label);
@@ -107,9 +107,9 @@ class HostCompiler::Impl {
     return Remember(key, *std::move(function), &Counters::compiled);
   }
 
-  // Looks in this process, then on disk; null if it is in neither.
-  Function AlreadyMade(const std::string& key, const std::string& label) {
-    if (Function function = AlreadyLoaded(key)) return function;
+  // The function, if it is loaded in this process or cached on disk; else null.
+  Function LoadedOrCached(const std::string& key, const std::string& label) {
+    if (Function function = Loaded(key)) return function;
     const std::optional<std::string> object = cache_.Get(key);
     if (!object) return nullptr;
     absl::StatusOr<Function> function = (*loader_)->Load(*object, kFunctionName);
@@ -130,7 +130,7 @@ class HostCompiler::Impl {
     return object;
   }
 
-  Function AlreadyLoaded(const std::string& key) {
+  Function Loaded(const std::string& key) {
     absl::MutexLock lock(&mu_);
     const auto at = loaded_.find(key);
     if (at == loaded_.end()) return nullptr;
@@ -142,7 +142,7 @@ class HostCompiler::Impl {
   Function Remember(const std::string& key, Function function, int64_t Counters::*counter) {
     absl::MutexLock lock(&mu_);
     ++(counters_.*counter);
-    // Entries of unloaded code are dropped when they may be as many as those of loaded code.
+    // Drops the entries of unloaded code once they may be as many as those of loaded code.
     if (loaded_.size() >= prune_at_) {
       for (auto at = loaded_.begin(); at != loaded_.end();)
         at = at->second.expired() ? loaded_.erase(at) : std::next(at);

@@ -1,13 +1,12 @@
-// Kernels as functions of this process: compiled for the host's CPU, cached on disk, loaded.
+// Compiles kernels for the host's CPU, caches them on disk, and loads them into this process.
 //
 //   HostCompiler compiler(options);
 //   TESSERA_ASSIGN_OR_RETURN(auto code, compiler.Compile(kernels, labels));
 //   code->function(0)(buffers, 0, kernels[0].num_iterations());
 //
-// The one path from kernel.h to running CPU code. A HostCompiler is made once per process; any
-// thread may call Compile, and calls run at the same time, each with a compile child of its own;
-// but a kernel that several want is compiled once. HostCode is immutable, shared, and keeps its
-// machine code mapped, even after the compiler is gone.
+// A HostCompiler is made once per process. Thread-safe: calls of Compile run concurrently, each
+// with a compile child of its own, but a kernel that several of them need is compiled once.
+// HostCode is immutable, and keeps its machine code mapped even after the compiler is destroyed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -33,20 +32,19 @@ struct HostCompilerOptions {
   int64_t compile_memory_bytes_max = int64_t{4} << 30;   // of each child
   absl::Duration compile_deadline = absl::Seconds(120);  // of one program's kernels
 };
-// What the options table says; compiles in this process until a compile_binary is given.
+// The options of the process's options table. Sets no compile_binary.
 HostCompilerOptions HostCompilerOptionsFrom(const Options& options,
                                             const EnvLookup& env = ProcessEnv());
 
 class HostCode {
  public:
   // Runs the iterations begin <= i < end (row-major over the parallel dims) on `buffers`, one per
-  // param, each aligned to its element. Ranges may be cut anywhere, run by any threads at the same
-  // time: every element's bits depend on its inputs alone.
+  // param, each aligned to its element. Any ranges may run concurrently, and give the same bits.
   using Fn = void (*)(void* const* buffers, int64_t begin, int64_t end);
 
   explicit HostCode(std::vector<std::shared_ptr<const void>> mapped) : mapped_(std::move(mapped)) {}
 
-  // Of the kernel with that number in the call of Compile. Valid while this lives.
+  // The function of kernel number `kernel` of the call of Compile. Valid while this object lives.
   Fn function(int kernel) const {
     return reinterpret_cast<Fn>(reinterpret_cast<uintptr_t>(mapped_[kernel].get()));
   }
@@ -63,12 +61,12 @@ class HostCompiler {
   HostCompiler(const HostCompiler&) = delete;
   HostCompiler& operator=(const HostCompiler&) = delete;
 
-  // Every kernel must pass Verify. `labels` name them in errors: one each, or none. Errors are of
-  // the compiler, not of the program, with the label: INTERNAL, or COMPILE_TIMEOUT.
+  // Requires: Verify of every kernel. `labels` (one for each kernel, or none) name them in errors:
+  // INTERNAL for an error of the compiler, or COMPILE_TIMEOUT.
   absl::StatusOr<std::shared_ptr<const HostCode>> Compile(
       absl::Span<const Kernel> kernels, absl::Span<const std::string> labels = {});
 
-  // Totals since the start, for tests and telemetry.
+  // Totals since the start.
   struct Counters {
     int64_t compiled = 0;   // kernels that went through code generation
     int64_t from_disk = 0;  // kernels read from the cache

@@ -1,5 +1,5 @@
-// LLVM's TargetMachine for this host, set up alike for kernels and for the emulator. For the files
-// that use LLVM. Any thread; a machine is for one thread at a time.
+// Makes LLVM's TargetMachine for this host, for kernels and for the emulator. For worker/codegen
+// alone. Thread-safe; a TargetMachine is thread-compatible.
 #pragma once
 #include <memory>
 

@@ -10,14 +10,15 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// Enough independent work to hide the latency of chains, few enough to stay in registers.
+// A block fills this many registers: enough independent operations to hide their latencies, few
+// enough for values to stay in registers.
 constexpr int kRegistersPerBlock = 4;
-constexpr int kLanesMin = 8;
-// Rows shorter than this stay in the caches long enough to be worth it.
-constexpr int64_t kBypassRowBytesMin = 4096;
+constexpr int kLanesMin = 8;  // also for short rows, whose other lanes are unused
+// Non-temporal stores pay for rows of at least this many bytes, at 4 bytes an element.
+constexpr int64_t kNontemporalRowBytesMin = 4096;
 
-// A function of f32 that is computed in f64.
-bool IsWide(const Node& node) {
+// Whether the node is a function of f32 that is computed in f64.
+bool IsComputedInF64(const Node& node) {
   return node.kind == Node::Kind::kScalar && node.dtype == ir::DType::kF32 &&
          InfoOf(node.prim).form == FloatForm::kInF64;
 }
@@ -25,34 +26,36 @@ bool IsWide(const Node& node) {
 int64_t WidestElement(const Kernel& kernel) {
   int64_t widest = 4;
   for (const Node& node : kernel.nodes)
-    widest = std::max({widest, ir::ByteWidth(node.dtype), IsWide(node) ? int64_t{8} : int64_t{0}});
+    widest = std::max(
+        {widest, ir::ByteWidth(node.dtype), IsComputedInF64(node) ? int64_t{8} : int64_t{0}});
   return widest;
 }
 
-// The sum of the loads' strides along `dim`, each at most a cache line: smaller is better.
-int64_t StepsAlong(const Kernel& kernel, int dim) {
+// The cost of the loads' steps along `dim`: the sum of their strides, each at most a cache line.
+int64_t StepCost(const Kernel& kernel, int dim) {
   int64_t steps = 0;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kLoad) continue;
-    constexpr int64_t kLine = 16;  // beyond a cache line all steps cost the same
+    constexpr int64_t kLine = 16;  // the f32s of a cache line
     steps += std::min<int64_t>(std::abs(node.access.strides[dim]), kLine);
   }
   return steps;
 }
 
 int LaneDim(const Kernel& kernel) {
-  const int kept = kernel.num_parallel() - 1, reduced = kernel.rank() - 1;
-  if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return kept;
-  if (kept < 0) return reduced;
-  const int64_t along_kept = StepsAlong(kernel, kept), along_reduced = StepsAlong(kernel, reduced);
-  // A dim along which all loads are broadcast has no steps and no fewer iterations: the lanes go
-  // along the dim that memory is read along.
-  if (along_kept == 0) return reduced;
-  if (along_reduced == 0) return kept;
-  return along_reduced <= along_kept ? reduced : kept;
+  const int parallel_dim = kernel.num_parallel() - 1, reduced_dim = kernel.rank() - 1;
+  if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return parallel_dim;
+  if (parallel_dim < 0) return reduced_dim;
+  const int64_t parallel_cost = StepCost(kernel, parallel_dim),
+                reduced_cost = StepCost(kernel, reduced_dim);
+  // If all loads are broadcast along one dim, the lanes are along the other, in which memory is
+  // read.
+  if (parallel_cost == 0) return reduced_dim;
+  if (reduced_cost == 0) return parallel_dim;
+  return reduced_cost <= parallel_cost ? reduced_dim : parallel_dim;
 }
 
-int64_t Traffic(const Kernel& kernel) {
+int64_t BytesMoved(const Kernel& kernel) {
   int64_t bytes = 0;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kLoad) continue;
@@ -64,7 +67,7 @@ int64_t Traffic(const Kernel& kernel) {
   return bytes;
 }
 
-// A load that is contiguous along `dim` and strided along the lane dim.
+// Whether the node is a load that is contiguous along `dim` and strided along the lane dim.
 bool IsContiguousAlong(const Kernel& kernel, const HostPlan& plan, const Node& node, int dim) {
   if (node.kind != Node::Kind::kLoad || dim == plan.lane_dim) return false;
   const ir::Dims& strides = node.access.strides;
@@ -85,7 +88,7 @@ void PlanTiles(const Kernel& kernel, HostPlan* plan) {
     plan->tiled[n] = IsContiguousAlong(kernel, *plan, kernel.nodes[n], plan->tile_dim);
 }
 
-// About as many chunks as steps in each.
+// Chunks the longest reduction dim, into about as many chunks as each has steps.
 void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   constexpr int64_t kStepsMin = 256;
   int64_t longest = 2 * kStepsMin;
@@ -100,15 +103,17 @@ void PlanChunks(const Kernel& kernel, HostPlan* plan) {
 }
 
 int InstructionsOf(const Node& node) {
-  const bool adds = node.reduce == ir::ReduceKind::kSum || node.reduce == ir::ReduceKind::kProd;
-  if (node.kind == Node::Kind::kReduce) return adds ? 1 : InfoOf(ir::ScalarPrim::kMax).instructions;
+  const bool is_arithmetic =
+      node.reduce == ir::ReduceKind::kSum || node.reduce == ir::ReduceKind::kProd;
+  if (node.kind == Node::Kind::kReduce)
+    return is_arithmetic ? 1 : InfoOf(ir::ScalarPrim::kMax).instructions;
   return node.kind == Node::Kind::kScalar ? InfoOf(node.prim).instructions : 0;
 }
 
-// Whether a block is so long that the loads of the next one are beyond the instructions that an
-// out-of-order processor looks ahead.
-bool HidesLoads(const Kernel& kernel, const HostPlan& plan) {
-  constexpr int kInstructionsMin = 5;
+// Whether a block has so many instructions that an out-of-order processor does not reach the loads
+// of the next one in time.
+bool NeedsPrefetch(const Kernel& kernel, const HostPlan& plan) {
+  constexpr int kInstructionsMin = 5;  // in the units of scalar_prims.def
   int instructions = 0;
   for (size_t n = 0; n < kernel.nodes.size(); ++n)
     if (plan.lane_variant[n] || kernel.nodes[n].kind == Node::Kind::kReduce)
@@ -116,7 +121,7 @@ bool HidesLoads(const Kernel& kernel, const HostPlan& plan) {
   return instructions >= kInstructionsMin;
 }
 
-std::vector<bool> VaryingNodes(const Kernel& kernel, const HostPlan& plan) {
+std::vector<bool> LaneVariantNodes(const Kernel& kernel, const HostPlan& plan) {
   std::vector<bool> lane_variant;
   for (const Node& node : kernel.nodes) {
     const bool reads = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
@@ -141,16 +146,16 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
     const int64_t lanes = kRegistersPerBlock * target.vector_bytes / widest;
     plan.lanes = static_cast<int>(std::max<int64_t>(
         kLanesMin, std::min<int64_t>(lanes, static_cast<int64_t>(std::bit_ceil(extent)))));
-    const int64_t row = static_cast<int64_t>(extent) * 4;
-    const bool beyond_caches = Traffic(kernel) > target.cache_bytes;
+    const int64_t row_bytes = static_cast<int64_t>(extent) * 4;
+    const bool beyond_caches = BytesMoved(kernel) > target.cache_bytes;
     plan.nontemporal_stores =
-        !plan.vectorize_reduction && row >= kBypassRowBytesMin && beyond_caches;
+        !plan.vectorize_reduction && row_bytes >= kNontemporalRowBytesMin && beyond_caches;
     plan.prefetch = beyond_caches;
   }
   PlanTiles(kernel, &plan);
   PlanChunks(kernel, &plan);
-  plan.lane_variant = VaryingNodes(kernel, plan);
-  plan.prefetch = plan.prefetch && HidesLoads(kernel, plan);
+  plan.lane_variant = LaneVariantNodes(kernel, plan);
+  plan.prefetch = plan.prefetch && NeedsPrefetch(kernel, plan);
   return plan;
 }
 

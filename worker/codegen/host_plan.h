@@ -1,5 +1,5 @@
-// How a kernel's loops run on a host: which dim is vectorised, and with how many lanes. A pure
-// function of kernel and target.
+// Plans how a kernel's loops run on a host: which dim is vectorised, with how many lanes. Depends
+// on the kernel and the target alone. Stateless; thread-safe.
 #pragma once
 #include <vector>
 
@@ -13,19 +13,19 @@ struct HostPlan {
   bool vectorize_reduction = false;    // the lane dim is the innermost reduced one
   int lanes = 1;                       // of a block, a power of 2
   bool has_masked_memory_ops = false;  // masked loads and stores are used
-  bool nontemporal_stores = false;  // whole blocks of outputs are stored with non-temporal stores
+  bool nontemporal_stores = false;     // whole blocks of outputs bypass the caches
   bool prefetch = false;  // loads are prefetched, as there is much computation between them
-  // The dim along which some loads are contiguous, if it is another than the lane dim: tiles of
-  // both dims are transposed on the stack, so that every cache line is read once. -1: no such
-  // loads.
+  // Another dim than the lane dim, along which some loads are contiguous: for these, tiles of
+  // `tile` x `lanes` elements are transposed on the stack, so that every cache line is read once.
+  // -1: there are no such loads.
   int tile_dim = -1;
-  int tile = 1;             // of that dim
-  std::vector<bool> tiled;  // of each node: a load that is contiguous along the tile dim
+  int tile = 1;
+  std::vector<bool> tiled;  // for each node: whether it is such a load
   // Float sums along this dim are sums of chunks of `chunk` elements each, as the error of a sum
   // grows with the number of terms added one after the other. -1: all sums are short.
   int chunk_dim = -1;
   int64_t chunk = 0;
-  std::vector<bool> lane_variant;  // of each node: along the lane dim
+  std::vector<bool> lane_variant;  // for each node: whether its value differs between lanes
 };
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target);
 

@@ -1,6 +1,6 @@
-// What compiled host kernels call: functions of floats that have no vector code, a few lanes at a
-// time, and what LLVM's x86 back end takes from libm and libc. Resolved by name when code is
-// loaded. A constant table; any thread.
+// The functions that compiled host kernels call: functions of floats that have no vector code, on a
+// few lanes at a time, and those of libm and libc that LLVM's x86 back end calls. Resolved by name
+// when code is loaded. Constants; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace tessera::worker::codegen {
 
-// out[i] = prim(x[i], y[i]) for i < n, as ir/ops/scalar_math.h says. `y` is unused where the
-// primitive takes one argument.
+// out[i] = prim(x[i], y[i]) for i < n, as in ir/ops/scalar_math.h. `y` is unused if the primitive
+// takes one argument.
 using LaneFn = void (*)(const void* x, const void* y, void* out, int64_t n);
 // The symbol of a primitive on f32 or f64.
 std::string LaneFnName(ir::ScalarPrim prim, ir::DType dtype);

@@ -6,9 +6,9 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// Above this much traffic non-temporal stores pay, whatever the last-level cache is said to be:
-// virtual machines report one that others share. One value for all machines, so that the code for
-// a target is the same everywhere.
+// A kernel that moves more bytes uses non-temporal stores. One value for all machines, so that the
+// code for a target is the same everywhere; the last-level cache that a virtual machine reports is
+// shared with others anyway.
 constexpr int64_t kCacheBytes = 64 << 20;
 
 }  // namespace

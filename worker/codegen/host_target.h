@@ -18,10 +18,10 @@ struct HostTarget {
   int64_t cache_bytes;         // kernels that move more bytes store past the caches
 };
 
-// Every target of this architecture, the least demanding first; the last that this CPU runs.
+// Every target of this architecture, the least demanding first.
 std::vector<HostTarget> HostTargets();
 bool CpuRuns(const HostTarget& target);
-// By name; "host" is the best that this CPU runs. VALUE_ERROR lists the names.
+// Finds a target by name; "host" is the best that this CPU runs. VALUE_ERROR lists the names.
 absl::StatusOr<HostTarget> FindHostTarget(absl::string_view name);
 
 }  // namespace tessera::worker::codegen

@@ -11,9 +11,9 @@ namespace {
 
 using ir::ReduceKind;
 
-int64_t Product(const ir::Dims& dims, int count) {
+int64_t Product(const ir::Dims& dims, int begin, int end) {
   int64_t n = 1;
-  for (int d = 0; d < count; ++d) n *= dims[d];
+  for (int d = begin; d < end; ++d) n *= dims[d];
   return n;
 }
 
@@ -21,43 +21,38 @@ bool HasAccess(const Node& node) {
   return node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
 }
 
-bool VariesOverReduced(const Kernel& kernel, const Access& access) {
-  return std::any_of(access.strides.begin() + kernel.num_parallel(), access.strides.end(),
-                     [](int64_t stride) { return stride != 0; });
-}
-
 // ---- Normal form. ------------------------------------------------------------------------------
 
-// Keeps what the stores need, once each, depth first from the first store.
+// Keeps the nodes that the stores need, equal ones once, in depth-first order from the first store.
 class Renumbering {
  public:
-  explicit Renumbering(const Kernel& from) : from_(from), renamed_(from.nodes.size(), -1) {}
+  explicit Renumbering(const Kernel& from) : from_(from), new_ids_(from.nodes.size(), -1) {}
 
-  // A loop: recursion would be as deep as the longest chain of nodes.
+  // Returns the new number of a node. Not recursive, as chains of nodes may be long.
   int Visit(int root) {
     std::vector<int> stack = {root};
     while (!stack.empty()) {
       const int id = stack.back();
-      if (renamed_[id] >= 0) {
+      if (new_ids_[id] >= 0) {
         stack.pop_back();
         continue;
       }
       const Node& node = from_.nodes[id];
       const size_t depth = stack.size();
       for (auto arg = node.args.rbegin(); arg != node.args.rend(); ++arg)
-        if (renamed_[*arg] < 0) stack.push_back(*arg);
+        if (new_ids_[*arg] < 0) stack.push_back(*arg);
       if (stack.size() > depth) continue;
       stack.pop_back();
-      renamed_[id] = Place(node);
+      new_ids_[id] = Add(node);
     }
-    return renamed_[root];
+    return new_ids_[root];
   }
   std::vector<Node> Take() { return std::move(nodes_); }
 
  private:
-  int Place(Node node) {
-    for (int& arg : node.args) arg = renamed_[arg];
-    // Equal texts mean equal nodes: constants are printed by their bits.
+  int Add(Node node) {
+    for (int& arg : node.args) arg = new_ids_[arg];
+    // Equal texts mean equal nodes, as constants are printed exactly.
     Kernel one;
     one.shape = from_.shape;
     one.nodes = {node};
@@ -67,7 +62,7 @@ class Renumbering {
   }
 
   const Kernel& from_;
-  std::vector<int> renamed_;
+  std::vector<int> new_ids_;
   std::map<std::string, int> known_;
   std::vector<Node> nodes_;
 };
@@ -125,31 +120,33 @@ void MergeDims(Kernel* kernel) {
   for (int d = kernel->rank() - 2; d >= 0; --d) {
     if (!CanMerge(d, kernel)) continue;
     const int64_t merged = kernel->shape[d] * kernel->shape[d + 1];
-    for (Access* access : AccessesOf(kernel)) access->strides.erase(access->strides.begin() + d);
-    if (d >= kernel->num_parallel()) --kernel->num_reduced;
-    kernel->shape.erase(kernel->shape.begin() + d);
+    DropDim(d, kernel);
     kernel->shape[d] = merged;
   }
 }
 
 }  // namespace
 
-int64_t Kernel::num_elements() const { return Product(shape, rank()); }
-int64_t Kernel::num_iterations() const { return Product(shape, num_parallel()); }
+int64_t Kernel::num_elements() const { return Product(shape, 0, rank()); }
+int64_t Kernel::num_iterations() const { return Product(shape, 0, num_parallel()); }
+int64_t Kernel::num_reduced_elements() const { return Product(shape, num_parallel(), rank()); }
+
+bool VariesOverReduced(const Kernel& kernel, const Access& access) {
+  return std::any_of(access.strides.begin() + kernel.num_parallel(), access.strides.end(),
+                     [](int64_t stride) { return stride != 0; });
+}
+
+Level LevelOf(const Kernel& kernel, const Node& node, const std::vector<Level>& earlier) {
+  if (node.kind == Node::Kind::kReduce) return Level::kAfter;
+  if (HasAccess(node) && VariesOverReduced(kernel, node.access)) return Level::kInner;
+  Level level = Level::kBefore;
+  for (int arg : node.args) level = std::max(level, earlier[arg]);
+  return level;
+}
 
 std::vector<Level> LevelsOf(const Kernel& kernel) {
   std::vector<Level> levels;
-  for (const Node& node : kernel.nodes) {
-    Level level = Level::kBefore;
-    if (node.kind == Node::Kind::kReduce) {
-      level = Level::kAfter;
-    } else if (HasAccess(node)) {
-      if (VariesOverReduced(kernel, node.access)) level = Level::kInner;
-    } else {
-      for (int arg : node.args) level = std::max(level, levels[arg]);
-    }
-    levels.push_back(level);
-  }
+  for (const Node& node : kernel.nodes) levels.push_back(LevelOf(kernel, node, levels));
   return levels;
 }
 
@@ -165,20 +162,20 @@ Kernel Canonical(const Kernel& kernel) {
 
 bool MayGoInPlace(const Kernel& kernel, int in, int out) {
   const Store* store = nullptr;
-  const auto shifts_by_it = [&](const Access& access) {
+  const auto is_shifted_by_in = [&](const Access& access) {
     return std::any_of(access.shifts.begin(), access.shifts.end(),
                        [&](const DynamicOffset& shift) { return shift.param == in; });
   };
   for (const Store& s : kernel.stores) {
     if (s.param == out && store != nullptr) return false;
     if (s.param == out) store = &s;
-    if (shifts_by_it(s.access)) return false;
+    if (is_shifted_by_in(s.access)) return false;
   }
   if (store == nullptr || kernel.params[in].dtype != kernel.params[out].dtype ||
       kernel.params[in].size != kernel.params[out].size)
     return false;
   return std::none_of(kernel.nodes.begin(), kernel.nodes.end(), [&](const Node& node) {
-    return shifts_by_it(node.access) ||
+    return is_shifted_by_in(node.access) ||
            (node.kind == Node::Kind::kLoad && node.param == in && !(node.access == store->access));
   });
 }

@@ -2,13 +2,13 @@
 //
 // The fuser (program/fuse.h) builds kernels, the emitters compile them to machine code (host
 // vectors, NVPTX), and Interpret defines them. Plain values; compared, hashed and cached by their
-// text: Parse(k.ToString()) == k.
+// text: ParseKernel(k.ToString()) == k.
 //
 // The iteration space has dims `shape`; the last `num_reduced` are reduction dims, the others
 // parallel dims. The nodes are evaluated in order for each point (i_0, i_1, ...). A node is
-// "inner", evaluated per point, if it is a load or an index whose strides over a reduction dim are
-// not all 0, or a scalar op of an inner node; otherwise, and if it is a reduction, it is "outer",
-// evaluated per point of the parallel dims. Arguments precede uses, so nodes after a reduction read
+// "inner", evaluated per point, if it is a load or an index whose strides over the reduction dims
+// are not all 0, or a scalar op of an inner node. Other nodes, and reductions, are "outer",
+// evaluated per point of the parallel dims. Arguments precede uses. Nodes after a reduction read
 // only outer nodes. Stores write outer nodes.
 //
 // Elements are computed as in ir/ops/scalar_math.h for their dtype; functions of floats may be
@@ -96,17 +96,27 @@ struct Kernel {
 
   int rank() const { return static_cast<int>(shape.size()); }
   int num_parallel() const { return rank() - num_reduced; }
-  // Points of the iteration space, and of its parallel dims, which are the iterations of a range.
+  // Points of the iteration space; of its parallel dims, which are the iterations of a range; and
+  // of its reduction dims.
   int64_t num_elements() const;
   int64_t num_iterations() const;
+  int64_t num_reduced_elements() const;
   // One line per dim list, param, node and store.
   std::string ToString() const;
 };
 
+constexpr bool IsArgReduction(ir::ReduceKind kind) {
+  return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
+}
+// Whether the access has a stride over a reduction dim that is not 0.
+bool VariesOverReduced(const Kernel& kernel, const Access& access);
+
 // The loop level of a node: outer before the reductions, inner, or outer after them (a reduction,
 // or a node that reads one). Without reduction dims all nodes are kBefore.
 enum class Level : uint8_t { kBefore, kInner, kAfter };
-// The level of each node. Requires: arguments precede uses.
+// The level of a node, given those of earlier nodes; and of each node. Requires: arguments precede
+// uses.
+Level LevelOf(const Kernel& kernel, const Node& node, const std::vector<Level>& earlier);
 std::vector<Level> LevelsOf(const Kernel& kernel);
 
 // The inverse of ToString. VALUE_ERROR names the line that does not parse. Bounds the size and the
@@ -116,9 +126,9 @@ absl::StatusOr<Kernel> ParseKernel(absl::string_view text);
 // Every rule above, and that no access can leave its buffer. VALUE_ERROR names the node or store.
 absl::Status Verify(const Kernel& kernel);
 
-// The same kernel in normal form: dims of size 1 dropped, neighbours merged where every access
-// allows it, dead nodes dropped, equal nodes merged. What two kernels have in common is found by
-// comparing normal forms.
+// The same kernel in normal form: dims of size 1 dropped, neighbouring dims merged where every
+// access allows it, dead nodes dropped, equal nodes merged. Kernels that do the same usually have
+// the same normal form.
 Kernel Canonical(const Kernel& kernel);
 
 // Whether input `in` may lie in the buffer of output `out`: every load of it reads the element that

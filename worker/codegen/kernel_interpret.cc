@@ -45,7 +45,7 @@ bool IsNan(T v) {
   if constexpr (std::is_floating_point_v<T>) return std::isnan(v);
   return false;
 }
-// Takes the later element only if it is better, or the first NaN.
+// Whether `next`, a later element, replaces `have`: if it is better, or the first NaN.
 template <class T>
 bool Replaces(bool want_larger, T have, T next) {
   return !IsNan(have) && (IsNan(next) || (want_larger ? have < next : next < have));
@@ -72,7 +72,7 @@ void Start(ReduceKind kind, Accumulator* acc) {
 template <class T>
 void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
   const T value = ReadAs<T>(cell);
-  if (kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin) {
+  if (IsArgReduction(kind)) {
     if (acc->best_index < 0 ||
         Replaces<T>(kind == ReduceKind::kArgMax, ReadAs<T>(acc->best), value)) {
       acc->best = cell;
@@ -100,7 +100,7 @@ void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
 
 template <class T>
 Cell Finish(const Node& node, const Accumulator& acc) {
-  if (node.reduce == ReduceKind::kArgMax || node.reduce == ReduceKind::kArgMin)
+  if (IsArgReduction(node.reduce))
     return node.dtype == DType::kS32 ? CellOf(static_cast<int32_t>(acc.best_index))
                                      : CellOf(acc.best_index);
   if constexpr (std::is_floating_point_v<T>) return CellOf(static_cast<T>(acc.real));
@@ -145,8 +145,7 @@ class Interpreter {
   }
 
   void Run(int64_t begin, int64_t end) {
-    int64_t reduced = 1;
-    for (int d = kernel_.num_parallel(); d < kernel_.rank(); ++d) reduced *= kernel_.shape[d];
+    const int64_t reduced = kernel_.num_reduced_elements();
     for (int64_t i = begin; i < end; ++i) {
       std::fill(index_.begin(), index_.end(), 0);
       SetIndex(i, 0, kernel_.num_parallel());
@@ -167,7 +166,7 @@ class Interpreter {
   }
 
  private:
-  // Dims begin to end of the index from the row-major number `flat`.
+  // Sets dims [begin, end) of the index from their row-major number.
   void SetIndex(int64_t flat, int begin, int end) {
     for (int d = end - 1; d >= begin; --d) {
       index_[d] = flat % kernel_.shape[d];

@@ -32,13 +32,12 @@ absl::Status Fault(const Parts&... parts) {
 }
 std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
 
-// The minimum and the maximum of an access without its shifts, and with them. The bounds are
-// inclusive.
+// The least and the greatest element that an access reaches.
 struct Range {
   int64_t low = 0, high = 0;
 };
 
-// False on overflow.
+// Adds a term stride * i, 0 <= i <= max. Returns false on overflow.
 bool Extend(int64_t stride, int64_t max, Range* range) {
   int64_t reach;
   if (__builtin_mul_overflow(stride, max, &reach)) return false;
@@ -51,7 +50,7 @@ class Verifier {
   explicit Verifier(const Kernel& kernel) : kernel_(kernel) {}
 
   absl::Status Run() {
-    TESSERA_RETURN_IF_ERROR(CheckBox());
+    TESSERA_RETURN_IF_ERROR(CheckShape());
     TESSERA_RETURN_IF_ERROR(CheckParams());
     if (kernel_.nodes.size() > kNodesMax)
       return Fault(kernel_.nodes.size(), " nodes; at most ", kNodesMax, " are allowed");
@@ -61,7 +60,7 @@ class Verifier {
       const Node& node = kernel_.nodes[i];
       const absl::Status status = CheckNode(node, static_cast<int>(i));
       if (!status.ok()) return Annotate(status, absl::StrCat("node %", i, " (", What(node), ")"));
-      levels_.push_back(LevelOf(node));
+      levels_.push_back(LevelOf(kernel_, node, levels_));
     }
     for (size_t i = 0; i < kernel_.stores.size(); ++i)
       TESSERA_RETURN_IF_ERROR(
@@ -86,7 +85,7 @@ class Verifier {
     return "?";
   }
 
-  absl::Status CheckBox() {
+  absl::Status CheckShape() {
     if (kernel_.rank() > kRankMax)
       return Fault("rank ", kernel_.rank(), "; at most ", kRankMax, " is allowed");
     if (kernel_.num_reduced < 0 || kernel_.num_reduced > kernel_.rank())
@@ -99,10 +98,10 @@ class Verifier {
           elements > kElementsMax)
         return Fault("the box has more than ", kElementsMax, " elements; split it");
     }
-    const auto kept_end = kernel_.shape.begin() + kernel_.num_parallel();
-    no_iterations_ = std::find(kernel_.shape.begin(), kept_end, 0) != kept_end;
+    const auto parallel_end = kernel_.shape.begin() + kernel_.num_parallel();
+    no_iterations_ = std::find(kernel_.shape.begin(), parallel_end, 0) != parallel_end;
     no_elements_ =
-        no_iterations_ || std::find(kept_end, kernel_.shape.end(), 0) != kernel_.shape.end();
+        no_iterations_ || std::find(parallel_end, kernel_.shape.end(), 0) != kernel_.shape.end();
     return absl::OkStatus();
   }
 
@@ -126,7 +125,7 @@ class Verifier {
     return param >= 0 && param < static_cast<int>(kernel_.params.size());
   }
 
-  // The elements that `access` can reach, into `range`. `what` it has to stay below, or -1.
+  // Sets `range` to the elements that `access` can reach.
   absl::Status CheckAccess(const Access& access, Range* range) {
     if (access.strides.size() != kernel_.shape.size())
       return Fault(access.strides.size(), " strides; expected one for each of the ", kernel_.rank(),
@@ -152,27 +151,14 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckInside(const Access& access, int param, bool never) {
+  absl::Status CheckInside(const Access& access, int param, bool never_runs) {
     Range range;
     TESSERA_RETURN_IF_ERROR(CheckAccess(access, &range));
     const int64_t size = kernel_.params[param].size;
-    if (!never && (range.low < 0 || range.high >= size))
+    if (!never_runs && (range.low < 0 || range.high >= size))
       return Fault("it reaches elements ", range.low, " to ", range.high, " of p", param,
                    ", which has ", size);
     return absl::OkStatus();
-  }
-
-  bool VariesOverReduced(const Access& access) const {
-    return std::any_of(access.strides.begin() + kernel_.num_parallel(), access.strides.end(),
-                       [](int64_t stride) { return stride != 0; });
-  }
-
-  Level LevelOf(const Node& node) const {
-    if (node.kind == Node::Kind::kReduce) return Level::kAfter;
-    if (!node.access.strides.empty() && VariesOverReduced(node.access)) return Level::kInner;
-    Level level = Level::kBefore;
-    for (int arg : node.args) level = std::max(level, levels_[arg]);
-    return level;
   }
 
   // Fields that a node's kind does not use keep their defaults, since the text does not print them.
@@ -217,7 +203,7 @@ class Verifier {
       return Fault(node.access.strides.size(), " strides; expected one for each of the ",
                    kernel_.rank(), " dims");
     return CheckInside(node.access, node.param,
-                       VariesOverReduced(node.access) ? no_elements_ : no_iterations_);
+                       VariesOverReduced(kernel_, node.access) ? no_elements_ : no_iterations_);
   }
 
   absl::Status CheckIndex(const Node& node) {
@@ -291,7 +277,6 @@ class Verifier {
       return Fault("it reduces what a reduction gave; make two kernels");
     const bool is_bool = dtype == DType::kBool;
     bool accepts = false;
-    DType result = dtype;
     switch (node.reduce) {
       case ReduceKind::kSum:
       case ReduceKind::kProd:
@@ -312,7 +297,7 @@ class Verifier {
         break;
     }
     if (!accepts) return Fault("it does not take dtype ", Name(dtype));
-    if (node.dtype != result)
+    if (node.dtype != dtype)
       return Fault("a result of dtype ", Name(node.dtype), " from ", Name(dtype),
                    "; expected the same");
     return absl::OkStatus();
@@ -343,7 +328,8 @@ class Verifier {
     if (levels_[store.node] == Level::kInner)
       return Fault("%", store.node, " varies over the reduced dims; reduce it");
     TESSERA_RETURN_IF_ERROR(CheckInside(store.access, store.param, no_iterations_));
-    if (VariesOverReduced(store.access)) return Fault("a stride over a reduced dim is not 0");
+    if (VariesOverReduced(kernel_, store.access))
+      return Fault("a stride over a reduced dim is not 0");
     if (!no_iterations_ && !IsInjective(store.access))
       return Fault(
           "two indices may write the same element; expected strides of which each is "
@@ -351,7 +337,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Sufficient: every stride exceeds the sum of the extents of the smaller ones.
+  // Whether distinct points have distinct elements. Sufficient, not necessary: every stride exceeds
+  // the extent of the smaller ones together.
   bool IsInjective(const Access& access) {
     std::vector<std::pair<int64_t, int64_t>> dims;  // |stride|, size
     for (int d = 0; d < kernel_.num_parallel(); ++d)
@@ -373,7 +360,7 @@ class Verifier {
       for (size_t a = 0; a < list.size(); ++a)
         for (size_t b = a + 1; b < list.size(); ++b)
           if (!no_iterations_ &&
-              MayMeet(kernel_.stores[list[a]].access, kernel_.stores[list[b]].access))
+              MayOverlap(kernel_.stores[list[a]].access, kernel_.stores[list[b]].access))
             return Fault("stores ", list[a], " and ", list[b], " may write the same element of p",
                          param);
     for (size_t i = 0; i < kernel_.nodes.size(); ++i) {
@@ -400,8 +387,9 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Whether two accesses overlap: their ranges do, and so do the residues of their strides.
-  bool MayMeet(const Access& a, const Access& b) {
+  // Whether the accesses may reach the same element: their ranges overlap, and their offsets differ
+  // by a multiple of the greatest common divisor of their strides.
+  bool MayOverlap(const Access& a, const Access& b) {
     Range x, y;
     if (!CheckAccess(a, &x).ok() || !CheckAccess(b, &y).ok()) return true;
     if (a.shifts == b.shifts) {
@@ -412,20 +400,20 @@ class Verifier {
     }
     if (x.high < y.low || y.high < x.low) return false;
     if (!(a.shifts == b.shifts)) return true;
-    uint64_t common = 0;
+    uint64_t divisor = 0;
     for (int d = 0; d < kernel_.num_parallel(); ++d) {
       if (kernel_.shape[d] < 2) continue;
-      common = std::gcd(common, static_cast<uint64_t>(std::abs(a.strides[d])));
-      common = std::gcd(common, static_cast<uint64_t>(std::abs(b.strides[d])));
+      divisor = std::gcd(divisor, static_cast<uint64_t>(std::abs(a.strides[d])));
+      divisor = std::gcd(divisor, static_cast<uint64_t>(std::abs(b.strides[d])));
     }
     const uint64_t apart = static_cast<uint64_t>(std::abs(a.offset - b.offset));
-    return common == 0 ? apart == 0 : apart % common == 0;
+    return divisor == 0 ? apart == 0 : apart % divisor == 0;
   }
 
   const Kernel& kernel_;
   std::vector<Level> levels_;
-  bool no_iterations_ = false;  // of the kept dims
-  bool no_elements_ = false;    // of the box
+  bool no_iterations_ = false;  // a parallel dim is empty
+  bool no_elements_ = false;    // any dim is empty
 };
 
 }  // namespace

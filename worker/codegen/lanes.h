@@ -1,6 +1,6 @@
-// LLVM values that read like numbers: a float, an int, a bool, or a vector of them, with the
-// operators of C++. Ints are signed in comparisons and right shifts. Constants are splat. For the
-// bodies of math.cc. Values; as thread-compatible as the builder they carry.
+// Wraps LLVM values (a float, an int, a bool, or a vector of them) so that the operators of C++
+// emit code. Ints are signed in comparisons and right shifts. Constants are splat.
+// Thread-compatible.
 #pragma once
 #include <cstdint>
 
@@ -35,7 +35,7 @@ class V {
   }
   llvm::Type* IntType() const { return TypeOf(b_->getIntNTy(bits())); }
 
-  // The pattern of a float as an int of its width, and back.
+  // Bitcasts between a float and an int of its width.
   V Bits() const { return With(b_->CreateBitCast(v_, IntType())); }
   V AsF32() const { return With(b_->CreateBitCast(v_, TypeOf(b_->getFloatTy()))); }
   V AsF64() const { return With(b_->CreateBitCast(v_, TypeOf(b_->getDoubleTy()))); }
@@ -64,7 +64,7 @@ class V {
   friend V operator>>(V x, int by) { return x.With(x.b_->CreateAShr(x.v_, x.OfInt(by).v_)); }
   V ShiftRight(int by) const { return With(b_->CreateLShr(v_, OfInt(by).v_)); }
 
-  // Ordered: false where a NaN is, but for Ne.
+  // Ordered comparisons, which are false for a NaN; Ne is unordered.
   friend V operator<(V x, V y) {
     return x.Compare(llvm::CmpInst::FCMP_OLT, llvm::CmpInst::ICMP_SLT, y);
   }
@@ -114,5 +114,13 @@ class V {
   llvm::IRBuilderBase* b_;
   llvm::Value* v_;
 };
+
+// c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule in fused steps.
+template <size_t kN>
+V Polynomial(V x, const double (&c)[kN]) {
+  V p = x.Of(c[kN - 1]);
+  for (size_t i = kN - 1; i-- > 0;) p = Fma(p, x, x.Of(c[i]));
+  return p;
+}
 
 }  // namespace tessera::worker::codegen

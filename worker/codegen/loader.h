@@ -1,7 +1,5 @@
-// Loads relocatable objects into this process, by LLVM's JIT linker.
-//
-// A HostLoader is shared by whoever loads; any thread. Loaded code is mapped read-only and
-// executable, and unmapped with the last reference to it.
+// Loads relocatable objects into this process, by LLVM's JIT linker. Thread-safe. Loaded code is
+// mapped read-only and executable, and unmapped with the last reference to it.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,9 +13,9 @@ class HostLoader : public std::enable_shared_from_this<HostLoader> {
   static absl::StatusOr<std::shared_ptr<HostLoader>> Create();
   virtual ~HostLoader() = default;
 
-  // The address of the function `name` of the object; mapped as long as it is referred to.
-  // kInternal if the object is malformed, lacks the name, or needs a symbol that host_runtime.h
-  // does not have.
+  // Returns the function `name` of the object, which stays mapped while it is referred to. INTERNAL
+  // if the object is malformed, lacks the name, or needs a symbol that host_runtime.h does not
+  // have.
   virtual absl::StatusOr<std::shared_ptr<const void>> Load(const std::string& object,
                                                            const std::string& name) = 0;
 };

@@ -24,6 +24,26 @@ int LanesOf(Value* v) {
 bool IsF32OrF64(DType d) { return d == DType::kF32 || d == DType::kF64; }
 bool IsNumber(DType d) { return ir::IsInteger(d) || IsF32OrF64(d); }
 
+// The primitives that are the same for ints and floats.
+Value* CommonPrim(ScalarPrim prim, V x, V y) {
+  switch (prim) {
+    case ScalarPrim::kAdd:
+      return (x + y).get();
+    case ScalarPrim::kSub:
+      return (x - y).get();
+    case ScalarPrim::kMul:
+      return (x * y).get();
+    case ScalarPrim::kNeg:
+      return (-x).get();
+    case ScalarPrim::kEq:
+      return Eq(x, y).get();
+    case ScalarPrim::kNe:
+      return Ne(x, y).get();
+    default:
+      return nullptr;
+  }
+}
+
 // ---- Integers. XLA's rules, as scalar_math.h. ----
 
 V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
@@ -61,7 +81,7 @@ V IntPow(bool is_signed, V x, V y) {
 }
 
 // Shifting by the width or more gives 0, or copies of the sign.
-V DynamicOffset(ScalarPrim prim, V x, V amount) {
+V Shift(ScalarPrim prim, V x, V amount) {
   IRBuilderBase& b = x.b();
   const V width = amount.OfInt(x.bits());
   const V inside = x.With(b.CreateICmpULT(amount.get(), width.get()));
@@ -83,14 +103,6 @@ Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
                             : b.CreateICmpULT(p.get(), q.get()));
   };
   switch (prim) {
-    case ScalarPrim::kAdd:
-      return (x + y).get();
-    case ScalarPrim::kSub:
-      return (x - y).get();
-    case ScalarPrim::kMul:
-      return (x * y).get();
-    case ScalarPrim::kNeg:
-      return (-x).get();
     case ScalarPrim::kAbs:
       return is_signed ? Select(x < x.OfInt(0), -x, x).get() : x.get();
     case ScalarPrim::kDiv:
@@ -113,15 +125,11 @@ Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
     case ScalarPrim::kShl:
     case ScalarPrim::kShrA:
     case ScalarPrim::kShrL:
-      return DynamicOffset(prim, x, y).get();
+      return Shift(prim, x, y).get();
     case ScalarPrim::kPopCount:
       return x.Unary(llvm::Intrinsic::ctpop).get();
     case ScalarPrim::kClz:
       return b.CreateIntrinsic(llvm::Intrinsic::ctlz, {x.type()}, {x.get(), b.getFalse()});
-    case ScalarPrim::kEq:
-      return Eq(x, y).get();
-    case ScalarPrim::kNe:
-      return Ne(x, y).get();
     case ScalarPrim::kLt:
       return less(x, y).get();
     case ScalarPrim::kLe:
@@ -137,8 +145,8 @@ Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
 
 // ---- Floats. ----
 
-// NaN if either is; -0 is less than +0. Equal numbers have equal bits, but for the zeros, whose
-// signs are joined.
+// NaN if either is; -0 is less than +0. Equal numbers have equal bits, except zeros, whose signs
+// are combined.
 V Extremum(bool is_max, V x, V y) {
   const V xb = x.Bits(), yb = y.Bits();
   const V same = (is_max ? xb & yb : xb | yb).AsFloat();
@@ -156,16 +164,8 @@ V RoundAway(V x) {
 
 Value* FloatPrim(ScalarPrim prim, V x, V y) {
   switch (prim) {
-    case ScalarPrim::kAdd:
-      return (x + y).get();
-    case ScalarPrim::kSub:
-      return (x - y).get();
-    case ScalarPrim::kMul:
-      return (x * y).get();
     case ScalarPrim::kDiv:
       return (x / y).get();
-    case ScalarPrim::kNeg:
-      return (-x).get();
     case ScalarPrim::kAbs:
       return Abs(x).get();
     case ScalarPrim::kMin:
@@ -185,10 +185,6 @@ Value* FloatPrim(ScalarPrim prim, V x, V y) {
       return RoundAway(x).get();
     case ScalarPrim::kIsFinite:
       return (Abs(x) < std::numeric_limits<double>::infinity()).get();
-    case ScalarPrim::kEq:
-      return Eq(x, y).get();
-    case ScalarPrim::kNe:
-      return Ne(x, y).get();
     case ScalarPrim::kLt:
       return (x < y).get();
     case ScalarPrim::kLe:
@@ -321,8 +317,10 @@ Value* EmitPrim(IRBuilderBase& b, ScalarPrim prim, DType operand, DType result,
       break;
   }
   const V x(b, args[0]), y(b, args[args.size() - 1]);
-  if (operand == DType::kBool || ir::IsInteger(operand)) return IntPrim(b, prim, operand, x, y);
-  if (!IsF32OrF64(operand)) return nullptr;
+  const bool is_int = operand == DType::kBool || ir::IsInteger(operand);
+  if (!is_int && !IsF32OrF64(operand)) return nullptr;
+  if (Value* const value = CommonPrim(prim, x, y)) return value;
+  if (is_int) return IntPrim(b, prim, operand, x, y);
   if (Value* const value = FloatPrim(prim, x, y)) return value;
   const Function function = operand == DType::kF32 ? FunctionOfF32(prim) : nullptr;
   return function == nullptr ? nullptr : function(x).get();

@@ -8,17 +8,10 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+// The polynomials are minimax for the relative error of the whole function, by Remez' exchange.
+
 // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
 constexpr double kShift = 12582912.0;
-
-// c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule in fused steps. The coefficients are minimax for
-// the relative error of the whole function, by Remez' exchange.
-template <size_t kN>
-V Polynomial(V x, const double (&c)[kN]) {
-  V p = x.Of(c[kN - 1]);
-  for (size_t i = kN - 1; i-- > 0;) p = Fma(p, x, x.Of(c[i]));
-  return p;
-}
 
 // e^x = 2^n p. For |x| < 2^22: p is in [0.7, 1.42]. A NaN gives p NaN and some n.
 struct ScaledExp {

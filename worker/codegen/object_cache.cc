@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 constexpr char kMagic[] = "tessera object 1\n";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
 constexpr size_t kDigestBytes = 64;  // in hex
-// Other processes write too, so the folder is counted again after this many entries.
-constexpr int64_t kEntriesPerCount = 64;
+// The size is computed again after this many entries, as other processes write too.
+constexpr int64_t kPutsPerTrim = 64;
 
 // An entry: the magic, the digest of the object, the object.
 std::string Encode(std::string_view object) {
@@ -136,18 +136,18 @@ void ObjectCache::Put(const std::string& key, std::string_view object) {
     return;
   }
   bytes_ += static_cast<int64_t>(entry.size());
-  if (bytes_ > bytes_max_ || ++since_count_ >= kEntriesPerCount) Trim();
+  if (bytes_ > bytes_max_ || ++puts_since_trim_ >= kPutsPerTrim) Trim();
 }
 
-// ---- Turns. ------------------------------------------------------------------------------------
+// ---- Locks. ------------------------------------------------------------------------------------
 namespace {
 
 // How long to wait for an object that another process compiles.
-constexpr absl::Duration kOthersMax = absl::Seconds(30);
+constexpr absl::Duration kOtherProcessMax = absl::Seconds(30);
 
-// The descriptor of the file at `path`, made and locked by us alone; -1: not before `deadline`, or
-// not at all. Whoever lets go of the lock removes the file first, so that what was locked may be
-// gone from its place.
+// Creates and locks the file at `path`; returns its descriptor, or -1 if it cannot by `deadline`.
+// The holder of the lock removes the file before it unlocks it, so that a file that was just locked
+// may have been removed; then another is created.
 int LockFile(const std::string& path, absl::Time deadline) {
   int pause_ms = 1;
   while (true) {
@@ -202,9 +202,10 @@ absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key
     locked_keys_.insert(key);
     shared = Usable();
   }
-  KeyLock turn(this, key);
-  if (shared) turn.fd_ = LockFile(LockOf(key), std::min(deadline, SteadyNow() + kOthersMax));
-  return turn;
+  KeyLock key_lock(this, key);
+  if (shared)
+    key_lock.fd_ = LockFile(LockOf(key), std::min(deadline, SteadyNow() + kOtherProcessMax));
+  return key_lock;
 }
 
 void ObjectCache::Trim() {
@@ -216,7 +217,7 @@ void ObjectCache::Trim() {
   std::vector<File> files;
   std::error_code error;
   bytes_ = 0;
-  since_count_ = 0;
+  puts_since_trim_ = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
     // Another process may have removed it meanwhile: it is then not counted.
     std::error_code gone;

@@ -45,15 +45,16 @@ class ObjectCache {
     std::string key_;
     int fd_ = -1;  // of the locked file; -1: none
   };
-  // Waits while another makes it: in this process until `deadline`, then COMPILE_TIMEOUT with
-  // `label`; in others that share the folder at most 30 s, since they may have stopped. Who has the
-  // turn looks whether the object is there before compiling it.
+  // Waits while another holds the lock: in this process until `deadline`, then COMPILE_TIMEOUT with
+  // `label`; in other processes at most 30 s, since they may hang. The caller then looks whether
+  // the object has been cached meanwhile.
   absl::StatusOr<KeyLock> LockKey(const std::string& key, absl::Time deadline,
                                   const std::string& label) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   std::string PathOf(const std::string& key) const { return folder_ + "/" + key + ".o"; }
   std::string LockOf(const std::string& key) const { return folder_ + "/" + key + ".lock"; }
+  // Checks the directory once.
   bool Usable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(std::string_view what, int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Computes the size of the directory, and removes entries beyond the limit.
@@ -63,10 +64,10 @@ class ObjectCache {
   const int64_t bytes_max_;
   absl::Mutex mu_;
   enum class State { kUnknown, kUsable, kUnusable } state_ ABSL_GUARDED_BY(mu_) = State::kUnknown;
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) =
-      0;  // in the folder, by the last count and what was put since
-  int64_t since_count_ ABSL_GUARDED_BY(mu_) = 0;            // entries put since
-  std::set<std::string> locked_keys_ ABSL_GUARDED_BY(mu_);  // keys whose turn somebody here has
+  // The size of the directory at the last Trim, with the entries put since.
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t puts_since_trim_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<std::string> locked_keys_ ABSL_GUARDED_BY(mu_);  // in this process
 };
 
 }  // namespace tessera::worker::codegen

@@ -32,7 +32,7 @@ Cell Put(scalar::ComputeType<kD> value) {
 
 // A primitive is defined for T where scalar_math.h defines it for exactly T.
 template <DType kD>
-ScalarFn FindSame(ScalarPrim prim) {
+ScalarFn FindSameType(ScalarPrim prim) {
   using T = scalar::ComputeType<kD>;
   switch (prim) {
 #define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
@@ -94,7 +94,7 @@ ScalarFn FindPredicate(ScalarPrim prim) {
 }
 
 template <DType kFrom, DType kTo>
-ScalarFn FindChange(ScalarPrim prim) {
+ScalarFn FindCast(ScalarPrim prim) {
   using From = scalar::ComputeType<kFrom>;
   using To = scalar::ComputeType<kTo>;
   if (prim == ScalarPrim::kConvert)
@@ -115,14 +115,14 @@ ScalarFn FindScalarFn(ScalarPrim prim, DType operand, DType result) {
   if (info.signature == PrimSignature::kCast) {
     scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kFrom>(scalar::DTypeTag<kFrom>) {
       scalar::Dispatch<scalar::kAnything>(
-          result, [&]<DType kTo>(scalar::DTypeTag<kTo>) { fn = FindChange<kFrom, kTo>(prim); });
+          result, [&]<DType kTo>(scalar::DTypeTag<kTo>) { fn = FindCast<kFrom, kTo>(prim); });
     });
     return fn;
   }
   if (operand == DType::kBF16) return nullptr;
   if (result != (info.gives_bool() ? DType::kBool : operand)) return nullptr;
   scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    fn = info.gives_bool() ? FindPredicate<kD>(prim) : FindSame<kD>(prim);
+    fn = info.gives_bool() ? FindPredicate<kD>(prim) : FindSameType<kD>(prim);
   });
   return fn;
 }

@@ -1,6 +1,5 @@
-// Scalar primitives of a kernel as functions on one element, with ir/ops/scalar_math.h's meaning:
-// which dtypes each takes, and what it gives. The interpreter and the tests of emitters run them.
-// Pure functions and a constant table; any thread.
+// Scalar primitives of a kernel as functions on one element, as in ir/ops/scalar_math.h. The
+// interpreter and the tests of emitters run them. Constants; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -13,8 +12,8 @@ namespace tessera::worker::codegen {
 using Cell = uint64_t;
 using ScalarFn = Cell (*)(const Cell* args);
 
-// The function, or null where the primitive has no meaning for these dtypes. `operand` is the dtype
-// of every argument but the predicate of Select.
+// Returns null if the primitive is not defined for these dtypes. `operand` is the dtype of every
+// argument but the predicate of Select.
 ScalarFn FindScalarFn(ir::ScalarPrim prim, ir::DType operand, ir::DType result);
 
 }  // namespace tessera::worker::codegen

@@ -1,5 +1,5 @@
-// The properties of scalar primitives that fusion, loop planning and the emitters decide by, in one
-// table (scalar_prims.def). Constants; any thread.
+// The properties of scalar primitives by which fusion, loop planning and the emitters decide, in
+// one table (scalar_prims.def). Constants; thread-safe.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -25,7 +25,7 @@ enum class PrimSignature : uint8_t {
 // How an emitter computes the primitive on f32.
 enum class FloatForm : uint8_t {
   kExact,         // with the evaluator's bits
-  kTwoRoundings,  // from exact instructions, of which each rounds
+  kTwoRoundings,  // by two exact instructions, each of which rounds
   kInF32,         // by an approximation in f32
   kInF64,         // by an approximation in f64, rounded once
   kLibrary,       // exactly, by a loop or a call
@@ -35,7 +35,7 @@ struct ScalarPrimInfo {
   ir::ScalarPrim prim;
   PrimSignature signature;
   int fusion_weight;  // of one element, in simple operations: bounds the size of a fused kernel
-  int instructions;   // of one block of lanes on a CPU: decides whether loads are prefetched
+  int instructions;   // for one block of lanes on a CPU: decides whether loads are prefetched
   FloatForm form;
 
   constexpr int arity() const {

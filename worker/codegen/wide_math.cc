@@ -31,14 +31,6 @@ constexpr double kTwo54 = 0x1p54;
 // Adding it leaves the nearest integer in the low bits.
 constexpr double kRound = 0x1.8p52;
 
-// c[0] + c[1] x + c[2] x^2 + ...
-template <size_t kN>
-V Polynomial(V x, const double (&c)[kN]) {
-  V p = x.Of(c[kN - 1]);
-  for (size_t i = kN - 1; i-- > 0;) p = Fma(p, x, x.Of(c[i]));
-  return p;
-}
-
 V Clamp(V x, double low, double high) {  // NaN stays
   x = Select(x > high, x.Of(high), x);
   return Select(x < low, x.Of(low), x);
@@ -170,8 +162,7 @@ V Log(V x) {
 V Log1p(V x) {
   const V u = x + 1.0;
   // Near 0 the argument itself is the difference from 1; else what the sum lost is made up for.
-  const V near =
-      x.With(x.b().CreateAnd((x > -0.2928932188134524).get(), (x < 0.41421356237309503).get()));
+  const V near = (x > -0.2928932188134524) & (x < 0.41421356237309503);
   const auto [e, m] = SplitExponent(u);
   const V lost = Select(u > 2, 1.0 - (u - x), x - (u - 1.0)) / u;
   const V f = Select(near, x, m - 1.0), k = Select(near, x.Of(0), e);
@@ -204,7 +195,6 @@ Pair LogPair(V x) {
 }
 
 V Trunc(V x) { return x.Unary(llvm::Intrinsic::trunc); }
-V And(V p, V q) { return p & q; }
 
 V Pow(V x, V y) {
   const V a = Abs(x);
@@ -215,12 +205,12 @@ V Pow(V x, V y) {
   // Of a negative base: integers alone, and the odd ones give a negative result.
   const V half = y * 0.5;
   const V whole = Eq(Trunc(y), y);
-  const V odd = And(whole, ~Eq(Trunc(half), half));
+  const V odd = whole & ~Eq(Trunc(half), half);
   const V negative = x.Bits() < x.Bits().OfInt(0);
-  V result = Select(And(negative, odd), -magnitude, magnitude);
-  result = Select(And(And(x < 0, ~whole), IsFinite(a)), x.Of(kNan), result);
+  V result = Select(negative & odd, -magnitude, magnitude);
+  result = Select((x < 0) & ~whole & IsFinite(a), x.Of(kNan), result);
   // 1 to any power, anything to the power 0, and -1 to an infinite one.
-  const V one = Eq(x, x.Of(1)) | Eq(y, x.Of(0)) | And(Eq(a, x.Of(1)), IsInf(y));
+  const V one = Eq(x, x.Of(1)) | Eq(y, x.Of(0)) | (Eq(a, x.Of(1)) & IsInf(y));
   return Select(one, x.Of(1), result);
 }
 
@@ -428,27 +418,9 @@ V Atan2(V y, V x) {
 
 // ---- The error function. -----------------------------------------------------------------------
 
-V Erf(V x) {
-  constexpr double kPp[] = {1.28379167095512558561e-01, -3.25042107247001499370e-01,
-                            -2.84817495755985104766e-02, -5.77027029648944159157e-03,
-                            -2.37630166566501626084e-05};
-  constexpr double kQq[] = {1.0,
-                            3.97917223959155352819e-01,
-                            6.50222499887672944485e-02,
-                            5.08130628187576562776e-03,
-                            1.32494738004321644526e-04,
-                            -3.96022827877536812320e-06};
-  constexpr double kPa[] = {-2.36211856075265944077e-03, 4.14856118683748331666e-01,
-                            -3.72207876035701323847e-01, 3.18346619901161753674e-01,
-                            -1.10894694282396677476e-01, 3.54783043256182359371e-02,
-                            -2.16637559486879084300e-03};
-  constexpr double kQa[] = {1.0,
-                            1.06420880400844228286e-01,
-                            5.40397917702171048937e-01,
-                            7.18286544141962662868e-02,
-                            1.26171219808761642112e-01,
-                            1.36370839120290507362e-02,
-                            1.19844998467991074170e-02};
+// 1 - erf(a) = e^(-a^2 - 0.5625 + R/S) / a, for a from 1.25 to 6. The square is computed in two
+// parts, the first of which is exact.
+V Erfc(V a) {
   constexpr double kRa[] = {-9.86494403484714822705e-03, -6.93858572707181764372e-01,
                             -1.05586262253232909814e+01, -6.23753324503260060396e+01,
                             -1.62396669462573470355e+02, -1.84605092906711035994e+02,
@@ -474,13 +446,7 @@ V Erf(V x) {
                             2.55305040643316442583e+03,
                             4.74528541206955367215e+02,
                             -2.24409524465858183362e+01};
-  constexpr double kOne = 8.45062911510467529297e-01;  // erf(1), to few bits
   constexpr int64_t kUpper = ~int64_t{0xffffffff};
-  const V a = Abs(x), z = x * x;
-  const V small = Fma(a, Polynomial(z, kPp) / Polynomial(z, kQq), a);
-  const V s = a - 1.0;
-  const V middle = Polynomial(s, kPa) / Polynomial(s, kQa) + kOne;
-  // 1 - e^(-a^2 - 0.5625 + R/S) / a; the square in two parts, the first of which is exact.
   const V far = Clamp(a, 1.25, 6);
   const V w = 1.0 / (far * far);
   const V nearer = far < 1 / 0.35;
@@ -488,7 +454,36 @@ V Erf(V x) {
                   Select(nearer, Polynomial(w, kSa), Polynomial(w, kSb));
   const V cut = (far.Bits() & far.Bits().OfInt(kUpper)).AsF64();
   const V decay = Exp(-(cut * cut) - 0.5625) * Exp(Fma(cut - far, cut + far, ratio));
-  const V large = 1.0 - decay / far;
+  return decay / far;
+}
+
+V Erf(V x) {
+  constexpr double kPp[] = {1.28379167095512558561e-01, -3.25042107247001499370e-01,
+                            -2.84817495755985104766e-02, -5.77027029648944159157e-03,
+                            -2.37630166566501626084e-05};
+  constexpr double kQq[] = {1.0,
+                            3.97917223959155352819e-01,
+                            6.50222499887672944485e-02,
+                            5.08130628187576562776e-03,
+                            1.32494738004321644526e-04,
+                            -3.96022827877536812320e-06};
+  constexpr double kPa[] = {-2.36211856075265944077e-03, 4.14856118683748331666e-01,
+                            -3.72207876035701323847e-01, 3.18346619901161753674e-01,
+                            -1.10894694282396677476e-01, 3.54783043256182359371e-02,
+                            -2.16637559486879084300e-03};
+  constexpr double kQa[] = {1.0,
+                            1.06420880400844228286e-01,
+                            5.40397917702171048937e-01,
+                            7.18286544141962662868e-02,
+                            1.26171219808761642112e-01,
+                            1.36370839120290507362e-02,
+                            1.19844998467991074170e-02};
+  constexpr double kOne = 8.45062911510467529297e-01;  // erf(1), to few bits
+  const V a = Abs(x), z = x * x;
+  const V small = Fma(a, Polynomial(z, kPp) / Polynomial(z, kQq), a);
+  const V s = a - 1.0;
+  const V middle = Polynomial(s, kPa) / Polynomial(s, kQa) + kOne;
+  const V large = 1.0 - Erfc(a);
   const V y = Select(a < 0.84375, small, Select(a < 1.25, middle, large));
   return Select(IsNan(x), x, CopySign(Select(a >= 6, x.Of(1), y), x));
 }
@@ -502,12 +497,12 @@ V Exponent(V x) {
   return bits.ShiftRight(52) - Select(tiny, bits.OfInt(1023 + 54), bits.OfInt(1023));
 }
 
-// Exact: each turn takes off the largest multiple of y 2^k whose quotient is exact, about 50 bits.
+// Exact: each iteration subtracts a multiple of y 2^k, which reduces the quotient by about 50 bits.
 V Rem(V x, V y) {
   llvm::IRBuilderBase& b = x.b();
   llvm::Function* const function = b.GetInsertBlock()->getParent();
   const V divisor = Abs(y);
-  const V defined = And(IsFinite(x), divisor > 0);  // false where a NaN is
+  const V defined = IsFinite(x) & (divisor > 0);  // false where a NaN is
   BasicBlock* const before = b.GetInsertBlock();
   BasicBlock* const head = BasicBlock::Create(b.getContext(), "rem", function);
   BasicBlock* const body = BasicBlock::Create(b.getContext(), "turn", function);
@@ -518,7 +513,7 @@ V Rem(V x, V y) {
   llvm::PHINode* const phi = b.CreatePHI(x.type(), 2);
   phi->addIncoming(start.get(), before);
   const V left = x.With(phi);
-  b.CreateCondBr(And(left >= divisor, divisor > 0).get(), body, after);
+  b.CreateCondBr(((left >= divisor) & (divisor > 0)).get(), body, after);
   b.SetInsertPoint(body);
   V k = Exponent(left) - Exponent(divisor) - left.Bits().OfInt(50);
   k = Select(k > k.OfInt(0), k, k.OfInt(0));

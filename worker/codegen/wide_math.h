@@ -1,9 +1,9 @@
-// Functions of floats as LLVM IR in f64, for machines that have no library of functions: those
-// that math.h leaves to its caller. f32 goes through f64 and is rounded once.
+// Emits the functions of floats that math.h does not cover, as LLVM IR in f64, without calls of a
+// library. f32 is computed in f64 and rounded once.
 //
-// Where a branch saves much (arguments that need hundreds of bits of pi), or a loop is needed
-// (remainders), the code has blocks of its own; that is for one lane. Of vectors there is no Rem,
-// and Sin, Cos and Tan are of lanes below kLargeAngle, the others unspecified. Thread-compatible.
+// Scalar code may branch and loop: for large angles, which need hundreds of bits of pi, and for
+// remainders. So for vectors Rem is not covered, and Sin, Cos and Tan of lanes from kLargeAngle on
+// are unspecified. Thread-compatible.
 #pragma once
 #include "ir/dtype.h"
 #include "ir/scalar_graph.h"
@@ -13,9 +13,9 @@ namespace tessera::worker::codegen {
 
 inline constexpr double kLargeAngle = 0x1p50;
 
-// The primitive on lanes of f32 or f64, within 2 ulp, special values as IEEE functions give them;
-// Rem exactly. Null, with nothing emitted, for what is no function of floats. The builder stands at
-// the end of a block, and afterwards at the end of another one.
+// Emits the primitive on f32 or f64, within 2 ulp (Rem exactly), with the special values of IEEE
+// 754. Returns null, and emits nothing, if it is not covered. The builder is at the end of a block,
+// afterwards perhaps of another block.
 llvm::Value* EmitWidePrim(llvm::IRBuilderBase& b, ir::ScalarPrim prim, ir::DType dtype,
                           llvm::ArrayRef<llvm::Value*> args);
 

@@ -5,6 +5,7 @@
 // is an iteration space: all indices below its sizes, dim by dim. Pure functions; thread-safe.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -60,5 +61,6 @@ ValueAccess Dense(const ir::Dims& box, int num_dims);
 bool IsDense(const ir::Dims& box, int num_dims, const ValueAccess& access);
 
 int64_t NumElements(absl::Span<const int64_t> dims);
+ir::Dims Joined(std::initializer_list<ir::Dims> lists);
 
 }  // namespace tessera::worker::program

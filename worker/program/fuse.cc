@@ -64,12 +64,13 @@ class BlockFuser {
     nodes_.push_back(std::move(node));
     return order_.AddFirst();
   }
-  int NewGroup(const Item& item, ir::Dims kept) {
+  int NewGroup(const Item& item, ir::Dims parallel) {
     const int node = NewNode(kEnd, item.label);
     nodes_[node].group = static_cast<int>(groups_.size());
-    groups_.emplace_back(std::move(kept));
+    groups_.emplace_back(std::move(parallel));
     return node;
   }
+  // The node that `node` is part of.
   int Find(int node) const {
     while (nodes_[node].merged_into >= 0) node = nodes_[node].merged_into;
     return node;
@@ -102,10 +103,9 @@ class BlockFuser {
     for (int node : memory_readers_[v]) found.insert(Find(node));
     return found;
   }
-  void AddLabel(int node, const Item& item) {
+  void AddLabel(int node, int label) {
     std::vector<int>& labels = nodes_[node].labels;
-    if (std::find(labels.begin(), labels.end(), item.label) == labels.end())
-      labels.push_back(item.label);
+    if (std::find(labels.begin(), labels.end(), label) == labels.end()) labels.push_back(label);
   }
 
   // ---- Order. ----
@@ -186,6 +186,7 @@ class BlockFuser {
     return true;
   }
 
+  // Whether the kernel may grow by so much.
   bool HasRoom(int node, int nodes, int reads, int weight = 0) {
     return group(node).num_nodes() + nodes <= Group::kNodesMax &&
            group(node).num_reads() + reads <= Group::kReadsMax &&
@@ -207,7 +208,7 @@ class BlockFuser {
       }
     for (const auto& list : reads)
       group(node).FuseScalarProducer(list, scalar, item.operands, lowered_.values);
-    AddLabel(node, item);
+    AddLabel(node, item.label);
     NoteReads(node);
   }
 
@@ -269,19 +270,19 @@ class BlockFuser {
       return dense && MayWrite(node, item.results);
     };
     const auto reader = std::find_if(readers.begin(), readers.end(), fits);
-    const int home = reader != readers.end() ? *reader : NewGroup(item, {elements});
-    Group& g = group(home);
+    const int writer = reader != readers.end() ? *reader : NewGroup(item, {elements});
+    Group& g = group(writer);
     std::vector<std::pair<int, int>> stored;  // read, value
     for (int v : item.results) {
       bool others = !MemoryReaders(v).empty();
-      for (int node : GroupReaders(v)) others |= node != home;
+      for (int node : GroupReaders(v)) others |= node != writer;
       if (!others) continue;
       const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
       stored.emplace_back(read, v);
     }
-    FuseScalarInto(home, item, scalar);
+    FuseScalarInto(writer, item, scalar);
     for (const auto& [read, v] : stored) g.AddStore(read, v, Dense(g.box(), g.num_parallel()));
-    for (int v : item.results) AddReadersAfter(v, home);
+    for (int v : item.results) AddReadersAfter(v, writer);
   }
 
   void VisitView(const Item& item, const ViewItem& view) {
@@ -305,7 +306,7 @@ class BlockFuser {
         if (group(node).FuseViewProducer(read, view, operand, lowered_.values)) continue;
         needed = true;
       }
-      AddLabel(node, item);
+      AddLabel(node, item.label);
       NoteReads(node);
     }
     if (!needed) {
@@ -344,7 +345,7 @@ class BlockFuser {
       if (!alone)
         group(node).AddStore(reads[0], result,
                              Dense(group(node).box(), group(node).num_parallel()));
-      AddLabel(node, item);
+      AddLabel(node, item.label);
       NoteReads(node);
       AddReadersAfter(result, node);
       return;
@@ -461,10 +462,7 @@ class BlockFuser {
     group(a).Merge(group(b));
     nodes_[b].merged_into = a;
     order_.Merge(b, a);
-    for (int label : nodes_[b].labels)
-      if (std::find(nodes_[a].labels.begin(), nodes_[a].labels.end(), label) ==
-          nodes_[a].labels.end())
-        nodes_[a].labels.push_back(label);
+    for (int label : nodes_[b].labels) AddLabel(a, label);
     NoteReads(a);
     return true;
   }

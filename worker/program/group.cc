@@ -13,9 +13,7 @@ using ir::DType;
 using ir::ScalarPrim;
 using Kind = codegen::Node::Kind;
 
-bool IsArgReduction(ir::ReduceKind kind) {
-  return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
-}
+using codegen::IsArgReduction;
 
 // The least and the greatest flat element of an access without shifts.
 struct Range {

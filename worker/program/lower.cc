@@ -48,11 +48,6 @@ Dims Pick(const Dims& from, const std::vector<int>& dims) {
   for (int d : dims) picked.push_back(from[d]);
   return picked;
 }
-Dims Joined(std::initializer_list<Dims> lists) {
-  Dims all;
-  for (const Dims& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
 
 // Views of pre x n x post elements as n blocks of pre x post, and of these as pre x n x post.
 View BlocksFirst(int64_t pre, int64_t n, int64_t post) {
@@ -339,8 +334,7 @@ class Lowerer {
     item.box = Joined({Pick(at.in(0).shape, kept), Pick(at.in(0).shape, reduced)});
     item.num_reduced = static_cast<int>(reduced.size());
     item.access.strides = Joined({Pick(strides, kept), Pick(strides, reduced)});
-    const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
-    if (arg && item.num_reduced != 1) return std::nullopt;
+    if (codegen::IsArgReduction(item.kind) && item.num_reduced != 1) return std::nullopt;
     // AddReduction may add a dim.
     if (item.box.size() >= kGroupDimsMax) return std::nullopt;
     const int result = NewValue(at.out(0));
@@ -351,12 +345,12 @@ class Lowerer {
   // A long reduction to few elements is split in two stages: to partial results, then of these.
   // That gives work to many threads, and rounds less.
   void AddReduction(int operand, int result, ReduceItem item) {
-    const bool arg = item.kind == ir::ReduceKind::kArgMax || item.kind == ir::ReduceKind::kArgMin;
     const int num_parallel = static_cast<int>(item.box.size()) - item.num_reduced;
     const absl::Span<const int64_t> box = item.box;
     const int64_t kept = NumElements(box.subspan(0, num_parallel));
     const int64_t reduced = NumElements(box.subspan(num_parallel));
-    if (arg || reduced < kLongReductionMin || kept >= kPartialsMax / 2) {
+    if (codegen::IsArgReduction(item.kind) || reduced < kLongReductionMin ||
+        kept >= kPartialsMax / 2) {
       Add({operand}, {result}, std::move(item));
       return;
     }

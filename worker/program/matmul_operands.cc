@@ -3,22 +3,11 @@
 #include <algorithm>
 
 namespace tessera::worker::program {
-namespace {
-
-ir::Dims Joined(const ir::Dims& a, const ir::Dims& b, const ir::Dims& c) {
-  ir::Dims all = a;
-  all.insert(all.end(), b.begin(), b.end());
-  all.insert(all.end(), c.begin(), c.end());
-  return all;
-}
-
-}  // namespace
-
 MatmulOperands::MatmulOperands(const ContractItem& item, const std::vector<int>& operands) {
   for (int k = 0; k < 2; ++k) {
     Operand& o = operands_[k];
     o.value = operands[k];
-    o.box = k == 0 ? Joined(item.batch, item.m, item.k) : Joined(item.batch, item.k, item.n);
+    o.box = k == 0 ? Joined({item.batch, item.m, item.k}) : Joined({item.batch, item.k, item.n});
     o.num_batch = static_cast<int>(item.batch.size());
     o.num_rows = static_cast<int>(k == 0 ? item.m.size() : item.k.size());
     o.access = k == 0 ? item.a : item.b;

@@ -15,6 +15,7 @@
 #include "llvm/IR/Module.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Target/TargetMachine.h"
+#include "worker/codegen/analyses.h"
 #include "worker/codegen/gpu_emit.h"
 #include "worker/codegen/gpu_module.h"
 #include "worker/codegen/host_machine.h"
@@ -256,7 +257,7 @@ absl::StatusOr<std::string> MakeImage(const HostTarget& target, llvm::TargetMach
       entries.push_back({function.getName().str(), static_cast<int>(function.arg_size())});
   TESSERA_RETURN_IF_ERROR(LowerForSimt(machine, module));
   return HeaderText(target, entries) +
-         GenerateCode(machine, llvm::CodeGenFileType::ObjectFile, module);
+         CodeGenerator(machine, llvm::CodeGenFileType::ObjectFile).Run(module);
 }
 
 // Takes the header off.
