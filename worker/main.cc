@@ -261,6 +261,21 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
   return absl::OkStatus();
 }
 
+// What both sides have of the table of options, or each of its own.
+void ApplyOptions(const Options& options, Flags* flags) {
+  const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
+  flags->daemon.coordinator.link_timeout = absl::Milliseconds(options.link_timeout_ms);
+  flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
+  // Twice what the coordinator lets wait: the bound there is met first.
+  flags->process.queue_bound = 2 * options.queue_bound;
+  flags->process.cuda_plugin = flags->daemon.cuda_plugin = options.cuda_plugin;
+  flags->process.codegen = codegen::HostCompilerOptionsFrom(options);
+  flags->process.codegen.compile_binary = "/proc/self/exe";
+  flags->process.codegen.compile_args = {codegen::kCompileChildFlag};
+  flags->daemon.executor_flags = FlagsFor(options, ProcessEnv());
+  flags->daemon.data_tls = !options.tls_cert_file.empty();
+}
+
 int Main(int argc, char** argv) {
   const auto complain = [](const absl::Status& status) {
     std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
@@ -287,15 +302,7 @@ int Main(int argc, char** argv) {
   const Options& options = parsed->options;
   const absl::StatusOr<LogLevel> level = ParseLogLevel(options.log_level);
   if (!level.ok()) return complain(level.status());
-  const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
-  flags->daemon.coordinator.link_timeout = absl::Milliseconds(options.link_timeout_ms);
-  flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
-  // Twice what the coordinator lets wait: the bound there is met first.
-  flags->process.queue_bound = 2 * options.queue_bound;
-  flags->process.cuda_plugin = flags->daemon.cuda_plugin = options.cuda_plugin;
-  flags->process.codegen = codegen::HostCompilerOptionsFrom(options);
-  flags->process.codegen.compile_binary = "/proc/self/exe";
-  flags->process.codegen.compile_args = {codegen::kCompileChildFlag};
+  ApplyOptions(options, &*flags);
   signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
   if (!flags->executor) {
@@ -320,8 +327,6 @@ int Main(int argc, char** argv) {
     taken.Update(LinkSecurity(options, &flags->process.coordinator));
     return taken.ok() ? rpc::RunExecutorProcess(flags->process) : complain(taken);
   }
-  flags->daemon.executor_flags = FlagsFor(options, ProcessEnv());
-  flags->daemon.data_tls = !options.tls_cert_file.empty();
   rpc::ExecutorProcessOptions unused;  // Better told now than by every executor.
   absl::Status status = TakeOptions(options, &unused);
   if (!options.files_dir.empty()) {

@@ -92,6 +92,23 @@ UploadTable::UploadRef UploadTable::Find(const BufferId& id) {
   return it == uploads_.end() ? nullptr : it->second;
 }
 
+absl::StatusOr<UploadTable::UploadRef> UploadTable::FindOrMake(const api::Ticket& ticket) {
+  const BufferId id{ticket.array, ticket.device};
+  if (UploadRef found = Find(id); found != nullptr) return found;
+  const int64_t bytes = ir::MakeType(ticket.dtype, ticket.shape).num_bytes();
+  TESSERA_ASSIGN_OR_RETURN(Reservation reservation, executor_->ReserveShard(id, bytes));
+  // Not cleared, because it is not readable before every byte of it has been written.
+  ir::Array memory(ticket.dtype, ticket.shape, executor_->NewShardMemory(bytes));
+  auto made = std::make_shared<Upload>(id, std::move(memory), std::move(reservation));
+  absl::MutexLock lock(&mu_);
+  UploadRef& entry = uploads_[id];
+  if (entry == nullptr) {
+    entry = made;
+    wake_ = true;
+  }
+  return entry;
+}
+
 absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& ticket,
                                                             int64_t offset,
                                                             std::weak_ptr<UploadStream> stream) {
@@ -102,21 +119,7 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
   } else if (KindOf(written) == ErrorKind::kArrayDeleted) {
     return written;
   }
-  UploadRef upload = Find(id);
-  if (upload == nullptr) {
-    const int64_t bytes = ir::MakeType(ticket.dtype, ticket.shape).num_bytes();
-    TESSERA_ASSIGN_OR_RETURN(Reservation reservation, executor_->ReserveShard(id, bytes));
-    // Not cleared, because it is not readable before every byte of it has been written.
-    ir::Array memory(ticket.dtype, ticket.shape, executor_->NewShardMemory(bytes));
-    auto made = std::make_shared<Upload>(id, std::move(memory), std::move(reservation));
-    absl::MutexLock lock(&mu_);
-    UploadRef& entry = uploads_[id];
-    if (entry == nullptr) {
-      entry = made;
-      wake_ = true;
-    }
-    upload = entry;
-  }
+  TESSERA_ASSIGN_OR_RETURN(const UploadRef upload, FindOrMake(ticket));
   bool has_wait = false;
   {
     absl::MutexLock lock(&upload->mu);

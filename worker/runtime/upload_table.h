@@ -92,6 +92,8 @@ class UploadTable {
   // Removes the upload, unless another one has taken its place.
   void Drop(const UploadRef& upload) ABSL_LOCKS_EXCLUDED(mu_);
   UploadRef Find(const BufferId& id) ABSL_LOCKS_EXCLUDED(mu_);
+  // The shard's upload; if there is none, a new one, whose memory is reserved.
+  absl::StatusOr<UploadRef> FindOrMake(const api::Ticket& ticket) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Shared with the callbacks, which may run after the table is destroyed.
   struct Guard {
