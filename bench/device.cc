@@ -40,7 +40,7 @@ using worker::device::MatmulHandle;
 using worker::device::ModuleHandle;
 using worker::device::StreamHandle;
 
-constexpr absl::Duration kLimit = absl::Seconds(60);  // for one batch
+constexpr absl::Duration kBatchTimeout = absl::Seconds(60);  // of one batch of launches
 constexpr int64_t kRow = 1024;
 
 struct Flags {
@@ -77,10 +77,10 @@ class Bench {
   }
 
   void Run() {
-    Bandwidth();
-    Products();
-    Exchanges();
-    Launches();
+    MeasureKernels();
+    MeasureMatmuls();
+    MeasureCollectives();
+    MeasureLaunches();
   }
 
  private:
@@ -98,25 +98,25 @@ class Bench {
     return address;
   }
 
-  // Waits until everything on the stream has ended.
-  void Await() const {
+  // Waits until all work on the stream has ended.
+  void Synchronize() const {
     absl::StatusOr<EventHandle> event = device_->Record(stream_);
     TESSERA_CHECK_OK(event);
-    const absl::Time deadline = absl::Now() + kLimit;
+    const absl::Time deadline = absl::Now() + kBatchTimeout;
     while (true) {
       const absl::StatusOr<bool> reached = device_->Reached(*event);
       TESSERA_CHECK_OK(reached);
       if (*reached) return;
-      TESSERA_CHECK(absl::Now() < deadline) << "the device does not end";
+      TESSERA_CHECK(absl::Now() < deadline) << "the device did not finish the batch";
     }
   }
 
   // The mean time of a call of `work` in a batch, in microseconds.
-  double Time(const std::function<void()>& work) const {
-    Await();
+  double MeanMicroseconds(const std::function<void()>& work) const {
+    Synchronize();
     const absl::Time start = absl::Now();
     for (int i = 0; i < flags_.batch; ++i) work();
-    Await();
+    Synchronize();
     return absl::ToDoubleMicroseconds(absl::Now() - start) / flags_.batch;
   }
 
@@ -125,10 +125,10 @@ class Bench {
     std::function<void()> work;
     Samples samples;
   };
-  void TakeTurns(std::vector<Case>& cases) const {
+  void MeasureInterleaved(std::vector<Case>& cases) const {
     for (Case& c : cases) c.work();  // warm-up
     for (int round = 0; round < flags_.rounds; ++round) {
-      for (Case& c : cases) c.samples.AddValue(Time(c.work));
+      for (Case& c : cases) c.samples.AddValue(MeanMicroseconds(c.work));
     }
   }
 
@@ -155,7 +155,7 @@ class Bench {
           "a launch");
   }
 
-  void Bandwidth() {
+  void MeasureKernels() {
     const int64_t n = flags_.bytes / 4, rows = n / kRow;
     const uint64_t x = arrays_[0], y = arrays_[1], z = arrays_[2];
     const std::string shape = absl::StrCat("kernel [", n, "] reduced 0\n");
@@ -179,7 +179,7 @@ class Bench {
     cases[3] = {"row sum", [=, this] { Launch(*sum, {x, y}); }, {}};
     const double bytes[] = {2.0 * flags_.bytes, 3.0 * flags_.bytes, 2.0 * flags_.bytes,
                             1.0 * flags_.bytes};
-    TakeTurns(cases);
+    MeasureInterleaved(cases);
     std::printf("%-28s %12s %12s %10s\n", "kernel, f32", "us", "GB/s", "of copy");
     const double copy = bytes[0] / cases[0].samples.Quantile(0.5);
     for (size_t i = 0; i < cases.size(); ++i) {
@@ -189,12 +189,12 @@ class Bench {
     }
   }
 
-  struct Product {
+  struct PlannedMatmul {
     MatmulHandle matmul;
     uint64_t scratch = 0;
   };
   // Uses the library's preferred algorithm, or the fastest of `trials` that are timed.
-  Product PlanProduct(ir::DType dtype, int trials) {
+  PlannedMatmul PlanMatmul(ir::DType dtype, int trials) {
     setenv("TESSERA_CUDA_MATMUL_TRIALS", absl::StrCat(trials).c_str(), 1);
     const int64_t n = flags_.matmul;
     tessera_matmul_shape shape = {};
@@ -206,66 +206,68 @@ class Bench {
     shape.in = shape.out = worker::device::ApiValue(dtype);
     tessera_matmul* matmul = nullptr;
     int64_t scratch = 0;
-    Check(api().matmul_plan(device_->context(), &shape, &matmul, &scratch), "a product");
+    Check(api().matmul_plan(device_->context(), &shape, &matmul, &scratch), "a matmul");
     return {MatmulHandle(&api(), matmul), scratch > 0 ? Allocate(scratch) : 0};
   }
 
-  void Products() {
+  void MeasureMatmuls() {
     constexpr int kTrials = 32;
-    std::printf("%-28s %12s %12s %10s\n", "product", "us", "TFLOP/s", "of best");
+    std::printf("%-28s %12s %12s %10s\n", "matmul", "us", "TFLOP/s", "of best");
     for (const ir::DType dtype : {ir::DType::kBF16, ir::DType::kF32}) {
       const int64_t n = flags_.matmul;
       const uint64_t a = Allocate(4 * n * n), b = Allocate(4 * n * n), c = Allocate(4 * n * n);
-      const auto run = [=, this](const std::shared_ptr<Product>& p) {
+      const auto run = [=, this](const std::shared_ptr<PlannedMatmul>& p) {
         return [=, this] {
-          Check(api().matmul_run(stream_.get(), p->matmul.get(), a, b, c, p->scratch), "a product");
+          Check(api().matmul_run(stream_.get(), p->matmul.get(), a, b, c, p->scratch), "a matmul");
         };
       };
       std::vector<Case> cases(2);
-      cases[0] = {"as planned", run(std::make_shared<Product>(PlanProduct(dtype, 0))), {}};
-      cases[1] = {"best", run(std::make_shared<Product>(PlanProduct(dtype, kTrials))), {}};
-      TakeTurns(cases);
+      cases[0] = {"as planned", run(std::make_shared<PlannedMatmul>(PlanMatmul(dtype, 0))), {}};
+      cases[1] = {"best", run(std::make_shared<PlannedMatmul>(PlanMatmul(dtype, kTrials))), {}};
+      MeasureInterleaved(cases);
       const double best = cases[1].samples.Quantile(0.5);
-      for (const Case& each : cases) {
-        const double us = each.samples.Quantile(0.5);
-        std::printf("%-28s %12.1f %12.1f %9.1f%%\n",
-                    absl::StrCat(n, "^3 ", ToAbsl(ir::DTypeName(dtype)), ", ", each.name).c_str(),
-                    us, 2e-6 * n * n * n / us, 100 * best / us);
+      for (const Case& measured : cases) {
+        const double us = measured.samples.Quantile(0.5);
+        std::printf(
+            "%-28s %12.1f %12.1f %9.1f%%\n",
+            absl::StrCat(n, "^3 ", ToAbsl(ir::DTypeName(dtype)), ", ", measured.name).c_str(), us,
+            2e-6 * n * n * n / us, 100 * best / us);
       }
     }
   }
 
-  // One rank alone: that the library's calls work on this device, and what a call costs.
-  void Exchanges() {
+  // Checks that the library's collectives work on this device, with a single rank, and measures
+  // the cost of a call.
+  void MeasureCollectives() {
     tessera_comm_id id = {};
-    tessera_comm* made = nullptr;
+    tessera_comm* created = nullptr;
     int code = api().comm_id(&id);
-    if (code == TESSERA_OK) code = api().comm_create(device_->context(), &id, 1, 0, &made);
-    const auto comm = std::make_shared<worker::device::CommHandle>(&api(), made);
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (code == TESSERA_NOT_READY && absl::Now() < deadline) code = api().comm_ready(made);
+    if (code == TESSERA_OK) code = api().comm_create(device_->context(), &id, 1, 0, &created);
+    const auto comm = std::make_shared<worker::device::CommHandle>(&api(), created);
+    const absl::Time deadline = absl::Now() + kBatchTimeout;
+    while (code == TESSERA_NOT_READY && absl::Now() < deadline) code = api().comm_ready(created);
     if (code != TESSERA_OK) {
-      std::cout << "no exchanges: " << api().error_text() << "\n";
+      std::cout << "no collectives: " << api().error_text() << "\n";
       return;
     }
     const int64_t n = flags_.bytes / 4;
-    // Answers in order: each is taken before the next is asked.
+    // A collective must be ready before the next is started.
     const auto call = [=, this](tessera_collective_kind kind) {
       return [=, this] {
-        const tessera_collective what = {.kind = kind,
-                                         .dtype = TESSERA_F32,
-                                         .reduce = TESSERA_SUM,
-                                         .source = -1,
-                                         .target = -1,
-                                         .in = arrays_[0],
-                                         .out = arrays_[1],
-                                         .elements = n};
-        int answer = api().collective(comm->get(), stream_.get(), &what);
-        const absl::Time end = absl::Now() + kLimit;
-        while (answer == TESSERA_NOT_READY && absl::Now() < end) {
-          answer = api().comm_ready(comm->get());
+        const tessera_collective collective = {.kind = kind,
+                                               .dtype = TESSERA_F32,
+                                               .reduce = TESSERA_SUM,
+                                               .source = -1,
+                                               .target = -1,
+                                               .in = arrays_[0],
+                                               .out = arrays_[1],
+                                               .elements = n};
+        int result = api().collective(comm->get(), stream_.get(), &collective);
+        const absl::Time end = absl::Now() + kBatchTimeout;
+        while (result == TESSERA_NOT_READY && absl::Now() < end) {
+          result = api().comm_ready(comm->get());
         }
-        Check(answer, "an exchange");
+        Check(result, "a collective");
       };
     };
     std::vector<Case> cases;
@@ -275,16 +277,16 @@ class Bench {
           std::pair("all_to_all", TESSERA_ALL_TO_ALL)}) {
       cases.push_back({name, call(kind), {}});
     }
-    TakeTurns(cases);
-    std::printf("%-28s %12s %12s\n", "exchange, one rank", "us", "GB/s");
-    for (const Case& each : cases) {
-      const double us = each.samples.Quantile(0.5);
-      std::printf("%-28s %12.1f %12.1f\n", each.name.c_str(), us, 2.0 * flags_.bytes / us / 1e3);
+    MeasureInterleaved(cases);
+    std::printf("%-28s %12s %12s\n", "collective, one rank", "us", "GB/s");
+    for (const Case& c : cases) {
+      const double us = c.samples.Quantile(0.5);
+      std::printf("%-28s %12.1f %12.1f\n", c.name.c_str(), us, 2.0 * flags_.bytes / us / 1e3);
     }
   }
 
   // The time on the host to launch a step of many small kernels.
-  void Launches() {
+  void MeasureLaunches() {
     constexpr int kKernels = 100;
     const auto small = std::make_shared<Code>(
         Compile("kernel [1024] reduced 0\nin f32 1024\nout f32 1024\n"
@@ -309,11 +311,11 @@ class Bench {
     for (Case& c : cases) {
       Samples host;
       for (int round = 0; round < flags_.rounds; ++round) {
-        Await();
+        Synchronize();
         const absl::Time start = absl::Now();
         c.work();
         host.Add(absl::Now() - start);
-        c.samples.AddValue(Time(c.work));
+        c.samples.AddValue(MeanMicroseconds(c.work));
       }
       std::printf("%-28s %12.1f %12.1f\n", c.name.c_str(), host.Quantile(0.5),
                   c.samples.Quantile(0.5));

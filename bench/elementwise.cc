@@ -268,16 +268,31 @@ void PrintJax(const Flags& flags, const std::vector<Row>& rows) {
   }
 }
 
-int Run(const Flags& flags) {
-  const int64_t rows = flags.elements / kRow;
-  const int64_t sizes[kNumArrays] = {flags.elements, kRow, kRow,           kRow,
-                                     rows,           rows, flags.elements, rows};
+// The arrays that the kernels take, by Array.
+std::vector<void*> MakeArrays(int64_t elements) {
+  const int64_t rows = elements / kRow;
+  const int64_t sizes[kNumArrays] = {elements, kRow, kRow, kRow, rows, rows, elements, rows};
   std::vector<void*> arrays;
-  for (const int64_t size : sizes) arrays.push_back(Allocate(size));
+  for (const int64_t size : sizes) {
+    float* const array = Allocate(size);
+    for (int64_t i = 0; i < size; ++i) array[i] = static_cast<float>(i % 61) * 0.05F - 1.5F;
+    arrays.push_back(array);
+  }
+  return arrays;
+}
+
+void PrintRows(const std::vector<Row>& table) {
+  double triad = 0;
+  for (const Row& row : table) {
+    if (row.name.rfind("triad", 0) == 0) triad = row.Bandwidth();
+    std::printf("%-22s %d threads: %7.2f ms, %6.2f GB/s, ratio to triad %.2f\n", row.name.c_str(),
+                row.threads, 1e3 * row.Best(), row.Bandwidth(), row.Bandwidth() / triad);
+  }
+}
+
+int Run(const Flags& flags) {
+  std::vector<void*> arrays = MakeArrays(flags.elements);
   float* const third = Allocate(flags.elements);
-  for (int a = 0; a < kNumArrays; ++a)
-    for (int64_t i = 0; i < sizes[a]; ++i)
-      static_cast<float*>(arrays[a])[i] = static_cast<float>(i % 61) * 0.05F - 1.5F;
   for (int64_t i = 0; i < flags.elements; ++i) third[i] = 1.0F;
 
   const std::vector<Case> cases = Cases(flags.elements);
@@ -316,13 +331,8 @@ int Run(const Flags& flags) {
   for (int round = 0; round < flags.rounds; ++round)
     for (Row& row : table) row.seconds.AddValue(Seconds(row.run));
 
-  double triad = 0;
-  for (const Row& row : table) {
-    if (row.name.rfind("triad", 0) == 0) triad = row.Bandwidth();
-    std::printf("%-22s %d threads: %7.2f ms, %6.2f GB/s, ratio to triad %.2f\n", row.name.c_str(),
-                row.threads, 1e3 * row.Best(), row.Bandwidth(), row.Bandwidth() / triad);
-  }
-  PrintCompileTimes(rows, /*count=*/flags.rounds > 1 ? 64 : 4);
+  PrintRows(table);
+  PrintCompileTimes(flags.elements / kRow, /*count=*/flags.rounds > 1 ? 64 : 4);
   if (!flags.jax.empty()) PrintJax(flags, table);
   return 0;
 }

@@ -8,6 +8,8 @@
 #include <prometheus/counter.h>
 #include <prometheus/histogram.h>
 
+#include <algorithm>
+#include <string>
 #include <thread>
 
 #include "absl/time/time.h"
