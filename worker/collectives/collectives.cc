@@ -1,6 +1,7 @@
 // The collectives of one executor: checks a call, picks the transport, keeps the first failure.
 #include "worker/collectives/collectives.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -99,11 +100,8 @@ HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
 }
 
 bool HostCollectives::IsLocal(absl::Span<const int> group) const {
-  if (links_ == nullptr) return true;
-  for (const int rank : group) {
-    if (mailboxes_[rank] == nullptr) return false;
-  }
-  return true;
+  return links_ == nullptr || std::all_of(group.begin(), group.end(),
+                                          [this](int rank) { return mailboxes_[rank] != nullptr; });
 }
 
 absl::Status HostCollectives::Run(const Call& call) {

@@ -166,42 +166,27 @@ Reducer BoolReducer(ReduceKind reduce) {
   return is_or ? Reduce<Bool, std::bit_or<>> : Reduce<Bool, std::bit_and<>>;
 }
 
-Reducer ReducerOrNull(ReduceKind reduce, ir::DType dtype) {
-  switch (dtype) {
-    case ir::DType::kBool:
-      return BoolReducer(reduce);
-    case ir::DType::kS8:
-      return NumberReducer<Plain<int8_t>>(reduce);
-    case ir::DType::kS16:
-      return NumberReducer<Plain<int16_t>>(reduce);
-    case ir::DType::kS32:
-      return NumberReducer<Plain<int32_t>>(reduce);
-    case ir::DType::kS64:
-      return NumberReducer<Plain<int64_t>>(reduce);
-    case ir::DType::kU8:
-      return NumberReducer<Plain<uint8_t>>(reduce);
-    case ir::DType::kU16:
-      return NumberReducer<Plain<uint16_t>>(reduce);
-    case ir::DType::kU32:
-      return NumberReducer<Plain<uint32_t>>(reduce);
-    case ir::DType::kU64:
-      return NumberReducer<Plain<uint64_t>>(reduce);
-    case ir::DType::kF16:
-      return NumberReducer<Float16>(reduce);
-    case ir::DType::kBF16:
-      return NumberReducer<BFloat16>(reduce);
-    case ir::DType::kF32:
-      return NumberReducer<Plain<float>>(reduce);
-    case ir::DType::kF64:
-      return NumberReducer<Plain<double>>(reduce);
-    case ir::DType::kC64:
-      return NumberReducer<Plain<std::complex<float>>>(reduce);
-    case ir::DType::kC128:
-      return NumberReducer<Plain<std::complex<double>>>(reduce);
-    default:
-      return nullptr;
-  }
-}
+struct DTypeReducers {
+  ir::DType dtype;
+  Reducer (*find)(ReduceKind reduce);
+};
+constexpr DTypeReducers kReducers[] = {
+    {ir::DType::kBool, BoolReducer},
+    {ir::DType::kS8, NumberReducer<Plain<int8_t>>},
+    {ir::DType::kS16, NumberReducer<Plain<int16_t>>},
+    {ir::DType::kS32, NumberReducer<Plain<int32_t>>},
+    {ir::DType::kS64, NumberReducer<Plain<int64_t>>},
+    {ir::DType::kU8, NumberReducer<Plain<uint8_t>>},
+    {ir::DType::kU16, NumberReducer<Plain<uint16_t>>},
+    {ir::DType::kU32, NumberReducer<Plain<uint32_t>>},
+    {ir::DType::kU64, NumberReducer<Plain<uint64_t>>},
+    {ir::DType::kF16, NumberReducer<Float16>},
+    {ir::DType::kBF16, NumberReducer<BFloat16>},
+    {ir::DType::kF32, NumberReducer<Plain<float>>},
+    {ir::DType::kF64, NumberReducer<Plain<double>>},
+    {ir::DType::kC64, NumberReducer<Plain<std::complex<float>>>},
+    {ir::DType::kC128, NumberReducer<Plain<std::complex<double>>>},
+};
 
 }  // namespace
 
@@ -210,7 +195,10 @@ absl::StatusOr<Reducer> FindReducer(ReduceKind reduce, ir::DType dtype) {
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat("no exchange combines by ", ToAbsl(ir::ReduceKindName(reduce))));
   }
-  if (const Reducer reducer = ReducerOrNull(reduce, dtype)) return reducer;
+  for (const DTypeReducers& row : kReducers) {
+    if (row.dtype != dtype) continue;
+    if (const Reducer reducer = row.find(reduce)) return reducer;
+  }
   const bool narrow = ir::IsFloat(dtype) && ir::ByteWidth(dtype) == 1;
   return MakeError(
       narrow ? ErrorKind::kNotImplemented : ErrorKind::kTypeError,

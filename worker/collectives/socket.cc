@@ -69,6 +69,38 @@ absl::StatusOr<UniqueFd> ConnectTo(const addrinfo& address, const std::string& e
   return fd;
 }
 
+bool AwaitTls(int fd, TlsWant want, const Deadline& deadline, int stop) {
+  return want != TlsWant::kNothing &&
+         AwaitEvents(fd, want == TlsWant::kRead ? POLLIN : POLLOUT, deadline, stop);
+}
+
+// Copies small parts into one TLS record, which saves system calls and overhead.
+bool WriteTls(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
+  constexpr size_t kRecordBytes = 16 << 10;
+  char record[kRecordBytes];
+  parts = Advance(parts, 0);
+  while (!parts.empty()) {
+    const void* from = parts[0].iov_base;
+    size_t size = parts[0].iov_len;
+    if (parts.size() > 1 && size < kRecordBytes) {
+      size = 0;
+      for (const iovec& part : parts) {
+        const size_t copied = std::min(part.iov_len, kRecordBytes - size);
+        if (copied == 0) continue;  // An empty part may have a null address.
+        std::memcpy(record + size, part.iov_base, copied);
+        size += copied;
+      }
+      from = record;
+    }
+    TlsWant want = TlsWant::kNothing;
+    ptrdiff_t put = tls.Write(from, size, &want);
+    while (put < 0 && AwaitTls(fd, want, deadline, stop)) put = tls.Write(from, size, &want);
+    if (put <= 0) return false;
+    parts = Advance(parts, static_cast<size_t>(put));
+  }
+  return true;
+}
+
 }  // namespace
 
 Signal::Signal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -133,42 +165,6 @@ std::string BufferedReader::Reason() const {
   if (!tls_reason_.empty()) return tls_reason_;
   return error_ == 0 ? "it closed the connection" : std::strerror(error_);
 }
-
-namespace {
-
-bool AwaitTls(int fd, TlsWant want, const Deadline& deadline, int stop) {
-  return want != TlsWant::kNothing &&
-         AwaitEvents(fd, want == TlsWant::kRead ? POLLIN : POLLOUT, deadline, stop);
-}
-
-// Copies small parts into one TLS record, which saves system calls and overhead.
-bool WriteTls(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& deadline, int stop) {
-  constexpr size_t kRecordBytes = 16 << 10;
-  char record[kRecordBytes];
-  parts = Advance(parts, 0);
-  while (!parts.empty()) {
-    const void* from = parts[0].iov_base;
-    size_t size = parts[0].iov_len;
-    if (parts.size() > 1 && size < kRecordBytes) {
-      size = 0;
-      for (const iovec& part : parts) {
-        const size_t copied = std::min(part.iov_len, kRecordBytes - size);
-        if (copied == 0) continue;  // An empty part may have a null address.
-        std::memcpy(record + size, part.iov_base, copied);
-        size += copied;
-      }
-      from = record;
-    }
-    TlsWant want = TlsWant::kNothing;
-    ptrdiff_t put = tls.Write(from, size, &want);
-    while (put < 0 && AwaitTls(fd, want, deadline, stop)) put = tls.Write(from, size, &want);
-    if (put <= 0) return false;
-    parts = Advance(parts, static_cast<size_t>(put));
-  }
-  return true;
-}
-
-}  // namespace
 
 bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop) {
   TlsWant want = TlsWant::kNothing;

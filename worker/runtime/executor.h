@@ -162,6 +162,8 @@ class Executor {
   absl::Status EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
                                Args& args, int64_t began, bool* enqueued);
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
+  absl::StatusOr<RunContext> ContextOf(Launch& launch, int64_t mesh_device, int32_t device,
+                                       absl::Span<const int> donations);
   void StoreResults(const Launch& launch, int32_t device,
                     const std::vector<DeviceBufferRef>& results, const Args& args,
                     Reservation reservation);

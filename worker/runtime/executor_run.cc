@@ -184,6 +184,22 @@ absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_devic
   return status;
 }
 
+absl::StatusOr<RunContext> Executor::ContextOf(Launch& launch, int64_t mesh_device, int32_t device,
+                                               absl::Span<const int> donations) {
+  RunContext context;
+  context.launch = launch.id;
+  context.program = launch.program->name;
+  context.device = device;
+  context.mesh_device = mesh_device;
+  context.ranks = *launch.ranks;
+  context.donations = donations;
+  context.cancel = &launch.cancel;
+  context.in_flight = launch.in_flight[device];
+  TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(launch));
+  if (launch.communicator != nullptr) context.generation = launch.communicator->generation();
+  return context;
+}
+
 absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
                                        Args& args, int64_t began, bool* enqueued) {
   const Executable& executable = **launch->program->executable;
@@ -203,17 +219,8 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   }
   auto reservation = std::make_shared<Reservation>(std::move(taken));
   TESSERA_RETURN_IF_ERROR(Start(launch));
-  RunContext context;
-  context.launch = launch->id;
-  context.program = launch->program->name;
-  context.device = device;
-  context.mesh_device = mesh_device;
-  context.ranks = *launch->ranks;
-  context.donations = args.donations;
-  context.cancel = &launch->cancel;
-  context.in_flight = launch->in_flight[device];
-  TESSERA_ASSIGN_OR_RETURN(context.collectives, CollectivesOf(*launch));
-  if (launch->communicator != nullptr) context.generation = launch->communicator->generation();
+  TESSERA_ASSIGN_OR_RETURN(const RunContext context,
+                           ContextOf(*launch, mesh_device, device, args.donations));
   metrics_.RecordDispatch(absl::Nanoseconds(began - launch->arrival_ns),
                           absl::Nanoseconds(AgeGauge::Now() - began));
   *enqueued = true;

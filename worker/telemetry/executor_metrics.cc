@@ -1,5 +1,7 @@
 #include "worker/telemetry/executor_metrics.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/log.h"
@@ -15,9 +17,7 @@ constexpr const char* kBackendNames[] = {"inproc", "tcp", "nccl"};
 // Indices into the values of the labels size_class and ranks_class.
 size_t SizeClass(int64_t bytes) {
   constexpr int64_t kUpTo[] = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
-  size_t size = 0;
-  while (size < 5 && bytes > kUpTo[size]) ++size;
-  return size;
+  return std::lower_bound(std::begin(kUpTo), std::end(kUpTo), bytes) - std::begin(kUpTo);
 }
 size_t RanksClass(int ranks) { return ranks <= 2 ? 0 : ranks <= 8 ? 1 : ranks <= 64 ? 2 : 3; }
 
