@@ -1,6 +1,7 @@
-// Called first in main. Debian's Abseil runs its deadlock detection at every lock, gRPC's included,
-// which is too slow for release builds; builds with assertions keep it. Libraries leave the choice
-// to the program.
+// Called first in main, and by the SDK before a program's first session. Debian's Abseil runs its
+// deadlock detection at every lock, gRPC's included, which is too slow for release builds; builds
+// with assertions keep it, as other builds of Abseil do. A program that wants it in its release
+// turns it on once it has a session.
 #pragma once
 #include "absl/synchronization/mutex.h"
 

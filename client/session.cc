@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
+#include "base/locks.h"
 #include "client/trace.h"
 #include "ir/spec.h"
 
@@ -105,6 +107,8 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
 }  // namespace
 
 std::shared_ptr<Session> Session::FromService(std::shared_ptr<api::Service> service) {
+  static std::once_flag first;
+  std::call_once(first, SkipDeadlockDetectionInRelease);
   return std::shared_ptr<Session>(new Session(std::move(service)));
 }
 
