@@ -38,6 +38,12 @@ absl::Time RealClock::Now() const {
   return awake_.Advance(SteadyNow());
 }
 
+Clock::Moment RealClock::Look() const {
+  absl::MutexLock lock(&mu_);
+  const absl::Time steady = SteadyNow();
+  return {awake_.Advance(steady), steady, absl::Now()};
+}
+
 absl::Time RealClock::Steady() const { return SteadyNow(); }
 absl::Time RealClock::Wall() const { return absl::Now(); }
 

@@ -28,6 +28,11 @@ class Clock {
   // SteadyNow(), for deadlines that other processes check while this one may be suspended.
   virtual absl::Time Steady() const = 0;
   virtual absl::Time Wall() const = 0;
+  // All three at one moment.
+  struct Moment {
+    absl::Time now, steady, wall;
+  };
+  virtual Moment Look() const { return {Now(), Steady(), Wall()}; }
 };
 
 // The uptime of a process without the times in which it was suspended: the owner calls Advance
@@ -50,6 +55,7 @@ class RealClock final : public Clock {
   absl::Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Time Steady() const override;
   absl::Time Wall() const override;
+  Moment Look() const override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   mutable absl::Mutex mu_;

@@ -319,7 +319,8 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   std::vector<Array> out;
   for (size_t i = 0; i < reply.outputs.size(); ++i) {
     out.push_back(MakeArray(reply.outputs[i], executable.out_types[i],
-                            executable.reply.out[i].placement, reply.operation, executable.name));
+                            executable.reply.out[i].placement, reply.done ? 0 : reply.operation,
+                            executable.name));
   }
   return out;
 }

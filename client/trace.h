@@ -47,7 +47,7 @@ struct ConcreteState final : ArrayState {
   std::shared_ptr<Session> session;
   uint64_t id = 0;
   api::Placement placement;
-  uint64_t operation = 0;                    // the one that computes it; 0: uploaded
+  uint64_t operation = 0;                    // the one that computes it; 0: it is there already
   std::string name;                          // of the program that computes it
   mutable std::atomic<bool> deleted{false};  // by the user
   // Donated to an accepted run: the server has deleted it, unless the run ended before it began.

@@ -647,6 +647,16 @@ TEST_P(ClientTest, ReadinessAndDeadlines) {
   EXPECT_THAT((x + 1).get<float>(), ElementsAre(2, 3));
 }
 
+TEST(EmbeddedTest, ASmallRunHasEndedWhenItsCallReturns) {
+  Session::SetDefault(Session::Embedded({.devices = 1}));
+  const auto twice = jit([](Array v) { return v + v; });
+  const Array x = array<float>({1, 2});
+  const Array y = twice(x);
+  EXPECT_EQ(internal::AsConcrete(y)->operation, 0) << "its wait asks nobody";
+  EXPECT_THAT(y.wait().get<float>(), ElementsAre(2, 4));
+  Session::SetDefault(nullptr);
+}
+
 TEST_P(ClientTest, CancelStopsARun) {
   const auto slow = jit([](Array v) {
     return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,

@@ -46,9 +46,11 @@ class BoundService final : public api::Service {
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
     api::ExecuteRequest execute = request;
     if (execute.session == 0) execute.session = session_;
-    return Await<api::ExecuteReply>([&](auto then) {
+    absl::StatusOr<api::ExecuteReply> reply = Await<api::ExecuteReply>([&](auto then) {
       coordinator_->ExecuteAsync(caller_, std::move(execute), std::move(then));
     });
+    if (reply.ok()) reply->done = coordinator_->HasSucceeded(reply->operation);
+    return reply;
   }
   absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override {
     return Await<uint64_t>([&](auto then) {

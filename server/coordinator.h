@@ -73,6 +73,8 @@ class Coordinator final : public api::WorkerEvents {
                             Callback<scheduler::SessionInfo> held,
                             std::function<void(absl::Status)> ended);
   void ReleaseHold(uint64_t session, uint64_t hold);
+  // See Driver::HasSucceeded.
+  bool HasSucceeded(uint64_t operation) { return driver_.HasSucceeded(operation); }
   void CreateArrayAsync(const core::Caller& caller, uint64_t session, api::ArraySpec spec,
                         bool check_only, Callback<TicketedArray> then);
   // One ticket per ordinal; without ordinals one per distinct shard.

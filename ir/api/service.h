@@ -96,6 +96,7 @@ struct ExecuteRequest {
 struct ExecuteReply {
   uint64_t operation = 0;
   std::vector<uint64_t> outputs;
+  bool done = false;  // the run has ended without an error already; false: it is not known
 };
 
 enum class OperationState : uint8_t { kPending, kRunning, kDone, kFailed, kCancelled };

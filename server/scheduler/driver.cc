@@ -78,12 +78,19 @@ bool Driver::NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t*
 }
 
 void Driver::Post(Event event) {
+  Clock::Moment at;
+  bool next = false;  // nothing precedes it, so that it need not be queued
   {
     absl::MutexLock lock(&mu_);
-    Push(std::move(event));
-    if (!TryBecomeRunner()) return;
+    at = clock_->Look();
+    next = events_.empty() && timer_ > at.now && TryBecomeRunner();
+    if (!next) {
+      events_.push_back({at.now, std::move(event)});
+      if (!TryBecomeRunner()) return;
+    }
   }
-  ProcessEvents(kEventsOfOthersMax);
+  if (next) ProcessEvent(event, at.now, at);
+  ProcessEvents(at.now, kEventsOfOthersMax);
 }
 
 void Driver::Push(Event event) { events_.push_back({clock_->Now(), std::move(event)}); }
@@ -98,7 +105,7 @@ uint64_t Driver::AddWorker(const api::Registration& registration,
     Push(WorkerRegistered{session, registration});
     if (!TryBecomeRunner()) return session;
   }
-  ProcessEvents(kEventsOfOthersMax);
+  ProcessEvents(clock_->Now(), kEventsOfOthersMax);
   return session;
 }
 
@@ -118,15 +125,17 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
     mu_.Await(absl::Condition(&unused));
     if (!TryBecomeRunner()) return;
   }
-  ProcessEvents(kEventsOfOthersMax);
+  ProcessEvents(clock_->Now(), kEventsOfOthersMax);
 }
 
 void Driver::Stop() {
-  std::map<uint64_t, Done> left;
+  absl::flat_hash_map<uint64_t, Done> left;
   {
     absl::MutexLock lock(&mu_);
     if (stopping_) return;
     stopping_ = true;
+    wake_.Signal();
+    left_.Signal();
   }
   driver_.join();
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links;
@@ -156,17 +165,21 @@ bool Driver::TryBecomeRunner() {
   return true;
 }
 
-void Driver::ProcessEvents(int limit) {
+void Driver::ProcessEvents(absl::Time now, int limit) {
   while (true) {
-    Waiting next{clock_->Now(), Tick{}};
+    Waiting next{now, Tick{}};
     {
       absl::MutexLock lock(&mu_);
+      // With an empty queue the driver's own thread waits for the timer.
+      if (!events_.empty()) next.came = now = clock_->Now();
       if (!timer_due_ && timer_ <= next.came) {
         timer_due_ = true;
         before_timer_ = events_.size();
       }
       if (stopping_ || limit-- <= 0 || (events_.empty() && !timer_due_)) {
         runner_ = std::thread::id();
+        left_.Signal();
+        if (!events_.empty()) wake_.Signal();
         return;
       }
       if (timer_due_ && before_timer_ == 0) {
@@ -178,16 +191,23 @@ void Driver::ProcessEvents(int limit) {
         if (timer_due_) --before_timer_;
       }
     }
-    ProcessEvent(next.event, next.came);
+    ProcessEvent(next.event, next.came, clock_->Look());
   }
 }
 
-void Driver::ProcessEvent(const Event& event, absl::Time now) {
+bool Driver::HasSucceeded(uint64_t operation) {
+  absl::MutexLock lock(&mu_);
+  // Nobody can become the runner meanwhile.
+  if (runner_ != std::thread::id()) return false;
+  const Operation* const op = state_.order.Find(operation);
+  return op != nullptr && op->state == api::OperationState::kDone;
+}
+
+void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at) {
   // An event must not be earlier than the last step.
-  now = last_step_ = std::max(now, last_step_);
-  const absl::Time real = clock_->Now();
-  state_.wall_ahead = clock_->Wall() - real;
-  state_.steady_ahead = clock_->Steady() - real;
+  const absl::Time now = last_step_ = std::max(came, last_step_);
+  state_.wall_ahead = at.wall - at.now;
+  state_.steady_ahead = at.steady - at.now;
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
   // Replies are applied last, when commands have been sent and records are durable.
@@ -207,25 +227,19 @@ void Driver::Run() {
   while (true) {
     {
       absl::MutexLock lock(&mu_);
-      const absl::Time timer = timer_;
-      auto work = [this, timer]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-        return stopping_ || timer_ < timer || (runner_ == std::thread::id() && !events_.empty());
-      };
-      const absl::Duration until = std::max(timer_ - clock_->Now(), absl::ZeroDuration());
       // Bounded, so that AwakeTime advances, and so that tests can advance their clocks.
-      mu_.AwaitWithTimeout(absl::Condition(&work), std::min(until, AwakeTime::kTickInterval));
+      const absl::Duration until = std::min(timer_ - clock_->Now(), AwakeTime::kTickInterval);
+      const bool others = runner_ == std::thread::id() && !events_.empty();
+      if (!stopping_ && !others && until > absl::ZeroDuration()) wake_.WaitWithTimeout(&mu_, until);
       if (stopping_) return;
       if (events_.empty() && timer_ > clock_->Now()) continue;
       if (!TryBecomeRunner()) {
         // The runner handles the timer as well.
-        const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-          return stopping_ || runner_ == std::thread::id();
-        };
-        mu_.AwaitWithTimeout(absl::Condition(&idle), AwakeTime::kTickInterval);
+        left_.WaitWithTimeout(&mu_, AwakeTime::kTickInterval);
         continue;
       }
     }
-    ProcessEvents(std::numeric_limits<int>::max());
+    ProcessEvents(clock_->Now(), std::numeric_limits<int>::max());
   }
 }
 
@@ -287,6 +301,7 @@ void Driver::ApplyEffect(Effect& effect) {
       TESSERA_LOG(ERROR) << "which devices are whose is not kept" << Field("why", kept.message());
   } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
     absl::MutexLock lock(&mu_);
+    if (timer->when < timer_) wake_.Signal();
     timer_ = timer->when;
   }
 }

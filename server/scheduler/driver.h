@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/sized_pool.h"
@@ -75,6 +76,9 @@ class Driver {
   void Report(uint64_t session, api::Report report);
   // Once it returns the worker's link is no longer used.
   void RemoveWorker(uint64_t session, const absl::Status& why);
+  // Whether the operation has ended without an error.  Makes no event of it: false, too, while
+  // another thread processes events.
+  bool HasSucceeded(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -90,10 +94,11 @@ class Driver {
   // Makes this thread the runner, unless there is one.  Called under the same lock as Push, so that
   // the driver's own thread is not woken for the event.
   bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Processes at most `limit` events.  Requires: this thread is the runner.
-  void ProcessEvents(int limit) ABSL_LOCKS_EXCLUDED(mu_);
-  // One step, its effects and its notes.
-  void ProcessEvent(const Event& event, absl::Time now);
+  // Processes at most `limit` events, and the timer if it was due `now`.  Requires: this thread is
+  // the runner.
+  void ProcessEvents(absl::Time now, int limit) ABSL_LOCKS_EXCLUDED(mu_);
+  // One step, its effects and its notes.  `at`: the present.
+  void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
@@ -124,9 +129,13 @@ class Driver {
   // The number of events that precede the due timer: those in the queue when it became due.
   size_t before_timer_ ABSL_GUARDED_BY(mu_) = 0;
   bool timer_due_ ABSL_GUARDED_BY(mu_) = false;
-  std::map<uint64_t, Done> requests_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, Done> requests_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
   uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session whose link is in use
+  // What the driver's own thread waits for: events that nobody processes, a timer that is due
+  // sooner; and, when it has something to do, the end of the runner.  No Conditions, which every
+  // unlock would evaluate.
+  absl::CondVar wake_, left_;
 
   // Declared last, since they use the other members.
   std::unique_ptr<SizedPool> planners_;
