@@ -52,6 +52,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.life = store.life();
   config.executors = store.executors();
   config.keeps_executors = store.is_persistent();
+  config.keeps_records = store.keeps_records();
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);
   return config;

@@ -88,7 +88,7 @@ void Machine::UploadTimer(uint64_t id) {
   ArrayFailed(id, late);
 }
 
-uint64_t Machine::NewArray(api::ArraySpec spec, ArrayState state, uint64_t session) {
+uint64_t Machine::NewArray(SpecRef spec, ArrayState state, uint64_t session) {
   Session& owner = ownership_.session(session);
   const uint64_t id = NewId(owner.tenant);
   ArrayRecord& a = catalogue_.AddArray(id);
@@ -113,7 +113,7 @@ void Machine::SetDeleted(uint64_t id, bool deleted) {
 }
 
 void Machine::SetHolders(ArrayRecord& array) {
-  for (int64_t d : array.spec.placement.devices)
+  for (int64_t d : array.spec->placement.devices)
     array.holders[d] = cluster_.ExecutorOf(d).info.incarnation;
 }
 
@@ -121,12 +121,12 @@ ArrayInfo Machine::Info(uint64_t id) {
   const ArrayRecord& a = catalogue_.array(id);
   ArrayInfo info;
   info.array = id;
-  info.spec = a.spec;
+  info.spec = *a.spec;
   using State = ArrayInfo::State;
   constexpr State kStates[] = {State::kPending, State::kPending, State::kPending,
                                State::kReady,   State::kFailed,  State::kLost};
   info.state = kStates[static_cast<int>(a.state)];
-  for (int64_t d : a.spec.placement.devices) {
+  for (int64_t d : a.spec->placement.devices) {
     const Executor& x = cluster_.ExecutorOf(d);
     const auto held = a.holders.find(d);
     if (a.unwritten.count(d) > 0) info.unwritten.push_back(static_cast<int>(info.shards.size()));
@@ -163,7 +163,7 @@ bool Machine::BeginWrites(uint64_t id) {
   ArrayRecord* const a = catalogue_.FindArray(id);
   if (a == nullptr) return false;
   a->state = ArrayState::kWriting;
-  a->unwritten.insert(a->spec.placement.devices.begin(), a->spec.placement.devices.end());
+  a->unwritten.insert(a->spec->placement.devices.begin(), a->spec->placement.devices.end());
   SetHolders(*a);
   return true;
 }
@@ -171,12 +171,13 @@ bool Machine::BeginWrites(uint64_t id) {
 bool Machine::TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec) {
   for (int64_t d : spec.placement.devices)
     if (!cluster_.ExecutorOf(d).alive()) return false;
-  const uint64_t id = NewArray(spec, ArrayState::kWriting, session);
+  const uint64_t id =
+      NewArray(std::make_shared<const api::ArraySpec>(spec), ArrayState::kWriting, session);
   BeginWrites(id);
   ArrayRecord& a = catalogue_.array(id);
   a.upload_until = now_ + s_.config.write_wait;
   Arm(a.upload_until, kUploadTimer, id);
-  Log(absl::StrCat("array ", id, " created"));
+  Log("array ", id, " created");
   Answer(request, Info(id));
   return true;
 }
@@ -196,12 +197,12 @@ void Machine::On(const WriteShard& e) {
   if (!found.ok()) return Answer(e.request, found.status());
   ArrayRecord& a = **found;
   if (!a.error.ok()) return Answer(e.request, a.error);
-  const int shards = static_cast<int>(a.spec.placement.devices.size());
+  const int shards = static_cast<int>(a.spec->placement.devices.size());
   if (a.state != ArrayState::kWriting || e.ordinal < 0 || e.ordinal >= shards)
     return Answer(e.request,
                   Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal, " of ",
                         shards, " cannot be written now; arrays are written once"));
-  const int64_t device = a.spec.placement.devices[e.ordinal];
+  const int64_t device = a.spec->placement.devices[e.ordinal];
   const Executor& x = cluster_.ExecutorOf(device);
   Send(x, api::WriteBuffer{e.array, cluster_.device(device).local, e.value});
   Wait(e.request, now_ + std::min(s_.config.write_wait, std::max(e.timeout, absl::ZeroDuration())),
@@ -264,7 +265,7 @@ void Machine::On(const ReadShard& e) {
   if (!found.ok()) return Answer(e.request, found.status());
   const ArrayRecord& a = **found;
   if (!a.error.ok()) return Answer(e.request, a.error);
-  const int shards = static_cast<int>(a.spec.placement.devices.size());
+  const int shards = static_cast<int>(a.spec->placement.devices.size());
   if (e.ordinal < 0 || e.ordinal >= shards)
     return Answer(e.request, Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal,
                                    " does not exist; it has ", shards));
@@ -275,7 +276,7 @@ void Machine::On(const ReadShard& e) {
 
 void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
   ReadWait& wait = *WaitOf<ReadWait>(request);
-  const int64_t device = array.spec.placement.devices[wait.ordinal];
+  const int64_t device = array.spec->placement.devices[wait.ordinal];
   const Executor& x = cluster_.ExecutorOf(device);
   wait.executor = x.name;
   Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local});

@@ -25,8 +25,10 @@ namespace tessera::server::scheduler {
 
 // kPlanned: its producer has no sequence number yet.  kScheduled: it has.
 enum class ArrayState : uint8_t { kWriting, kPlanned, kScheduled, kReady, kFailed, kLost };
+// Of the results of a program: the same for every run.
+using SpecRef = std::shared_ptr<const api::ArraySpec>;
 struct ArrayRecord {
-  api::ArraySpec spec;
+  SpecRef spec;
   std::string tenant;
   uint64_t session = 0;  // its key in Ownership; it may have ended
   ArrayState state = ArrayState::kWriting;
@@ -52,6 +54,7 @@ struct Executable {
   std::vector<int64_t> devices;  // per mesh coordinate
   std::shared_ptr<const core::Plan> plan;
   api::CompileReply reply;
+  std::vector<SpecRef> out;          // of reply.out
   std::vector<std::string> members;  // executors, in order of first coordinate
   std::vector<api::LoadProgram::Coordinate> coordinates;
   std::map<std::string, uint64_t> sent;    // executor -> incarnation it was sent to

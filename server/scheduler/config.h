@@ -25,6 +25,8 @@ struct Config {
   // The executors of earlier lives, by first_device.
   std::vector<core::KnownExecutor> executors;
   bool keeps_executors = false;  // whether to persist this life's executors for the next
+  bool keeps_records = true;     // whether the store takes records
+  bool notes = true;             // whether somebody reads the notes of a step
   absl::Duration lease = absl::Milliseconds(1500);
   absl::Duration heartbeat = absl::Milliseconds(300);  // two missed ones make a worker suspect
   absl::Duration session_lease = absl::Seconds(60);    // by default

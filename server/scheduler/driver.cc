@@ -29,6 +29,7 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, App
       plan_(std::move(plan)),
       append_(std::move(append)) {
   state_ = Begin(options_.config);
+  state_.config.notes = options_.observer != nullptr;
   {
     absl::MutexLock lock(&mu_);
     last_session_ = options_.config.life.first_id;

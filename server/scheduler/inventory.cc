@@ -163,7 +163,7 @@ absl::StatusOr<WorkerInfo> Machine::On(const Cordon& e) {
   if (worker == nullptr) return NoWorker(e.worker);
   worker->cordoned = e.on;
   worker->cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
-  Log(absl::StrCat("worker ", e.worker, e.on ? " cordoned" : " uncordoned"));
+  Log("worker ", e.worker, e.on ? " cordoned" : " uncordoned");
   if (!e.on && cluster_.EndDrain(e.worker)) {
     AnswerDrains(e.worker);
     RetryHeld();
@@ -230,7 +230,7 @@ absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
   MeshInfo info{e.name, e.caller.tenant, e.mesh, devices};
   if (!e.check_only) {
     catalogue_.AddMesh(key, {e.mesh, std::move(devices)});
-    Log(absl::StrCat("mesh ", e.name, " created"));
+    Log("mesh ", e.name, " created");
   }
   return info;
 }
@@ -255,7 +255,7 @@ absl::StatusOr<Page<MeshInfo>> Machine::On(const ListMeshes& e) {
 absl::StatusOr<std::monostate> Machine::On(const DeleteMesh& e) {
   TESSERA_RETURN_IF_ERROR(FindMesh(e.caller, e.name).status());
   catalogue_.RemoveMesh({e.caller.tenant, e.name});
-  Log(absl::StrCat("mesh ", e.name, " deleted"));
+  Log("mesh ", e.name, " deleted");
   return std::monostate();
 }
 

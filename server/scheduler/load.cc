@@ -43,7 +43,7 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
   TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
                            FindSession(e.caller, e.session, Access::kChange));
   Load work{PathOf(e.caller, e.path)};
-  std::vector<api::ArraySpec> specs;
+  std::vector<SpecRef> specs;
   for (const api::ArrayToLoad& wanted : e.arrays) {
     const auto found =
         std::find_if(report.arrays->begin(), report.arrays->end(),
@@ -53,7 +53,8 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
                    "'");
     TESSERA_RETURN_IF_ERROR(api::CheckPlacement(wanted.placement, found->shape));
     work.arrays.push_back(*found);
-    specs.push_back({found->dtype, found->shape, wanted.placement});
+    specs.push_back(std::make_shared<const api::ArraySpec>(
+        api::ArraySpec{found->dtype, found->shape, wanted.placement}));
   }
   TESSERA_RETURN_IF_ERROR(CheckQueue("load"));
   TESSERA_RETURN_IF_ERROR(CheckRoom("load", static_cast<int64_t>(specs.size())));
@@ -63,8 +64,8 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
   op.session = session;
   const std::string path = work.path;
   op.work = std::move(work);
-  const uint64_t id = NewOperation(std::move(op), std::move(specs));
-  Log(absl::StrCat("operation ", id, " accepted: load from ", path));
+  const uint64_t id = NewOperation(std::move(op), specs);
+  Log("operation ", id, " accepted: load from ", path);
   TryStart(id);
   const Operation& started = order_.operation(id);
   Making making{Describe(order_.operation(id)), {}};
@@ -76,7 +77,7 @@ std::vector<std::string> Load::Executors(Machine& m, const Operation& op) const 
   State& s = m.state();
   std::vector<int64_t> devices;
   for (uint64_t id : op.results) {
-    const std::vector<int64_t>& of = s.catalogue.array(id).spec.placement.devices;
+    const std::vector<int64_t>& of = s.catalogue.array(id).spec->placement.devices;
     devices.insert(devices.end(), of.begin(), of.end());
   }
   return s.cluster.ExecutorsOf(devices);
@@ -87,7 +88,7 @@ void Load::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.results.size(); ++i) {
     if (!m.BeginWrites(op.results[i])) continue;
-    const api::ArraySpec& spec = s.catalogue.array(op.results[i]).spec;
+    const api::ArraySpec& spec = *s.catalogue.array(op.results[i]).spec;
     for (size_t k = 0; k < spec.placement.devices.size(); ++k) {
       const Device& device = s.cluster.device(spec.placement.devices[k]);
       shards[device.executor].push_back(

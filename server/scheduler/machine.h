@@ -18,7 +18,6 @@
 //                                FindOrPlan, LoadWhereAlive: executables
 //   catalogue, order -> cluster  MarkOverdue: a wait for an executor has timed out
 #pragma once
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -62,7 +61,9 @@ class Machine {
         cluster_(state.cluster),
         ownership_(state.ownership),
         catalogue_(state.catalogue),
-        order_(state.order) {}
+        order_(state.order) {
+    effects_.reserve(4);  // of most steps
+  }
 
   // The value that a handler returns is the reply to its request; a handler that returns void
   // replies itself, at once or later.
@@ -145,7 +146,10 @@ class Machine {
   }
   // Requires: the executor is alive.
   void Send(const Executor& executor, api::Command command);
-  void Log(std::string record) { effects_.emplace_back(Append{std::move(record)}); }
+  template <class... Parts>
+  void Log(const Parts&... parts) {
+    if (s_.config.keeps_records) effects_.emplace_back(Append{absl::StrCat(parts...)});
+  }
   void Arm(absl::Time when, TimerKind kind, uint64_t id);
   void Disarm(absl::Time when, TimerKind kind, uint64_t id);
   // The event that ends the wait answers the request, or its timeout does (waits.h).
@@ -191,7 +195,7 @@ class Machine {
   // ---- telemetry.cc ----
   template <class T>
   void Note(T note) {
-    s_.notes.emplace_back(std::move(note));
+    if (s_.config.notes) s_.notes.emplace_back(std::move(note));
   }
   void NoteEnded(const Operation& op);
   void LogIncident(const char* what, std::vector<std::pair<std::string, std::string>> fields);
@@ -232,7 +236,7 @@ class Machine {
   absl::Status CheckRoom(const char* what, int64_t more) const;
   // The record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
   absl::StatusOr<ArrayRecord*> FindArray(const core::Caller& caller, uint64_t id, Access access);
-  uint64_t NewArray(api::ArraySpec spec, ArrayState state, uint64_t session);
+  uint64_t NewArray(SpecRef spec, ArrayState state, uint64_t session);
   // Later requests do not find a deleted array; its shards stay while operations need them.
   void SetDeleted(uint64_t id, bool deleted);
   // Records that the current incarnations of its devices' executors have, or will have, its shards.
@@ -323,7 +327,7 @@ class Machine {
   absl::Status CheckQueue(const char* what) const;
   // OPERATION_NOT_FOUND.
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
-  uint64_t NewOperation(Operation op, std::vector<api::ArraySpec> results);
+  uint64_t NewOperation(Operation op, const std::vector<SpecRef>& results);
   std::vector<std::string> ExecutorsOf(const Operation& op);
   // Null if it is not a run, or its executable has been dropped.
   Executable* ExecutableOf(const Operation& op) const;
@@ -439,7 +443,7 @@ class Machine {
     absl::Status error;
     api::OperationState state = api::OperationState::kFailed;
   };
-  std::deque<Due> due_;
+  std::vector<Due> due_;
   bool running_due_ = false;
 };
 

@@ -28,7 +28,7 @@ const char* StateName(api::OperationState state) {
 
 }  // namespace
 
-uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results) {
+uint64_t Machine::NewOperation(Operation op, const std::vector<SpecRef>& results) {
   Session& session = ownership_.session(op.session);
   const uint64_t id = op.id = ownership_.NewId(session.tenant, s_.config.owners_max);
   op.tenant = session.tenant;
@@ -36,8 +36,8 @@ uint64_t Machine::NewOperation(Operation op, std::vector<api::ArraySpec> results
   op.created = now_;
   op.wall_ahead = s_.wall_ahead;
   session.operations.insert(id);
-  for (api::ArraySpec& spec : results)
-    op.results.push_back(NewArray(std::move(spec), ArrayState::kPlanned, op.session));
+  for (const SpecRef& spec : results)
+    op.results.push_back(NewArray(spec, ArrayState::kPlanned, op.session));
   for (uint64_t a : op.args) {
     catalogue_.array(a).waiting.insert(id);
     catalogue_.array(a).readers.insert(id);
@@ -73,15 +73,15 @@ void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
 void Machine::RunDue() {
   if (running_due_) return;
   running_due_ = true;
-  while (!due_.empty()) {
-    const Due due = std::move(due_.front());
-    due_.pop_front();
+  for (size_t next = 0; next < due_.size(); ++next) {
+    const Due due = std::move(due_[next]);
     if (due.error.ok()) {
       TryStartNow(due.operation);
     } else {
       FailNow(due.operation, due.error, due.state);
     }
   }
+  due_.clear();
   running_due_ = false;
 }
 
@@ -158,14 +158,12 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   }
   std::visit([&](auto& work) { work.Send(*this, op, executors); }, op.work);
   StartRunDeadline(op);
-  const uint64_t id = op.id;
-  const std::vector<uint64_t> args = op.args, results = op.results;
   // Operations and deletions sent from now on run after this launch.
-  for (uint64_t a : args) {
-    catalogue_.array(a).waiting.erase(id);
+  for (uint64_t a : op.args) {
+    catalogue_.array(a).waiting.erase(op.id);
     TryFree(a);
   }
-  for (uint64_t r : results) {
+  for (uint64_t r : op.results) {
     // A result that is loaded from a file is kWriting now, like an upload.
     if (const ArrayRecord* a = catalogue_.FindArray(r); a && a->state == ArrayState::kPlanned)
       ArrayScheduled(r);
@@ -175,9 +173,8 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
 
 void Machine::Done(uint64_t id) {
   Operation& op = order_.operation(id);
-  const std::vector<uint64_t> results = op.results;
   End(op, api::OperationState::kDone);
-  for (uint64_t r : results) {
+  for (uint64_t r : op.results) {
     // An array loaded from a file is ready since its last shard was written.
     if (auto* const it = catalogue_.FindArray(r);
         it == nullptr || !it->error.ok() || it->state == ArrayState::kReady)
@@ -215,7 +212,6 @@ void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationStat
   Operation& op = order_.operation(id);
   if (op.ended()) return;
   op.error = error;
-  const std::vector<uint64_t> args = op.args, results = op.results;
   const ErrorKind kind = KindOf(error);
   const absl::Status stop = kind == ErrorKind::kCancelled || kind == ErrorKind::kDeadlineExceeded
                                 ? error
@@ -229,12 +225,11 @@ void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationStat
   if (op.generation != 0) order_.Retire(op.generation);
   End(op, state);
   if (op.outstanding.empty()) SettleDonated(op);
-  for (uint64_t r : results) ArrayFailed(r, error);
+  for (uint64_t r : op.results) ArrayFailed(r, error);
 }
 
 void Machine::SettleDonated(const Operation& op) {
-  const std::vector<uint64_t> args = op.args;
-  for (uint64_t a : args) {
+  for (uint64_t a : op.args) {
     auto* const it = catalogue_.FindArray(a);
     if (it == nullptr || it->donated_to != op.id) continue;
     if (op.inputs_gone || it->freed || ownership_.FindSession(it->session) == nullptr) {
@@ -293,7 +288,7 @@ uint64_t Machine::OperationAhead(const Operation& op, const Executor& executor) 
       return x == nullptr ? nullptr : &x->devices;
     }
     const ArrayRecord* const a = o.results.empty() ? nullptr : catalogue_.FindArray(o.results[0]);
-    return a == nullptr ? nullptr : &a->spec.placement.devices;
+    return a == nullptr ? nullptr : &a->spec->placement.devices;
   };
   const std::vector<int64_t>* const mine = devices_of(op);
   const auto here = [&](int64_t d) {
@@ -324,7 +319,7 @@ void Machine::KillLingering(uint64_t id) {
         absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
                      ToAbsl(InfoOf(KindOf(op.error)).reason), ", was not left within ",
                      absl::FormatDuration(s_.config.cancel_grace));
-    Log(absl::StrCat("executor ", name, " ", reason));
+    Log("executor ", name, " ", reason);
     Send(x, api::KillExecutor{std::move(reason)});
   }
   op.kill_at = now_ + s_.config.cancel_grace;
@@ -355,9 +350,8 @@ void Machine::End(Operation& op, api::OperationState state) {
     session->operations.erase(id);
   if (op.generation != 0) CloseCommunicator(op.generation, order_.CloseRetired(op.generation));
   if (Executable* const x = ExecutableOf(op)) x->operations.erase(id);
-  std::string record = absl::StrCat("operation ", id, " ", StateName(state));
-  if (!op.error.ok()) absl::StrAppend(&record, ": ", ToAbsl(InfoOf(KindOf(op.error)).reason));
-  Log(std::move(record));
+  Log("operation ", id, " ", StateName(state), op.error.ok() ? "" : ": ",
+      op.error.ok() ? "" : ToAbsl(InfoOf(KindOf(op.error)).reason));
   for (uint64_t request : std::set<uint64_t>(op.waiters)) {
     const bool with_results = WaitOf<CompletionWait>(request) != nullptr;
     EndWait(request);
@@ -368,12 +362,11 @@ void Machine::End(Operation& op, api::OperationState state) {
     }
   }
   if (Run* const run = op.run()) run->inlined.clear();
-  const std::vector<uint64_t> args = op.args;
   if (!op.outstanding.empty()) {
     op.kill_at = now_ + s_.config.cancel_grace;
     Arm(op.kill_at, kKillTimer, id);
   }
-  for (uint64_t a : args)
+  for (uint64_t a : op.args)
     if (auto* const it = catalogue_.FindArray(a); it != nullptr) {
       it->waiting.erase(id);
       it->readers.erase(id);

@@ -236,6 +236,8 @@ void Machine::On(const Planned& e) {
   };
   x.reply.in = specs(plan.in);
   x.reply.out = specs(plan.out);
+  for (const api::ArraySpec& spec : x.reply.out)
+    x.out.push_back(std::make_shared<const api::ArraySpec>(spec));
   x.reply.devices = x.devices;
   if (x.plan_only) return AnswerPlanned(e.executable);
   LoadWhereAlive(e.executable);

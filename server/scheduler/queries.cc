@@ -87,8 +87,8 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
       reasons.push_back(
           {"WAITING_FOR_UPLOAD",
            absl::StrCat("argument array ", a, " is being uploaded: ",
-                        array.spec.placement.devices.size() - array.unwritten.size(), " of ",
-                        array.spec.placement.devices.size(), " shards are there"),
+                        array.spec->placement.devices.size() - array.unwritten.size(), " of ",
+                        array.spec->placement.devices.size(), " shards are there"),
            {name}});
     if (array.state == ArrayState::kPlanned)
       inputs.push_back({"WAITING_FOR_INPUT",

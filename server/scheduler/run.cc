@@ -32,7 +32,7 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
     if (!found.ok())
       return Annotate(found.status(),
                       std::string(absl::StrCat("execute: argument ", i, " of ", x.name)));
-    const api::ArraySpec& has = (*found)->spec;
+    const api::ArraySpec& has = *(*found)->spec;
     const api::ArraySpec& wants = x.reply.in[i];
     if (has.dtype != wants.dtype || has.shape != wants.shape)
       return Error(ErrorKind::kTypeError, "execute: argument ", i, " of ", x.name, " is array ",
@@ -51,7 +51,7 @@ absl::Status Machine::CheckResultsFit(const Executable& x, const api::ExecuteReq
   if (fits(made + body.args.size())) return absl::OkStatus();
   // An argument with another placement is first copied into a temporary array.
   for (size_t i = 0; i < body.args.size(); ++i)
-    if (!BlocksMatch(catalogue_.array(body.args[i]).spec, x.reply.in[i])) ++made;
+    if (!BlocksMatch(*catalogue_.array(body.args[i]).spec, x.reply.in[i])) ++made;
   if (fits(made)) return absl::OkStatus();
   return Error(ErrorKind::kLimitExceeded, "execute: ", x.name, " makes ", made, " arrays, and ",
                catalogue_.num_arrays(), " of at most ", s_.config.arrays_max,
@@ -90,7 +90,7 @@ void Machine::On(const Execute& e) {
   if (absl::Status s = CheckExecute(e.caller, e.body); !s.ok()) return refuse(s);
   Executable& x = catalogue_.executable(e.body.executable);
   catalogue_.Touch(x);
-  const std::vector<api::ArraySpec> in = x.reply.in, out = x.reply.out;
+  const std::vector<api::ArraySpec>& in = x.reply.in;
   Operation op;
   op.name = x.name;
   op.session = *session;
@@ -108,15 +108,15 @@ void Machine::On(const Execute& e) {
   std::vector<uint64_t> temporaries;
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
-    if (BlocksMatch(catalogue_.array(op.args[i]).spec, in[i])) continue;
+    if (BlocksMatch(*catalogue_.array(op.args[i]).spec, in[i])) continue;
     const auto move = Reshard(*session, op.args[i], in[i]);
     moved = move.status();
     if (!moved.ok()) break;
     op.args[i] = order_.operation(*move).results[0];
     temporaries.push_back(op.args[i]);
   }
-  catalogue_.executable(e.body.executable).operations.erase(0);
-  const uint64_t id = moved.ok() ? NewOperation(std::move(op), out) : 0;
+  x.operations.erase(0);
+  const uint64_t id = moved.ok() ? NewOperation(std::move(op), x.out) : 0;
   // Only this operation needs the temporaries.
   for (uint64_t t : temporaries) SetDeleted(t, true);
   if (!moved.ok()) {
@@ -131,9 +131,9 @@ void Machine::On(const Execute& e) {
                                         " was donated to operation ", id));
   }
   const Operation& accepted = order_.operation(id);
-  Log(absl::StrCat("operation ", id, " accepted: executable ", e.body.executable, " (",
-                   absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","),
-                   ")"));
+  if (s_.config.keeps_records)
+    Log("operation ", id, " accepted: executable ", e.body.executable, " (",
+        absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","), ")");
   Answer(e.request, api::ExecuteReply{id, accepted.results});
   if (e.end_request != 0)
     Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{id}});
@@ -164,7 +164,7 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
   for (const std::string& name : executors) {
     launch.inline_results.clear();
     for (const auto& [result, ordinal] : inlined_shards) {
-      const int64_t id = s.catalogue.array(op.results[result]).spec.placement.devices[ordinal];
+      const int64_t id = s.catalogue.array(op.results[result]).spec->placement.devices[ordinal];
       const Device& device = s.cluster.device(id);
       if (device.executor == name) launch.inline_results.push_back({result, device.local});
     }
@@ -175,9 +175,10 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
 std::vector<std::pair<int32_t, int>> Machine::InlineShards(const Operation& op,
                                                            int64_t bytes_max) const {
   std::vector<std::pair<int32_t, int>> shards;
+  if (bytes_max == 0) return shards;
   int64_t bytes = 0;
   for (size_t r = 0; r < op.results.size(); ++r) {
-    const api::ArraySpec& spec = catalogue_.array(op.results[r]).spec;
+    const api::ArraySpec& spec = *catalogue_.array(op.results[r]).spec;
     bytes += ir::MakeType(spec.dtype, spec.shape).num_bytes();
     if (bytes > bytes_max) return {};
     for (int ordinal : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
@@ -193,7 +194,7 @@ void Machine::KeepInlined(const Executor& executor, const api::LaunchDone& done)
   for (const auto& [array, device, value] : done.inline_results) {
     auto* const a = catalogue_.FindArray(array);
     if (a == nullptr || device < 0 || device >= executor.info.num_devices) continue;
-    const api::ArraySpec& spec = a->spec;
+    const api::ArraySpec& spec = *a->spec;
     if (value.dtype() != spec.dtype || value.shape() != api::LocalShape(spec.placement, spec.shape))
       continue;
     run->inlined.insert_or_assign({array, executor.first_device + device}, value);
@@ -207,7 +208,7 @@ api::Completion Machine::Complete(Operation& op) {
   for (uint64_t r : op.results) {
     auto* const it = catalogue_.FindArray(r);
     if (it == nullptr) continue;
-    const api::ArraySpec& spec = it->spec;
+    const api::ArraySpec& spec = *it->spec;
     ir::Array whole;
     bool complete = true;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {

@@ -13,7 +13,7 @@ namespace tessera::server::scheduler {
 absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays) const {
   const Executor* first = nullptr;
   for (uint64_t id : arrays) {
-    const api::ArraySpec& spec = catalogue_.array(id).spec;
+    const api::ArraySpec& spec = *catalogue_.array(id).spec;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const Executor& x = cluster_.ExecutorOf(spec.placement.devices[k]);
       if (!x.alive()) continue;  // Its arrays are lost, which fails the save.
@@ -41,7 +41,8 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
                              FindArray(e.caller, named.array, Access::kRead));
     TESSERA_RETURN_IF_ERROR(array->error);
     const bool named_in_file = format == api::FileFormat::kSafetensors;
-    work.arrays.push_back({named_in_file ? named.name : "", array->spec.dtype, array->spec.shape});
+    work.arrays.push_back(
+        {named_in_file ? named.name : "", array->spec->dtype, array->spec->shape});
     args->push_back(named.array);
   }
   TESSERA_RETURN_IF_ERROR(api::CheckFileArrays(format, work.arrays));
@@ -60,7 +61,7 @@ absl::StatusOr<api::Operation> Machine::On(const SaveArrays& e) {
   const std::string path = work.path;
   op.work = std::move(work);
   const uint64_t id = NewOperation(std::move(op), /*results=*/{});
-  Log(absl::StrCat("operation ", id, " accepted: save to ", path));
+  Log("operation ", id, " accepted: save to ", path);
   TryStart(id);
   return Describe(order_.operation(id));
 }
@@ -69,7 +70,7 @@ std::vector<std::string> Save::Executors(Machine& m, const Operation& op) const 
   State& s = m.state();
   std::vector<int64_t> devices;
   for (uint64_t id : op.args) {
-    const api::ArraySpec& spec = s.catalogue.array(id).spec;
+    const api::ArraySpec& spec = *s.catalogue.array(id).spec;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
       devices.push_back(spec.placement.devices[k]);
   }
@@ -80,7 +81,7 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   State& s = m.state();
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.args.size(); ++i) {
-    const api::ArraySpec& spec = s.catalogue.array(op.args[i]).spec;
+    const api::ArraySpec& spec = *s.catalogue.array(op.args[i]).spec;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const Device& device = s.cluster.device(spec.placement.devices[k]);
       shards[device.executor].push_back(FileShardOf(spec, i, op.args[i], k, device.local));

@@ -80,7 +80,7 @@ absl::StatusOr<SessionInfo> Machine::On(const OpenSession& e) {
                              kLeaseMin, s_.config.session_lease_max);
   session.until = now_ + session.lease;
   Arm(session.until, kSessionTimer, id);
-  Log(absl::StrCat("session ", id, " opened"));
+  Log("session ", id, " opened");
   return Info(id, session);
 }
 
@@ -165,8 +165,8 @@ void Machine::SilenceTimer(uint64_t key) {
   const std::string why =
       absl::StrCat("the client of its session ", key, " is gone: its connection ended, and none ",
                    "took its place within ", absl::FormatDuration(s_.config.session_grace));
-  Log(absl::StrCat("session ", key, ": ", session.operations.size(),
-                   " operations cancelled: ", "its client is gone"));
+  Log("session ", key, ": ", session.operations.size(),
+      " operations cancelled: ", "its client is gone");
   CancelOperations(std::set<uint64_t>(session.operations), why);
 }
 
@@ -201,7 +201,7 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   EndSilence(key, *it);
   // The lease's timer is still armed; SessionTimer ignores a session that does not exist.
   ownership_.RemoveSession(key);
-  Log(absl::StrCat("session ", key, " ended: ", why));
+  Log("session ", key, " ended: ", why);
   CancelOperations(operations, absl::StrCat("its session ", key, " has ended: ", why));
   for (uint64_t array : arrays) Delete(array);
   for (const auto& [hold, request] : holds) {

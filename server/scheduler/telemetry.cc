@@ -154,11 +154,12 @@ absl::StatusOr<core::ClusterReading> Machine::On(const ReadTelemetry& e) {
       }
       const ArrayRecord& array = it->second;
       if (array.freed) continue;
-      const api::Placement& placement = array.spec.placement;
+      const api::Placement& placement = array.spec->placement;
       if (!array.deleted) arrays.Add({array.tenant, NameOf(array.state)});
       if (array.state == ArrayState::kFailed || array.state == ArrayState::kLost) continue;
       const int64_t shard =
-          ir::MakeType(array.spec.dtype, api::LocalShape(placement, array.spec.shape)).num_bytes();
+          ir::MakeType(array.spec->dtype, api::LocalShape(placement, array.spec->shape))
+              .num_bytes();
       bytes.Add({array.tenant, "device"},
                 static_cast<double>(shard) * static_cast<double>(placement.devices.size()));
     }
@@ -178,6 +179,7 @@ void Machine::LogIncident(const char* what, std::vector<std::pair<std::string, s
 }
 
 void Machine::NoteEnded(const Operation& op) {
+  if (!s_.config.notes) return;
   core::OperationEnded note;
   note.tenant = op.tenant;
   note.name = op.name;
@@ -198,7 +200,7 @@ void Machine::NoteEnded(const Operation& op) {
         note.bytes_moved += c.bytes_per_device * static_cast<int64_t>(x->devices.size());
   } else if (!op.results.empty()) {
     if (auto* const a = catalogue_.FindArray(op.results.front()); a != nullptr) {
-      const api::ArraySpec& spec = a->spec;
+      const api::ArraySpec& spec = *a->spec;
       if (!spec.placement.devices.empty())
         note.device_kind = cluster_.ExecutorOf(spec.placement.devices.front()).info.device_kind;
       if (op.kind == api::OperationKind::kReshard)

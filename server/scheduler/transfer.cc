@@ -67,7 +67,8 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
 
 absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
                                           const api::ArraySpec& wanted) {
-  const api::ArraySpec has = catalogue_.array(source).spec;
+  const SpecRef from = catalogue_.array(source).spec;
+  const api::ArraySpec& has = *from;
   Operation op;
   op.name = "reshard";
   op.kind = api::OperationKind::kReshard;
@@ -95,7 +96,7 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
                                         ownership_.session(session).tenant, /*cordoned=*/true));
     op.work = Run{.executable = executable};
   }
-  const uint64_t id = NewOperation(std::move(op), {wanted});
+  const uint64_t id = NewOperation(std::move(op), {std::make_shared<const api::ArraySpec>(wanted)});
   TryStart(id);
   return id;
 }
@@ -107,31 +108,31 @@ absl::StatusOr<Making> Machine::On(const ReshardArray& e) {
                            FindArray(e.caller, e.array, Access::kChange));
   TESSERA_RETURN_IF_ERROR(source->error);
   TESSERA_RETURN_IF_ERROR(
-      Annotate(api::CheckPlacement(e.placement, source->spec.shape), "reshard"));
+      Annotate(api::CheckPlacement(e.placement, source->spec->shape), "reshard"));
   TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(e.placement.devices), "reshard"));
   TESSERA_RETURN_IF_ERROR(CheckQueue("reshard"));
   TESSERA_RETURN_IF_ERROR(CheckRoom("reshard", 1));
   TESSERA_ASSIGN_OR_RETURN(
       const uint64_t operation,
-      Reshard(session, e.array, {source->spec.dtype, source->spec.shape, e.placement}));
+      Reshard(session, e.array, {source->spec->dtype, source->spec->shape, e.placement}));
   const Operation& op = order_.operation(operation);
-  Log(absl::StrCat("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]));
+  Log("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]);
   return Making{Describe(op), {Info(op.results[0])}};
 }
 
 std::vector<std::string> Transfer::Executors(Machine& m, const Operation& op) const {
   // It runs where its result will be.
   State& s = m.state();
-  return s.cluster.ExecutorsOf(s.catalogue.array(op.results[0]).spec.placement.devices);
+  return s.cluster.ExecutorsOf(s.catalogue.array(op.results[0]).spec->placement.devices);
 }
 
 void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
   State& s = m.state();
   const ArrayRecord& source = s.catalogue.array(op.args[0]);
-  const api::ArraySpec& wanted = s.catalogue.array(op.results[0]).spec;
+  const api::ArraySpec& wanted = *s.catalogue.array(op.results[0]).spec;
   const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);
-  const ir::Dims source_local = api::LocalShape(source.spec.placement, source.spec.shape);
-  const std::vector<int64_t>& from = source.spec.placement.devices;
+  const ir::Dims source_local = api::LocalShape(source.spec->placement, source.spec->shape);
+  const std::vector<int64_t>& from = source.spec->placement.devices;
   std::map<std::string, api::Transfer> transfers;
   for (size_t k = 0; k < wanted.placement.devices.size(); ++k) {
     const int64_t device = wanted.placement.devices[k];
@@ -141,7 +142,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
     auto prefer = [&](int64_t k) {
       return from[k] == device ? 2 : s.cluster.device(from[k]).executor == here ? 1 : 0;
     };
-    for (ShardSlice& p : SlicesOf(source.spec, wanted, static_cast<int64_t>(k), prefer)) {
+    for (ShardSlice& p : SlicesOf(*source.spec, wanted, static_cast<int64_t>(k), prefer)) {
       const Executor& x = s.cluster.ExecutorOf(from[p.source]);
       api::Transfer::Piece piece;
       piece.local = x.name == here;
@@ -154,7 +155,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
                              .incarnation = x.info.incarnation,
                              .array = op.args[0],
                              .device = piece.source_device,
-                             .dtype = source.spec.dtype,
+                             .dtype = source.spec->dtype,
                              .shape = source_local,
                              .expires = m.now() + s.steady_ahead + s.config.write_wait},
                             api::TicketKeyFor(s.config.ticket_key, x.name, x.info.incarnation));

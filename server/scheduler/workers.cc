@@ -123,7 +123,7 @@ void Machine::On(const WorkerRegistered& e) {
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
-  Log(absl::StrCat("worker ", r.worker, " registered"));
+  Log("worker ", r.worker, " registered");
   for (const api::ExecutorInfo& info : r.executors) ExecutorUp(r.worker, r.host, info);
   cluster_.ShareMemory(r.host);
   RetryBlocked();
@@ -172,7 +172,7 @@ void Machine::KillIfOverdue(Executor& x) {
   std::string reason = absl::StrCat("killed: it does not answer its worker, and ", x.overdue_for,
                                     " has waited for it in vain");
   x.overdue_for.clear();
-  Log(absl::StrCat("executor ", x.name, " ", reason));
+  Log("executor ", x.name, " ", reason);
   Send(x, api::KillExecutor{std::move(reason)});
 }
 
@@ -191,7 +191,7 @@ void Machine::Forget(const std::string& worker) {
   const std::vector<std::string> executors = cluster_.worker(worker).executors;
   for (const std::string& name : executors) ForgetExecutor(name);
   cluster_.RemoveWorker(worker);
-  Log(absl::StrCat("worker ", worker, " deleted"));
+  Log("worker ", worker, " deleted");
   RetryHeld();
 }
 
@@ -212,7 +212,7 @@ void Machine::ForgetExecutor(const std::string& name) {
   for (uint64_t id : operations) Fail(id, gone);
   const auto is_its = [&x](int64_t d) { return HasDevice(x, d); };
   for (const auto& [id, a] : catalogue_.arrays())
-    if (std::any_of(a.spec.placement.devices.begin(), a.spec.placement.devices.end(), is_its))
+    if (std::any_of(a.spec->placement.devices.begin(), a.spec->placement.devices.end(), is_its))
       arrays.push_back(id);
   for (uint64_t id : arrays) ArrayFailed(id, gone, ArrayState::kLost);
   for (uint64_t id : arrays)
@@ -263,7 +263,7 @@ void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   const uint64_t session = w.session;
   // Marks all of its executors as lost first, so that no command is sent to one of them.
   const std::vector<std::string> lost = cluster_.Disconnect(worker, reason);
-  Log(absl::StrCat("worker ", worker, " lost"));
+  Log("worker ", worker, " lost");
   LogIncident(
       "worker lost",
       {{"worker", worker}, {"host", w.host}, {"session", absl::StrCat(session)}, {"why", reason}});

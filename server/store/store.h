@@ -25,6 +25,8 @@ class Store {
   virtual ~Store() = default;
   // Returns when the record is as durable as this store makes it.
   virtual absl::Status Append(std::string_view text) = 0;
+  // Whether Append keeps anything.
+  virtual bool keeps_records() const { return true; }
   // The records from `number` on, oldest first, at most `count`.
   virtual absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const = 0;
   // The present life of the coordinator; never changes.
@@ -45,6 +47,7 @@ class MemoryStore final : public Store {
   explicit MemoryStore(core::Life life = {}, int64_t records_max = 10'000)
       : life_(life), records_max_(records_max) {}
   absl::Status Append(std::string_view text) override ABSL_LOCKS_EXCLUDED(mu_);
+  bool keeps_records() const override { return records_max_ > 0; }
   absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const override
       ABSL_LOCKS_EXCLUDED(mu_);
   core::Life life() const override { return life_; }
