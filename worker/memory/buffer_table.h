@@ -11,12 +11,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -30,6 +31,10 @@ struct BufferId {
   uint64_t array = 0;
   int32_t device = 0;
   auto operator<=>(const BufferId&) const = default;
+  template <class H>
+  friend H AbslHashValue(H h, const BufferId& id) {
+    return H::combine(std::move(h), id.array, id.device);
+  }
 };
 std::string ToString(const BufferId& id);  // "array 7 on device 1"
 
@@ -132,10 +137,10 @@ class BufferTable {
   static constexpr size_t kTombstonesMax = 1 << 16;
 
   mutable absl::Mutex mu_;
-  mutable std::map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  mutable absl::flat_hash_map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
   // Where to move the reservations of buffers that were taken before their producers had ended.
   std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
-  std::set<BufferId> deleted_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<BufferId> deleted_ ABSL_GUARDED_BY(mu_);
   std::deque<BufferId> deleted_order_ ABSL_GUARDED_BY(mu_);
   uint64_t next_waiter_id_ ABSL_GUARDED_BY(mu_) = 1;
 };

@@ -4,16 +4,33 @@
 // reservation. Thread-safe.
 #pragma once
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/metrics.h"
 
 namespace tessera::worker {
+
+// Who holds memory, in words that are put together when somebody asks: "array 7 (train_step)",
+// "launch 9 of train_step".
+struct MemoryHolder {
+  // NOLINTNEXTLINE(google-explicit-constructor): a text may stand for it
+  MemoryHolder(const char* text, uint64_t number = 0,
+               std::shared_ptr<const std::string> of = nullptr)
+      : kind(text), id(number), program(std::move(of)) {}
+  bool is_array() const { return kind.substr(0, 5) == "array"; }
+  std::string ToString() const;
+
+  std::string_view kind;                       // a constant text: "array"
+  uint64_t id;                                 // 0: none
+  std::shared_ptr<const std::string> program;  // null: none
+};
 
 class MemoryAccount;
 
@@ -26,14 +43,14 @@ class Reservation {
 
   int64_t bytes() const { return bytes_; }
   // Transfers `bytes`, at most bytes(), to another holder.
-  Reservation Split(int64_t bytes, std::string holder);
+  Reservation Split(int64_t bytes, MemoryHolder holder);
   void Release();
 
  private:
   friend class MemoryAccount;
   MemoryAccount* account_ = nullptr;
   int64_t bytes_ = 0;
-  std::string holder_;
+  uint64_t number_ = 0;  // among the account's
 };
 
 class MemoryAccount {
@@ -43,7 +60,7 @@ class MemoryAccount {
       : device_(std::move(device)), capacity_bytes_(capacity_bytes) {}
 
   // OUT_OF_MEMORY names the device, what was asked for, what is free, and the greatest holders.
-  absl::StatusOr<Reservation> Reserve(int64_t bytes, std::string holder);
+  absl::StatusOr<Reservation> Reserve(int64_t bytes, MemoryHolder holder);
 
   // Sets the metrics of the bytes reserved: all, those of holders named "array ...", those of other
   // holders (workspace), and the peak.
@@ -57,16 +74,22 @@ class MemoryAccount {
 
  private:
   friend class Reservation;
-  std::string OutOfMemoryMessage(int64_t bytes, const std::string& holder) const
+  std::string OutOfMemoryMessage(int64_t bytes, const MemoryHolder& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Add(const std::string& holder, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  struct Held {
+    MemoryHolder holder;
+    int64_t bytes = 0;
+  };
+  Reservation Make(int64_t bytes, MemoryHolder holder) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Add(Held& held, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string device_;
   const int64_t capacity_bytes_;
   mutable absl::Mutex mu_;
   int64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t peak_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<std::string, int64_t> holders_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint64_t, Held> held_ ABSL_GUARDED_BY(mu_);  // by Reservation::number_
   UpDownCounter reserved_ ABSL_GUARDED_BY(mu_), arrays_ ABSL_GUARDED_BY(mu_),
       workspace_ ABSL_GUARDED_BY(mu_), peak_ ABSL_GUARDED_BY(mu_);
 };

@@ -36,6 +36,17 @@ TEST(MemoryAccountTest, OutOfMemoryNamesTheGreatestHolders) {
   EXPECT_EQ(account.peak_bytes(), 900);
 }
 
+TEST(MemoryAccountTest, HoldersAreNamedWithTheirProgram) {
+  MemoryAccount account("cpu:0", 100);
+  const auto program = std::make_shared<const std::string>("train");
+  TESSERA_ASSERT_OK_AND_ASSIGN(Reservation run, account.Reserve(100, {"launch", 7, program}));
+  const Reservation result = run.Split(60, {"array", 9, program});
+  EXPECT_THAT(account.Reserve(1, {"launch", 8, program}),
+              ReasonIs("OUT_OF_MEMORY",
+                       AllOf(HasSubstr("launch 8 of train needs 1 B"),
+                             HasSubstr("Held: array 9 (train) 60 B, launch 7 of train 40 B."))));
+}
+
 TEST(MemoryAccountTest, SplitHandsOverWithoutRoomForBoth) {
   MemoryAccount account("cpu:0", 100);
   TESSERA_ASSERT_OK_AND_ASSIGN(Reservation all, account.Reserve(100, "launch 1"));

@@ -36,7 +36,7 @@ namespace tessera::worker {
 class Event {
  public:
   virtual ~Event() = default;
-  // Whether the work had ended when this was made.
+  // Whether the work had ended when this was made: OnDone then calls at once.
   virtual bool done() const { return false; }
   // Calls `done` once, possibly at once, on any thread, with the status of the ended work.
   virtual void OnDone(std::function<void(const absl::Status&)> done) = 0;

@@ -137,11 +137,15 @@ void Executor::Send(api::Command command) {
       return Handle(*read);
     }
     draining_ = std::holds_alternative<api::Drain>(command);
-    std::visit([this](const auto& c) ABSL_NO_THREAD_SAFETY_ANALYSIS { Handle(c); }, command);
+    std::visit([this](auto& c) ABSL_NO_THREAD_SAFETY_ANALYSIS { Handle(std::move(c)); }, command);
     claimed = std::exchange(claimed_, std::nullopt);
   }
   if (!claimed) return;
-  RunOnDevice(claimed->launch, claimed->mesh_device, claimed->device);
+  if (claimed->launch != nullptr) {
+    RunOnDevice(claimed->launch, claimed->mesh_device, claimed->device);
+  } else {
+    Delete(claimed->deleted, claimed->device);
+  }
   streams_[claimed->device]->Release();
 }
 
@@ -242,7 +246,7 @@ void Executor::Handle(const api::LoadProgram& command) {
   }
   auto program = std::make_shared<Program>();
   program->id = command.executable;
-  program->name = command.name;
+  program->name = std::make_shared<const std::string>(command.name);
   program->entry = command.program.entry;
   program->coordinates = command.coordinates;
   program->local = command.Local();
@@ -262,7 +266,7 @@ void Executor::CompileProgram(const ProgramRef& program, const ir::Program& sour
     if (it == programs_.end() || it->second != program) {
       program->executable =
           MakeError(ErrorKind::kProgramNotFound,
-                    absl::StrCat("program ", program->name, " was unloaded from ", name_));
+                    absl::StrCat("program ", *program->name, " was unloaded from ", name_));
       return program->compiled.Notify();
     }
   }
@@ -315,11 +319,11 @@ absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
   }
   Program& program = *launch->program;
   const size_t params = program.entry->num_params, results = program.entry->results.size();
-  if (command.args.size() != params || command.results.size() != results) {
+  if (launch->args.size() != params || launch->results.size() != results) {
     return MakeError(ErrorKind::kValueError,
-                     absl::StrCat(program.name, " takes ", params, " arguments and gives ", results,
-                                  " results; the launch has ", command.args.size(), " and ",
-                                  command.results.size()));
+                     absl::StrCat(*program.name, " takes ", params, " arguments and gives ",
+                                  results, " results; the launch has ", launch->args.size(),
+                                  " and ", launch->results.size()));
   }
   absl::MutexLock lock(&program.mu);
   if (program.ranks == nullptr || program.ranks_generation != command.generation) {
@@ -339,7 +343,8 @@ absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::Admit(const LaunchRef& launch, const std::vector<int32_t>& devices) {
+absl::Status Executor::Admit(const LaunchRef& launch) {
+  const std::vector<int32_t>& devices = launch->devices;
   for (const int32_t device : devices) {
     if (streams_[device]->depth() >= options_.queue_bound) {
       return MakeError(ErrorKind::kQueueFull,
@@ -347,7 +352,6 @@ absl::Status Executor::Admit(const LaunchRef& launch, const std::vector<int32_t>
                                     " of ", name_, ", the most that may"));
     }
   }
-  launch->devices = devices;
   launch->remaining = static_cast<int>(devices.size());
   for (const uint64_t result : launch->results) {
     for (const int32_t device : devices) {
@@ -380,26 +384,26 @@ bool Executor::IsQuick(const Launch& launch) {
   return program.executable.ok() && (*program.executable)->quick();
 }
 
-void Executor::Handle(const api::Launch& command) {
+void Executor::Handle(api::Launch&& command) {
   const LaunchRef launch = NewLaunch(command.launch, command.timeout);
-  launch->args = command.args;
-  launch->results = command.results;
-  launch->donate = command.donate;
+  launch->args = std::move(command.args);
+  launch->results = std::move(command.results);
+  launch->donate = std::move(command.donate);
   for (const auto& [result, device] : command.inline_results) {
-    if (result >= 0 && result < static_cast<int32_t>(command.results.size()) && HasDevice(device))
-      launch->inline_results.push_back({command.results[result], device});
+    if (result >= 0 && result < static_cast<int32_t>(launch->results.size()) && HasDevice(device))
+      launch->inline_results.push_back({launch->results[result], device});
   }
   if (absl::Status status = Resolve(command, launch.get()); !status.ok()) {
     return FailBeforeStart(launch, status);
   }
-  std::vector<int32_t> devices;
-  for (const auto& [mesh_device, device] : launch->program->local) devices.push_back(device);
-  if (absl::Status status = Admit(launch, devices); !status.ok())
-    return FailBeforeStart(launch, status);
-  if (devices.empty()) return Finish(launch, /*on_stream=*/false);
+  launch->devices.reserve(launch->program->local.size());
+  for (const auto& [mesh_device, device] : launch->program->local)
+    launch->devices.push_back(device);
+  if (absl::Status status = Admit(launch); !status.ok()) return FailBeforeStart(launch, status);
+  if (launch->devices.empty()) return Finish(launch, /*on_stream=*/false);
   RetainInlineResults(launch);
   if (const auto& [at, on] = launch->program->local[0]; IsQuick(*launch) && streams_[on]->Claim()) {
-    claimed_ = Claimed{launch, at, on};
+    claimed_ = Claimed{.device = on, .launch = launch, .mesh_device = at};
     return;
   }
   for (const auto& [mesh_device, device] : launch->program->local) {
@@ -443,11 +447,9 @@ void Executor::Handle(const api::Transfer& command) {
   launch->results = {command.result};
   if (absl::Status status = CheckTransfer(command); !status.ok())
     return FailBeforeStart(launch, status);
-  std::vector<int32_t> devices;
-  for (const auto& shard : command.shards) devices.push_back(shard.device);
-  if (absl::Status status = Admit(launch, devices); !status.ok())
-    return FailBeforeStart(launch, status);
-  if (devices.empty()) return Finish(launch, /*on_stream=*/false);
+  for (const auto& shard : command.shards) launch->devices.push_back(shard.device);
+  if (absl::Status status = Admit(launch); !status.ok()) return FailBeforeStart(launch, status);
+  if (launch->devices.empty()) return Finish(launch, /*on_stream=*/false);
   for (const auto& from : command.shards) {
     auto shard = std::make_shared<TransferShard>();
     shard->device = from.device;
@@ -489,7 +491,7 @@ absl::StatusOr<Reservation> Executor::ReserveShard(const BufferId& id, int64_t b
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat(name_, " has no device ", id.device, "; it has ", num_devices_));
   }
-  return accounts_[id.device]->Reserve(bytes, absl::StrCat("array ", id.array));
+  return accounts_[id.device]->Reserve(bytes, {"array", id.array});
 }
 
 absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
@@ -549,11 +551,18 @@ void Executor::Handle(const api::ReadBuffer& command) {
   });
 }
 
+void Executor::Delete(const std::vector<uint64_t>& arrays, int32_t device) {
+  for (const uint64_t array : arrays) buffers_.Delete({array, device});
+}
+
 void Executor::Handle(const api::DeleteBuffers& command) {
+  // With more devices one would wait while the others' memory is freed.
+  if (num_devices_ == 1 && streams_[0]->Claim()) {
+    claimed_ = Claimed{.device = 0, .deleted = command.arrays};
+    return;
+  }
   for (int32_t device = 0; device < num_devices_; ++device) {
-    streams_[device]->Push([this, device, arrays = command.arrays] {
-      for (const uint64_t array : arrays) buffers_.Delete({array, device});
-    });
+    streams_[device]->Push([this, device, arrays = command.arrays] { Delete(arrays, device); });
   }
 }
 

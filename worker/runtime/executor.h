@@ -107,11 +107,12 @@ class Executor {
   void Handle(const api::CloseCommunicator& command);
   void Handle(const api::LoadProgram& command);
   void Handle(const api::UnloadPrograms& command);
-  void Handle(const api::Launch& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
+  void Handle(api::Launch&& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
   void Handle(const api::Transfer& command);
   void Handle(const api::WriteBuffer& command);
   void Handle(const api::ReadBuffer& command);
-  void Handle(const api::DeleteBuffers& command);
+  void Handle(const api::DeleteBuffers& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
+  void Delete(const std::vector<uint64_t>& arrays, int32_t device);
   void Handle(const api::CancelLaunch& command);
   void Handle(const api::Drain& command);
   // The daemon handles this; an embedded executor ignores it.
@@ -127,7 +128,8 @@ class Executor {
   absl::Status CheckTransfer(const api::Transfer& command) const;
   // Gives the launch its program, communicator and ranks.
   absl::Status Resolve(const api::Launch& command, Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Admit(const LaunchRef& launch, const std::vector<int32_t>& devices);
+  // To the streams of the launch's devices.
+  absl::Status Admit(const LaunchRef& launch);
   // Ends a launch that reached no stream.
   void FailBeforeStart(const LaunchRef& launch, const absl::Status& why);
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
@@ -164,9 +166,20 @@ class Executor {
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
   absl::StatusOr<RunContext> ContextOf(Launch& launch, int64_t mesh_device, int32_t device,
                                        absl::Span<const int> donations);
-  void StoreResults(const Launch& launch, int32_t device,
-                    const std::vector<DeviceBufferRef>& results, const Args& args,
-                    Reservation reservation);
+  // A launch that one device was given.
+  struct Run {
+    LaunchRef launch = nullptr;
+    int32_t device = 0;
+    Args args = {};  // held, as is the memory, until the device is done with them
+    Reservation reservation = {};
+    std::vector<DeviceBufferRef> results = {};
+    OutcomeRef outcome = nullptr;  // null: it has ended
+  };
+  // Ends the run when the device does.
+  void EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void EndRun(Run& run, absl::Status status);
+  void StoreResults(Run& run);
   absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
   absl::StatusOr<ir::Array> FetchPiece(Launch& launch, const TransferPiece& piece, ir::DType dtype);
   // The first device starts the launch's clock. An error if it has been cancelled.
@@ -211,11 +224,12 @@ class Executor {
   // Serialises Send, so that every stream gets the launches in the same order.
   absl::Mutex send_mu_;
   bool draining_ ABSL_GUARDED_BY(send_mu_) = false;
-  // A quick launch whose stream Send has claimed.
+  // What Send does itself, on the stream that it has claimed: a quick launch or deletions.
   struct Claimed {
-    LaunchRef launch;
-    int64_t mesh_device = 0;
     int32_t device = 0;
+    LaunchRef launch = nullptr;
+    int64_t mesh_device = 0;
+    std::vector<uint64_t> deleted = {};  // when there is no launch
   };
   std::optional<Claimed> claimed_ ABSL_GUARDED_BY(send_mu_);
 

@@ -22,7 +22,7 @@ constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
 
 std::string Executor::Launch::Name() const {
   if (program == nullptr) return absl::StrCat("transfer ", id);
-  return absl::StrCat("launch ", id, " of ", program->name);
+  return absl::StrCat("launch ", id, " of ", *program->name);
 }
 
 bool Executor::Launch::UsesCollectives() const {
@@ -38,10 +38,7 @@ bool Executor::Launch::DonatesExclusively(size_t arg) const {
 
 void Executor::RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
   BeginOnDevice(*launch, device);
-  const int64_t began = AgeGauge::Now();
   const absl::Status status = StartOnDevice(launch, mesh_device, device);
-  metrics_.RecordDispatch(absl::Nanoseconds(began - launch->arrival_ns),
-                          absl::Nanoseconds(AgeGauge::Now() - began));
   if (!status.ok()) EndOnDevice(launch, device, status);
 }
 
@@ -98,8 +95,8 @@ absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int3
                                                       int64_t bytes) {
   while (true) {
     const int64_t enqueued = RunsEnqueued(device);
-    absl::StatusOr<Reservation> reservation =
-        accounts_[device]->Reserve(std::max<int64_t>(bytes, 0), launch.Name());
+    absl::StatusOr<Reservation> reservation = accounts_[device]->Reserve(
+        std::max<int64_t>(bytes, 0), {"launch", launch.id, launch.program->name});
     if (reservation.ok() || enqueued == 0) return reservation;
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(launch, device, enqueued));
   }
@@ -108,6 +105,9 @@ absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int3
 absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device) {
   const ir::Function& entry = *launch.program->entry;
   Args args;
+  args.buffers.reserve(launch.args.size());
+  args.outcomes.reserve(launch.args.size());
+  args.donated_reservations.reserve(launch.args.size());
   absl::Status status;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
@@ -188,7 +188,7 @@ absl::StatusOr<RunContext> Executor::ContextOf(Launch& launch, int64_t mesh_devi
                                                absl::Span<const int> donations) {
   RunContext context;
   context.launch = launch.id;
-  context.program = launch.program->name;
+  context.program = *launch.program->name;
   context.device = device;
   context.mesh_device = mesh_device;
   context.ranks = *launch.ranks;
@@ -211,13 +211,12 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   for (const int arg : args.donations) {
     if (arg >= 0) held += args.buffers[arg]->num_bytes();  // Its memory is the result's, too.
   }
-  TESSERA_ASSIGN_OR_RETURN(Reservation taken,
+  TESSERA_ASSIGN_OR_RETURN(Reservation reservation,
                            ReserveOnDevice(*launch, device, executable.memory_bytes() - held));
   const int64_t enqueued_before = RunsEnqueued(device);
   if (enqueued_before >= kRunsEnqueuedMax) {
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(*launch, device, enqueued_before));
   }
-  auto reservation = std::make_shared<Reservation>(std::move(taken));
   TESSERA_RETURN_IF_ERROR(Start(launch));
   TESSERA_ASSIGN_OR_RETURN(const RunContext context,
                            ContextOf(*launch, mesh_device, device, args.donations));
@@ -226,53 +225,61 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   *enqueued = true;
   launch->donated_inputs_consumed = true;
   TESSERA_ASSIGN_OR_RETURN(Enqueued work, backend_->Enqueue(executable, context, args.buffers));
-  const auto event = std::shared_ptr<Event>(std::move(work.event));
-  const auto outcome = std::make_shared<Outcome>();
-  const bool later = !event->done();
-  if (later) {
-    absl::MutexLock lock(&mu_);
-    ++runs_enqueued_[device];
+  Run run{launch, device, std::move(args), std::move(reservation), std::move(work.results)};
+  if (work.event->done()) {
+    absl::Status ended;
+    work.event->OnDone([&ended](const absl::Status& status) { ended = status; });
+    EndRun(run, std::move(ended));
+  } else {
+    EndLater(std::make_shared<Run>(std::move(run)), std::move(work.event));
   }
-  for (size_t r = 0; later && r < work.results.size(); ++r) {
-    buffers_.SetEnqueued({launch->results[r], device}, work.results[r], outcome);
-  }
-  // The arguments and the memory are held until the device is done with them.
-  event->OnDone([this, launch, device, event, outcome, later, args = std::move(args), reservation,
-                 results = std::move(work.results)](absl::Status status) mutable {
-    // The work may have succeeded on arguments whose producer has failed since.
-    for (const OutcomeRef& producer : args.outcomes) {
-      if (producer != nullptr) status.Update(producer->status());
-    }
-    outcome->Fail(status);
-    if (status.ok()) StoreResults(*launch, device, results, args, std::move(*reservation));
-    EndOnDevice(launch, device, status);
-    if (!later) return;
-    // Released before the count falls, because the executor may be destroyed from then on.
-    args = {};
-    results.clear();
-    reservation.reset();
-    absl::MutexLock lock(&mu_);
-    --runs_enqueued_[device];
-  });
   return absl::OkStatus();
 }
 
-void Executor::StoreResults(const Launch& launch, int32_t device,
-                            const std::vector<DeviceBufferRef>& results, const Args& args,
-                            Reservation reservation) {
-  for (size_t a = 0; a < launch.args.size(); ++a) {
-    if (launch.donates(a)) buffers_.Delete({launch.args[a], device});
+void Executor::EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event) {
+  const int32_t device = run->device;
+  {
+    absl::MutexLock lock(&mu_);
+    ++runs_enqueued_[device];
   }
-  for (size_t r = 0; r < results.size(); ++r) {
-    const BufferId id{launch.results[r], device};
-    const int donated = args.donations.empty() ? -1 : args.donations[r];
-    Reservation& from = donated < 0 ? reservation : *args.donated_reservations[donated];
+  run->outcome = std::make_shared<Outcome>();
+  for (size_t r = 0; r < run->results.size(); ++r) {
+    buffers_.SetEnqueued({run->launch->results[r], device}, run->results[r], run->outcome);
+  }
+  event->OnDone([this, run, event, device](absl::Status status) {
+    EndRun(*run, std::move(status));
+    // Released before the count falls, because the executor may be destroyed from then on.
+    *run = {};
+    absl::MutexLock lock(&mu_);
+    --runs_enqueued_[device];
+  });
+}
+
+void Executor::EndRun(Run& run, absl::Status status) {
+  // The work may have succeeded on arguments whose producer has failed since.
+  for (const OutcomeRef& producer : run.args.outcomes) {
+    if (producer != nullptr) status.Update(producer->status());
+  }
+  if (run.outcome != nullptr) run.outcome->Fail(status);
+  if (status.ok()) StoreResults(run);
+  EndOnDevice(run.launch, run.device, status);
+}
+
+void Executor::StoreResults(Run& run) {
+  const Launch& launch = *run.launch;
+  for (size_t a = 0; a < launch.args.size(); ++a) {
+    if (launch.donates(a)) buffers_.Delete({launch.args[a], run.device});
+  }
+  for (size_t r = 0; r < run.results.size(); ++r) {
+    const BufferId id{launch.results[r], run.device};
+    const int donated = run.args.donations.empty() ? -1 : run.args.donations[r];
+    Reservation& from = donated < 0 ? run.reservation : *run.args.donated_reservations[donated];
     // Ignored: the result was deleted meanwhile, or its launch failed on another device.
     static_cast<void>(buffers_.SetReady(
-        id, results[r],
-        from.Split(results[r]->num_bytes(),
-                   absl::StrCat("array ", id.array, " (", launch.program->name, ")"))));
+        id, run.results[r],
+        from.Split(run.results[r]->num_bytes(), {"array", id.array, launch.program->name})));
   }
+  run.reservation.Release();
 }
 
 void Executor::BeginOnDevice(Launch& launch, int32_t device) {

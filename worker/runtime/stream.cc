@@ -13,6 +13,7 @@ Stream::~Stream() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
+    due_.Signal();
   }
   thread_.join();
 }
@@ -20,6 +21,7 @@ Stream::~Stream() {
 void Stream::Push(std::function<void()> task) {
   absl::MutexLock lock(&mu_);
   queue_.push_back(std::move(task));
+  if (!busy_) due_.Signal();
 }
 
 bool Stream::Claim() {
@@ -32,6 +34,7 @@ bool Stream::Claim() {
 void Stream::Release() {
   absl::MutexLock lock(&mu_);
   busy_ = false;
+  if (!queue_.empty()) due_.Signal();
 }
 
 bool Stream::RunIfIdle(absl::FunctionRef<void()> task) {
@@ -59,10 +62,7 @@ void Stream::Run() {
     std::function<void()> task;
     {
       absl::MutexLock lock(&mu_);
-      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return stopping_ || (!queue_.empty() && !busy_);
-      };
-      mu_.Await(absl::Condition(&ready));
+      while (!stopping_ && (queue_.empty() || busy_)) due_.Wait(&mu_);
       if (stopping_) return;
       task = std::move(queue_.front());
       queue_.pop_front();

@@ -45,6 +45,8 @@ class Stream {
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  // The thread has something to do. No Condition, which every unlock would evaluate.
+  absl::CondVar due_;
   std::thread thread_;  // Last, because it uses the members above.
 };
 

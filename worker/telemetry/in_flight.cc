@@ -65,7 +65,11 @@ void InFlightQueue::End(Launch* launch) {
 
 void InFlightQueue::Update() {
   const bool idle = launches_.empty();
-  slot_->Write(idle ? InFlightOp{} : launches_.front().op_);
+  if (idle) {
+    slot_->Write({});
+  } else {
+    slot_->Write(launches_.front().op_);
+  }
   if (metrics_ == nullptr) return;
   const int64_t now = AgeGauge::Now();
   const Counter& time_in_state = state_ == State::kIdle   ? metrics_->idle_no_work
