@@ -15,6 +15,9 @@ namespace {
 // Launches enqueued on a device at a time: enough to keep it busy, few enough for a cancelled
 // launch to end soon.
 constexpr int64_t kRunsEnqueuedMax = 16;
+// How much later than the coordinator, which ends a launch at its deadline and knows more about it,
+// an executor ends it.
+constexpr absl::Duration kCoordinatorFirst = absl::Milliseconds(100);
 // How often a wait checks whether its launch was cancelled.
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
 
@@ -49,7 +52,7 @@ absl::Status Executor::Start(const LaunchRef& launch) {
   launch->started = true;
   launch->started_at = SteadyNow();
   if (launch->timeout == absl::InfiniteDuration()) return absl::OkStatus();
-  launch->timer = timer_->At(launch->started_at + launch->timeout,
+  launch->timer = timer_->At(launch->started_at + launch->timeout + kCoordinatorFirst,
                              [this, weak = std::weak_ptr<Launch>(launch)] {
                                if (const LaunchRef late = weak.lock()) TimeOut(*late);
                              });
