@@ -58,15 +58,18 @@ struct RunRecord {
   }
 };
 template <auto kRun>
-constexpr Scalar kScalarFrom = {[](const Attrs& attrs, DType operand, DType result,
-                                   const void* const* in, void* const* out, int64_t n) {
-                                  kRun(attrs, operand, result, RunLoop{in, out, n});
-                                },
-                                [](const Attrs& attrs, DType operand, DType result) {
-                                  ScalarGraph graph;
-                                  kRun(attrs, operand, result, RunRecord{&graph});
-                                  return graph;
-                                }};
+void EvalFrom(const Attrs& attrs, DType operand, DType result, const void* const* in,
+              void* const* out, int64_t n) {
+  kRun(attrs, operand, result, RunLoop{in, out, n});
+}
+template <auto kRun>
+ScalarGraph RecordFrom(const Attrs& attrs, DType operand, DType result) {
+  ScalarGraph graph;
+  kRun(attrs, operand, result, RunRecord{&graph});
+  return graph;
+}
+template <auto kRun>
+constexpr Scalar kScalarFrom = {EvalFrom<kRun>, RecordFrom<kRun>};
 
 // Runs a body whose operands and results have one dtype.
 template <int kDomain, int kArity, class Body, class Run>
@@ -78,10 +81,17 @@ void RunSame(DType dtype, const Body& body, const Run& run) {
     (std::make_index_sequence<kArity>());
   });
 }
+// A class of its own: clang 14 takes the lambdas of different arguments for one when a lambda in a
+// template depends on the template's parameters and is itself a template argument.
 template <int kDomain, int kArity, auto kBody>
-constexpr Scalar kScalarOf = kScalarFrom<[](const Attrs&, DType operand, DType, auto run) {
-  RunSame<kDomain, kArity>(operand, kBody, run);
-}>;
+struct SameDType {
+  template <class Run>
+  void operator()(const Attrs&, DType operand, DType, const Run& run) const {
+    RunSame<kDomain, kArity>(operand, kBody, run);
+  }
+};
+template <int kDomain, int kArity, auto kBody>
+constexpr Scalar kScalarOf = kScalarFrom<SameDType<kDomain, kArity, kBody>{}>;
 
 // ---- Rows. -------------------------------------------------------------------------------------
 inline constexpr Refused kNotLinear{"it is not linear"};
