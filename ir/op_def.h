@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ir/array.h"
@@ -196,7 +197,7 @@ struct EvalContext {
 using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
                                                       absl::Span<const Array> in);
 // Region and collective ops see every shard (mesh coordinate) at once: in[operand][shard].
-using Shards = std::vector<Array>;
+using Shards = absl::InlinedVector<Array, 1>;
 using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
                                                              absl::Span<const Shards> in);
 

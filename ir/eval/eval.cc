@@ -1,5 +1,6 @@
 #include "ir/eval/eval.h"
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/status_exception.h"
@@ -9,21 +10,27 @@
 namespace tessera::ir {
 namespace {
 
-// `a`, broadcast to `shape` if it is a scalar operand of an op on arrays.
-Array Expanded(const Array& a, const Dims& shape) {
-  if (a.rank() == static_cast<int>(shape.size())) return a;
-  return ReadStrided(a, 0, Dims(shape.size(), 0), shape);
+// The types of the op's results; if these are not consecutive values, in `*storage`.
+absl::Span<const Type> ResultTypes(const Function& f, const Op& op, std::vector<Type>* storage) {
+  for (size_t r = 1; r < op.results.size(); ++r)
+    if (op.results[r] != op.results[r - 1] + 1) return *storage = ElementsAt(f.types, op.results);
+  if (op.results.empty()) return {};
+  return absl::MakeConstSpan(f.types).subspan(op.results[0], op.results.size());
 }
 
 std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs,
                               absl::Span<const Type> out_types, absl::Span<const Array> in) {
-  std::vector<Array> operands, out;
-  std::vector<const void*> in_ptrs;
-  std::vector<void*> out_ptrs;
-  for (const Array& a : in) operands.push_back(Expanded(a, out_types[0].shape));
-  for (const Array& a : operands) in_ptrs.push_back(a.data());
-  for (const Type& t : out_types) out.emplace_back(t.dtype, t.shape);
-  for (Array& a : out) out_ptrs.push_back(a.MutableData());
+  const Dims& shape = out_types[0].shape;
+  std::vector<Array> expanded, out;  // `expanded`: scalar operands of an op on arrays
+  absl::InlinedVector<const void*, 4> in_ptrs;
+  absl::InlinedVector<void*, 2> out_ptrs;
+  for (const Array& a : in) {
+    const bool as_it_is = a.rank() == static_cast<int>(shape.size());
+    if (!as_it_is) expanded.push_back(ReadStrided(a, 0, Dims(shape.size(), 0), shape));
+    in_ptrs.push_back(as_it_is ? a.data() : expanded.back().data());
+  }
+  for (const Type& t : out_types)
+    out_ptrs.push_back(out.emplace_back(t.dtype, t.shape).MutableData());
   def.scalar.eval(attrs, in.back().dtype(), out_types[0].dtype, in_ptrs.data(), out_ptrs.data(),
                   out[0].num_elements());
   return out;
@@ -37,18 +44,15 @@ absl::Status CheckArg(const Function& f, int i, const Array& a) {
                                                         "; expected ", t.ToString()));
 }
 
-// For each op, the values that it is the last to use.
-std::vector<std::vector<ValueId>> LastUses(const Function& f) {
-  std::vector<int> last(f.types.size(), -1);
+// The index of the last op that uses or makes each value; of results of the function, -1.
+absl::InlinedVector<int, 32> LastUses(const Function& f) {
+  absl::InlinedVector<int, 32> last(f.types.size(), -1);
   for (size_t i = 0; i < f.ops.size(); ++i) {
     for (ValueId v : f.ops[i].operands) last[v] = static_cast<int>(i);
     for (ValueId v : f.ops[i].results) last[v] = static_cast<int>(i);
   }
   for (ValueId v : f.results) last[v] = -1;
-  std::vector<std::vector<ValueId>> dead(f.ops.size());
-  for (size_t v = 0; v < last.size(); ++v)
-    if (last[v] >= 0) dead[last[v]].push_back(static_cast<ValueId>(v));
-  return dead;
+  return last;
 }
 
 // Runs op `index` of `f` on the operands of one shard.
@@ -65,17 +69,17 @@ absl::StatusOr<std::vector<Array>> EvalOnShard(const EvalContext& c, const Funct
 absl::StatusOr<std::vector<Shards>> EvalOp(Evaluator& ev, const Function& f, size_t index,
                                            const std::vector<Shards>& env) {
   const Op& op = f.ops[index];
-  const std::vector<Type> out_types = ElementsAt(f.types, op.results);
-  const EvalContext c{*op.def, f.scope, op.attrs, op.regions, out_types, ev};
-  const std::vector<Shards> operands = ElementsAt(env, op.operands);
+  std::vector<Type> storage;
+  const EvalContext c{*op.def, f.scope, op.attrs, op.regions, ResultTypes(f, op, &storage), ev};
   const bool per_shard = op.def->scalar.eval || op.def->index_map || op.def->eval ||
                          (ev.options().hook && op.def->lowering == Lowering::kCollective);
-  if (!per_shard) return op.def->eval_shards(c, operands);
+  if (!per_shard) return op.def->eval_shards(c, ElementsAt(env, op.operands));
 
   std::vector<Shards> out(op.results.size());
   for (size_t shard = 0; shard < ev.shard_devices().size(); ++shard) {
     std::vector<Array> in;
-    for (const Shards& operand : operands) in.push_back(operand[shard]);
+    in.reserve(op.operands.size());
+    for (ValueId v : op.operands) in.push_back(env[v][shard]);
     TESSERA_ASSIGN_OR_RETURN(std::vector<Array> got, EvalOnShard(c, f, index, in));
     for (size_t r = 0; r < out.size(); ++r) out[r].push_back(std::move(got[r]));
   }
@@ -90,27 +94,33 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
     return MakeError(ErrorKind::kValueError, absl::StrCat(f.name, " takes ", f.num_params,
                                                           " arguments, got ", args.size()));
   for (int i = 0; i < f.num_params; ++i) TESSERA_RETURN_IF_ERROR(CheckArg(f, i, args[i].at(0)));
-  std::vector<Shards> env(f.types.size());
-  std::move(args.begin(), args.end(), env.begin());
-  const std::vector<std::vector<ValueId>> dead = LastUses(f);
+  std::vector<Shards> env = std::move(args);
+  env.resize(f.types.size());
+  const auto last_use = LastUses(f);
   for (size_t i = 0; i < f.ops.size(); ++i) {
     if (options_.check_cancel) TESSERA_RETURN_IF_ERROR(options_.check_cancel());
     TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> out,
                              CatchStatusOr([&] { return ValueOrThrow(EvalOp(*this, f, i, env)); }));
     for (size_t r = 0; r < out.size(); ++r) env[f.ops[i].results[r]] = std::move(out[r]);
-    for (ValueId v : dead[i]) env[v].clear();
+    const auto drop = [&](absl::Span<const ValueId> values) {
+      for (ValueId v : values)
+        if (last_use[v] == static_cast<int>(i)) env[v].clear();
+    };
+    drop(f.ops[i].operands);
+    drop(f.ops[i].results);
   }
   return ElementsAt(env, f.results);
 }
 
-absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, absl::Span<const Array> args) {
+absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, std::vector<Array> args) {
   shard_devices_ = {options_.device < 0 ? 0 : options_.device};
   std::vector<Shards> shards;
-  for (const Array& a : args) shards.push_back({a});
+  shards.reserve(f.types.size());
+  for (Array& a : args) shards.emplace_back().push_back(std::move(a));
   TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> out, RunShards(f, std::move(shards)));
-  std::vector<Array> results;
-  for (Shards& result : out) results.push_back(std::move(result[0]));
-  return results;
+  args.clear();
+  for (Shards& result : out) args.push_back(std::move(result[0]));
+  return args;
 }
 
 absl::StatusOr<std::vector<Shards>> Evaluator::RunOnDevices(std::vector<int64_t> devices,
@@ -123,7 +133,7 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunOnDevices(std::vector<int64_t>
 }
 
 absl::StatusOr<std::vector<Array>> Evaluate(const Function& f, absl::Span<const Array> args) {
-  return Evaluator().Run(f, args);
+  return Evaluator().Run(f, {args.begin(), args.end()});
 }
 
 absl::StatusOr<std::vector<Array>> EvaluateOp(const OpDef& def, const Scope& scope,

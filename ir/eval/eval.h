@@ -36,7 +36,7 @@ class Evaluator {
   explicit Evaluator(EvalOptions options = {}) : options_(std::move(options)) {}
 
   // Runs one shard.  Requires: args match f's params in shape and dtype (checked, VALUE_ERROR).
-  absl::StatusOr<std::vector<Array>> Run(const Function& f, absl::Span<const Array> args);
+  absl::StatusOr<std::vector<Array>> Run(const Function& f, std::vector<Array> args);
   // args[param][shard] -> [result][shard].
   absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Shards> args);
 

@@ -18,9 +18,10 @@ std::vector<Array> OnGrid(const std::vector<Array>& blocks, const Body& body) {
   const Type t = Varying(MakeType(blocks[0].dtype(), blocks[0].shape()), kIJ);
   const FunctionRef f = Fn(Grid(), {t}, body);
   Evaluator ev;
-  absl::StatusOr<std::vector<Shards>> out = ev.RunOnDevices({0, 1, 2, 3, 4, 5}, *f, {blocks});
+  absl::StatusOr<std::vector<Shards>> out =
+      ev.RunOnDevices({0, 1, 2, 3, 4, 5}, *f, {Shards(blocks.begin(), blocks.end())});
   EXPECT_THAT(out, IsOk());
-  return (*out)[0];
+  return {(*out)[0].begin(), (*out)[0].end()};
 }
 std::vector<Array> Blocks(DType dtype, Dims shape) {
   std::vector<Array> out;

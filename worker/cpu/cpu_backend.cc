@@ -141,7 +141,7 @@ class EvaluatedExecutable final : public CpuExecutable {
     };
     options.check_cancel = [&] { return context.cancel->status(); };
     absl::StatusOr<std::vector<Array>> results =
-        ir::Evaluator(std::move(options)).Run(*program_.entry, args);
+        ir::Evaluator(std::move(options)).Run(*program_.entry, std::move(args));
     if (results.ok() || label == nullptr) return results;
     return WithLabel(results.status(), context, *label);
   }
@@ -275,6 +275,7 @@ class CpuBackend final : public Backend {
                                    absl::Span<const DeviceBufferRef> args) override {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
     std::vector<Array> in;
+    in.reserve(args.size());
     for (const DeviceBufferRef& arg : args) in.push_back(ArrayOf(*arg));
     TESSERA_ASSIGN_OR_RETURN(
         std::vector<Array> results,

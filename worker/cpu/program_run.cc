@@ -231,7 +231,7 @@ class Run {
     options.device = context_.mesh_device;
     options.check_cancel = [this] { return context_.cancel->status(); };
     TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
-                             ir::Evaluator(std::move(options)).Run(f, in));
+                             ir::Evaluator(std::move(options)).Run(f, std::move(in)));
     for (size_t i = 0; i < out.size(); ++i)
       std::memcpy(AddressOf(step.out[i]), out[i].data(), out[i].num_bytes());
     return absl::OkStatus();
