@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -180,7 +181,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
       ThrowError(ErrorKind::kTypeError, site, name,
                  " requires real-valued inputs (input dtype that is a float), "
                  "but ",
-                 args.paths[i], " is ", args.leaves[i].type().ToString(),
+                 args.path(i), " is ", args.leaves[i].type().ToString(),
                  ". Convert it, or differentiate by another argument");
     }
   }
@@ -212,7 +213,7 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
       ThrowError(ErrorKind::kTypeError, site,
                  "primal and tangent arguments to jvp do not match; dtypes and shapes "
                  "must be equal: ",
-                 primals.paths[i], " is ", primals.leaves[i].type().ToString(),
+                 primals.path(i), " is ", primals.leaves[i].type().ToString(),
                  " but its tangent is ", tangents[i].type().ToString());
     }
     active_tangents.push_back(tangents[i]);
@@ -236,7 +237,7 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
   auto linear = std::make_shared<Linear>();
   linear->site = site;
   linear->in_types = TypesOf(args.leaves);
-  linear->in_paths = args.paths;
+  linear->in_paths = args.paths();
   std::vector<Array> out = InProgram(name, site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
     linear->out_types = n.fn->result_types();
@@ -322,7 +323,7 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
     const int d = *call.dims[i] < 0 ? *call.dims[i] + type.rank() : *call.dims[i];
     if (d < 0 || d >= type.rank()) {
       ThrowError(ErrorKind::kValueError, site, "vmap was requested to map its argument ",
-                 call.args.paths[i], " along axis ", *call.dims[i],
+                 call.args.path(i), " along axis ", *call.dims[i],
                  ", which implies that its rank should be at least ",
                  (*call.dims[i] < 0 ? -*call.dims[i] : *call.dims[i] + 1), ", but is only ",
                  type.rank(), " (its type is ", type.ToString(), ")");
@@ -330,12 +331,12 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
     if (size >= 0 && size != type.shape[d]) {
       ThrowError(ErrorKind::kValueError, site,
                  "vmap got inconsistent sizes for array axes to be mapped: ", of, " is ", size,
-                 " but axis ", d, " of ", call.args.paths[i], ", a ", type.ToString(), ", is ",
+                 " but axis ", d, " of ", call.args.path(i), ", a ", type.ToString(), ", is ",
                  type.shape[d]);
     }
     if (size < 0) {
       size = type.shape[d];
-      of = absl::StrCat("axis ", d, " of ", call.args.paths[i]);
+      of = absl::StrCat("axis ", d, " of ", call.args.path(i));
     }
     dims->push_back(d);
   }
@@ -491,8 +492,8 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
     const ir::Scope inside{outer.mesh.With(manual, AxisType::kManual), call.check_vma};
     std::vector<Type> blocks;
     for (size_t i = 0; i < call.args.leaves.size(); ++i) {
-      CheckSpecAxes("in_specs", call.in_specs[i], call.args.paths[i], manual, site);
-      blocks.push_back(BlockType(call.args.leaves[i], call.in_specs[i], call.args.paths[i], inside,
+      CheckSpecAxes("in_specs", call.in_specs[i], call.args.path(i), manual, site);
+      blocks.push_back(BlockType(call.args.leaves[i], call.in_specs[i], call.args.path(i), inside,
                                  manual, site));
     }
     std::vector<PartitionSpec> specs;
@@ -527,12 +528,12 @@ int64_t ScanLength(const ScanFlat& call, const Site& site) {
     const Type& t = call.xs.leaves[i].type();
     if (t.rank() == 0) {
       ThrowError(ErrorKind::kValueError, site,
-                 "scan got value with no leading axis to scan over: ", call.xs.paths[i], " is ",
+                 "scan got value with no leading axis to scan over: ", call.xs.path(i), " is ",
                  t.ToString());
     }
     if (length >= 0 && length != t.shape[0]) {
       ThrowError(ErrorKind::kValueError, site,
-                 "scan got values with different leading axis sizes: ", call.xs.paths[i], " is ",
+                 "scan got values with different leading axis sizes: ", call.xs.path(i), " is ",
                  t.ToString(), " but ", length, " steps are expected");
     }
     length = t.shape[0];
@@ -550,14 +551,14 @@ void CheckCarry(const ScanFlat& call, const ir::Function& f, const Site& site) {
     const Type &in = call.carry.leaves[i].type(), &out = f.type(f.results[i]);
     if (ir::EqualButWeak(in, out)) continue;
     const std::string hint = PcastHint(in, out);
-    absl::StrAppend(&wrong, "\n  * the input carry component ", call.carry.paths[i], " has type ",
+    absl::StrAppend(&wrong, "\n  * the input carry component ", call.carry.path(i), " has type ",
                     in.ToString(), " but the corresponding output carry component has type ",
                     out.ToString());
     if (!hint.empty()) {
       absl::StrAppend(&wrong,
                       ", so the varying manual axes do not match. This might be fixed by "
                       "applying ",
-                      hint, " to the initial carry value corresponding to ", call.carry.paths[i]);
+                      hint, " to the initial carry value corresponding to ", call.carry.path(i));
     }
   }
   if (!wrong.empty()) {
@@ -621,7 +622,7 @@ TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options
     if (options.in_shardings[i]) traced.program.in_shardings[i] = options.in_shardings[i];
   }
   traced.program.out_shardings = options.out_shardings();
-  for (const std::string& path : args.paths) traced.program.in_names.push_back(ValueName(path));
+  for (const std::string& path : args.paths()) traced.program.in_names.push_back(ValueName(path));
   for (size_t i = 0; i < traced.captures.size(); ++i)
     traced.program.in_names.push_back(absl::StrCat("captured[", i, "]"));
   for (const std::string& path : options.out_paths())
@@ -629,12 +630,11 @@ TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options
   return traced;
 }
 
-std::string PlacementKey(const Array& a) {
-  const ConcreteState* c = AsConcrete(a);
-  if (!c) return absl::StrCat(a.type().ToString(), ";");  // a number
-  return absl::StrCat(c->type.ToString(), c->placement.mesh.ToString(),
-                      c->placement.spec.ToString(), "@", absl::StrJoin(c->placement.devices, ","),
-                      "/", reinterpret_cast<uintptr_t>(c->session.get()), ";");
+// Different for most different calls, and quick: shapes and dtypes alone.
+size_t HashOf(const std::type_info& type, const std::vector<Array>& leaves) {
+  size_t hash = type.hash_code();
+  for (const Array& a : leaves) hash = absl::HashOf(hash, a.type().dtype, a.type().shape);
+  return hash;
 }
 
 // Throws unless the arguments can be passed to a run.
@@ -643,10 +643,10 @@ void CheckArguments(const std::string& name, const FlatArgs& args, const Site& s
     const Array& a = args.leaves[i];
     const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
     if (!c && !(a.valid() && AsNumber(a))) {
-      ThrowError(ErrorKind::kTypeError, site, name, ": ", args.paths[i], " is ", a.to_string(),
+      ThrowError(ErrorKind::kTypeError, site, name, ": ", args.path(i), " is ", a.to_string(),
                  ", but a concrete array is expected outside a trace");
     }
-    if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.paths[i]), a, site);
+    if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.path(i)), a, site);
   }
 }
 
@@ -682,9 +682,30 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
   return leaves;
 }
 
-std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
+bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
+  if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()))
+    return false;
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    const LeafKey& key = entry.leaves[i];
+    const ConcreteState* const c = AsConcrete(args.leaves[i]);
+    if (!(key.type == args.leaves[i].type()) || key.session != (c ? c->session.get() : nullptr) ||
+        (c && !(key.placement == c->placement)))
+      return false;
+  }
+  return true;
+}
+
+std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const std::type_info& type,
+                                                      const FlatArgs& args) const {
+  const auto [first, last] = entries_.equal_range(hash);
+  for (auto it = first; it != last; ++it)
+    if (Matches(*it->second, type, args)) return it->second;
+  return nullptr;
+}
+
+std::vector<Array> JitCache::Call(const std::type_info& type, const FlatArgs& args,
                                   const Options& options, const Site& site, FlatBody body,
-                                  std::any* like_out) {
+                                  std::shared_ptr<const void>* like_out) {
   if (CurrentFrame()) {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), options.name, site, body);
     return Apply("jit", site, Concat(args.leaves, n.captures),
@@ -693,30 +714,47 @@ std::vector<Array> JitCache::Call(const std::string& key, const FlatArgs& args,
                  });
   }
   CheckArguments(options.name, args, site);
-  std::string full = absl::StrCat(key, "|", context_mesh().ToString(), "@",
-                                  absl::StrJoin(context_mesh().devices, ","), "|");
-  for (const Array& a : args.leaves) absl::StrAppend(&full, PlacementKey(a));
+  const size_t hash = HashOf(type, args.leaves);
   std::shared_ptr<const Entry> entry;
   {
     absl::MutexLock lock(&mu_);
-    if (auto it = entries_.find(full); it != entries_.end()) entry = it->second;
+    entry = Find(hash, type, args);
   }
   if (!entry) {
-    const TracedProgram traced = TraceForJit(args, options, site, body);
-    auto made = std::make_shared<Entry>();
-    made->session = SessionOf(Concat(args.leaves, traced.captures), site);
-    made->executable = made->session->Compile(traced.program, traced.mesh.devices, options.name,
-                                              /*explain=*/false, site);
-    made->captures = traced.captures;
-    made->like_out = *like_out;
+    entry = Compile(type, args, options, site, body, like_out);
     absl::MutexLock lock(&mu_);
-    entry = entries_[full] = std::move(made);
+    if (!Find(hash, type, args)) entries_.emplace(hash, entry);
   }
   *like_out = entry->like_out;
   std::vector<bool> donate = options.donate;
   if (!donate.empty()) donate.resize(args.leaves.size() + entry->captures.size(), false);
-  return entry->session->Run(*entry->executable, Concat(args.leaves, entry->captures),
-                             std::move(donate), site);
+  std::vector<Array> all;
+  if (!entry->captures.empty()) all = Concat(args.leaves, entry->captures);
+  return entry->session->Run(*entry->executable, all.empty() ? args.leaves : all, std::move(donate),
+                             site);
+}
+
+std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& type,
+                                                         const FlatArgs& args,
+                                                         const Options& options, const Site& site,
+                                                         FlatBody body,
+                                                         std::shared_ptr<const void>* like_out) {
+  const TracedProgram traced = TraceForJit(args, options, site, body);
+  auto made = std::make_shared<Entry>();
+  made->type = &type;
+  made->tree = args.tree;
+  made->context = context_mesh();
+  for (const Array& a : args.leaves) {
+    const ConcreteState* const c = AsConcrete(a);
+    made->leaves.push_back(
+        {a.type(), c ? c->placement : api::Placement{}, c ? c->session.get() : nullptr});
+  }
+  made->session = SessionOf(Concat(args.leaves, traced.captures), site);
+  made->executable = made->session->Compile(traced.program, traced.mesh.devices, options.name,
+                                            /*explain=*/false, site);
+  made->captures = traced.captures;
+  made->like_out = *like_out;
+  return made;
 }
 
 api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options,

@@ -3,11 +3,13 @@
 // Each traces the body into a function, transforms it, and applies the result in the current frame,
 // or runs it as a program if there is none. Used by the SDK only.
 #pragma once
-#include <any>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <typeinfo>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -26,10 +28,11 @@ Array NumberArgument(const Arg& number, bool use_f64);
 // Whether an array is f64 or c128.
 bool HasFloat64(const std::vector<Array>& arrays);
 
-// Arguments of a transform: the arrays and their paths, for errors.
-struct FlatArgs {
-  std::vector<Array> leaves;
-  std::vector<std::string> paths;  // args[0].w
+// Arguments of a transform: a tree, whose leaves have paths that begin with `root`: args[0].w.
+struct FlatArgs : Flat {
+  std::string_view root;
+  std::vector<std::string> paths() const { return LeafPaths(tree, root); }
+  std::string path(size_t leaf) const { return paths().at(leaf); }
 };
 
 // The body's result 0 is the loss. Returns its results, then the gradients of the active arguments.
@@ -100,30 +103,51 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
 class JitCache {
  public:
   struct Options {
-    std::string name;
+    const std::string& name;
     std::vector<bool> donate;                                // per leaf of this call
     std::vector<std::optional<PartitionSpec>> in_shardings;  // per leaf; empty: the arguments' own
     // Per result, called after the body; empty: the planner decides.
     std::function<std::vector<std::optional<PartitionSpec>>()> out_shardings;
     std::function<std::vector<std::string>()> out_paths;  // "result.loss", called after the body
   };
-  // `like_out`: the structure of the results, set by `body` and cached with the executable.
-  std::vector<Array> Call(const std::string& key, const FlatArgs& args, const Options& options,
-                          const Site& site, FlatBody body, std::any* like_out);
+  // `type`: that of the tuple of arguments. `like_out`: the structure of the results, set by `body`
+  // and cached with the executable.
+  std::vector<Array> Call(const std::type_info& type, const FlatArgs& args, const Options& options,
+                          const Site& site, FlatBody body, std::shared_ptr<const void>* like_out);
   // With `absent`, plans for absent devices; arguments may then be abstract.
   api::CompileReply Explain(const FlatArgs& args, const Options& options,
                             const AbsentDevices* absent, const Site& site, FlatBody body);
   int64_t num_compiled() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // What an executable was compiled for: that of a number has no placement and no session.
+  struct LeafKey {
+    Type type;
+    api::Placement placement;
+    const Session* session;
+  };
   struct Entry {
+    const std::type_info* type;
+    TreeNode tree;
+    Mesh context;
+    std::vector<LeafKey> leaves;
+
     std::shared_ptr<Session> session;
     std::shared_ptr<const Session::Executable> executable;
     std::vector<Array> captures;
-    std::any like_out;
+    std::shared_ptr<const void> like_out;
   };
+  std::shared_ptr<const Entry> Compile(const std::type_info& type, const FlatArgs& args,
+                                       const Options& options, const Site& site, FlatBody body,
+                                       std::shared_ptr<const void>* like_out);
+  static bool Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args);
+  // Null: none.
+  std::shared_ptr<const Entry> Find(size_t hash, const std::type_info& type,
+                                    const FlatArgs& args) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   mutable absl::Mutex mu_;
-  std::map<std::string, std::shared_ptr<const Entry>> entries_ ABSL_GUARDED_BY(mu_);
+  // By a hash of what it was compiled for.
+  std::unordered_multimap<size_t, std::shared_ptr<const Entry>> entries_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::internal

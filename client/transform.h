@@ -111,11 +111,8 @@ Traced<F, A...> TracedTuple(const std::tuple<A...>& args, const Site& site) {
 }
 
 template <class T>
-FlatArgs FlattenArgs(const T& t, std::string_view root, Flat* flat = nullptr) {
-  Flat f = flatten(t);
-  FlatArgs out{f.leaves, LeafPaths(f.tree, root)};
-  if (flat) *flat = std::move(f);
-  return out;
+FlatArgs FlattenArgs(const T& t, std::string_view root) {
+  return {flatten(t), root};
 }
 
 // Calls f with the arrays of `like` replaced, stores the result in `*out`, and flattens it.
@@ -166,7 +163,7 @@ class Jitted {
     using Tuple = internal::Traced<F, A...>;
     using R = internal::ResultOf<F, Tuple>;
     const FlatCall<Tuple> call(*this, internal::TracedArgs<F>(site_, args...));
-    std::any result_structure;
+    std::shared_ptr<const void> result_structure;  // an R
     auto traced = [&](const std::vector<Array>& in) {
       std::vector<Array> out = call.body(in);
       R blank = *call.like;
@@ -174,10 +171,9 @@ class Jitted {
       result_structure = std::make_shared<R>(std::move(blank));
       return out;
     };
-    const std::string key = std::string(typeid(Tuple).name()) + call.flat.tree.Signature();
     const std::vector<Array> out =
-        cache_->Call(key, call.leaves, call.options, site_, traced, &result_structure);
-    return unflatten(*std::any_cast<std::shared_ptr<R>>(result_structure), out);
+        cache_->Call(typeid(Tuple), call.flat, call.options, site_, traced, &result_structure);
+    return unflatten(*std::static_pointer_cast<const R>(result_structure), out);
   }
 
   // The plan for these arguments.
@@ -197,7 +193,7 @@ class Jitted {
   template <class... A>
   api::CompileReply ExplainOn(const AbsentDevices* absent, const A&... args) const {
     const FlatCall<internal::Traced<F, A...>> call(*this, internal::TracedArgs<F>(site_, args...));
-    return cache_->Explain(call.leaves, call.options, absent, site_, call.body);
+    return cache_->Explain(call.flat, call.options, absent, site_, call.body);
   }
   // A flattened call of f_. `like` is the result of f_, set when `body` has run.
   template <class Tuple>
@@ -205,25 +201,24 @@ class Jitted {
     using R = internal::ResultOf<F, Tuple>;
     FlatCall(const Jitted& jitted, Tuple args)
         : tuple(std::move(args)),
-          leaves(internal::FlattenArgs(tuple, "args", &flat)),
+          flat(internal::FlattenArgs(tuple, "args")),
           body{jitted.f_, tuple, &like},
-          options(jitted.OptionsFor(flat, like)) {}
+          options(jitted.OptionsFor(flat.tree, like)) {}
     FlatCall(const FlatCall&) = delete;
 
     const Tuple tuple;
-    Flat flat;
-    const internal::FlatArgs leaves;
+    const internal::FlatArgs flat;
     std::optional<R> like;
     const internal::TreeBody<F, Tuple, R> body;
     const internal::JitCache::Options options;
   };
   template <class R>
-  internal::JitCache::Options OptionsFor(const Flat& flat, const std::optional<R>& like) const {
+  internal::JitCache::Options OptionsFor(const TreeNode& args, const std::optional<R>& like) const {
     std::vector<bool> donate =
-        internal::DonatedLeaves(options_.name, options_.donate_argnums, flat.tree, site_);
+        internal::DonatedLeaves(options_.name, options_.donate_argnums, args, site_);
     std::vector<std::optional<PartitionSpec>> in;
     if (options_.in_shardings.given()) {
-      in = internal::BroadcastPrefix(options_.in_shardings, flat.tree, "jit in_shardings", site_);
+      in = internal::BroadcastPrefix(options_.in_shardings, args, "jit in_shardings", site_);
     }
     return {options_.name, std::move(donate), std::move(in),
             [this, &like] { return OutShardings(*like); },
@@ -294,15 +289,14 @@ class ValueAndGrad {
       static_assert(std::is_same_v<typename R::first_type, Array>, "the loss must be an Array");
     }
     const Tuple tuple = internal::TracedArgs<F>(site_, args...);
-    Flat flat;
-    const internal::FlatArgs leaves = internal::FlattenArgs(tuple, "args", &flat);
+    const internal::FlatArgs flat = internal::FlattenArgs(tuple, "args");
     std::vector<bool> active;
     for (size_t a = 0; a < flat.tree.children.size(); ++a) {
       active.insert(active.end(), flat.tree.children[a].num_leaves(), IsActive(a));
     }
     std::optional<R> like;
     std::vector<Array> out = internal::ValueAndGradFlat(
-        name_, leaves, active, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
+        name_, flat, active, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
     R value = internal::TakeFront(&out, *like);
     // `out` has the gradients in the order of the arguments.
     Tuple grads = tuple;
@@ -364,15 +358,14 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
   using Tuple = internal::Traced<F, A...>;
   using R = internal::ResultOf<F, Tuple>;
   const Tuple tuple = internal::TracedTuple<F>(primals, site);
-  Flat p;
-  const internal::FlatArgs leaves = internal::FlattenArgs(tuple, "primals", &p);
+  const internal::FlatArgs p = internal::FlattenArgs(tuple, "primals");
   const Flat t = flatten(internal::TracedTuple<F>(tangents, site));
   internal::CheckSameStructure(
       p.tree, t.tree, "tangents", ErrorKind::kTypeError,
       "primal and tangent arguments to jvp must have the same tree structure; ", site);
   std::optional<R> like;
   std::vector<Array> out =
-      internal::JvpFlat(leaves, t.leaves, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+      internal::JvpFlat(p, t.leaves, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
   R value = internal::TakeFront(&out, *like);
   return std::pair(std::move(value), internal::TakeFront(&out, *like));
 }
@@ -484,10 +477,9 @@ auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions op
     using Tuple = internal::ArgTuple<decltype(args)...>;
     using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple(args...);
-    Flat flat;
     internal::VmapFlat call;
-    call.args = internal::FlattenArgs(tuple, "args", &flat);
-    call.dims = internal::BroadcastPrefix(in_axes, flat.tree, "vmap in_axes", site);
+    call.args = internal::FlattenArgs(tuple, "args");
+    call.dims = internal::BroadcastPrefix(in_axes, call.args.tree, "vmap in_axes", site);
     call.axis_size = options.axis_size;
     std::optional<R> like;
     auto out_dims = [&] {
@@ -528,10 +520,9 @@ auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionS
     using Tuple = internal::ArgTuple<decltype(args)...>;
     using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple(args...);
-    Flat flat;
     internal::ShardMapFlat call;
-    call.args = internal::FlattenArgs(tuple, "args", &flat);
-    call.in_specs = internal::LeafSpecs(in_specs, flat.tree, "shard_map in_specs", site);
+    call.args = internal::FlattenArgs(tuple, "args");
+    call.in_specs = internal::LeafSpecs(in_specs, call.args.tree, "shard_map in_specs", site);
     call.mesh = mesh;
     call.axis_names = options.axis_names;
     call.check_vma = options.check_vma;

@@ -5,26 +5,6 @@
 namespace tessera {
 namespace {
 
-void AppendSignature(const TreeNode& n, std::string* out) {
-  absl::StrAppend(out, n.label);
-  switch (n.kind) {
-    case TreeNode::kLeaf:
-      absl::StrAppend(out, "*");
-      return;
-    case TreeNode::kStatic:
-      // The length comes first, so that no value can be mistaken for structure.
-      absl::StrAppend(out, "=", n.text.size(), ":", n.text);
-      return;
-    case TreeNode::kNode:
-      absl::StrAppend(out, n.text, "(");
-      for (const TreeNode& c : n.children) {
-        AppendSignature(c, out);
-        absl::StrAppend(out, ",");
-      }
-      absl::StrAppend(out, ")");
-  }
-}
-
 void AppendLeafPaths(const TreeNode& n, const std::string& path, std::vector<std::string>* out) {
   if (n.kind == TreeNode::kLeaf) out->push_back(path);
   for (const TreeNode& c : n.children) AppendLeafPaths(c, path + c.label, out);
@@ -47,12 +27,6 @@ int TreeNode::num_leaves() const {
   int n = kind == kLeaf ? 1 : 0;
   for (const TreeNode& c : children) n += c.num_leaves();
   return n;
-}
-
-std::string TreeNode::Signature() const {
-  std::string out;
-  AppendSignature(*this, &out);
-  return out;
 }
 
 std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root) {

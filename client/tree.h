@@ -38,8 +38,7 @@ struct TreeNode {
   std::vector<TreeNode> children;
 
   int num_leaves() const;
-  // Equal for equal structures: kinds, labels and static values.
-  std::string Signature() const;
+  bool operator==(const TreeNode&) const = default;
 };
 // Key paths of the leaves, in order, each beginning with `root`: "params.w[0]".
 std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root);

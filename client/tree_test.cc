@@ -51,9 +51,9 @@ TEST(TreeTest, UnflattenPutsOtherArraysAndKeepsStatics) {
 TEST(TreeTest, StaticValuesAreStructure) {
   Model a = SomeModel(), b = SomeModel();
   EXPECT_EQ(StructureDifference(flatten(a).tree, flatten(b).tree, "p"), "");
-  EXPECT_EQ(flatten(a).tree.Signature(), flatten(b).tree.Signature());
+  EXPECT_TRUE(flatten(a).tree == flatten(b).tree);
   b.layers[1].units = 6;
-  EXPECT_NE(flatten(a).tree.Signature(), flatten(b).tree.Signature());
+  EXPECT_FALSE(flatten(a).tree == flatten(b).tree);
   EXPECT_THAT(StructureDifference(flatten(a).tree, flatten(b).tree, "p"),
               HasSubstr("p.layers[1].units: expected the static value 5, got the static value 6"));
 }
@@ -61,7 +61,7 @@ TEST(TreeTest, StaticValuesAreStructure) {
 TEST(TreeTest, NoStaticTextPassesForStructure) {
   const auto one = std::make_tuple(std::string("a\",[1]=3:\"b"), std::string("c"));
   const auto two = std::make_tuple(std::string("a"), std::string("b\",[1]=3:\"c"));
-  EXPECT_NE(flatten(one).tree.Signature(), flatten(two).tree.Signature());
+  EXPECT_FALSE(flatten(one).tree == flatten(two).tree);
 }
 
 TEST(TreeTest, MapsAndPairsAndOptionals) {
