@@ -82,28 +82,40 @@ void Array::CheckOneElement(const Site& site) const {
 bool Array::is_ready(Site site) const {
   const ConcreteState& c = RequireConcrete("is_ready", *this, site);
   if (!c.computed()) return true;
-  return internal::HasEnded(
-      internal::OrThrow(c.session->service().GetOperation(c.operation), site));
+  absl::StatusOr<api::Operation> op = c.session->service().GetOperation(c.operation);
+  if (KindOf(op.status()) == ErrorKind::kOperationNotFound) return true;  // its record is old
+  return internal::HasEnded(internal::OrThrow(std::move(op), site));
 }
 
 const Array& Array::wait(absl::Duration timeout, Site site) const {
   const ConcreteState& c = RequireConcrete("wait", *this, site);
   if (!c.computed()) return *this;
+  api::Service& service = c.session->service();
   const absl::Duration limit = internal::BoundedResultWait(timeout);
-  const api::Operation op =
-      internal::WaitForOperation(c.session->service(), c.operation, limit, site);
-  if (!internal::HasEnded(op)) {
-    ThrowError(ErrorKind::kDeadlineExceeded, site, c.name, ": not ready after ",
-               absl::FormatDuration(limit), op.pending_reason.empty() ? "" : "; it waits because ",
-               op.pending_reason, ". Wait longer, or cancel it");
+  const absl::StatusOr<api::Operation> op = internal::WaitForOperation(service, c.operation, limit);
+  if (KindOf(op.status()) == ErrorKind::kOperationNotFound) {
+    // It ended so long ago that its record has gone; an array that failed still has its error.
+    internal::ThrowIfError(service.GetShard(c.id, 0, absl::ZeroDuration()).status(), site);
+  } else {
+    internal::ThrowIfError(op.status(), site);
+    if (!internal::HasEnded(*op)) {
+      ThrowError(ErrorKind::kDeadlineExceeded, site, c.name, ": not ready after ",
+                 absl::FormatDuration(limit),
+                 op->pending_reason.empty() ? "" : "; it waits because ", op->pending_reason,
+                 ". Wait longer, or cancel it");
+    }
+    internal::ThrowIfError(op->error, site);
   }
-  internal::ThrowIfError(op.error, site);
+  c.ready.store(true);
   return *this;
 }
 
 void Array::cancel(Site site) const {
   const ConcreteState& c = RequireConcrete("cancel", *this, site);
-  if (c.computed()) internal::ThrowIfError(c.session->service().Cancel(c.operation), site);
+  if (!c.computed()) return;
+  const absl::Status cancelled = c.session->service().Cancel(c.operation);
+  // Without a record it ended long ago, and to cancel what has ended is no error.
+  if (KindOf(cancelled) != ErrorKind::kOperationNotFound) internal::ThrowIfError(cancelled, site);
 }
 
 const api::Placement& Array::placement(Site site) const {

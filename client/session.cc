@@ -259,19 +259,17 @@ api::CompileReply Session::PlanForAbsent(const ir::Program& program, int64_t dev
 }
 
 absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::ExecuteRequest& request) {
-  const absl::Time end = SteadyNow() + internal::BoundedWait(kMaxQueueWait);
+  absl::Time end = absl::InfinitePast();  // set once the queue is full
   for (;;) {
     absl::StatusOr<api::ExecuteReply> reply = service_->Execute(request);
-    uint64_t last;
-    {
-      absl::MutexLock lock(&mu_);
-      if (reply.ok()) last_operation_ = reply->operation;
-      last = last_operation_;
-    }
-    const bool full = !reply.ok() && ReasonOf(reply.status()) == "QUEUE_FULL";
-    if (!full || last == 0 || SteadyNow() >= end) return reply;
+    if (reply.ok()) last_operation_.store(reply->operation, std::memory_order_relaxed);
+    if (reply.ok() || ReasonOf(reply.status()) != "QUEUE_FULL") return reply;
+    const uint64_t last = last_operation_.load(std::memory_order_relaxed);
+    const absl::Time now = SteadyNow();
+    if (end == absl::InfinitePast()) end = now + internal::BoundedWait(kMaxQueueWait);
+    if (last == 0 || now >= end) return reply;
     // Waits until an accepted run has ended, which makes room in the queue.
-    service_->WaitOperation(last, std::min(end - SteadyNow(), absl::Duration(absl::Seconds(1))))
+    service_->WaitOperation(last, std::min(end - now, absl::Duration(absl::Seconds(1))))
         .status()
         .IgnoreError();
   }
@@ -375,7 +373,8 @@ void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>&
                    bool overwrite, const Site& site) {
   const uint64_t operation = internal::OrThrow(service_->Save(path, arrays, overwrite), site);
   const absl::Duration limit = internal::BoundedWait(absl::InfiniteDuration());
-  const api::Operation op = internal::WaitForOperation(*service_, operation, limit, site);
+  const api::Operation op =
+      internal::OrThrow(internal::WaitForOperation(*service_, operation, limit), site);
   if (!internal::HasEnded(op)) {
     service_->Cancel(operation).IgnoreError();
     internal::ThrowError(ErrorKind::kDeadlineExceeded, site, "save ", path, ": not done after ",
@@ -415,13 +414,13 @@ bool HasEnded(const api::Operation& operation) {
   return operation.state >= api::OperationState::kDone;
 }
 
-api::Operation WaitForOperation(api::Service& service, uint64_t id, absl::Duration limit,
-                                const Site& site) {
+absl::StatusOr<api::Operation> WaitForOperation(api::Service& service, uint64_t id,
+                                                absl::Duration limit) {
   const absl::Time end = SteadyNow() + limit;
   api::Operation operation;
   do {
     const absl::Duration left = std::max(end - SteadyNow(), absl::ZeroDuration());
-    operation = OrThrow(service.WaitOperation(id, std::min(left, kMaxWaitPerCall)), site);
+    TESSERA_ASSIGN_OR_RETURN(operation, service.WaitOperation(id, std::min(left, kMaxWaitPerCall)));
   } while (!HasEnded(operation) && SteadyNow() < end);
   return operation;
 }

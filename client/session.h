@@ -3,6 +3,7 @@
 // Thread-safe. Arrays keep their session alive; it closes with its last reference. The default
 // session is the cluster at TESSERA_ADDRESS, or else an embedded one.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -116,7 +117,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const int process_;  // the pid that created the service; a forked child must not use it
   const std::shared_ptr<api::Service> service_;
   absl::Mutex mu_;
-  uint64_t last_operation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<uint64_t> last_operation_ = 0;
   std::map<std::string, std::shared_ptr<const Executable>> executables_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> oldest_first_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> released_ ABSL_GUARDED_BY(mu_);
@@ -142,8 +143,8 @@ bool HasEnded(const api::Operation& operation);
 // Of one call of api::Service; below the default of result_wait_ms_max, which bounds it.
 inline constexpr absl::Duration kMaxWaitPerCall = absl::Seconds(20);
 // Waits, at most for `limit`, until the operation has ended.
-api::Operation WaitForOperation(api::Service& service, uint64_t id, absl::Duration limit,
-                                const Site& site);
+absl::StatusOr<api::Operation> WaitForOperation(api::Service& service, uint64_t id,
+                                                absl::Duration limit);
 absl::Time CurrentDeadline();  // InfiniteFuture if there is none
 // The minimum of `wanted`, the time to the deadline in scope, and the longest wait allowed.
 absl::Duration BoundedWait(absl::Duration wanted);

@@ -41,7 +41,7 @@ struct ArrayState {
 struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
-  bool computed() const { return operation != 0; }
+  bool computed() const { return operation != 0 && !ready.load(); }
   // Releases the array in its session.
   void ReleaseInSession() const;
   std::shared_ptr<Session> session;
@@ -49,6 +49,7 @@ struct ConcreteState final : ArrayState {
   api::Placement placement;
   uint64_t operation = 0;                    // the one that computes it; 0: it is there already
   std::string name;                          // of the program that computes it
+  mutable std::atomic<bool> ready{false};    // the operation is known to have ended without error
   mutable std::atomic<bool> deleted{false};  // by the user
   // Donated to an accepted run: the server has deleted it, unless the run ended before it began.
   mutable std::atomic<bool> donated{false};

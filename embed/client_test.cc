@@ -658,6 +658,37 @@ TEST(EmbeddedTest, ASmallRunHasEndedWhenItsCallReturns) {
   Session::SetDefault(nullptr);
 }
 
+TEST(EmbeddedTest, AnArrayOutlivesTheRecordOfItsOperation) {
+  const auto session = Session::Embedded({.devices = 2});
+  Session::SetDefault(session);
+  const Mesh first = make_mesh({1}, {"x"});
+  Mesh second = first;
+  second.devices = {session->devices().at(1).id};
+  const auto twice = jit([](Array v) { return v + v; });
+  const Array x = array<float>({1, 2});
+  const Array moved = put(put(ir::Array(kF32, {2}), first, P()), second, P());
+  const auto slow = jit([](Array v) {
+    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
+                {.length = 100'000'000})
+        .first;
+  });
+  const Array failed = slow(x);
+  failed.cancel();
+  EXPECT_THROW(failed.wait(), Error);
+  const uint64_t operation = internal::AsConcrete(moved)->operation;
+  ASSERT_NE(operation, 0);
+  session->service().WaitOperation(operation, absl::Seconds(30)).status().IgnoreError();
+  for (int i = 0; i < 10'000 && session->service().GetOperation(operation).ok(); ++i)
+    twice(x).wait();
+  EXPECT_EQ(ReasonOf(session->service().GetOperation(operation).status()), "OPERATION_NOT_FOUND");
+  EXPECT_TRUE(moved.is_ready());
+  moved.cancel();
+  EXPECT_THAT(moved.wait().get<float>(), ElementsAre(0, 0));
+  EXPECT_TRUE(failed.is_ready());
+  EXPECT_EQ(ErrorOf([&] { failed.wait(); }).status().code(), absl::StatusCode::kCancelled);
+  Session::SetDefault(nullptr);
+}
+
 TEST_P(ClientTest, CancelStopsARun) {
   const auto slow = jit([](Array v) {
     return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,

@@ -21,10 +21,13 @@ namespace {
 static_assert(kEmbeddedDevicesMax == worker::InFlightPage::kMaxDevices);
 // A worker in this process cannot fail alone: a late heartbeat means a busy machine.
 constexpr int64_t kLeaseMs = 60'000;
+constexpr int64_t kOperationsKept = 256;
 
 Options CoordinatorOptions() {
   Options options;
   options.lease_ms = std::max(options.lease_ms, kLeaseMs);
+  // Nobody lists them, and so few stay in the processor's cache.
+  options.operations_kept = kOperationsKept;
   return options;
 }
 
