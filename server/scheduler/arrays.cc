@@ -216,7 +216,7 @@ void Machine::Take(Executor& executor, const api::BufferWritten& report) {
     return;
   if (!report.status.ok()) return ArrayFailed(report.array, report.status);
   it->unwritten.erase(device);
-  for (uint64_t request : std::set<uint64_t>(it->waiters)) {
+  for (uint64_t request : IdSet(it->waiters)) {
     const auto* wait = WaitOf<WriteWait>(request);
     if (wait == nullptr || wait->device != device) continue;
     EndWait(request);
@@ -306,7 +306,8 @@ void Machine::Delete(uint64_t id) {
     return TryFree(id);
   }
   SetDeleted(id, true);
-  EndArrayWaits(id, Error(ErrorKind::kArrayDeleted, "array ", id, " has been deleted"));
+  if (!it->waiters.empty())
+    EndArrayWaits(id, Error(ErrorKind::kArrayDeleted, "array ", id, " has been deleted"));
   TryFree(id);
 }
 
@@ -314,14 +315,14 @@ void Machine::ArrayScheduled(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kScheduled;
   SetHolders(a);
-  for (uint64_t op : std::set<uint64_t>(a.waiting)) TryStart(op);
+  for (uint64_t op : IdSet(a.waiting)) TryStart(op);
 }
 
 void Machine::ArrayReady(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kReady;
   Disarm(a.upload_until, kUploadTimer, id);
-  for (uint64_t request : std::set<uint64_t>(a.waiters)) {
+  for (uint64_t request : IdSet(a.waiters)) {
     if (WaitOf<ReadWait>(request) != nullptr) {
       SendRead(request, a);
     } else {
@@ -329,7 +330,7 @@ void Machine::ArrayReady(uint64_t id) {
       Answer(request, Info(id));
     }
   }
-  for (uint64_t op : std::set<uint64_t>(a.waiting)) TryStart(op);
+  for (uint64_t op : IdSet(a.waiting)) TryStart(op);
 }
 
 void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state) {
@@ -341,7 +342,7 @@ void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState sta
   a.unwritten.clear();
   Disarm(a.upload_until, kUploadTimer, id);
   EndArrayWaits(id, error);
-  for (uint64_t op : std::set<uint64_t>(a.readers)) Fail(op, error);
+  for (uint64_t op : IdSet(a.readers)) Fail(op, error);
   TryFree(id);
 }
 
@@ -367,12 +368,12 @@ void Machine::TryFree(uint64_t id) {
   }
   if (!a.freed) {
     a.freed = true;
-    std::set<std::string> executors;
     for (const auto& [device, incarnation] : a.holders) {
       const Executor& x = cluster_.ExecutorOf(device);
-      if (x.alive() && x.info.incarnation == incarnation) executors.insert(x.name);
+      if (!x.alive() || x.info.incarnation != incarnation) continue;
+      std::vector<uint64_t>& ids = deletes_[x.name];
+      if (ids.empty() || ids.back() != id) ids.push_back(id);  // once, however many devices hold it
     }
-    for (const std::string& x : executors) deletes_[x].push_back(id);
   }
   // While its producer or a reader runs, its record is needed to propagate a failure.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;

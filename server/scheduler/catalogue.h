@@ -20,6 +20,7 @@
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
 #include "server/scheduler/find.h"
+#include "server/scheduler/id_set.h"
 
 namespace tessera::server::scheduler {
 
@@ -35,9 +36,9 @@ struct ArrayRecord {
   absl::Status error;                   // kFailed, kLost
   std::map<int64_t, uint64_t> holders;  // device id -> incarnation of its executor, once scheduled
   std::set<int64_t> unwritten;          // device ids, kWriting
-  std::set<uint64_t> waiting;           // operations that read it and are not scheduled yet
-  std::set<uint64_t> readers;           // operations that read it and have not ended
-  std::set<uint64_t> waiters;           // requests
+  IdSet waiting;                        // operations that read it and are not scheduled yet
+  IdSet readers;                        // operations that read it and have not ended
+  IdSet waiters;                        // requests
   bool deleted = false;                 // by the client; later requests do not find it
   bool freed = false;                   // its buffers are being deleted
   absl::Time upload_until = absl::InfiniteFuture();  // kWriting
@@ -59,8 +60,8 @@ struct Executable {
   std::vector<api::LoadProgram::Coordinate> coordinates;
   std::map<std::string, uint64_t> sent;    // executor -> incarnation it was sent to
   std::map<std::string, uint64_t> loaded;  // executor -> incarnation that has compiled it
-  std::set<uint64_t> waiters;              // Compile requests
-  std::set<uint64_t> operations;           // not ended
+  IdSet waiters;                           // Compile requests
+  IdSet operations;                        // not ended
   uint64_t last_use = 0;                   // grows with every use
 };
 

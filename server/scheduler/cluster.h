@@ -19,6 +19,7 @@
 #include "ir/api/worker_link.h"
 #include "server/core/life.h"
 #include "server/scheduler/find.h"
+#include "server/scheduler/id_set.h"
 
 namespace tessera::server::scheduler {
 
@@ -51,7 +52,7 @@ struct Worker {
   std::string lost_reason;        // when it is lost
   bool cordoned = false;          // takes no new programs
   std::string cordon_reason;
-  std::set<uint64_t> drains;  // Drain requests that wait until nothing runs there
+  IdSet drains;  // Drain requests that wait until nothing runs there
 };
 struct Device {
   std::string executor;

@@ -48,47 +48,28 @@ absl::Status Driver::RejectionReason() const {
                                 options_.events_max, " are accepted; wait and retry"));
 }
 
-uint64_t Driver::NewRequest(Done done) {
-  Reply refused;
-  {
-    absl::MutexLock lock(&mu_);
-    refused.status = RejectionReason();
-    if (refused.status.ok()) {
-      requests_.emplace(++last_request_, std::move(done));
-      return last_request_;
-    }
-  }
-  done(std::move(refused));
-  return 0;
-}
-
-bool Driver::NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t* end_request) {
-  Reply refused;
-  {
-    absl::MutexLock lock(&mu_);
-    refused.status = RejectionReason();
-    if (refused.status.ok()) {
-      requests_.emplace(*request = ++last_request_, std::move(accepted));
-      requests_.emplace(*end_request = ++last_request_, std::move(ended));
-      return true;
-    }
-  }
-  accepted(refused);
-  ended(std::move(refused));
-  return false;
-}
-
-void Driver::Post(Event event) {
+void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_request, Done ended) {
   Clock::Moment at;
+  absl::Status refused;
   bool next = false;  // nothing precedes it, so that it need not be queued
   {
     absl::MutexLock lock(&mu_);
-    at = clock_->Look();
-    next = events_.empty() && timer_ > at.now && TryBecomeRunner();
-    if (!next) {
-      events_.push_back({at.now, std::move(event)});
-      if (!TryBecomeRunner()) return;
+    if (request != 0) refused = RejectionReason();
+    if (refused.ok()) {
+      if (request != 0) requests_.emplace(request, std::move(done));
+      if (end_request != 0) requests_.emplace(end_request, std::move(ended));
+      at = clock_->Look();
+      next = events_.empty() && timer_ > at.now && TryBecomeRunner();
+      if (!next) {
+        events_.push_back({at.now, std::move(event)});
+        if (!TryBecomeRunner()) return;
+      }
     }
+  }
+  if (!refused.ok()) {
+    done(Reply{.request = request, .status = refused, .body = {}});
+    if (end_request != 0) ended(Reply{.request = end_request, .status = refused, .body = {}});
+    return;
   }
   if (next) ProcessEvent(event, at.now, at);
   ProcessEvents(at.now, kEventsOfOthersMax);
@@ -169,10 +150,12 @@ bool Driver::TryBecomeRunner() {
 void Driver::ProcessEvents(absl::Time now, int limit) {
   while (true) {
     Waiting next{now, Tick{}};
+    Clock::Moment at;
     {
       absl::MutexLock lock(&mu_);
       // With an empty queue the driver's own thread waits for the timer.
-      if (!events_.empty()) next.came = now = clock_->Now();
+      if (!events_.empty() || timer_due_ || timer_ <= now) at = clock_->Look();
+      if (!events_.empty()) next.came = now = at.now;
       if (!timer_due_ && timer_ <= next.came) {
         timer_due_ = true;
         before_timer_ = events_.size();
@@ -192,7 +175,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
         if (timer_due_) --before_timer_;
       }
     }
-    ProcessEvent(next.event, next.came, clock_->Look());
+    ProcessEvent(next.event, next.came, at);
   }
 }
 

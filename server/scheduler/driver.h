@@ -9,6 +9,7 @@
 // may call anything here but Stop.  So no caller may hold a lock that a callback or a link takes.
 // Stop fails the remaining requests with SERVER_STOPPING; the destructor stops.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -58,15 +59,16 @@ class Driver {
   // Sets event.request; `done` is called once.
   template <class E>
   void Call(E event, Done done) {
-    event.request = NewRequest(std::move(done));
-    if (event.request != 0) Post(std::move(event));
+    const uint64_t request = event.request = ++last_request_;
+    Submit(std::move(event), request, std::move(done));
   }
   // As Call for an event with an end_request too, whose reply goes to `ended`; an error of the
   // first goes to both.
   template <class E>
   void CallToEnd(E event, Done accepted, Done ended) {
-    if (NewRequests(std::move(accepted), std::move(ended), &event.request, &event.end_request))
-      Post(std::move(event));
+    const uint64_t request = event.request = ++last_request_;
+    const uint64_t end_request = event.end_request = ++last_request_;
+    Submit(std::move(event), request, std::move(accepted), end_request, std::move(ended));
   }
   // Posts an event that has no reply and is never rejected: earlier HoldSessions bound their
   // number.
@@ -84,12 +86,11 @@ class Driver {
  private:
   // The error if requests are rejected now.
   absl::Status RejectionReason() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns 0 if `done` was called at once, because the driver is full or stopping.
-  uint64_t NewRequest(Done done) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns false if both were called at once.
-  bool NewRequests(Done accepted, Done ended, uint64_t* request, uint64_t* end_request)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
+  // Posts an event with its requests, if these are not 0; if the driver is full or stopping, they
+  // are answered at once instead.
+  void Submit(Event event, uint64_t request, Done done, uint64_t end_request = 0,
+              Done ended = nullptr) ABSL_LOCKS_EXCLUDED(mu_);
+  void Post(Event event) { Submit(std::move(event), 0, nullptr); }
   void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Makes this thread the runner, unless there is one.  Called under the same lock as Push, so that
   // the driver's own thread is not woken for the event.
@@ -111,6 +112,7 @@ class Driver {
   const Clock* const clock_;
   const core::PlanFn plan_;
   const AppendFn append_;
+  std::atomic<uint64_t> last_request_ = 0;
 
   State state_;                                  // owned by the runner
   absl::Time last_step_ = absl::InfinitePast();  // owned by the runner
@@ -119,7 +121,6 @@ class Driver {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread::id runner_ ABSL_GUARDED_BY(mu_);  // the runner; none: no thread
   absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
-  uint64_t last_request_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
   struct Waiting {
     absl::Time came;

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/scheduler/state.h"
@@ -62,7 +63,7 @@ class Machine {
         ownership_(state.ownership),
         catalogue_(state.catalogue),
         order_(state.order) {
-    effects_.reserve(4);  // of most steps
+    effects_.reserve(3);  // of most steps
   }
 
   // The value that a handler returns is the reply to its request; a handler that returns void
@@ -443,7 +444,7 @@ class Machine {
     absl::Status error;
     api::OperationState state = api::OperationState::kFailed;
   };
-  std::vector<Due> due_;
+  absl::InlinedVector<Due, 2> due_;
   bool running_due_ = false;
 };
 

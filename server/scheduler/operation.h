@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ir/api/service.h"
+#include "server/scheduler/id_set.h"
 #include "server/scheduler/load.h"
 #include "server/scheduler/run.h"
 #include "server/scheduler/save.h"
@@ -53,9 +54,9 @@ struct Operation {
   uint64_t generation = 0;  // communicator of its launch; 0: none
   // Executors that have not reported its end -> incarnation.
   std::map<std::string, uint64_t> outstanding;
-  bool inputs_gone = false;    // an executor was lost, or has consumed donated inputs
-  std::set<uint64_t> waiters;  // requests
-  absl::Status peer_error;     // the first report that blames a peer
+  bool inputs_gone = false;  // an executor was lost, or has consumed donated inputs
+  IdSet waiters;             // requests
+  absl::Status peer_error;   // the first report that blames a peer
   absl::Time verdict_until = absl::InfiniteFuture();  // then peer_error counts as the root cause
   // For notes: the longest of the executors' runs, and their sum over devices.
   absl::Duration run_longest, run_total;

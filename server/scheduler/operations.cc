@@ -240,7 +240,7 @@ void Machine::SettleDonated(const Operation& op) {
       SetDeleted(a, false);
     }
   }
-  for (uint64_t request : std::set<uint64_t>(op.waiters)) {
+  for (uint64_t request : IdSet(op.waiters)) {
     const auto* wait = WaitOf<DonationWait>(request);
     if (wait == nullptr) continue;
     const uint64_t array = wait->array;
@@ -352,7 +352,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   if (Executable* const x = ExecutableOf(op)) x->operations.erase(id);
   Log("operation ", id, " ", StateName(state), op.error.ok() ? "" : ": ",
       op.error.ok() ? "" : ToAbsl(InfoOf(KindOf(op.error)).reason));
-  for (uint64_t request : std::set<uint64_t>(op.waiters)) {
+  for (uint64_t request : IdSet(op.waiters)) {
     const bool with_results = WaitOf<CompletionWait>(request) != nullptr;
     EndWait(request);
     if (with_results) {

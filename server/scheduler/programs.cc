@@ -242,7 +242,7 @@ void Machine::On(const Planned& e) {
   if (x.plan_only) return AnswerPlanned(e.executable);
   LoadWhereAlive(e.executable);
   AnswerCompiled(e.executable);
-  for (uint64_t op : std::set<uint64_t>(x.operations)) TryStart(op);
+  for (uint64_t op : IdSet(x.operations)) TryStart(op);
 }
 
 Requests* CompileWait::Listed(State& state) const {
@@ -327,7 +327,7 @@ bool Machine::IsLoaded(const Executable& x) const {
 }
 
 void Machine::AnswerCompiles(const Executable& x) {
-  for (uint64_t request : std::set<uint64_t>(x.waiters)) {
+  for (uint64_t request : IdSet(x.waiters)) {
     api::CompileReply reply = x.reply;
     if (!WaitOf<CompileWait>(request)->explain) reply.explain_text = reply.explain_json = "";
     EndWait(request);
@@ -357,7 +357,7 @@ void Machine::Take(Executor& executor, const api::ProgramLoaded& report) {
         Annotate(report.status, absl::StrCat("compile: ", it->name, " on ", executor.name)));
   it->loaded[executor.name] = executor.info.incarnation;
   AnswerCompiled(report.executable);
-  for (uint64_t op : std::set<uint64_t>(it->operations)) TryStart(op);
+  for (uint64_t op : IdSet(it->operations)) TryStart(op);
 }
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
@@ -370,7 +370,7 @@ void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
                 {{"executable", absl::StrCat(id)}, {"program", x.name}, {"tenant", x.tenant}},
                 error);
   EndWaits(x.waiters, error);
-  for (uint64_t op : std::set<uint64_t>(x.operations)) Fail(op, error);
+  for (uint64_t op : IdSet(x.operations)) Fail(op, error);
   // The next Compile plans it again.
   Unload(id);
 }

@@ -14,6 +14,8 @@ namespace tessera::server::scheduler {
 
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   if (array.placement == wanted.placement) return true;
+  if (array.placement.devices.size() == 1 && wanted.placement.devices.size() == 1)
+    return array.placement.devices == wanted.placement.devices;
   if (api::LocalShape(array.placement, array.shape) !=
       api::LocalShape(wanted.placement, wanted.shape))
     return false;

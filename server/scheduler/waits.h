@@ -14,12 +14,13 @@
 #include "absl/time/time.h"
 #include "ir/api/service.h"
 #include "server/scheduler/events.h"
+#include "server/scheduler/id_set.h"
 
 namespace tessera::server::scheduler {
 
 class Machine;
 struct State;
-using Requests = std::set<uint64_t>;
+using Requests = IdSet;
 
 // ---- Listed at an array (arrays.cc). ----
 // Waits for the array to be ready.

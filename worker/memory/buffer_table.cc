@@ -260,7 +260,7 @@ void BufferTable::Delete(const BufferId& id) {
     }
     AddTombstone(id);
   }
-  CallAll(std::move(freed.waiters), Deleted(id));
+  if (!freed.waiters.empty()) CallAll(std::move(freed.waiters), Deleted(id));
 }
 
 void BufferTable::FailWaiters(const absl::Status& why) {

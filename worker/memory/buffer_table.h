@@ -134,7 +134,7 @@ class BufferTable {
 
   // Deleted ids are stored so that late readers get an error; beyond this the oldest are dropped,
   // and their readers wait until their deadline instead.
-  static constexpr size_t kTombstonesMax = 1 << 16;
+  static constexpr size_t kTombstonesMax = 1 << 13;
 
   mutable absl::Mutex mu_;
   mutable absl::flat_hash_map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
