@@ -65,7 +65,7 @@ size_t Utf8Length(std::string_view text) {
   return length;
 }
 
-// The pword index at which a stream has its JsonFields.
+// The index of the slot of a stream (ios_base::pword) that points to its line's JSON fields.
 int JsonSlot() {
   static const int slot = std::ios_base::xalloc();
   return slot;
@@ -208,7 +208,7 @@ void AddJsonField(std::string& fields, std::string_view key, std::string_view va
   // A field may not take the name of one of the line's own keys.
   const bool taken = key == "ts" || key == "level" || key == "msg" || key == "site";
   absl::StrAppend(&fields, ",", JsonString(absl::StrCat(taken ? "field_" : "", ToAbsl(key))), ":",
-                  literal ? std::string(value) : JsonString(value));
+                  literal ? std::string(value) : JsonString(value));  // a literal is not quoted
 }
 
 LogLine::LogLine(LogLevel level, const char* file, int line)

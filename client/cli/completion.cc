@@ -102,7 +102,7 @@ std::string CompletionScript(const std::string& shell) {
          "complete -c tessera -a '(__tessera_candidates)'\n";
 }
 
-std::string CandidatesText(const std::vector<Candidate>& candidates, const std::string& shell) {
+std::string FormatCandidates(const std::vector<Candidate>& candidates, const std::string& shell) {
   std::string out;
   for (const Candidate& c : candidates) {
     absl::StrAppend(&out, c.word);

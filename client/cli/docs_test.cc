@@ -54,7 +54,7 @@ TEST(CliDocs, RowsAreWellFormed) {
 TEST(CliDocs, CompletionsNameEveryCommandAndOption) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const auto offered = [&](const std::vector<std::string>& words) {
-      return CandidatesText(CandidatesFor(Commands(), words), shell);
+      return FormatCandidates(CandidatesFor(Commands(), words), shell);
     };
     for (const Command& c : Commands()) {
       std::vector<std::string> words;
@@ -79,7 +79,7 @@ TEST(CliDocs, ScriptsAskForCandidates) {
     TESSERA_ASSERT_OK_AND_ASSIGN(
         const Parsed p,
         ParseCommandLine(Commands(), {"completion", "bash", "--", "-a", "x:1", "mesh", word}));
-    ASSERT_NE(p.command, nullptr) << p.text;
+    ASSERT_NE(p.command, nullptr) << p.output;
     EXPECT_EQ(p.arguments.Text("SHELL"), "bash");
     EXPECT_THAT(p.arguments.Texts("WORD"), ElementsAre("-a", "x:1", "mesh", word));
   }

@@ -62,8 +62,8 @@ int Main(const std::vector<std::string>& args) {
     PrintError(display, "", parsed.status());
     return kExitUsage;
   }
-  if (!parsed->text.empty()) {
-    terminal.Print(parsed->text);
+  if (!parsed->output.empty()) {
+    terminal.Print(parsed->output);
     return args.empty() ? kExitUsage : kExitOk;
   }
   const absl::StatusOr<Globals> globals = GlobalsOf(*parsed);

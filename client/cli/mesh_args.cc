@@ -25,23 +25,23 @@ bool IsIdentifier(absl::string_view text) {
          });
 }
 
-absl::Status MeshFault(const std::string& text) {
+absl::Status MeshUsageError(const std::string& text) {
   return UsageError("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected");
 }
 
 // Parses "P('x', None, ('y','z'))"; nullopt if the text does not have this form.
 std::optional<ir::PartitionSpec> ParseLongSpec(absl::string_view text) {
   ir::PartitionSpec out;
-  const auto blanks = [&] {
+  const auto skip_blanks = [&] {
     while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
   };
   const auto accept = [&](absl::string_view word) {
-    blanks();
+    skip_blanks();
     if (!absl::StartsWith(text, word)) return false;
     text.remove_prefix(word.size());
     return true;
   };
-  const auto name = [&](ir::AxisList* axes) {
+  const auto accept_name = [&](ir::AxisList* axes) {
     if (!accept("'")) return false;
     const size_t end = text.find('\'');
     if (end == absl::string_view::npos || !IsIdentifier(text.substr(0, end))) return false;
@@ -51,10 +51,10 @@ std::optional<ir::PartitionSpec> ParseLongSpec(absl::string_view text) {
   };
   if (!accept("P(")) return std::nullopt;
   while (!accept(")")) {
-    if (const bool pending = accept("unreduced={"); pending || accept("reduced={")) {
-      ir::AxisList* const set = pending ? &out.unreduced : &out.reduced;
+    if (const bool unreduced = accept("unreduced={"); unreduced || accept("reduced={")) {
+      ir::AxisList* const axes = unreduced ? &out.unreduced : &out.reduced;
       while (!accept("}")) {
-        if (!name(set)) return std::nullopt;
+        if (!accept_name(axes)) return std::nullopt;
         accept(",");
       }
     } else if (accept("None")) {
@@ -62,16 +62,16 @@ std::optional<ir::PartitionSpec> ParseLongSpec(absl::string_view text) {
     } else if (accept("(")) {
       out.dims.emplace_back();
       while (!accept(")")) {
-        if (!name(&out.dims.back())) return std::nullopt;
+        if (!accept_name(&out.dims.back())) return std::nullopt;
         accept(",");
       }
     } else {
       out.dims.emplace_back();
-      if (!name(&out.dims.back())) return std::nullopt;
+      if (!accept_name(&out.dims.back())) return std::nullopt;
     }
     if (!accept(",") && !absl::StartsWith(text, ")")) return std::nullopt;
   }
-  blanks();
+  skip_blanks();
   if (!text.empty()) return std::nullopt;
   return out;
 }
@@ -86,15 +86,15 @@ absl::StatusOr<ir::Mesh> ParseMeshLine(const std::string& line, std::string* res
   ir::Mesh mesh;
   for (absl::string_view part :
        absl::StrSplit(line.substr(open + 1, close - open - 1), ',', absl::SkipWhitespace())) {
-    const std::vector<std::string> sides =
+    const std::vector<std::string> fields =  // name, size and, if not auto, type
         absl::StrSplit(absl::StripAsciiWhitespace(part), absl::ByAnyChar("=:"));
     ir::MeshAxis axis;
-    if (sides.size() < 2 || !absl::SimpleAtoi(sides[1], &axis.size)) {
-      return UsageError("the program's mesh line does not read: ", line);
+    if (fields.size() < 2 || !absl::SimpleAtoi(fields[1], &axis.size)) {
+      return UsageError("cannot parse the program's mesh line: ", line);
     }
-    axis.name = std::string(absl::StripAsciiWhitespace(sides[0]));
+    axis.name = std::string(absl::StripAsciiWhitespace(fields[0]));
     for (const ir::AxisType type : {ir::AxisType::kExplicit, ir::AxisType::kManual}) {
-      if (sides.size() > 2 && sides[2] == ir::AxisTypeName(type)) axis.type = type;
+      if (fields.size() > 2 && fields[2] == ir::AxisTypeName(type)) axis.type = type;
     }
     mesh.axes.push_back(std::move(axis));
   }
@@ -107,34 +107,34 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
   ir::Mesh mesh;
   if (absl::StrContains(text, '=')) {
     for (absl::string_view part : absl::StrSplit(text, ',')) {
-      const std::vector<std::string> sides = absl::StrSplit(part, '=');
+      const std::vector<std::string> fields = absl::StrSplit(part, '=');
       int64_t size = 0;
-      if (sides.size() != 2 || !IsIdentifier(sides[0]) || !absl::SimpleAtoi(sides[1], &size)) {
-        return MeshFault(text);
+      if (fields.size() != 2 || !IsIdentifier(fields[0]) || !absl::SimpleAtoi(fields[1], &size)) {
+        return MeshUsageError(text);
       }
-      const int at = like.IndexOf(sides[0]);
-      mesh.axes.push_back({sides[0], size, at < 0 ? ir::AxisType::kAuto : like.axes[at].type});
+      const int at = like.IndexOf(fields[0]);
+      mesh.axes.push_back({fields[0], size, at < 0 ? ir::AxisType::kAuto : like.axes[at].type});
     }
   } else if (!text.empty() && std::isdigit(static_cast<unsigned char>(text[0]))) {
     for (absl::string_view part : absl::StrSplit(text, 'x')) {
       int64_t size = 0;
-      if (!absl::SimpleAtoi(part, &size)) return MeshFault(text);
+      if (!absl::SimpleAtoi(part, &size)) return MeshUsageError(text);
       mesh.axes.push_back({"", size, ir::AxisType::kAuto});
     }
-    const bool named = like.axes.size() == mesh.axes.size();
-    if (!like.empty() && !named) {
+    const bool use_like = like.axes.size() == mesh.axes.size();
+    if (!like.empty() && !use_like) {
       return UsageError("mesh '", text, "' has ", mesh.axes.size(), " axes; the program's mesh ",
                         like.ToString(), " has ", like.axes.size());
     }
-    if (!named && mesh.axes.size() > sizeof(kDefaultAxisNames) - 1) return MeshFault(text);
+    if (!use_like && mesh.axes.size() > sizeof(kDefaultAxisNames) - 1) return MeshUsageError(text);
     for (size_t i = 0; i < mesh.axes.size(); ++i) {
-      mesh.axes[i].name = named ? like.axes[i].name : std::string(1, kDefaultAxisNames[i]);
-      if (named) mesh.axes[i].type = like.axes[i].type;
+      mesh.axes[i].name = use_like ? like.axes[i].name : std::string(1, kDefaultAxisNames[i]);
+      if (use_like) mesh.axes[i].type = like.axes[i].type;
     }
   } else if (!text.empty()) {
     return std::optional<ir::Mesh>();
   } else {
-    return MeshFault(text);
+    return MeshUsageError(text);
   }
   if (const absl::Status status = CheckMesh(mesh); !status.ok()) {
     return UsageError("mesh '", text, "': ", status.message());
@@ -207,13 +207,13 @@ absl::StatusOr<std::string> WithMesh(const std::string& program, const std::stri
     rest = absl::StrCat(" ", *line);
   }
   TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Mesh> mesh, ParseMesh(mesh_text, current));
-  // The numbers of the lines do not change, since errors name them.
+  // The mesh is put on an existing line, so that line numbers in errors are the program's.
   if (mesh && line != lines.end()) *line = absl::StrCat("mesh ", mesh->ToString(), rest);
   return absl::StrJoin(lines, "\n");
 }
 
-std::vector<Range> BlockOf(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
-                           const ir::Dims& shape, int64_t ordinal) {
+std::vector<Range> ShardRanges(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
+                               const ir::Dims& shape, int64_t ordinal) {
   std::vector<Range> out;
   for (size_t d = 0; d < shape.size(); ++d) {
     Range range{0, shape[d], true};
@@ -221,25 +221,25 @@ std::vector<Range> BlockOf(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
         std::all_of(spec.dims[d].begin(), spec.dims[d].end(),
                     [&](const std::string& axis) { return mesh.Has(axis); })) {
       const int64_t parts = mesh.SizeOf(spec.dims[d]);
-      // Arrays on devices divide evenly; otherwise the last block would be the smaller one.
+      // Specs divide dims evenly (FindSpecFault); if one did not, the last shards would be smaller.
       const int64_t size = (shape[d] + parts - 1) / std::max<int64_t>(parts, 1);
       range.begin = std::min(shape[d], mesh.IndexAlong(ordinal, spec.dims[d]) * size);
       range.end = std::min(shape[d], range.begin + size);
-      range.whole = parts == 1;
+      range.unsharded = parts == 1;
     }
     out.push_back(range);
   }
   return out;
 }
 
-std::string BlockText(const std::vector<Range>& block) {
-  if (std::all_of(block.begin(), block.end(), [](const Range& r) { return r.whole; })) {
+std::string ShardText(const std::vector<Range>& shard) {
+  if (std::all_of(shard.begin(), shard.end(), [](const Range& r) { return r.unsharded; })) {
     return "whole";
   }
   return absl::StrCat("[",
-                      absl::StrJoin(block, ", ",
+                      absl::StrJoin(shard, ", ",
                                     [](std::string* out, const Range& r) {
-                                      absl::StrAppend(out, r.whole
+                                      absl::StrAppend(out, r.unsharded
                                                                ? std::string(":")
                                                                : absl::StrCat(r.begin, ":", r.end));
                                     }),

@@ -29,11 +29,11 @@ absl::StatusOr<std::string> WithMesh(const std::string& program, const std::stri
 // The half-open ranges, one per dim of `shape`, of the shard that mesh device `ordinal` holds.
 struct Range {
   int64_t begin = 0, end = 0;
-  bool whole = true;
+  bool unsharded = true;  // the range is the whole dim
 };
-std::vector<Range> BlockOf(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
-                           const ir::Dims& shape, int64_t ordinal);
+std::vector<Range> ShardRanges(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
+                               const ir::Dims& shape, int64_t ordinal);
 // "[0:4, :]".
-std::string BlockText(const std::vector<Range>& block);
+std::string ShardText(const std::vector<Range>& shard);
 
 }  // namespace tessera::cli

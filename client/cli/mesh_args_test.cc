@@ -82,16 +82,18 @@ TEST(WithMesh, ChangesTheSizesAndKeepsTheRest) {
   EXPECT_EQ(*WithMesh("func main() {}\n", "x=2"), "mesh (x=2) func main() {}\n");
   EXPECT_THAT(WithMesh(program, "4"), StatusIs(absl::StatusCode::kInvalidArgument, "1 axes"));
   EXPECT_FALSE(WithMesh("mesh (data=2,\nmodel=2)\n", "2x2").ok());
+  EXPECT_THAT(WithMesh("mesh (data)\n", "2"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "cannot parse the program's mesh line"));
 }
 
-TEST(BlockOf, DividesAlongTheAxes) {
+TEST(ShardRanges, DividesAlongTheAxes) {
   const ir::Mesh mesh{{{"x", 2, ir::AxisType::kAuto}, {"y", 3, ir::AxisType::kAuto}}};
   ir::PartitionSpec spec;
   spec.dims = {{"y"}, {}, {"x"}};
-  EXPECT_EQ(BlockText(BlockOf(mesh, spec, {6, 5, 4}, 5)), "[4:6, :, 2:4]");
-  EXPECT_EQ(BlockText(BlockOf(mesh, spec, {6, 5, 4}, 0)), "[0:2, :, 0:2]");
-  EXPECT_EQ(BlockText(BlockOf(mesh, {}, {6}, 3)), "whole");
-  EXPECT_EQ(BlockText(BlockOf(mesh, {}, {}, 3)), "whole");
+  EXPECT_EQ(ShardText(ShardRanges(mesh, spec, {6, 5, 4}, 5)), "[4:6, :, 2:4]");
+  EXPECT_EQ(ShardText(ShardRanges(mesh, spec, {6, 5, 4}, 0)), "[0:2, :, 0:2]");
+  EXPECT_EQ(ShardText(ShardRanges(mesh, {}, {6}, 3)), "whole");
+  EXPECT_EQ(ShardText(ShardRanges(mesh, {}, {}, 3)), "whole");
 }
 
 }  // namespace

@@ -199,12 +199,12 @@ absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
     app_.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
     if (!app_.get_subcommands().empty() || app_.remaining().empty()) {
-      parsed.text = app_.help();
+      parsed.output = app_.help();
       return parsed;
     }
     extras = true;
   } catch (const CLI::CallForVersion& version) {
-    parsed.text = version.what();
+    parsed.output = version.what();
     return parsed;
   } catch (const CLI::ParseError& e) {
     fault = e.what();
@@ -284,7 +284,7 @@ absl::StatusOr<Parsed> ParseCommandLine(const std::vector<Command>& commands,
   std::vector<std::string> words(args.empty() ? args.end() : args.begin() + 1, args.end());
   std::erase_if(words, IsOption);
   Parsed parsed;
-  TESSERA_ASSIGN_OR_RETURN(parsed.text, grammar.HelpOn(words));
+  TESSERA_ASSIGN_OR_RETURN(parsed.output, grammar.HelpOn(words));
   return parsed;
 }
 

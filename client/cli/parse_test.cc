@@ -126,20 +126,20 @@ TEST(ParseCommandLine, ErrorsSayWhatWasExpectedAndExitWithUsage) {
 TEST(ParseCommandLine, HelpComesBeforeWhatIsMissing) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed all, Parse({"--help"}));
   EXPECT_EQ(all.command, nullptr);
-  EXPECT_THAT(all.text, HasSubstr("make, drop"));
+  EXPECT_THAT(all.output, HasSubstr("make, drop"));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed one, Parse({"copy", "--help"}));
   EXPECT_EQ(one.command, nullptr);
-  EXPECT_THAT(one.text, HasSubstr("Usage: tessera copy [OPTIONS] FROM [TO...]"));
-  EXPECT_THAT(one.text, HasSubstr("--times N=1"));
-  EXPECT_THAT(one.text, HasSubstr("--kind {a,b}"));
+  EXPECT_THAT(one.output, HasSubstr("Usage: tessera copy [OPTIONS] FROM [TO...]"));
+  EXPECT_THAT(one.output, HasSubstr("--times N=1"));
+  EXPECT_THAT(one.output, HasSubstr("--kind {a,b}"));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed none, Parse({}));
-  EXPECT_EQ(none.text, all.text);
+  EXPECT_EQ(none.output, all.output);
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed help, Parse({"help"}));
-  EXPECT_EQ(help.text, all.text);
+  EXPECT_EQ(help.output, all.output);
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed on_copy, Parse({"help", "copy"}));
-  EXPECT_EQ(on_copy.text, one.text);
+  EXPECT_EQ(on_copy.output, one.output);
   TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed on_two, Parse({"help", "thing", "make"}));
-  EXPECT_THAT(on_two.text, HasSubstr("Usage: tessera thing make"));
+  EXPECT_THAT(on_two.output, HasSubstr("Usage: tessera thing make"));
 }
 
 TEST(ParseCommandLine, TheVersionNeedsNoCommand) {
@@ -147,7 +147,7 @@ TEST(ParseCommandLine, TheVersionNeedsNoCommand) {
        {std::vector<std::string>{"--version"}, {"copy", "--version"}, {"thing", "--version"}}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const Parsed p, Parse(args));
     EXPECT_EQ(p.command, nullptr);
-    EXPECT_THAT(p.text, HasSubstr("tessera "));
+    EXPECT_THAT(p.output, HasSubstr("tessera "));
   }
 }
 

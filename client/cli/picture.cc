@@ -156,7 +156,7 @@ std::vector<std::string> DeviceCell(const PlanView& plan, const Display& display
     const PlanArray& a = *arrays[i];
     cell.push_back(
         absl::StrCat(display.Colorize(a.is_result ? Style::kGreen : Style::kCyan, ShortName(a, l)),
-                     " ", BlockText(BlockOf(plan.mesh, a.spec, a.type.shape, ordinal))));
+                     " ", ShardText(ShardRanges(plan.mesh, a.spec, a.type.shape, ordinal))));
   }
   if (arrays.size() > kArraysInCell) {
     cell.push_back(absl::StrCat(l.dots, " ", arrays.size() - kArraysInCell, " more"));
@@ -242,8 +242,8 @@ std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array
     if (r >= rows || c >= columns) continue;
     holders[{r, c}].push_back(plan.devices.empty() ? device
                                                    : plan.devices[static_cast<size_t>(device)]);
-    const std::vector<Range> block = BlockOf(plan.mesh, array.spec, array.type.shape, device);
-    const auto range = [&](size_t d) { return absl::StrCat(block[d].begin, ":", block[d].end); };
+    const std::vector<Range> shard = ShardRanges(plan.mesh, array.spec, array.type.shape, device);
+    const auto range = [&](size_t d) { return absl::StrCat(shard[d].begin, ":", shard[d].end); };
     titles[static_cast<size_t>(c)] = range(across);
     if (!flat) labels[static_cast<size_t>(r)] = range(down);
   }

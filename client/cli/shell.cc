@@ -18,7 +18,7 @@ absl::Status Completion(Context& context, const Arguments& arguments) {
   const std::string shell = arguments.Text("SHELL");
   const std::string text =
       arguments.Has("WORD")
-          ? CandidatesText(CandidatesFor(Commands(), arguments.Texts("WORD")), shell)
+          ? FormatCandidates(CandidatesFor(Commands(), arguments.Texts("WORD")), shell)
           : CompletionScript(shell);
   context.PrintResult({{"script", text}}, [&] { context.terminal().Print(text); });
   return absl::OkStatus();

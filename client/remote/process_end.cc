@@ -19,7 +19,7 @@
 namespace tessera::remote {
 
 struct AtProcessEnd::Entry {
-  std::function<void(absl::Time)> close;
+  std::function<void(absl::Time)> callback;
   pid_t process = 0;
   enum class State { kPending, kRunning, kDone } state = State::kPending;
 };
@@ -29,7 +29,7 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM};
 
 // ---- State of the signal handler. ---------------------------------------------------------------
-std::atomic<pid_t> watched_process{0};
+std::atomic<pid_t> watcher_pid{0};  // the process that last called WatchSignals
 std::atomic<int> caught_signal{0};
 sem_t wake;
 
@@ -42,7 +42,7 @@ void OnSignal(int signal) {
   const int saved = errno;
   int none = 0;
   // A forked child has no watcher thread, and a second signal ends the process at once.
-  if (watched_process.load() != getpid() || !caught_signal.compare_exchange_strong(none, signal)) {
+  if (watcher_pid.load() != getpid() || !caught_signal.compare_exchange_strong(none, signal)) {
     DieBySignal(signal);
   } else {
     sem_post(&wake);
@@ -51,9 +51,9 @@ void OnSignal(int signal) {
 }
 
 bool IsHandledBy(int signal, void (*handler)(int)) {
-  struct sigaction now = {};
-  sigaction(signal, nullptr, &now);
-  return (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == handler;
+  struct sigaction current = {};
+  sigaction(signal, nullptr, &current);
+  return (current.sa_flags & SA_SIGINFO) == 0 && current.sa_handler == handler;
 }
 
 [[noreturn]] void Watch() {
@@ -66,22 +66,22 @@ bool IsHandledBy(int signal, void (*handler)(int)) {
   }
 }
 
-// Called once per process. Handles only the signals that have the default action.
+// Called once in each process that has an AtProcessEnd, so in a forked child again. Handles only
+// the signals whose action is the default, or OnSignal, which a forked child inherits.
 void WatchSignals() {
-  std::vector<int> unhandled;
-  // OnSignal is the handler of a forked child too, which inherits it.
+  std::vector<int> signals;  // to be handled
   for (int signal : kSignals)
-    if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) unhandled.push_back(signal);
-  if (unhandled.empty()) return;
+    if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) signals.push_back(signal);
+  if (signals.empty()) return;
   sem_init(&wake, /*pshared=*/0, 0);
   caught_signal = 0;
-  // The watcher thread blocks all signals, so that those that the program waits for reach it.
+  // The watcher thread blocks all signals, so that they are delivered to the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread(Watch).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  for (int signal : unhandled) {
+  for (int signal : signals) {
     struct sigaction action = {};
     action.sa_handler = OnSignal;
     action.sa_flags = SA_RESTART;
@@ -102,19 +102,19 @@ Registry& TheRegistry() {
 
 }  // namespace
 
-AtProcessEnd::AtProcessEnd(std::function<void(absl::Time)> close)
+AtProcessEnd::AtProcessEnd(std::function<void(absl::Time)> callback)
     : entry_(std::make_shared<Entry>()) {
-  entry_->close = std::move(close);
+  entry_->callback = std::move(callback);
   entry_->process = getpid();
   {
     Registry& registry = TheRegistry();
     absl::MutexLock lock(&registry.mu);
     registry.entries.push_back(entry_);
   }
-  // Registered at the first connection, so that earlier static objects are destroyed after RunAll.
+  // At the first AtProcessEnd, so that static objects made earlier are destroyed after RunAll.
   static const int registered = atexit([] { RunAll(); });
   (void)registered;
-  if (watched_process.exchange(entry_->process) != entry_->process) WatchSignals();
+  if (watcher_pid.exchange(entry_->process) != entry_->process) WatchSignals();
 }
 
 AtProcessEnd::~AtProcessEnd() {
@@ -129,11 +129,11 @@ AtProcessEnd::~AtProcessEnd() {
 }
 
 void AtProcessEnd::RunAll() {
-  if (watched_process.load() != getpid()) return;
-  const absl::Time by = SteadyNow() + kCloseTimeout;
+  if (watcher_pid.load() != getpid()) return;
+  const absl::Time deadline = SteadyNow() + kCloseTimeout;
   Registry& registry = TheRegistry();
   while (true) {
-    std::shared_ptr<Entry> next;
+    std::shared_ptr<Entry> last;  // as atexit: the last that was registered runs first
     {
       absl::MutexLock lock(&registry.mu);
       const auto none_running = [&registry]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mu) {
@@ -141,15 +141,16 @@ void AtProcessEnd::RunAll() {
                             [](const auto& e) { return e->state == Entry::State::kRunning; });
       };
       // Waits for another thread that is running a callback.
-      if (!registry.mu.AwaitWithTimeout(absl::Condition(&none_running), by - SteadyNow())) return;
+      if (!registry.mu.AwaitWithTimeout(absl::Condition(&none_running), deadline - SteadyNow()))
+        return;
       for (const auto& entry : registry.entries)
-        if (entry->state == Entry::State::kPending && entry->process == getpid()) next = entry;
-      if (next == nullptr) return;
-      next->state = Entry::State::kRunning;
+        if (entry->state == Entry::State::kPending && entry->process == getpid()) last = entry;
+      if (last == nullptr) return;
+      last->state = Entry::State::kRunning;
     }
-    next->close(by);
+    last->callback(deadline);
     absl::MutexLock lock(&registry.mu);
-    next->state = Entry::State::kDone;
+    last->state = Entry::State::kDone;
   }
 }
 

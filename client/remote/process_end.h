@@ -15,9 +15,9 @@ inline constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 
 class AtProcessEnd {
  public:
-  // `close` is called on any thread, with its deadline; never after the destructor.
-  explicit AtProcessEnd(std::function<void(absl::Time by)> close);
-  // Waits for `close` while it is running.
+  // `callback` is called on any thread, with its deadline; never after the destructor.
+  explicit AtProcessEnd(std::function<void(absl::Time deadline)> callback);
+  // Waits for the callback while it is running.
   ~AtProcessEnd();
   AtProcessEnd(const AtProcessEnd&) = delete;
   AtProcessEnd& operator=(const AtProcessEnd&) = delete;
