@@ -84,7 +84,7 @@ bool RoundsDifferently(const ir::Function& f, const ir::Op& op) {
 // What the executables of a backend share. Thread-safe.
 struct Shared {
   Shared(const CpuBackendOptions& options, int cores)
-      : pool(/*kept_bytes_max=*/options.memory_bytes / 8),
+      : pool(/*cached_bytes_max=*/options.memory_bytes / 8),
         threads(std::max(cores - 1, 0)),
         num_threads(std::max(cores / options.num_devices, 1)) {}
 

@@ -353,16 +353,16 @@ TEST(HostPoolTest, KeepsWhatIsFreedForTheNextOfItsSize) {
   std::shared_ptr<std::byte[]> a = pool.Allocate(100'000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a.get()) % HostPool::kAlignment, 0u);
   std::byte* const where = a.get();
-  EXPECT_EQ(pool.kept_bytes(), 0);
+  EXPECT_EQ(pool.cached_bytes(), 0);
   a.reset();
-  EXPECT_GE(pool.kept_bytes(), 100'000);
+  EXPECT_GE(pool.cached_bytes(), 100'000);
   EXPECT_EQ(pool.Allocate(99'999).get(), where);
 }
 
 TEST(HostPoolTest, GivesBackWhatIsBeyondItsBound) {
   HostPool pool(100'000);
   pool.Allocate(1 << 20).reset();
-  EXPECT_EQ(pool.kept_bytes(), 0);
+  EXPECT_EQ(pool.cached_bytes(), 0);
   std::shared_ptr<std::byte[]> outlives = pool.Allocate(5000);
   {
     HostPool gone(1 << 20);

@@ -14,7 +14,7 @@
 namespace tessera::worker {
 namespace {
 
-// Smaller allocations are left to malloc, which keeps free lists itself.
+// The pool keeps no smaller blocks, for which malloc has free lists itself.
 constexpr int64_t kSmallBytes = 4096;
 
 int64_t SizeClassOf(int64_t bytes) {
@@ -23,7 +23,7 @@ int64_t SizeClassOf(int64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-void* FromSystem(int64_t bytes) {
+void* AllocateOrAbort(int64_t bytes) {
   void* const p = AllocateHostMemory(bytes);
   TESSERA_CHECK(p != nullptr) << "no memory for " << bytes << " bytes";
   return p;
@@ -31,60 +31,60 @@ void* FromSystem(int64_t bytes) {
 
 }  // namespace
 
-// Each allocation holds a reference, so it may outlive the pool.
+// Each allocation holds a reference, so that allocations may outlive the pool.
 struct HostPool::FreeLists {
-  explicit FreeLists(int64_t max) : kept_max(max) {}
+  explicit FreeLists(int64_t max) : cached_bytes_max(max) {}
   ~FreeLists() {
-    for (auto& [size, blocks] : kept)
+    for (auto& [size, blocks] : blocks_by_size)
       for (void* p : blocks) std::free(p);
   }
 
   void* Take(int64_t size) {
     {
       absl::MutexLock lock(&mu);
-      const auto found = kept.find(size);
-      if (found != kept.end() && !found->second.empty()) {
+      const auto found = blocks_by_size.find(size);
+      if (found != blocks_by_size.end() && !found->second.empty()) {
         void* p = found->second.back();
         found->second.pop_back();
-        kept_bytes -= size;
+        cached_bytes -= size;
         return p;
       }
     }
-    return FromSystem(size);
+    return AllocateOrAbort(size);
   }
   void Put(void* p, int64_t size) {
     {
       absl::MutexLock lock(&mu);
-      if (kept_bytes + size <= kept_max) {
-        kept[size].push_back(p);
-        kept_bytes += size;
+      if (cached_bytes + size <= cached_bytes_max) {
+        blocks_by_size[size].push_back(p);
+        cached_bytes += size;
         return;
       }
     }
     std::free(p);
   }
 
-  const int64_t kept_max;
+  const int64_t cached_bytes_max;
   absl::Mutex mu;
-  int64_t kept_bytes ABSL_GUARDED_BY(mu) = 0;
-  std::map<int64_t, std::vector<void*>> kept ABSL_GUARDED_BY(mu);
+  int64_t cached_bytes ABSL_GUARDED_BY(mu) = 0;
+  std::map<int64_t, std::vector<void*>> blocks_by_size ABSL_GUARDED_BY(mu);
 };
 
-HostPool::HostPool(int64_t kept_bytes_max)
-    : free_lists_(std::make_shared<FreeLists>(kept_bytes_max)) {}
+HostPool::HostPool(int64_t cached_bytes_max)
+    : free_lists_(std::make_shared<FreeLists>(cached_bytes_max)) {}
 
 std::shared_ptr<std::byte[]> HostPool::Allocate(int64_t bytes) {
   const int64_t size = SizeClassOf(std::max<int64_t>(bytes, 1));
   if (size < kSmallBytes) {
-    return {static_cast<std::byte*>(FromSystem(size)), [](std::byte* p) { std::free(p); }};
+    return {static_cast<std::byte*>(AllocateOrAbort(size)), [](std::byte* p) { std::free(p); }};
   }
   return {static_cast<std::byte*>(free_lists_->Take(size)),
           [lists = free_lists_, size](std::byte* p) { lists->Put(p, size); }};
 }
 
-int64_t HostPool::kept_bytes() const {
+int64_t HostPool::cached_bytes() const {
   absl::MutexLock lock(&free_lists_->mu);
-  return free_lists_->kept_bytes;
+  return free_lists_->cached_bytes;
 }
 
 }  // namespace tessera::worker

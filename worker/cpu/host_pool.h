@@ -17,12 +17,12 @@ class HostPool {
  public:
   static constexpr int64_t kAlignment = kHostMemoryAlignment;
 
-  explicit HostPool(int64_t kept_bytes_max);
+  explicit HostPool(int64_t cached_bytes_max);
 
   // Aborts the process when out of memory: the caller has reserved the bytes from MemoryAccount.
   std::shared_ptr<std::byte[]> Allocate(int64_t bytes);
   // Returns the bytes in the free lists.
-  int64_t kept_bytes() const;
+  int64_t cached_bytes() const;
 
  private:
   struct FreeLists;

@@ -14,37 +14,32 @@
 namespace tessera::worker::cuda {
 namespace {
 
-// How a parameter is passed: pointers alike, numbers by their size, structs by size.
+// Parameters are compatible if class, size and alignment are equal: any two pointers are.
+enum class ParameterClass { kVoid, kPointer, kFloat, kInteger, kStruct };
 template <class T>
-constexpr int KindOf() {
-  if constexpr (std::is_void_v<T>) {
-    return 0;
-  } else if constexpr (std::is_pointer_v<T>) {
-    return 1;
-  } else if constexpr (std::is_floating_point_v<T>) {
-    return 2;
-  } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
-    return 3;
-  } else {
-    return 4;
-  }
+constexpr ParameterClass ClassOf() {
+  using enum ParameterClass;
+  if (std::is_void_v<T>) return kVoid;
+  if (std::is_pointer_v<T>) return kPointer;
+  if (std::is_floating_point_v<T>) return kFloat;
+  return std::is_integral_v<T> || std::is_enum_v<T> ? kInteger : kStruct;
 }
 template <class A, class B>
-constexpr bool SamePassing() {
+constexpr bool AreCompatible() {
   if constexpr (std::is_void_v<A> || std::is_void_v<B>) {
     return std::is_void_v<A> && std::is_void_v<B>;
   } else {
-    return KindOf<A>() == KindOf<B>() && sizeof(A) == sizeof(B) && alignof(A) == alignof(B);
+    return ClassOf<A>() == ClassOf<B>() && sizeof(A) == sizeof(B) && alignof(A) == alignof(B);
   }
 }
 template <class A, class B>
 struct SameCall : std::false_type {};
 template <class RA, class... A, class RB, class... B>
 requires(sizeof...(A) == sizeof...(B)) struct SameCall<RA (*)(A...), RB (*)(B...)>
-    : std::bool_constant<SamePassing<RA, RB>() && (SamePassing<A, B>() && ...)> {
+    : std::bool_constant<AreCompatible<RA, RB>() && (AreCompatible<A, B>() && ...)> {
 };
 
-// The checks below find a wrong declaration.
+// These check SameCall itself.
 static_assert(SameCall<int (*)(int, void*), unsigned (*)(unsigned, char*)>::value);
 static_assert(!SameCall<int (*)(int), int (*)(long)>::value);
 static_assert(!SameCall<int (*)(int), int (*)(void*)>::value);
@@ -65,6 +60,7 @@ TESSERA_NCCL_OPTIONAL_FUNCTIONS(TESSERA_X)
 TESSERA_CUBLASLT_FUNCTIONS(TESSERA_X)
 #undef TESSERA_X
 
+// The unqualified name is ours, the name after :: is NVIDIA's.
 #define TESSERA_SAME(name) \
   static_assert(static_cast<long long>(name) == static_cast<long long>(::name), #name)
 
@@ -92,7 +88,7 @@ TESSERA_SAME(ncclProd);
 TESSERA_SAME(ncclMax);
 TESSERA_SAME(ncclMin);
 static_assert(sizeof(ncclUniqueId) == sizeof(::ncclUniqueId));
-// NcclConfig is a beginning of NCCL's.
+// NcclConfig is a prefix of ncclConfig_t.
 static_assert(sizeof(NcclConfig) <= sizeof(::ncclConfig_t));
 static_assert(offsetof(NcclConfig, size) == offsetof(::ncclConfig_t, size));
 static_assert(offsetof(NcclConfig, magic) == offsetof(::ncclConfig_t, magic));

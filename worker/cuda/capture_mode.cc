@@ -9,7 +9,7 @@ thread_local int captures = 0;
 
 }  // namespace
 
-void AddThreadCapture(int change) { captures += change; }
+void AddToThreadCaptures(int change) { captures += change; }
 
 RelaxedCapture::RelaxedCapture() : active_(captures > 0) {
   if (active_) Cu().cuThreadExchangeStreamCaptureMode(&mode_);

@@ -7,7 +7,7 @@
 namespace tessera::worker::cuda {
 
 // Adds `change` to the number of captures that the calling thread has begun and not ended.
-void AddThreadCapture(int change);
+void AddToThreadCaptures(int change);
 
 class RelaxedCapture {
  public:

@@ -152,7 +152,7 @@ std::string NcclVersionText() {
 
 }  // namespace tessera::worker::cuda
 
-// NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
+// NOLINTNEXTLINE(google-build-using-namespace): the types of the C API are in no namespace.
 using namespace tessera::worker::cuda;
 
 int tessera_comm::MakeId(tessera_comm_id* id) {

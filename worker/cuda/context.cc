@@ -8,7 +8,7 @@
 #include "worker/cuda/capture_mode.h"
 #include "worker/cuda/error.h"
 
-// NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
+// NOLINTNEXTLINE(google-build-using-namespace): the types of the C API are in no namespace.
 using namespace tessera::worker::cuda;
 
 int tessera_context::Open(int32_t device, tessera_context** context) {
@@ -116,12 +116,12 @@ void tessera_context::RemoveStream(CUstream stream) {
   if (Mark mark = MarkOf(stream)) removed_marks_.push_back(std::move(mark));
 }
 
-void tessera_context::BeginCapture() {
+void tessera_context::OnCaptureBegin() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++captures_;
 }
 
-void tessera_context::EndCapture() {
+void tessera_context::OnCaptureEnd() {
   const std::lock_guard<std::mutex> lock(mutex_);
   --captures_;
 }

@@ -44,8 +44,8 @@ struct tessera_context {
   void RemoveStream(CUstream stream);
 
   // Called before a capture begins on any stream, and after it has ended.
-  void BeginCapture();
-  void EndCapture();
+  void OnCaptureBegin();
+  void OnCaptureEnd();
 
   // The matmul library of this context: the first result of `start` that is not null.
   std::shared_ptr<const void> MatmulLibrary(

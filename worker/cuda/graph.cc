@@ -6,7 +6,7 @@
 #include "worker/cuda/capture_mode.h"
 #include "worker/cuda/error.h"
 
-// NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
+// NOLINTNEXTLINE(google-build-using-namespace): the types of the C API are in no namespace.
 using namespace tessera::worker::cuda;
 
 int tessera_graph::Begin(tessera_stream* stream) {
@@ -15,17 +15,17 @@ int tessera_graph::Begin(tessera_stream* stream) {
   }
   tessera_context* context = stream->context();
   TESSERA_CUDA_TRY(context->MakeCurrent());
-  context->BeginCapture();
+  context->OnCaptureBegin();
   // Other threads may allocate meanwhile.
   const int code = context->Check(
       Cu().cuStreamBeginCapture_v2(stream->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
       "cuStreamBeginCapture");
   if (code != TESSERA_OK) {
-    context->EndCapture();
+    context->OnCaptureEnd();
     return code;
   }
   stream->capturing = true;
-  AddThreadCapture(1);
+  AddToThreadCaptures(1);
   return TESSERA_OK;
 }
 
@@ -41,8 +41,8 @@ int tessera_graph::End(tessera_stream* stream, tessera_graph** graph) {
                           "cuStreamEndCapture");
   }
   stream->capturing = false;
-  context->EndCapture();
-  AddThreadCapture(-1);
+  context->OnCaptureEnd();
+  AddToThreadCaptures(-1);
   auto recorded = std::make_unique<tessera_graph>();
   recorded->modules_ = std::exchange(stream->captured, {});
   std::sort(recorded->modules_.begin(), recorded->modules_.end());

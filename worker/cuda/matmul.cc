@@ -136,7 +136,7 @@ std::string CublasLtVersionText() {
 
 }  // namespace tessera::worker::cuda
 
-// NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
+// NOLINTNEXTLINE(google-build-using-namespace): the types of the C API are in no namespace.
 using namespace tessera::worker::cuda;
 
 tessera_matmul::tessera_matmul(std::shared_ptr<const CublasLt> library)

@@ -85,7 +85,7 @@ int LoadedModule::Find(const char* name, uint32_t shared_bytes, CUfunction* func
 
 }  // namespace tessera::worker::cuda
 
-// NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
+// NOLINTNEXTLINE(google-build-using-namespace): the types of the C API are in no namespace.
 using namespace tessera::worker::cuda;
 
 int tessera_module::Launch(tessera_stream* stream, const char* function, const uint32_t grid[3],

@@ -3,12 +3,12 @@
 #include "worker/cuda/capture_mode.h"
 #include "worker/cuda/error.h"
 
-// NOLINTNEXTLINE(google-build-using-namespace): the C names are global.
+// NOLINTNEXTLINE(google-build-using-namespace): the types of the C API are in no namespace.
 using namespace tessera::worker::cuda;
 
 int tessera_stream::Create(tessera_context* context, bool high_priority, tessera_stream** stream) {
   TESSERA_CUDA_TRY(context->MakeCurrent());
-  context->Reap();
+  context->Reap();  // destroys what the device has finished with
   int least = 0, greatest = 0;
   TESSERA_CUDA_TRY(context->Check(Cu().cuCtxGetStreamPriorityRange(&least, &greatest),
                                   "cuCtxGetStreamPriorityRange"));
@@ -25,11 +25,11 @@ int tessera_stream::Create(tessera_context* context, bool high_priority, tessera
 tessera_stream::~tessera_stream() {
   if (stream_.get() == nullptr || context_->MakeCurrent() != TESSERA_OK) return;
   if (capturing) {
-    // The stream is destroyed while it records: the recording is dropped.
+    // The stream is destroyed during a capture: the captured graph is discarded.
     GraphHandle graph;
     Cu().cuStreamEndCapture(get(), graph.out());
-    AddThreadCapture(-1);
-    context_->EndCapture();
+    AddToThreadCaptures(-1);
+    context_->OnCaptureEnd();
   }
   context_->RemoveStream(get());
 }
@@ -56,6 +56,6 @@ int tessera_event::MakeStreamWait(tessera_stream* stream) {
 
 int tessera_event::Query() {
   TESSERA_CUDA_TRY(context_->MakeCurrent());
-  const RelaxedCapture relaxed;
+  const RelaxedCapture relaxed;  // cuEventQuery is forbidden during a capture otherwise
   return context_->Check(Cu().cuEventQuery(event_.get()), "cuEventQuery");
 }

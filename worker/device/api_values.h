@@ -8,9 +8,9 @@ namespace tessera::worker::device {
 
 constexpr tessera_dtype ApiValue(ir::DType dtype) {
   switch (dtype) {
-#define TESSERA_X(ours, theirs) \
-  case ir::DType::ours:         \
-    return theirs;
+#define TESSERA_X(ir_name, api_name) \
+  case ir::DType::ir_name:           \
+    return api_name;
     TESSERA_X(kBool, TESSERA_BOOL)
     TESSERA_X(kS8, TESSERA_S8)
     TESSERA_X(kS16, TESSERA_S16)
@@ -30,10 +30,10 @@ constexpr tessera_dtype ApiValue(ir::DType dtype) {
     TESSERA_X(kF8E5M2, TESSERA_F8E5M2)
 #undef TESSERA_X
   }
-  return -1;
+  return -1;  // not a DType
 }
 
-// -1, which every plugin rejects, for reductions that are not collectives.
+// No collective reduces by kNone, kArgMax or kArgMin: they become -1, which every plugin rejects.
 constexpr tessera_reduce ApiValue(ir::ReduceKind reduce) {
   switch (reduce) {
     case ir::ReduceKind::kSum:
@@ -56,7 +56,7 @@ constexpr tessera_reduce ApiValue(ir::ReduceKind reduce) {
   return -1;
 }
 
-// Both have the order of base/collective_kinds.def. A plugin rejects unknown kinds.
+// Both enums have the order of base/collective_kinds.def. A plugin rejects unknown kinds.
 constexpr tessera_collective_kind ApiValue(ir::CollectiveKind kind) {
   return static_cast<tessera_collective_kind>(kind);
 }

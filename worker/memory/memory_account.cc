@@ -36,16 +36,16 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   Release();
   account_ = std::exchange(other.account_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
-  number_ = other.number_;
+  reservation_id_ = other.reservation_id_;
   return *this;
 }
 
 void Reservation::Release() {
   if (account_ == nullptr) return;
   absl::MutexLock lock(&account_->mu_);
-  const auto held = account_->held_.find(number_);
-  account_->Add(held->second, -bytes_);
-  account_->held_.erase(held);
+  const auto entry = account_->entries_.find(reservation_id_);
+  account_->AdjustUsage(entry->second, -bytes_);
+  account_->entries_.erase(entry);
   account_ = nullptr;
   bytes_ = 0;
 }
@@ -54,75 +54,76 @@ Reservation Reservation::Split(int64_t bytes, MemoryHolder holder) {
   TESSERA_CHECK(bytes >= 0 && bytes <= bytes_) << "bytes=" << bytes << " of " << bytes_;
   if (account_ == nullptr) return {};
   absl::MutexLock lock(&account_->mu_);
-  account_->Add(account_->held_.find(number_)->second, -bytes);
+  account_->AdjustUsage(account_->entries_.find(reservation_id_)->second, -bytes);
   bytes_ -= bytes;
-  return account_->Make(bytes, std::move(holder));
+  return account_->ReserveUnchecked(bytes, std::move(holder));
 }
 
 absl::StatusOr<Reservation> MemoryAccount::Reserve(int64_t bytes, MemoryHolder holder) {
   TESSERA_CHECK_GE(bytes, 0);
   absl::MutexLock lock(&mu_);
-  if (bytes > capacity_bytes_ - used_bytes_) {
+  if (bytes > capacity_bytes_ - reserved_bytes_) {
     return MakeError(ErrorKind::kOutOfMemory, OutOfMemoryMessage(bytes, holder));
   }
-  return Make(bytes, std::move(holder));
+  return ReserveUnchecked(bytes, std::move(holder));
 }
 
-Reservation MemoryAccount::Make(int64_t bytes, MemoryHolder holder) {
+Reservation MemoryAccount::ReserveUnchecked(int64_t bytes, MemoryHolder holder) {
   Reservation reservation;
   reservation.account_ = this;
   reservation.bytes_ = bytes;
-  reservation.number_ = ++last_number_;
-  Add(held_.try_emplace(last_number_, Held{std::move(holder)}).first->second, bytes);
+  reservation.reservation_id_ = ++last_reservation_id_;
+  Entry& entry = entries_.try_emplace(last_reservation_id_, Entry{std::move(holder)}).first->second;
+  AdjustUsage(entry, bytes);
   return reservation;
 }
 
-void MemoryAccount::Add(Held& held, int64_t bytes) {
-  held.bytes += bytes;
-  used_bytes_ += bytes;
-  reserved_.Add(bytes);
-  (held.holder.is_array() ? arrays_ : workspace_).Add(bytes);
-  if (used_bytes_ > peak_bytes_) {
-    peak_.Add(used_bytes_ - peak_bytes_);
-    peak_bytes_ = used_bytes_;
+void MemoryAccount::AdjustUsage(Entry& entry, int64_t change_bytes) {
+  entry.bytes += change_bytes;
+  reserved_bytes_ += change_bytes;
+  reserved_metric_.Add(change_bytes);
+  (entry.holder.is_array() ? arrays_metric_ : workspace_metric_).Add(change_bytes);
+  if (reserved_bytes_ > peak_bytes_) {
+    peak_metric_.Add(reserved_bytes_ - peak_bytes_);
+    peak_bytes_ = reserved_bytes_;
   }
 }
 
 std::string MemoryAccount::OutOfMemoryMessage(int64_t bytes, const MemoryHolder& holder) const {
-  constexpr size_t kHoldersNamed = 5;
-  std::map<std::string, int64_t> holders;
-  for (const auto& [number, one] : held_)
-    if (one.bytes > 0) holders[one.holder.ToString()] += one.bytes;
-  std::vector<std::pair<int64_t, std::string>> held;
-  for (const auto& [name, size] : holders) held.emplace_back(size, name);
-  std::stable_sort(held.begin(), held.end(),
+  constexpr size_t kHoldersListedMax = 5;
+  std::map<std::string, int64_t> bytes_by_holder;
+  for (const auto& [id, entry] : entries_)
+    if (entry.bytes > 0) bytes_by_holder[entry.holder.ToString()] += entry.bytes;
+  std::vector<std::pair<int64_t, std::string>> largest;
+  for (const auto& [name, size] : bytes_by_holder) largest.emplace_back(size, name);
+  std::stable_sort(largest.begin(), largest.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string report = absl::StrCat("Out of memory on ", device_, ": ", holder.ToString(),
                                     " needs ", BytesToString(bytes), ", but only ",
-                                    BytesToString(capacity_bytes_ - used_bytes_), " of ",
+                                    BytesToString(capacity_bytes_ - reserved_bytes_), " of ",
                                     BytesToString(capacity_bytes_), " is free.");
-  for (size_t i = 0; i < std::min(held.size(), kHoldersNamed); ++i) {
-    absl::StrAppend(&report, i == 0 ? " Held: " : ", ", held[i].second, " ",
-                    BytesToString(held[i].first));
+  for (size_t i = 0; i < std::min(largest.size(), kHoldersListedMax); ++i) {
+    absl::StrAppend(&report, i == 0 ? " Held: " : ", ", largest[i].second, " ",
+                    BytesToString(largest[i].first));
   }
-  if (held.size() > kHoldersNamed)
-    absl::StrAppend(&report, " and ", held.size() - kHoldersNamed, " more");
-  return absl::StrCat(report, held.empty() ? "" : ".",
+  if (largest.size() > kHoldersListedMax)
+    absl::StrAppend(&report, " and ", largest.size() - kHoldersListedMax, " more");
+  return absl::StrCat(report, largest.empty() ? "" : ".",
                       " Delete arrays, donate arguments or shard further.");
 }
 
 void MemoryAccount::SetMetrics(const UpDownCounter& reserved, const UpDownCounter& arrays,
                                const UpDownCounter& workspace, const UpDownCounter& peak) {
   absl::MutexLock lock(&mu_);
-  reserved_ = reserved;
-  arrays_ = arrays;
-  workspace_ = workspace;
-  peak_ = peak;
+  reserved_metric_ = reserved;
+  arrays_metric_ = arrays;
+  workspace_metric_ = workspace;
+  peak_metric_ = peak;
 }
 
-int64_t MemoryAccount::used_bytes() const {
+int64_t MemoryAccount::reserved_bytes() const {
   absl::MutexLock lock(&mu_);
-  return used_bytes_;
+  return reserved_bytes_;
 }
 
 int64_t MemoryAccount::peak_bytes() const {

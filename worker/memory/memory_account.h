@@ -50,7 +50,7 @@ class Reservation {
   friend class MemoryAccount;
   MemoryAccount* account_ = nullptr;
   int64_t bytes_ = 0;
-  uint64_t number_ = 0;  // among the account's
+  uint64_t reservation_id_ = 0;  // unique in the account
 };
 
 class MemoryAccount {
@@ -69,29 +69,30 @@ class MemoryAccount {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
-  int64_t used_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t reserved_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
   int64_t peak_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   friend class Reservation;
   std::string OutOfMemoryMessage(int64_t bytes, const MemoryHolder& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  struct Held {
+  struct Entry {
     MemoryHolder holder;
     int64_t bytes = 0;
   };
-  Reservation Make(int64_t bytes, MemoryHolder holder) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Add(Held& held, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Reservation ReserveUnchecked(int64_t bytes, MemoryHolder holder)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdjustUsage(Entry& entry, int64_t change_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string device_;
   const int64_t capacity_bytes_;
   mutable absl::Mutex mu_;
-  int64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t reserved_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t peak_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::flat_hash_map<uint64_t, Held> held_ ABSL_GUARDED_BY(mu_);  // by Reservation::number_
-  UpDownCounter reserved_ ABSL_GUARDED_BY(mu_), arrays_ ABSL_GUARDED_BY(mu_),
-      workspace_ ABSL_GUARDED_BY(mu_), peak_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_reservation_id_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mu_);  // by reservation_id_
+  UpDownCounter reserved_metric_ ABSL_GUARDED_BY(mu_), arrays_metric_ ABSL_GUARDED_BY(mu_),
+      workspace_metric_ ABSL_GUARDED_BY(mu_), peak_metric_ ABSL_GUARDED_BY(mu_);
 };
 
 // "1.5 GiB", "512 B".

@@ -53,9 +53,9 @@ TEST(MemoryAccountTest, SplitHandsOverWithoutRoomForBoth) {
   {
     Reservation part = all.Split(40, "array 1");
     all.Release();
-    EXPECT_EQ(account.used_bytes(), 40);
+    EXPECT_EQ(account.reserved_bytes(), 40);
   }
-  EXPECT_EQ(account.used_bytes(), 0);
+  EXPECT_EQ(account.reserved_bytes(), 0);
   EXPECT_EQ(account.peak_bytes(), 100);
 }
 
@@ -95,7 +95,7 @@ TEST_F(BufferTableTest, ReadersOfAFailedBufferGetTheFirstFailure) {
   table_.SetFailed(id_, MakeError(ErrorKind::kWorkerLost, "first"));
   table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "second"));
   EXPECT_THAT(table_.Get(id_), ReasonIs("WORKER_LOST", "first"));
-  EXPECT_EQ(account_.used_bytes(), 0) << "the failed buffer still holds memory";
+  EXPECT_EQ(account_.reserved_bytes(), 0) << "the failed buffer still holds memory";
 }
 
 TEST_F(BufferTableTest, ADeletedIdStaysDeleted) {
@@ -105,7 +105,7 @@ TEST_F(BufferTableTest, ADeletedIdStaysDeleted) {
   EXPECT_THAT(got, ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(table_.Expect(id_), ReasonIs("ARRAY_DELETED"));
-  EXPECT_EQ(account_.used_bytes(), 0);
+  EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
 TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
@@ -114,11 +114,11 @@ TEST_F(BufferTableTest, TakeFreesTheEntryAndKeepsTheMemoryUntilDropped) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
     ASSERT_NE(taken.reservation, nullptr);
     EXPECT_EQ(taken.outcome, nullptr);
-    EXPECT_EQ(account_.used_bytes(), 8);
+    EXPECT_EQ(account_.reserved_bytes(), 8);
     EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
     EXPECT_THAT(table_.Take(id_), ReasonIs("ARRAY_DELETED"));
   }
-  EXPECT_EQ(account_.used_bytes(), 0);
+  EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
 TEST_F(BufferTableTest, NothingIsTakenThatSomebodyReads) {
@@ -150,7 +150,7 @@ TEST_F(BufferTableTest, WhatIsTakenBeforeItIsMadeBringsItsReservationLater) {
   EXPECT_THAT(table_.Get(id_), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
   EXPECT_EQ(taken.reservation->bytes(), 8);
-  EXPECT_EQ(account_.used_bytes(), 8);
+  EXPECT_EQ(account_.reserved_bytes(), 8);
 }
 
 TEST_F(BufferTableTest, WhoeverWaitsForWhatIsEnqueuedGetsItUnchanged) {
@@ -169,7 +169,7 @@ TEST_F(BufferTableTest, WhatWasTakenAndNeverMadeLeavesNothingBehind) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const BufferTable::EnqueuedBuffer taken, table_.Take(id_));
   table_.SetFailed(id_, MakeError(ErrorKind::kPeerFailed, "lost"));
   EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("ARRAY_DELETED"));
-  EXPECT_EQ(account_.used_bytes(), 0);
+  EXPECT_EQ(account_.reserved_bytes(), 0);
 }
 
 TEST_F(BufferTableTest, AForgottenWaitLeavesNothingBehind) {
@@ -185,7 +185,7 @@ TEST_F(BufferTableTest, WritingTwiceIsRefused) {
   ASSERT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), IsOk());
   EXPECT_THAT(table_.SetReady(id_, Bytes(8), Space(8)), ReasonIs("INTERNAL", "written twice"));
   EXPECT_THAT(table_.Expect(id_), ReasonIs("INTERNAL", "made twice"));
-  EXPECT_EQ(account_.used_bytes(), 8);
+  EXPECT_EQ(account_.reserved_bytes(), 8);
 }
 
 }  // namespace

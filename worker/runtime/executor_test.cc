@@ -581,7 +581,7 @@ TEST_F(ExecutorTest, AFullDeviceSaysWhoHoldsWhat) {
   Write(21, 0, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   ASSERT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
-  EXPECT_EQ(executor_->account(0).used_bytes(), 64 << 10);
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), 64 << 10);
   executor_->Send(MakeLaunch(2, 1, {10}, {12}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_THAT(failed.status,
@@ -606,7 +606,7 @@ TEST_F(ExecutorTest, ADonatedArgumentIsFreed) {
   EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed late, reports_.Next<api::LaunchFailed>());
   EXPECT_THAT(late.status, ReasonIs("ARRAY_DELETED", "array 10"));
-  EXPECT_EQ(executor_->account(0).used_bytes(), 16 << 10);
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), 16 << 10);
 }
 
 // ---- Donated arguments. -------------------------------------------------------------------------
@@ -653,7 +653,7 @@ class DonationTest : public ExecutorTest {
   // What the launch takes beside what was there.
   int64_t BytesOfStep(bool donate) {
     Write(10, 0, Filled(3));
-    const int64_t before = executor_->account(0).used_bytes();
+    const int64_t before = executor_->account(0).reserved_bytes();
     Step(1, 10, 11, donate);
     EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(1)));
     return executor_->account(0).peak_bytes() - before;
@@ -662,11 +662,11 @@ class DonationTest : public ExecutorTest {
 
 TEST_F(DonationTest, AStepInPlaceTakesLessMemoryByTheSizeOfTheWeights) {
   const int64_t in_place = BytesOfStep(/*donate=*/true);
-  EXPECT_EQ(executor_->account(0).used_bytes(), 2 * kWeightBytes) << "w and g";
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), 2 * kWeightBytes) << "w and g";
   executor_.reset();
   SetUp();
   const int64_t beside = BytesOfStep(/*donate=*/false);
-  EXPECT_EQ(executor_->account(0).used_bytes(), 3 * kWeightBytes) << "old w, new w and g";
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), 3 * kWeightBytes) << "old w, new w and g";
   EXPECT_EQ(beside - in_place, kWeightBytes);
 }
 
@@ -680,7 +680,7 @@ TEST_F(DonationTest, AStepInPlaceFitsWhereNoOtherDoes) {
   EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY"));
   for (uint64_t i = 0; i < 5; ++i) Step(2 + i, 10 + i, 11 + i, /*donate=*/true);
   EXPECT_THAT(Read(15, 0), IsOkAndHolds(Filled(1)));
-  EXPECT_EQ(executor_->account(0).used_bytes(), 2 * kWeightBytes);
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), 2 * kWeightBytes);
 }
 
 TEST_F(DonationTest, ThoseWhoReadADonatedArrayKeepWhatTheyHave) {
@@ -708,7 +708,7 @@ TEST_F(DonationTest, AnArrayThatIsTwoArgumentsIsNotOverwritten) {
   EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
   EXPECT_THAT(Read(11, 0), IsOkAndHolds(Filled(2)));
   EXPECT_THAT(Read(20, 0), ReasonIs("ARRAY_DELETED"));
-  EXPECT_EQ(executor_->account(0).used_bytes(), kWeightBytes);
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), kWeightBytes);
 }
 
 TEST_F(DonationTest, AResultThatComesAlongComesAsItWas) {
@@ -737,7 +737,7 @@ TEST_F(DonationTest, ADonatedArrayIsGoneWithTheRunThatFailed) {
   EXPECT_THAT(reports_.Next<api::LaunchFailed>(), IsOk());
   EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(Read(11, 0), ReasonIs("CANCELLED", "the user said so"));
-  EXPECT_EQ(executor_->account(0).used_bytes(), kWeightBytes) << "only g is left";
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), kWeightBytes) << "only g is left";
 }
 
 TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheRun) {
@@ -752,7 +752,7 @@ TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheRun) {
   EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY"));
   EXPECT_TRUE(failed.inputs_kept);
   EXPECT_THAT(Read(10, 0), IsOkAndHolds(Filled(3)));
-  EXPECT_EQ(executor_->account(0).used_bytes(), 3 * kWeightBytes);
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), 3 * kWeightBytes);
   executor_->Send(api::DeleteBuffers{{20, 30}});
   launch.launch = 2;
   launch.results = {13, 14};
@@ -800,7 +800,7 @@ class AsyncDonationTest : public AsyncExecutorTest {
     Load(2, SgdProgram());
     Write(20, 0, Filled(4));
     Write(30, 0, Filled(9));
-    before_ = executor_->account(0).used_bytes();
+    before_ = executor_->account(0).reserved_bytes();
   }
   void Enqueue(uint64_t launch, uint64_t w, uint64_t result, size_t held) {
     api::Launch step = MakeLaunch(launch, 2, {w, 20}, {result});
@@ -820,7 +820,7 @@ TEST_F(AsyncDonationTest, AChainOfStepsIsInPlaceFromTheBeginning) {
   for (int i = 0; i < 3; ++i) EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
   EXPECT_THAT(Read(33, 0), IsOkAndHolds(Filled(3)));
   EXPECT_THAT(Read(32, 0), ReasonIs("ARRAY_DELETED"));
-  EXPECT_EQ(executor_->account(0).used_bytes(), before_);
+  EXPECT_EQ(executor_->account(0).reserved_bytes(), before_);
 }
 
 TEST_F(AsyncDonationTest, WhoWaitedBeforeGetsWhatWasMade) {
@@ -845,7 +845,7 @@ TEST_F(AsyncDonationTest, TheMemoryOfAFailedChainComesBack) {
   for (const uint64_t gone : {30, 31}) EXPECT_THAT(Read(gone, 0), ReasonIs("ARRAY_DELETED"));
   EXPECT_THAT(Read(32, 0), ReasonIs("INTERNAL", "the first broke"));
   EXPECT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
-  Until([&] { return executor_->account(0).used_bytes() == before_ - kWeightBytes; });
+  Until([&] { return executor_->account(0).reserved_bytes() == before_ - kWeightBytes; });
 }
 
 TEST_F(ExecutorTest, ATransferCutsAndJoinsShardsOfOtherDevices) {

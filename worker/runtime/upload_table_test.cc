@@ -72,7 +72,7 @@ class UploadTableTest : public ::testing::Test {
                           {data.substr(0, data.size() / 3), data.substr(data.size() / 3)},
                           api::Crc32c(0, data.data(), data.size()) + spoil);
   }
-  int64_t used() { return executor_.account(1).used_bytes(); }
+  int64_t used() { return executor_.account(1).reserved_bytes(); }
 
   Array value_{DType::kF32, {kElements}};
   Executor executor_;
