@@ -491,10 +491,11 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
     const ir::AxisList manual = ManualAxes(call, outer.mesh, site);
     const ir::Scope inside{outer.mesh.With(manual, AxisType::kManual), call.check_vma};
     std::vector<Type> blocks;
+    const std::vector<std::string> in_paths = call.args.paths();
     for (size_t i = 0; i < call.args.leaves.size(); ++i) {
-      CheckSpecAxes("in_specs", call.in_specs[i], call.args.path(i), manual, site);
-      blocks.push_back(BlockType(call.args.leaves[i], call.in_specs[i], call.args.path(i), inside,
-                                 manual, site));
+      CheckSpecAxes("in_specs", call.in_specs[i], in_paths[i], manual, site);
+      blocks.push_back(
+          BlockType(call.args.leaves[i], call.in_specs[i], in_paths[i], inside, manual, site));
     }
     std::vector<PartitionSpec> specs;
     const Nested n =

@@ -32,6 +32,7 @@ bool HasFloat64(const std::vector<Array>& arrays);
 struct FlatArgs : Flat {
   std::string_view root;
   std::vector<std::string> paths() const { return LeafPaths(tree, root); }
+  // For an error: it makes all of them.
   std::string path(size_t leaf) const { return paths().at(leaf); }
 };
 
