@@ -95,7 +95,7 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   const absl::StatusOr<api::Operation> op = internal::WaitForOperation(service, c.operation, limit);
   if (KindOf(op.status()) == ErrorKind::kOperationNotFound) {
     // It ended so long ago that its record has gone; an array that failed still has its error.
-    internal::ThrowIfError(service.GetShard(c.id, 0, absl::ZeroDuration()).status(), site);
+    internal::ThrowIfError(service.GetShard(c.id, 0, internal::kMaxWaitPerCall).status(), site);
   } else {
     internal::ThrowIfError(op.status(), site);
     if (!internal::HasEnded(*op)) {

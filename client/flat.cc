@@ -686,14 +686,16 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
 bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
   if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()))
     return false;
+  bool has_arrays = !entry.captures.empty();
   for (size_t i = 0; i < args.leaves.size(); ++i) {
     const LeafKey& key = entry.leaves[i];
     const ConcreteState* const c = AsConcrete(args.leaves[i]);
+    has_arrays |= c != nullptr;
     if (!(key.type == args.leaves[i].type()) || key.session != (c ? c->session.get() : nullptr) ||
         (c && !(key.placement == c->placement)))
       return false;
   }
-  return true;
+  return has_arrays || entry.session == Session::Default(Site{});
 }
 
 std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const std::type_info& type,

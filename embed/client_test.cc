@@ -658,6 +658,18 @@ TEST(EmbeddedTest, ASmallRunHasEndedWhenItsCallReturns) {
   Session::SetDefault(nullptr);
 }
 
+TEST(EmbeddedTest, WithoutArraysAFunctionRunsOnTheDefaultSession) {
+  const auto make = jit([](double x) { return full({2}, x); });
+  for (int i = 0; i < 2; ++i) {
+    const auto session = Session::Embedded({.devices = 1});
+    Session::SetDefault(session);
+    const Array y = make(3.0);
+    EXPECT_EQ(internal::AsConcrete(y)->session, session);
+    EXPECT_THAT(y.get<float>(), ElementsAre(3, 3));
+  }
+  Session::SetDefault(nullptr);
+}
+
 TEST(EmbeddedTest, AnArrayOutlivesTheRecordOfItsOperation) {
   const auto session = Session::Embedded({.devices = 2});
   Session::SetDefault(session);
