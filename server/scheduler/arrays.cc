@@ -350,6 +350,13 @@ void Machine::EndArrayWaits(uint64_t id, const absl::Status& error) {
   EndWaits(catalogue_.array(id).waiters, error);
 }
 
+bool Machine::ReadFromAfar(const ArrayRecord& array) {
+  return std::any_of(array.readers.begin(), array.readers.end(), [this](uint64_t reader) {
+    const Operation* const op = order_.Find(reader);
+    return op != nullptr && op->reads_peers() && !op->ended();
+  });
+}
+
 void Machine::TryFree(uint64_t id) {
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr) return;
@@ -361,11 +368,7 @@ void Machine::TryFree(uint64_t id) {
     const bool settled = donee.ended() && donee.outstanding.empty();
     if (!settled && std::find(donee.args.begin(), donee.args.end(), id) != donee.args.end()) return;
   }
-  // Other executors may still be reading it from this one when it gets to the deletion.
-  for (uint64_t reader : a.readers) {
-    auto* const op = order_.Find(reader);
-    if (op != nullptr && op->reads_peers() && !op->ended()) return;
-  }
+  if (ReadFromAfar(a)) return;
   if (!a.freed) {
     a.freed = true;
     for (const auto& [device, incarnation] : a.holders) {

@@ -257,6 +257,9 @@ class Machine {
   void Delete(uint64_t id);
   // Sends the deletions gathered so far, instead of at the end of the step.
   void SendDeletes();
+  // Whether executors may still read it from others, which must not get to its deletion, or to a
+  // launch that it is donated to, before that.
+  bool ReadFromAfar(const ArrayRecord& array);
   // Deletes the buffers of a deleted array once no operation that is not placed yet needs them, and
   // its record once nothing refers to it.
   void TryFree(uint64_t id);

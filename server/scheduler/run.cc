@@ -157,7 +157,7 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
   for (size_t i = 0; i < donate.size(); ++i) {
     // Not donated if another accepted operation still has to read it.
     const ArrayRecord& a = s.catalogue.array(op.args[i]);
-    launch.donate.push_back(donate[i] && a.waiting.size() == 1);
+    launch.donate.push_back(donate[i] && a.waiting.size() == 1 && !m.ReadFromAfar(a));
   }
   launch.generation = op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
   const std::vector<std::pair<int32_t, int>> inlined_shards = m.InlineShards(op, inline_bytes_max);
