@@ -19,17 +19,13 @@ constexpr int kEventsOfOthersMax = 64;
 
 }  // namespace
 
-absl::Status Stopping() {
-  return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
-}
-
 Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, AppendFn append)
     : options_(std::move(options)),
       clock_(clock),
       plan_(std::move(plan)),
-      append_(std::move(append)) {
-  state_ = Begin(options_.config);
-  state_.config.notes = options_.observer != nullptr;
+      append_(std::move(append)),
+      stepper_(options_.config, /*notes=*/options_.observer != nullptr),
+      inbox_(options_.events_max) {
   {
     absl::MutexLock lock(&mu_);
     last_session_ = options_.config.life.first_id;
@@ -40,28 +36,20 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, App
 
 Driver::~Driver() { Stop(); }
 
-absl::Status Driver::RejectionReason() const {
-  if (stopping_) return Stopping();
-  if (static_cast<int64_t>(events_.size()) < options_.events_max) return absl::OkStatus();
-  return MakeError(ErrorKind::kQueueFull,
-                   absl::StrCat("coordinator: ", events_.size(), " requests wait, at most ",
-                                options_.events_max, " are accepted; wait and retry"));
-}
-
 void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_request, Done ended) {
   Clock::Moment at;
   absl::Status refused;
   bool next = false;  // nothing precedes it, so that it need not be queued
   {
     absl::MutexLock lock(&mu_);
-    if (request != 0) refused = RejectionReason();
+    if (request != 0) refused = inbox_.RejectionReason();
     if (refused.ok()) {
-      if (request != 0) requests_.emplace(request, std::move(done));
-      if (end_request != 0) requests_.emplace(end_request, std::move(ended));
+      if (request != 0) inbox_.AddRequest(request, std::move(done));
+      if (end_request != 0) inbox_.AddRequest(end_request, std::move(ended));
       at = clock_->Look();
-      next = events_.empty() && timer_ > at.now && TryBecomeRunner();
+      next = inbox_.IsFirst(at.now) && TryBecomeRunner();
       if (!next) {
-        events_.push_back({at.now, std::move(event)});
+        inbox_.Push(at.now, std::move(event));
         if (!TryBecomeRunner()) return;
       }
     }
@@ -75,8 +63,6 @@ void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_reque
   ProcessEvents(at.now, kEventsOfOthersMax);
 }
 
-void Driver::Push(Event event) { events_.push_back({clock_->Now(), std::move(event)}); }
-
 uint64_t Driver::AddWorker(const api::Registration& registration,
                            std::shared_ptr<api::WorkerLink> link) {
   uint64_t session = 0;
@@ -84,7 +70,7 @@ uint64_t Driver::AddWorker(const api::Registration& registration,
     absl::MutexLock lock(&mu_);
     session = ++last_session_;
     links_.emplace(session, std::move(link));
-    Push(WorkerRegistered{session, registration});
+    inbox_.Push(clock_->Now(), WorkerRegistered{session, registration});
     if (!TryBecomeRunner()) return session;
   }
   ProcessEvents(clock_->Now(), kEventsOfOthersMax);
@@ -99,7 +85,7 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
   {
     absl::MutexLock lock(&mu_);
     links_.erase(session);
-    Push(WorkerGone{session, why});
+    inbox_.Push(clock_->Now(), WorkerGone{session, why});
     // The link itself makes this call while it is being used, so it cannot be waited for.
     if (runner_ == std::this_thread::get_id()) return;
     auto unused = [this, session]()
@@ -114,8 +100,8 @@ void Driver::Stop() {
   absl::flat_hash_map<uint64_t, Done> left;
   {
     absl::MutexLock lock(&mu_);
-    if (stopping_) return;
-    stopping_ = true;
+    if (inbox_.stopping()) return;
+    inbox_.Stop();
     wake_.Signal();
     left_.Signal();
   }
@@ -129,7 +115,7 @@ void Driver::Stop() {
   planners_.reset();  // No thread processes events any more, so none pushes to it.
   {
     absl::MutexLock lock(&mu_);
-    left.swap(requests_);
+    left = inbox_.TakeRequests();
     links.swap(links_);
   }
   for (auto& [request, done] : left) {
@@ -142,40 +128,31 @@ void Driver::Stop() {
 }
 
 bool Driver::TryBecomeRunner() {
-  if (runner_ != std::thread::id() || stopping_) return false;
+  if (runner_ != std::thread::id() || inbox_.stopping()) return false;
   runner_ = std::this_thread::get_id();
   return true;
 }
 
 void Driver::ProcessEvents(absl::Time now, int limit) {
   while (true) {
-    Waiting next{now, Tick{}};
+    std::optional<Inbox::Arrival> next;
     Clock::Moment at;
     {
       absl::MutexLock lock(&mu_);
-      // With an empty queue the driver's own thread waits for the timer.
-      if (!events_.empty() || timer_due_ || timer_ <= now) at = clock_->Look();
-      if (!events_.empty()) next.came = now = at.now;
-      if (!timer_due_ && timer_ <= next.came) {
-        timer_due_ = true;
-        before_timer_ = events_.size();
+      if (limit-- > 0 && inbox_.HasNext(now)) {
+        at = clock_->Look();
+        // With an empty queue the driver's own thread waits for the timer.
+        if (!inbox_.empty()) now = at.now;
+        next = inbox_.Next(now);
       }
-      if (stopping_ || limit-- <= 0 || (events_.empty() && !timer_due_)) {
+      if (!next) {
         runner_ = std::thread::id();
         left_.Signal();
-        if (!events_.empty()) wake_.Signal();
+        if (!inbox_.empty()) wake_.Signal();
         return;
       }
-      if (timer_due_ && before_timer_ == 0) {
-        timer_due_ = false;
-        timer_ = absl::InfiniteFuture();
-      } else {
-        next = std::move(events_.front());
-        events_.pop_front();
-        if (timer_due_) --before_timer_;
-      }
     }
-    ProcessEvent(next.event, next.came, at);
+    ProcessEvent(next->event, next->came, at);
   }
 }
 
@@ -183,27 +160,19 @@ bool Driver::HasSucceeded(uint64_t operation) {
   absl::MutexLock lock(&mu_);
   // Nobody can become the runner meanwhile.
   if (runner_ != std::thread::id()) return false;
-  const Operation* const op = state_.order.Find(operation);
+  const Operation* const op = stepper_.state().order.Find(operation);
   return op != nullptr && op->state == api::OperationState::kDone;
 }
 
 void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at) {
-  // An event must not be earlier than the last step.
-  const absl::Time now = last_step_ = std::max(came, last_step_);
-  state_.wall_ahead = at.wall - at.now;
-  state_.steady_ahead = at.steady - at.now;
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
-  // Replies are applied last, when commands have been sent and records are durable.
-  std::vector<Effect> effects = Step(state_, event, now);
-  for (Effect& effect : effects)
-    if (!std::holds_alternative<Reply>(effect)) ApplyEffect(effect);
-  for (Effect& effect : effects)
-    if (std::holds_alternative<Reply>(effect)) ApplyEffect(effect);
+  std::vector<Effect> effects = stepper_.Run(event, came, at);
+  ApplyInOrder(effects, [this](Effect& effect) { ApplyEffect(effect); });
   if (!observed) return;
   options_.observer->OnStep(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began),
                             std::holds_alternative<Execute>(event));
-  for (const core::Note& note : state_.notes) options_.observer->OnNote(note);
+  for (const core::Note& note : stepper_.state().notes) options_.observer->OnNote(note);
 }
 
 void Driver::Run() {
@@ -212,11 +181,13 @@ void Driver::Run() {
     {
       absl::MutexLock lock(&mu_);
       // Bounded, so that AwakeTime advances, and so that tests can advance their clocks.
-      const absl::Duration until = std::min(timer_ - clock_->Now(), AwakeTime::kTickInterval);
-      const bool others = runner_ == std::thread::id() && !events_.empty();
-      if (!stopping_ && !others && until > absl::ZeroDuration()) wake_.WaitWithTimeout(&mu_, until);
-      if (stopping_) return;
-      if (events_.empty() && timer_ > clock_->Now()) continue;
+      const absl::Duration until =
+          std::min(inbox_.timer() - clock_->Now(), AwakeTime::kTickInterval);
+      const bool others = runner_ == std::thread::id() && !inbox_.empty();
+      if (!inbox_.stopping() && !others && until > absl::ZeroDuration())
+        wake_.WaitWithTimeout(&mu_, until);
+      if (inbox_.stopping()) return;
+      if (inbox_.IsFirst(clock_->Now())) continue;
       if (!TryBecomeRunner()) {
         // The runner handles the timer as well.
         left_.WaitWithTimeout(&mu_, AwakeTime::kTickInterval);
@@ -252,10 +223,7 @@ void Driver::ApplyEffect(Effect& effect) {
     Done done;
     {
       absl::MutexLock lock(&mu_);
-      const auto it = requests_.find(reply->request);
-      TESSERA_CHECK(it != requests_.end()) << "request " << reply->request << " is answered twice";
-      done = std::move(it->second);
-      requests_.erase(it);
+      done = inbox_.TakeRequest(reply->request);
     }
     done(std::move(*reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
@@ -285,8 +253,8 @@ void Driver::ApplyEffect(Effect& effect) {
       TESSERA_LOG(ERROR) << "which devices are whose is not kept" << Field("why", kept.message());
   } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
     absl::MutexLock lock(&mu_);
-    if (timer->when < timer_) wake_.Signal();
-    timer_ = timer->when;
+    if (timer->when < inbox_.timer()) wake_.Signal();
+    inbox_.SetTimer(timer->when);
   }
 }
 

@@ -3,15 +3,13 @@
 //
 // Thread-safe.  One thread at a time, the runner, processes events: a thread that posts an event
 // while there is no runner becomes it, which saves a context switch; the driver's own thread
-// processes the rest and waits for the timer.  Events get their time when posted, and those in the
-// queue precede a timer that is due: a message that arrived in time counts, however late it is
-// processed. Callbacks run on the runner, without a lock of the driver: they must not block, and
+// processes the rest and waits for the timer. Which event is next is the Inbox's decision (loop.h).
+// Callbacks run on the runner, without a lock of the driver: they must not block, and
 // may call anything here but Stop.  So no caller may hold a lock that a callback or a link takes.
 // Stop fails the remaining requests with SERVER_STOPPING; the destructor stops.
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,14 +17,13 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/sized_pool.h"
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
 #include "server/core/telemetry.h"
-#include "server/scheduler/state.h"
+#include "server/scheduler/loop.h"
 
 namespace tessera::server::scheduler {
 
@@ -41,12 +38,9 @@ struct DriverOptions {
   core::Observer* observer = nullptr;  // outlives the driver; may be null
 };
 
-// SERVER_STOPPING: the reply to requests after Stop.
-absl::Status Stopping();
-
 class Driver {
  public:
-  using Done = std::function<void(Reply)>;
+  using Done = Inbox::Done;
   // Makes a record durable before it returns.
   using AppendFn = std::function<absl::Status(std::string_view record)>;
 
@@ -84,16 +78,13 @@ class Driver {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // The error if requests are rejected now.
-  absl::Status RejectionReason() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Posts an event with its requests, if these are not 0; if the driver is full or stopping, they
   // are answered at once instead.
   void Submit(Event event, uint64_t request, Done done, uint64_t end_request = 0,
               Done ended = nullptr) ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event event) { Submit(std::move(event), 0, nullptr); }
-  void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Makes this thread the runner, unless there is one.  Called under the same lock as Push, so that
-  // the driver's own thread is not woken for the event.
+  // Makes this thread the runner, unless there is one.  Called under the same lock as the push of
+  // an event, so that the driver's own thread is not woken for it.
   bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Processes at most `limit` events, and the timer if it was due `now`.  Requires: this thread is
   // the runner.
@@ -114,23 +105,12 @@ class Driver {
   const AppendFn append_;
   std::atomic<uint64_t> last_request_ = 0;
 
-  State state_;                                  // owned by the runner
-  absl::Time last_step_ = absl::InfinitePast();  // owned by the runner
+  Stepper stepper_;  // owned by the runner
 
   absl::Mutex mu_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  Inbox inbox_ ABSL_GUARDED_BY(mu_);
   std::thread::id runner_ ABSL_GUARDED_BY(mu_);  // the runner; none: no thread
-  absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
-  struct Waiting {
-    absl::Time came;
-    Event event;
-  };
-  std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);  // in order of arrival
-  // The number of events that precede the due timer: those in the queue when it became due.
-  size_t before_timer_ ABSL_GUARDED_BY(mu_) = 0;
-  bool timer_due_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<uint64_t, Done> requests_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
   uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session whose link is in use
   // What the driver's own thread waits for: events that nobody processes, a timer that is due

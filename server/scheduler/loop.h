@@ -1,0 +1,102 @@
+// What a driver of the state machine does, without threads, locks and clocks: which event is next,
+// who waits for which reply, and the order of a step's effects. The driver adds threads to it; a
+// simulation runs it as it is.
+//
+// Thread-compatible: the driver keeps the Inbox under its lock, and one thread at a time steps.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "server/scheduler/state.h"
+
+namespace tessera::server::scheduler {
+
+// SERVER_STOPPING: the reply to requests after Stop.
+absl::Status Stopping();
+
+// The events that wait, the timer, and the requests that wait for their replies.
+//
+// Events get their time when they are pushed, and those that wait when the timer becomes due
+// precede its Tick: a message that arrived in time counts, however late it is processed.
+class Inbox {
+ public:
+  using Done = std::function<void(Reply)>;
+  struct Arrival {
+    absl::Time came;
+    Event event;
+  };
+
+  // `events_max`: beyond it requests are rejected.
+  explicit Inbox(int64_t events_max) : events_max_(events_max) {}
+
+  // OK, or QUEUE_FULL or, after Stop, SERVER_STOPPING: the reply to a new request.
+  absl::Status RejectionReason() const;
+  // `done` will be taken once, for the reply.
+  void AddRequest(uint64_t request, Done done) { requests_.emplace(request, std::move(done)); }
+  // Requires: the request waits.
+  Done TakeRequest(uint64_t request);
+
+  void Push(absl::Time came, Event event) { events_.push_back({came, std::move(event)}); }
+  bool empty() const { return events_.empty(); }
+  // Whether Next would return something.
+  bool HasNext(absl::Time now) const { return !events_.empty() || timer_due_ || timer_ <= now; }
+  // Whether an event that arrives `now` precedes all that waits.
+  bool IsFirst(absl::Time now) const { return events_.empty() && timer_ > now; }
+  // Takes the next event, the timer's Tick included; none: nothing is due `now`.
+  std::optional<Arrival> Next(absl::Time now);
+
+  absl::Time timer() const { return timer_; }
+  void SetTimer(absl::Time when) { timer_ = when; }
+
+  // Nothing is next any more.
+  void Stop() { stopping_ = true; }
+  bool stopping() const { return stopping_; }
+  // The requests that still wait.
+  absl::flat_hash_map<uint64_t, Done> TakeRequests() { return std::exchange(requests_, {}); }
+
+ private:
+  const int64_t events_max_;
+  bool stopping_ = false;
+  std::deque<Arrival> events_;  // in order of arrival
+  absl::Time timer_ = absl::InfiniteFuture();
+  bool timer_due_ = false;
+  // The number of events that precede the due timer: those in the queue when it became due.
+  size_t before_timer_ = 0;
+  absl::flat_hash_map<uint64_t, Done> requests_;
+};
+
+// Steps the state with times that never go back.
+class Stepper {
+ public:
+  // `notes`: state().notes are read after each step.
+  Stepper(const Config& config, bool notes);
+
+  // `at`: the present.
+  std::vector<Effect> Run(const Event& event, absl::Time came, const Clock::Moment& at);
+  State& state() { return state_; }
+
+ private:
+  State state_;
+  absl::Time last_ = absl::InfinitePast();
+};
+
+// Calls `apply` with each effect of a step, in order but with the replies last, when commands have
+// been sent and records are durable.
+template <class Apply>
+void ApplyInOrder(std::vector<Effect>& effects, const Apply& apply) {
+  for (const bool replies : {false, true})
+    for (Effect& effect : effects)
+      if (std::holds_alternative<Reply>(effect) == replies) apply(effect);
+}
+
+}  // namespace tessera::server::scheduler
