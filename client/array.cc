@@ -81,7 +81,7 @@ void Array::CheckOneElement(const Site& site) const {
 
 bool Array::is_ready(Site site) const {
   const ConcreteState& c = RequireConcrete("is_ready", *this, site);
-  if (!c.computed()) return true;
+  if (!c.may_be_pending()) return true;
   absl::StatusOr<api::Operation> op = c.session->service().GetOperation(c.operation);
   if (KindOf(op.status()) == ErrorKind::kOperationNotFound) return true;  // its record is old
   return internal::HasEnded(internal::OrThrow(std::move(op), site));
@@ -89,7 +89,7 @@ bool Array::is_ready(Site site) const {
 
 const Array& Array::wait(absl::Duration timeout, Site site) const {
   const ConcreteState& c = RequireConcrete("wait", *this, site);
-  if (!c.computed()) return *this;
+  if (!c.may_be_pending()) return *this;
   api::Service& service = c.session->service();
   const absl::Duration limit = internal::BoundedResultWait(timeout);
   const absl::StatusOr<api::Operation> op = internal::WaitForOperation(service, c.operation, limit);
@@ -112,7 +112,7 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
 
 void Array::cancel(Site site) const {
   const ConcreteState& c = RequireConcrete("cancel", *this, site);
-  if (!c.computed()) return;
+  if (!c.may_be_pending()) return;
   const absl::Status cancelled = c.session->service().Cancel(c.operation);
   // Without a record it ended long ago, and to cancel what has ended is no error.
   if (KindOf(cancelled) != ErrorKind::kOperationNotFound) internal::ThrowIfError(cancelled, site);

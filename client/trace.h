@@ -41,7 +41,7 @@ struct ArrayState {
 struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
-  bool computed() const { return operation != 0 && !ready.load(); }
+  bool may_be_pending() const { return operation != 0 && !ready.load(); }
   // Releases the array in its session.
   void ReleaseInSession() const;
   std::shared_ptr<Session> session;

@@ -10,7 +10,6 @@
 // inside structs and containers, and as an argument of the other transforms, it is static: each
 // value is a separate program.
 #pragma once
-#include <any>
 #include <bit>
 #include <memory>
 #include <string>

@@ -49,7 +49,9 @@ class Inbox {
   void Push(absl::Time came, Event event) { events_.push_back({came, std::move(event)}); }
   bool empty() const { return events_.empty(); }
   // Whether Next would return something.
-  bool HasNext(absl::Time now) const { return !events_.empty() || timer_due_ || timer_ <= now; }
+  bool HasNext(absl::Time now) const {
+    return !stopping_ && (!events_.empty() || timer_due_ || timer_ <= now);
+  }
   // Whether an event that arrives `now` precedes all that waits.
   bool IsFirst(absl::Time now) const { return events_.empty() && timer_ > now; }
   // Takes the next event, the timer's Tick included; none: nothing is due `now`.

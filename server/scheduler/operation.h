@@ -11,7 +11,6 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <type_traits>
 #include <variant>
