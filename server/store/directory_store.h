@@ -28,6 +28,11 @@ class DirectoryStore final : public Store {
     return records_.Read(number, count);
   }
   core::Life life() const override { return life_; }
+  void Listen(Listener* listener) override { records_.Listen(listener); }
+  void Commit(uint64_t number, std::vector<core::Row> rows) override {
+    records_.Commit(number, std::move(rows));
+  }
+  absl::Status Flush(absl::Duration bound) override { return records_.Flush(bound); }
   std::vector<core::KnownExecutor> executors() const override { return executors_; }
   bool is_persistent() const override { return true; }
   absl::Status KeepExecutors(const std::vector<core::KnownExecutor>& executors) override;

@@ -1,5 +1,6 @@
-// The coordinator's storage: an append-only log of acknowledged records, and the state for its next
-// life (server/core/life.h). Owned by main (or embed), outlives the coordinator. Thread-safe.
+// The coordinator's storage: rows (server/core/rows.h) that its next life reads, and the life
+// itself (server/core/life.h). Owned by main (or embed), outlives the coordinator. Thread-safe, if
+// not said otherwise.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -11,7 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "server/core/life.h"
+#include "server/core/rows.h"
 
 namespace tessera::server::store {
 
@@ -22,39 +25,76 @@ struct Record {
 
 class Store {
  public:
+  // What becomes of the commits. Called on one thread at a time, the store's own (of a memory
+  // store: the one that commits), without a lock of the store. Must not block; may call Commit, but
+  // not Listen or Flush.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // All commits up to this number are as durable as the store makes them. It ends a failure too.
+    virtual void DurableThrough(uint64_t commit) = 0;
+    // Commits are not durable, within a second of the first of them, and are tried again until
+    // DurableThrough. DISK_FULL: there is no space. STORE_FAILED: the disk does not read or write.
+    // STALE_EPOCH: another coordinator has taken the store over; nothing is tried again, and
+    // nothing else follows.
+    virtual void Failing(absl::Status why) = 0;
+  };
+
   virtual ~Store() = default;
+  // The present life of the coordinator; never changes.
+  virtual core::Life life() const = 0;
+  // Whether another life will read the rows; if not, callers need not make any.
+  virtual bool is_persistent() const { return false; }
+  // The rows of earlier lives, in order of kind and key. Called at most once, before the first
+  // Commit. STORE_FAILED: they cannot be read.
+  virtual absl::StatusOr<std::vector<core::Row>> Load() const { return std::vector<core::Row>(); }
+  // Sets who is told, before the first Commit, or after the last one: nobody (null), and no call to
+  // the former listener is running when it returns.
+  virtual void Listen(Listener* listener) = 0;
+  // Replaces the rows of the same kinds and keys. `number` is greater than that of the commit
+  // before. Never blocks and never fails: commits become durable in order, whole, and those that
+  // wait become so together.
+  virtual void Commit(uint64_t number, std::vector<core::Row> rows) = 0;
+  // Waits until all commits are durable, for a graceful stop. DEADLINE_EXCEEDED: they were not
+  // within the bound; STALE_EPOCH: they never will be.
+  virtual absl::Status Flush(absl::Duration bound) = 0;
+
   // Returns when the record is as durable as this store makes it.
   virtual absl::Status Append(std::string_view text) = 0;
   // Whether Append keeps anything.
   virtual bool keeps_records() const { return true; }
   // The records from `number` on, oldest first, at most `count`.
   virtual absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const = 0;
-  // The present life of the coordinator; never changes.
-  virtual core::Life life() const = 0;
   // The argument of the last KeepExecutors of an earlier life; empty if not persistent.
   virtual std::vector<core::KnownExecutor> executors() const { return {}; }
-  // Whether KeepExecutors persists anything for the next life.
-  virtual bool is_persistent() const { return false; }
   // Replaces the executors that the next life gets.
   virtual absl::Status KeepExecutors(const std::vector<core::KnownExecutor>&) {
     return absl::OkStatus();
   }
 };
 
-// Lives as long as the process; keeps the last `records_max` records.
+// Lives as long as the process: a commit is as durable as it gets when Commit returns.  Keeps no
+// rows, for nobody reads them, and the last `records_max` records.
 class MemoryStore final : public Store {
  public:
   explicit MemoryStore(core::Life life = {}, int64_t records_max = 10'000)
       : life_(life), records_max_(records_max) {}
+  core::Life life() const override { return life_; }
+  void Listen(Listener* listener) override { listener_ = listener; }
+  void Commit(uint64_t number, std::vector<core::Row>) override {
+    if (listener_ != nullptr) listener_->DurableThrough(number);
+  }
+  absl::Status Flush(absl::Duration) override { return absl::OkStatus(); }
+
   absl::Status Append(std::string_view text) override ABSL_LOCKS_EXCLUDED(mu_);
   bool keeps_records() const override { return records_max_ > 0; }
   absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const override
       ABSL_LOCKS_EXCLUDED(mu_);
-  core::Life life() const override { return life_; }
 
  private:
   const core::Life life_;
   const int64_t records_max_;
+  Listener* listener_ = nullptr;
   mutable absl::Mutex mu_;
   uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Record> records_ ABSL_GUARDED_BY(mu_);
