@@ -1,5 +1,6 @@
 // An ordered set of ids, for sets that usually have one or two: these need no memory of their own.
-// Inserting and erasing take time in proportion to the ids behind the place.
+// Inserting at the end and erasing at the front are fast, since ids are mostly used in the order
+// given; elsewhere they take time in proportion to the ids behind the place.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -11,22 +12,36 @@ namespace tessera::server::scheduler {
 
 class IdSet {
  public:
-  auto begin() const { return ids_.begin(); }
+  auto begin() const { return ids_.begin() + erased_; }
   auto end() const { return ids_.end(); }
-  size_t size() const { return ids_.size(); }
-  bool empty() const { return ids_.empty(); }
-  size_t count(uint64_t id) const { return std::binary_search(ids_.begin(), ids_.end(), id); }
+  size_t size() const { return ids_.size() - erased_; }
+  bool empty() const { return size() == 0; }
+  size_t count(uint64_t id) const { return std::binary_search(begin(), end(), id); }
   void insert(uint64_t id) {
-    const auto at = std::lower_bound(ids_.begin(), ids_.end(), id);
-    if (at == ids_.end() || *at != id) ids_.insert(at, id);
+    const auto at = std::lower_bound(begin(), end(), id);
+    if (at != end() && *at == id) return;
+    if (at == begin() && erased_ > 0) {
+      ids_[--erased_] = id;
+    } else {
+      ids_.insert(at, id);
+    }
   }
   void erase(uint64_t id) {
-    const auto at = std::lower_bound(ids_.begin(), ids_.end(), id);
-    if (at != ids_.end() && *at == id) ids_.erase(at);
+    const auto at = std::lower_bound(begin(), end(), id);
+    if (at == end() || *at != id) return;
+    if (at != begin()) {
+      ids_.erase(at);
+      return;
+    }
+    // Its place is given up once half of the places are.
+    if (2 * ++erased_ < ids_.size()) return;
+    ids_.erase(ids_.begin(), begin());
+    erased_ = 0;
   }
 
  private:
   absl::InlinedVector<uint64_t, 2> ids_;
+  size_t erased_ = 0;  // places at the front
 };
 
 }  // namespace tessera::server::scheduler
