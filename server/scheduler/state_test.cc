@@ -49,6 +49,7 @@
 #include "ir/api/placement.h"
 #include "ir/builder.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/testing/invariants.h"
 #include "server/scheduler/testing/transcript.h"
 
 namespace tessera::server::scheduler {
@@ -158,7 +159,7 @@ class Harness {
         continue;
       }
       if (words[0] == "invariants") {
-        CheckInvariants();
+        EXPECT_EQ(FirstBrokenInvariant(state_), "");
         continue;
       }
       for (const Effect& e : Step(state_, EventOf(words), now_)) {
@@ -173,7 +174,7 @@ class Harness {
             absl::StrAppend(&out, " ", key, "='", value, "'");
           absl::StrAppend(&out, "\n");
         }
-      CheckInvariants();
+      EXPECT_EQ(FirstBrokenInvariant(state_), "");
     }
     return out.empty() ? "(nothing)\n" : out;
   }
@@ -480,99 +481,6 @@ class Harness {
     for (const auto& s : request.program.out_shardings)
       plan.out.push_back({ir::DType::kF32, {8}, *s});
     return plan;
-  }
-
-  // What must hold after every step.
-  void CheckInvariants() {
-    std::set<uint64_t> sequences;
-    for (const auto& [id, op] : state_.order.operations()) {
-      EXPECT_EQ(state_.order.live().count(id) == 1, !op.ended()) << id;
-      if (op.sequence != 0) {
-        EXPECT_TRUE(sequences.insert(op.sequence).second) << "a place twice";
-      }
-      EXPECT_EQ(op.ended() && op.state != api::OperationState::kDone, !op.error.ok()) << id;
-      if (op.ended()) {
-        for (uint64_t request : op.waiters) {
-          EXPECT_TRUE(std::holds_alternative<DonationWait>(state_.waiters.at(request).on) &&
-                      !op.outstanding.empty())
-              << id;
-        }
-        for (uint64_t r : op.results) {
-          const auto a = state_.catalogue.arrays().find(r);
-          if (a == state_.catalogue.arrays().end()) continue;
-          EXPECT_TRUE(a->second.state == ArrayState::kReady || !a->second.error.ok())
-              << "operation " << id << " has ended, its result " << r << " has not";
-        }
-      }
-      for (uint64_t a : op.args) {
-        const auto it = state_.catalogue.arrays().find(a);
-        EXPECT_TRUE(op.ended() || it != state_.catalogue.arrays().end())
-            << "argument " << a << " is freed";
-        if (it == state_.catalogue.arrays().end()) continue;
-        EXPECT_EQ(it->second.readers.count(id) == 1, !op.ended()) << id;
-      }
-      // Gang: it runs on all of its executors or on none, and only on those that are there.
-      if (!op.ended())
-        for (const auto& [name, incarnation] : op.outstanding) {
-          const Executor& x = state_.cluster.executors().at(name);
-          EXPECT_TRUE(x.alive() && x.info.incarnation == incarnation)
-              << "operation " << id << " waits for " << name;
-        }
-    }
-    for (const auto& [id, a] : state_.catalogue.arrays()) {
-      // No array is ready on an incarnation that is gone.
-      if (a.state == ArrayState::kReady || a.state == ArrayState::kScheduled)
-        for (const auto& [device, incarnation] : a.holders) {
-          const Executor& x = state_.cluster.executors().at(state_.cluster.device(device).executor);
-          EXPECT_TRUE(x.alive() && x.info.incarnation == incarnation) << "array " << id;
-        }
-      for (uint64_t op : a.waiting) EXPECT_EQ(state_.order.live().count(op), 1u) << "array " << id;
-      for (uint64_t op : a.readers) EXPECT_EQ(state_.order.live().count(op), 1u) << "array " << id;
-    }
-    for (const auto& [request, waiter] : state_.waiters)
-      EXPECT_TRUE(std::holds_alternative<HoldWait>(waiter.on) ||
-                  state_.timers.count({waiter.until, {1, request}}) == 1)
-          << "request " << request << " waits without a bound";
-    for (const auto& [key, session] : state_.ownership.sessions()) {
-      EXPECT_EQ(session.own, session.until == absl::InfiniteFuture()) << "session " << key;
-      for (uint64_t a : session.arrays) {
-        const auto it = state_.catalogue.arrays().find(a);
-        EXPECT_TRUE(it != state_.catalogue.arrays().end() && !it->second.deleted &&
-                    it->second.session == key)
-            << "session " << key << " has array " << a;
-      }
-      for (uint64_t op : session.operations) EXPECT_EQ(state_.order.live().count(op), 1u) << key;
-      for (const auto& [hold, request] : session.holds)
-        EXPECT_TRUE(state_.waiters.count(request) == 1) << "hold " << hold;
-      EXPECT_TRUE(session.holds.empty() || session.silent_until == absl::InfiniteFuture());
-    }
-    for (const auto& [id, a] : state_.catalogue.arrays())
-      if (!a.deleted) {
-        EXPECT_TRUE(state_.ownership.sessions().count(a.session) == 1 &&
-                    state_.ownership.sessions().at(a.session).arrays.count(id) == 1)
-            << "array " << id << " is in no session";
-      }
-    for (uint64_t op : state_.order.held()) EXPECT_EQ(state_.order.live().count(op), 1u) << op;
-    EXPECT_LE(state_.order.num_records(), state_.config.operations_kept);
-    EXPECT_EQ(
-        state_.order.operations().size(),
-        state_.order.live().size() + state_.order.num_records() + state_.order.lingering().size());
-    for (uint64_t id : state_.order.lingering()) {
-      const Operation& op = state_.order.operations().at(id);
-      EXPECT_TRUE(op.ended() && !op.outstanding.empty()) << id;
-      EXPECT_EQ(state_.timers.count({op.kill_at, {kKillTimer, id}}), 1u)
-          << "nobody sees to it that operation " << id << " is left";
-    }
-    for (const auto& [name, x] : state_.cluster.executors())
-      for (const auto& [sequence, id] : x.running)
-        EXPECT_EQ(state_.order.operations().at(id).outstanding.count(name), 1u)
-            << name << " runs " << id;
-    for (uint64_t id : state_.order.live()) {
-      const Operation& op = state_.order.operations().at(id);
-      EXPECT_EQ(state_.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1,
-                op.deadline < absl::InfiniteFuture())
-          << id;
-    }
   }
 
   State state_;

@@ -1,0 +1,143 @@
+#include "server/scheduler/testing/invariants.h"
+
+#include <set>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "server/scheduler/machine.h"
+
+// Returns the text of the other arguments unless `condition` holds.
+#define TESSERA_HOLDS(condition, ...) \
+  if (!(condition)) return Broken(__VA_ARGS__)
+
+namespace tessera::server::scheduler {
+namespace {
+
+// Kept out of the checks, whose stack frames would otherwise hold the pieces of every text.
+template <class... Parts>
+[[gnu::noinline]] std::string Broken(const Parts&... parts) {
+  return absl::StrCat(parts...);
+}
+
+bool IsLive(const State& s, uint64_t operation) { return s.order.live().count(operation) == 1; }
+
+bool IsThere(const State& s, const std::string& executor, uint64_t incarnation) {
+  const Executor& x = s.cluster.executors().at(executor);
+  return x.alive() && x.info.incarnation == incarnation;
+}
+
+std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
+  const auto& arrays = s.catalogue.arrays();
+  TESSERA_HOLDS(IsLive(s, id) == !op.ended(), "operation ", id,
+                " is live and has ended, or neither");
+  TESSERA_HOLDS((op.ended() && op.state != api::OperationState::kDone) == !op.error.ok(),
+                "operation ", id, " has failed without an error, or has one and has not");
+  if (op.ended()) {
+    for (uint64_t request : op.waiters)
+      TESSERA_HOLDS(
+          std::holds_alternative<DonationWait>(s.waiters.at(request).on) && !op.outstanding.empty(),
+          "operation ", id, " has ended, and request ", request, " waits for it");
+    for (uint64_t r : op.results)
+      if (const auto a = arrays.find(r); a != arrays.end())
+        TESSERA_HOLDS(a->second.state == ArrayState::kReady || !a->second.error.ok(), "operation ",
+                      id, " has ended, its result ", r, " has not");
+  }
+  for (uint64_t a : op.args) {
+    const auto it = arrays.find(a);
+    TESSERA_HOLDS(op.ended() || it != arrays.end(), "operation ", id, " reads array ", a,
+                  ", which is freed");
+    if (it != arrays.end())
+      TESSERA_HOLDS((it->second.readers.count(id) == 1) == !op.ended(), "operation ", id,
+                    " and array ", a, " disagree on whether it is read");
+  }
+  // Gang: it runs on all of its executors or on none, and only on those that are there.
+  if (!op.ended())
+    for (const auto& [executor, incarnation] : op.outstanding)
+      TESSERA_HOLDS(IsThere(s, executor, incarnation), "operation ", id, " waits for ", executor,
+                    ", which is gone");
+  TESSERA_HOLDS(op.ended() || (s.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1) ==
+                                  (op.deadline < absl::InfiniteFuture()),
+                "operation ", id, " has a deadline without a timer, or the reverse");
+  return "";
+}
+
+std::string CheckArray(const State& s, uint64_t id, const ArrayRecord& a) {
+  // No array is ready on an incarnation that is gone.
+  if (a.state == ArrayState::kReady || a.state == ArrayState::kScheduled)
+    for (const auto& [device, incarnation] : a.holders)
+      TESSERA_HOLDS(IsThere(s, s.cluster.device(device).executor, incarnation), "array ", id,
+                    " is on a process that is gone");
+  for (uint64_t op : a.waiting)
+    TESSERA_HOLDS(IsLive(s, op), "array ", id, " is awaited by operation ", op,
+                  ", which has ended");
+  for (uint64_t op : a.readers)
+    TESSERA_HOLDS(IsLive(s, op), "array ", id, " is read by operation ", op, ", which has ended");
+  if (a.deleted) return "";
+  const auto session = s.ownership.sessions().find(a.session);
+  TESSERA_HOLDS(session != s.ownership.sessions().end() && session->second.arrays.count(id) == 1,
+                "array ", id, " is in no session");
+  return "";
+}
+
+std::string CheckSession(const State& s, uint64_t key, const Session& session) {
+  TESSERA_HOLDS(session.own == (session.until == absl::InfiniteFuture()), "session ", key,
+                " is a tenant's own and has a lease, or neither");
+  for (uint64_t a : session.arrays) {
+    const auto it = s.catalogue.arrays().find(a);
+    TESSERA_HOLDS(
+        it != s.catalogue.arrays().end() && !it->second.deleted && it->second.session == key,
+        "session ", key, " has array ", a, ", which is not its own");
+  }
+  for (uint64_t op : session.operations)
+    TESSERA_HOLDS(IsLive(s, op), "session ", key, " has operation ", op, ", which has ended");
+  for (const auto& [hold, request] : session.holds)
+    TESSERA_HOLDS(s.waiters.count(request) == 1, "session ", key, " has hold ", hold,
+                  ", whose request ended");
+  TESSERA_HOLDS(session.holds.empty() || session.silent_until == absl::InfiniteFuture(), "session ",
+                key, " is held and silent");
+  return "";
+}
+
+std::string CheckOrder(const State& s) {
+  std::set<uint64_t> sequences;
+  for (const auto& [id, op] : s.order.operations())
+    TESSERA_HOLDS(op.sequence == 0 || sequences.insert(op.sequence).second, "operation ", id,
+                  " has another's place");
+  for (uint64_t op : s.order.held())
+    TESSERA_HOLDS(IsLive(s, op), "operation ", op, " is held and has ended");
+  TESSERA_HOLDS(s.order.num_records() <= s.config.operations_kept, "there are ",
+                s.order.num_records(), " records");
+  TESSERA_HOLDS(static_cast<int64_t>(s.order.operations().size()) ==
+                    s.order.num_live() + s.order.num_records() +
+                        static_cast<int64_t>(s.order.lingering().size()),
+                "an operation is neither live nor lingering nor a record");
+  for (uint64_t id : s.order.lingering()) {
+    const Operation& op = s.order.operations().at(id);
+    TESSERA_HOLDS(op.ended() && !op.outstanding.empty(), "operation ", id, " does not linger");
+    TESSERA_HOLDS(s.timers.count({op.kill_at, {kKillTimer, id}}) == 1,
+                  "nobody sees to it that operation ", id, " is left");
+  }
+  for (const auto& [name, x] : s.cluster.executors())
+    for (const auto& [sequence, id] : x.running)
+      TESSERA_HOLDS(s.order.operations().at(id).outstanding.count(name) == 1, name,
+                    " runs operation ", id, ", which it has left");
+  return "";
+}
+
+}  // namespace
+
+std::string FirstBrokenInvariant(const State& state) {
+  for (const auto& [id, op] : state.order.operations())
+    if (std::string broken = CheckOperation(state, id, op); !broken.empty()) return broken;
+  for (const auto& [id, array] : state.catalogue.arrays())
+    if (std::string broken = CheckArray(state, id, array); !broken.empty()) return broken;
+  for (const auto& [key, session] : state.ownership.sessions())
+    if (std::string broken = CheckSession(state, key, session); !broken.empty()) return broken;
+  for (const auto& [request, waiter] : state.waiters)
+    TESSERA_HOLDS(std::holds_alternative<HoldWait>(waiter.on) ||
+                      state.timers.count({waiter.until, {kRequestTimer, request}}) == 1,
+                  "request ", request, " waits without a bound");
+  return CheckOrder(state);
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,42 @@
+// Runs seeds of the simulation. TESSERA_SIM_SEEDS says how many (default 15), TESSERA_SIM_FIRST
+// which is the first (default 1); a seed that fails prints the end of its transcript.
+#include "tests/sim/sim.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace tessera::sim {
+namespace {
+
+uint64_t Setting(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(Sim, EveryPromiseIsKept) {
+  const uint64_t first = Setting("TESSERA_SIM_FIRST", 1), seeds = Setting("TESSERA_SIM_SEEDS", 15);
+  std::map<std::string, int64_t> faults;
+  int64_t operations = 0;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    const Outcome outcome = RunSeed(seed);
+    ASSERT_EQ(outcome.violation, "") << "seed " << seed << "\n" << outcome.transcript;
+    operations += outcome.operations;
+    for (const auto& [fault, count] : outcome.faults) faults[fault] += count;
+  }
+  std::printf("%llu seeds: %lld operations", static_cast<unsigned long long>(seeds),
+              static_cast<long long>(operations));
+  for (const auto& [fault, count] : faults)
+    std::printf(", %s %lld", fault.c_str(), static_cast<long long>(count));
+  std::printf("\n");
+  EXPECT_EQ(faults.size(), 5u) << "every kind of fault happens";
+  EXPECT_GE(operations, static_cast<int64_t>(300 * seeds));
+}
+
+TEST(Sim, ASeedGivesTheSameTranscript) {
+  EXPECT_EQ(RunSeed(7).hash, RunSeed(7).hash);
+  EXPECT_NE(RunSeed(7).hash, RunSeed(8).hash);
+}
+
+}  // namespace
+}  // namespace tessera::sim

@@ -1,0 +1,64 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+
+namespace tessera::sim {
+namespace {
+
+constexpr size_t kLinesKept = 3000;
+
+}  // namespace
+
+uint64_t Random::Next() {
+  uint64_t z = state_ += 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+absl::Duration Random::Within(absl::Duration min, absl::Duration max) {
+  return min + absl::Microseconds(Below(absl::ToInt64Microseconds(max - min) + 1));
+}
+
+void World::After(absl::Duration delay, std::function<void()> then) {
+  due_.push({now_ + std::max(delay, absl::ZeroDuration()), ++last_, std::move(then)});
+}
+
+void World::RunUntil(absl::Time end) {
+  while (violation_.empty() && !due_.empty() && due_.top().at <= end) {
+    const Due due = due_.top();
+    due_.pop();
+    now_ = due.at;
+    due.then();
+  }
+  if (violation_.empty()) now_ = end;
+}
+
+void World::Append(const std::string& line) {
+  const std::string timed =
+      absl::StrCat(absl::ToInt64Microseconds(now_ - absl::UnixEpoch()), " ", line);
+  for (const char c : timed) hash_ = (hash_ ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  if (lines_.size() < kLinesKept) lines_.emplace_back();
+  lines_[next_line_++ % kLinesKept] = timed;
+}
+
+std::string World::Transcript() const {
+  std::string out;
+  for (size_t i = 0; i < lines_.size(); ++i)
+    absl::StrAppend(&out, lines_[(next_line_ + i) % lines_.size()], "\n");
+  return out;
+}
+
+void Pipe::Send(std::function<void()> arrives) {
+  Random& random = world_->random();
+  // Rarely something takes long, and all that follows waits behind it.
+  const absl::Duration delay = random.OneIn(200)
+                                   ? random.Within(absl::Milliseconds(10), absl::Milliseconds(900))
+                                   : random.Within(absl::Microseconds(50), absl::Milliseconds(5));
+  last_ = std::max(last_, world_->now() + delay);
+  world_->After(last_ - world_->now(), [cut = cut_, arrives = std::move(arrives)] {
+    if (!*cut) arrives();
+  });
+}
+
+}  // namespace tessera::sim
