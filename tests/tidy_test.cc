@@ -46,6 +46,8 @@ const std::vector<HeaderRow>& HeaderRows() {
        "and bench"},
       {std::regex(R"(^(llvm/|llvm-c/|mlir/|cuda|cublas|cudnn|nccl|nvrtc|dnnl|oneapi/dnnl))"),
        std::regex("^worker/"), "LLVM, CUDA, NCCL and oneDNN are for worker/"},
+      {std::regex("^sqlite3"), std::regex("^(base/sqlite\\.cc|server/store/testing/|bench/)"),
+       "SQLite is for base/sqlite.h; tests and benchmarks of the disk below it may see it too"},
   };
   return *rows;
 }

@@ -32,9 +32,10 @@ static_assert(kRowKinds == static_cast<int>(RowKind::kAnswer) + 1);
 
 constexpr std::string_view NameOf(RowKind kind) { return kRowKindNames[static_cast<int>(kind)]; }
 
-// What one row may hold at most; who makes rows keeps below both.
+// What one row may hold at most; who makes rows keeps below both. A value has room for the largest
+// program that is accepted by default, and what is said of it.
 inline constexpr size_t kRowKeyBytesMax = 1 << 10;
-inline constexpr size_t kRowValueBytesMax = 64 << 20;
+inline constexpr size_t kRowValueBytesMax = 128 << 20;
 
 struct Row {
   RowKind kind = RowKind::kSession;

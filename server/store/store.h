@@ -46,7 +46,7 @@ class Store {
   // Whether another life will read the rows; if not, callers need not make any.
   virtual bool is_persistent() const { return false; }
   // The rows of earlier lives, in order of kind and key. Called at most once, before the first
-  // Commit. STORE_FAILED: they cannot be read.
+  // Commit. STORE_FAILED, FILE_CORRUPT: they cannot be read.
   virtual absl::StatusOr<std::vector<core::Row>> Load() const { return std::vector<core::Row>(); }
   // Sets who is told, before the first Commit, or after the last one: nobody (null), and no call to
   // the former listener is running when it returns.
@@ -60,11 +60,13 @@ class Store {
   virtual absl::Status Flush(absl::Duration bound) = 0;
 
   // Returns when the record is as durable as this store makes it.
-  virtual absl::Status Append(std::string_view text) = 0;
+  virtual absl::Status Append(std::string_view) { return absl::OkStatus(); }
   // Whether Append keeps anything.
-  virtual bool keeps_records() const { return true; }
+  virtual bool keeps_records() const { return false; }
   // The records from `number` on, oldest first, at most `count`.
-  virtual absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const = 0;
+  virtual absl::StatusOr<std::vector<Record>> Read(uint64_t, int64_t) const {
+    return std::vector<Record>();
+  }
   // The argument of the last KeepExecutors of an earlier life; empty if not persistent.
   virtual std::vector<core::KnownExecutor> executors() const { return {}; }
   // Replaces the executors that the next life gets.

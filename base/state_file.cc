@@ -1,0 +1,167 @@
+#include "base/state_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace tessera::state_file {
+namespace {
+
+// How long to wait for a lock: the coordinator holds it for moments.
+constexpr int kPatienceMs = 5'000;
+constexpr char kRestore[] =
+    "restore a backup (tessera state backup) into an empty folder, or give an empty folder to "
+    "begin anew";
+
+absl::Status WithWhatToDo(const absl::Status& status) {
+  if (KindOf(status) != ErrorKind::kFileCorrupt) return status;
+  return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(status.message(), "; ", kRestore));
+}
+
+absl::Status FileErrno(const std::string& path) {
+  const int error = errno;
+  return MakeError(
+      error == ENOSPC || error == EDQUOT ? ErrorKind::kDiskFull : ErrorKind::kStoreFailed,
+      absl::StrCat(path, ": ", std::strerror(error)));
+}
+
+absl::StatusOr<std::unique_ptr<sqlite::Database>> OpenToRead(const std::string& file_or_folder) {
+  std::string path = file_or_folder;
+  struct stat info = {};
+  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    path += std::string("/") + kName;
+    if (stat(path.c_str(), &info) != 0)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat(file_or_folder, ": holds no ", kName,
+                                    "; give the folder of a coordinator's --state-dir"));
+  }
+  if (stat(path.c_str(), &info) != 0)
+    return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
+  TESSERA_ASSIGN_OR_RETURN(auto database,
+                           sqlite::Database::Open(path, sqlite::OpenMode::kReadOnly, kPatienceMs));
+  TESSERA_ASSIGN_OR_RETURN(const int64_t version, ReadSchemaVersion(*database));
+  if (version == 0)
+    return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(path, ": is empty; ", kRestore));
+  return database;
+}
+
+// Makes the database in `path`, an empty file, a copy without a log beside it.
+absl::Status CopyInto(sqlite::Database& from, const std::string& path) {
+  {
+    TESSERA_ASSIGN_OR_RETURN(
+        const auto copy, sqlite::Database::Open(path, sqlite::OpenMode::kReadWrite, kPatienceMs));
+    TESSERA_RETURN_IF_ERROR(from.CopyTo(*copy));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const auto copy,
+                           sqlite::Database::Open(path, sqlite::OpenMode::kReadWrite, kPatienceMs));
+  TESSERA_RETURN_IF_ERROR(copy->Execute("PRAGMA journal_mode = DELETE"));
+  return CheckIntegrity(*copy, /*quick=*/false);
+}
+
+absl::Status SyncFolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const UniqueFd folder(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return folder.ok() && fsync(folder.get()) == 0 ? absl::OkStatus() : FileErrno(parent);
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ReadSchemaVersion(sqlite::Database& database) {
+  constexpr const char* kHeader[] = {"PRAGMA application_id", "PRAGMA user_version",
+                                     "SELECT count(*) FROM sqlite_schema"};
+  int64_t header[3];
+  for (int i = 0; i < 3; ++i) {
+    const absl::StatusOr<int64_t> read = database.ReadInt(kHeader[i]);
+    if (!read.ok()) return WithWhatToDo(read.status());
+    header[i] = *read;
+  }
+  const auto [application, version, tables] = header;
+  if (application == 0 && version == 0 && tables == 0) return 0;
+  if (application != kApplicationId || version < 1)
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(database.path(),
+                                  ": is another program's database; give another file or folder"));
+  if (version > kSchemaVersion)
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat(database.path(), ": has version ", version,
+                     " of the schema, and this build knows versions up to ", kSchemaVersion,
+                     "; use the newer build that wrote it, or restore a backup of "
+                     "before into an empty folder"));
+  return version;
+}
+
+absl::Status CheckIntegrity(sqlite::Database& database, bool quick) {
+  const absl::StatusOr<std::string> found =
+      database.ReadText(quick ? "PRAGMA quick_check(1)" : "PRAGMA integrity_check(1)");
+  if (!found.ok()) return WithWhatToDo(found.status());
+  if (*found == "ok") return absl::OkStatus();
+  return WithWhatToDo(MakeError(
+      ErrorKind::kFileCorrupt,
+      absl::StrCat(database.path(), ": is damaged: ", absl::StrReplaceAll(*found, {{"\n", " "}}))));
+}
+
+absl::StatusOr<Report> Check(const std::string& file_or_folder) {
+  TESSERA_ASSIGN_OR_RETURN(const auto database, OpenToRead(file_or_folder));
+  TESSERA_RETURN_IF_ERROR(CheckIntegrity(*database, /*quick=*/false));
+  // One moment of the state for all that is read.
+  TESSERA_RETURN_IF_ERROR(database->Execute("BEGIN"));
+  Report report;
+  TESSERA_ASSIGN_OR_RETURN(report.schema_version, ReadSchemaVersion(*database));
+  TESSERA_ASSIGN_OR_RETURN(report.starts,
+                           database->ReadInt("SELECT value FROM meta WHERE name = 'starts'"));
+  TESSERA_ASSIGN_OR_RETURN(report.cluster,
+                           database->ReadText("SELECT value FROM meta WHERE name = 'cluster'"));
+  TESSERA_ASSIGN_OR_RETURN(report.build,
+                           database->ReadText("SELECT value FROM meta WHERE name = 'build'"));
+  TESSERA_ASSIGN_OR_RETURN(sqlite::Statement tables,
+                           database->Prepare("SELECT name FROM sqlite_schema WHERE type = 'table' "
+                                             "AND name <> 'meta' ORDER BY rowid"));
+  while (true) {
+    TESSERA_ASSIGN_OR_RETURN(const bool row, tables.Step());
+    if (!row) break;
+    Table table{std::string(tables.Bytes(0))};
+    const std::string from =
+        absl::StrCat(" FROM \"", absl::StrReplaceAll(table.name, {{"\"", "\"\""}}), "\"");
+    TESSERA_ASSIGN_OR_RETURN(table.rows, database->ReadInt("SELECT count(*)" + from));
+    TESSERA_ASSIGN_OR_RETURN(table.bytes,
+                             database->ReadInt("SELECT coalesce(sum(length(value)), 0)" + from));
+    report.tables.push_back(std::move(table));
+  }
+  return report;
+}
+
+absl::Status Backup(const std::string& folder, const std::string& to) {
+  if (access(to.c_str(), F_OK) == 0)
+    return MakeError(ErrorKind::kAlreadyExists,
+                     absl::StrCat(to, ": exists; name a file that does not"));
+  TESSERA_ASSIGN_OR_RETURN(const auto database, OpenToRead(folder));
+  std::string next = to + ".XXXXXX";
+  // Mode 0600.
+  const UniqueFd made(mkostemp(next.data(), O_CLOEXEC));
+  if (!made.ok()) return FileErrno(to);
+  absl::Status status = CopyInto(*database, next);
+  if (status.ok() && fsync(made.get()) != 0) status = FileErrno(next);
+  if (status.ok() && std::rename(next.c_str(), to.c_str()) != 0) status = FileErrno(to);
+  if (!status.ok()) {
+    unlink(next.c_str());
+    unlink((next + "-journal").c_str());
+    return status;
+  }
+  return SyncFolderOf(to);
+}
+
+}  // namespace tessera::state_file

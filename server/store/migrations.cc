@@ -1,0 +1,43 @@
+#include "server/store/migrations.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/state_file.h"
+#include "base/status.h"
+
+namespace tessera::server::store {
+namespace {
+
+std::string TableOfRows(std::string_view name) {
+  return absl::StrCat("CREATE TABLE \"", ToAbsl(name),
+                      "\" (key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL) "
+                      "STRICT, WITHOUT ROWID;\n");
+}
+
+std::string FirstSchema() {
+  std::string sql =
+      "CREATE TABLE meta (name TEXT PRIMARY KEY NOT NULL, value ANY NOT NULL) "
+      "STRICT, WITHOUT ROWID;\n"
+      "INSERT INTO meta VALUES ('starts', 0);\n";
+  for (const char* name : {"session", "array", "operation", "executable", "program", "mesh",
+                           "worker", "executor", "answer"})
+    sql += TableOfRows(name);
+  return sql;
+}
+
+}  // namespace
+
+const std::vector<std::string>& Migrations() {
+  static const auto* const steps = new std::vector<std::string>{FirstSchema()};
+  return *steps;
+}
+
+absl::Status Migrate(sqlite::Database& database, int64_t version,
+                     const std::vector<std::string>& steps) {
+  for (size_t i = static_cast<size_t>(version); i < steps.size(); ++i) {
+    TESSERA_RETURN_IF_ERROR(database.Execute(steps[i]));
+    TESSERA_RETURN_IF_ERROR(database.Execute(absl::StrCat("PRAGMA user_version = ", i + 1)));
+  }
+  return database.Execute(absl::StrCat("PRAGMA application_id = ", state_file::kApplicationId));
+}
+
+}  // namespace tessera::server::store

@@ -1,0 +1,371 @@
+#include "server/store/sqlite_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "base/state_file.h"
+#include "base/status.h"
+#include "base/thread_name.h"
+#include "server/store/legacy_files.h"
+#include "server/store/migrations.h"
+
+namespace tessera::server::store {
+namespace {
+
+// How long to wait for a lock that another process holds: shorter than a client waits to hear that
+// nothing becomes durable.
+constexpr int kLockPatienceMs = 500;
+// The log is moved into the database when it is this long, 4 MiB.
+constexpr int64_t kLogPagesMax = 1'000;
+// A larger database is not read through at a start: a second's worth. What the rows hold is read,
+// and thereby checked, all the same.
+constexpr int64_t kCheckBytesMax = 256 << 20;
+
+// The statements that are the same for all kinds.
+enum Fixed { kBegin, kCommit, kReadStarts };
+constexpr const char* kFixedSql[] = {"BEGIN IMMEDIATE", "COMMIT",
+                                     "SELECT value FROM meta WHERE name = 'starts'"};
+
+absl::Status StateError(const std::string& why) {
+  return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
+}
+
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  const std::string path = folder + "/lock";
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return StateError(absl::StrCat("cannot make ", folder, ": ", std::strerror(errno)));
+  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.ok())
+    return StateError(absl::StrCat("cannot use ", folder, ": ", std::strerror(errno)));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return StateError(absl::StrCat("another coordinator uses ", folder, "; give each its own"));
+  return lock;
+}
+
+// Makes the database's file, empty, with its mode, which its log gets too.
+absl::Status MakeFile(const std::string& folder, const std::string& path) {
+  const UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!file.ok() || fchmod(file.get(), 0600) != 0 || !directory.ok() || fsync(directory.get()) != 0)
+    return MakeError(
+        errno == ENOSPC || errno == EDQUOT ? ErrorKind::kDiskFull : ErrorKind::kStoreFailed,
+        absl::StrCat("state_dir: ", path, ": ", std::strerror(errno)));
+  return absl::OkStatus();
+}
+
+absl::Status ConfigureLog(sqlite::Database& database) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string mode, database.ReadText("PRAGMA journal_mode = WAL"));
+  if (mode != "wal")
+    return MakeError(ErrorKind::kStoreFailed,
+                     absl::StrCat(database.path(),
+                                  ": its file system keeps no write-ahead log; give a folder on a "
+                                  "local disk"));
+  TESSERA_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
+  return database.Execute(absl::StrCat("PRAGMA journal_size_limit = ", kLogPagesMax * 4096));
+}
+
+// Brings the schema to the newest version and counts the start; returns its number.
+absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
+                                   const LegacyFiles& legacy, const SqliteOptions& options) {
+  TESSERA_RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
+  TESSERA_RETURN_IF_ERROR(Migrate(database, version, Migrations()));
+  if (version == 0) {
+    TESSERA_ASSIGN_OR_RETURN(sqlite::Statement cluster,
+                             database.Prepare("INSERT INTO meta VALUES ('cluster', ?)"));
+    const std::string id = RandomHex(8);
+    cluster.BindText(1, id);
+    TESSERA_RETURN_IF_ERROR(cluster.Run());
+    for (const core::KnownExecutor& executor : legacy.executors) {
+      if (!options.row_of_executor) break;
+      const core::Row row = options.row_of_executor(executor);
+      TESSERA_ASSIGN_OR_RETURN(
+          sqlite::Statement insert,
+          database.Prepare(
+              absl::StrCat("INSERT INTO \"", ToAbsl(NameOf(row.kind)), "\" VALUES (?, ?)")));
+      insert.BindBlob(1, row.key);
+      insert.BindBlob(2, *row.value);
+      TESSERA_RETURN_IF_ERROR(insert.Run());
+    }
+  }
+  TESSERA_ASSIGN_OR_RETURN(const int64_t counted, database.ReadInt(kFixedSql[kReadStarts]));
+  const uint64_t starts = std::max(static_cast<uint64_t>(counted), legacy.starts) + 1;
+  if (counted < 0 || starts > core::kStartsMax)
+    return StateError(absl::StrCat(database.path(), " has counted ", starts - 1,
+                                   " starts, at most ", core::kStartsMax,
+                                   " are; give another folder"));
+  TESSERA_ASSIGN_OR_RETURN(sqlite::Statement count,
+                           database.Prepare("INSERT INTO meta VALUES ('starts', ?1), ('build', ?2) "
+                                            "ON CONFLICT DO UPDATE SET value = excluded.value"));
+  count.BindInt(1, static_cast<int64_t>(starts));
+  count.BindText(2, options.build);
+  TESSERA_RETURN_IF_ERROR(count.Run());
+  TESSERA_RETURN_IF_ERROR(database.Execute("COMMIT"));
+  return starts;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions options) {
+  std::string& folder = options.folder;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  TESSERA_ASSIGN_OR_RETURN(UniqueFd lock, LockFolder(folder));
+  TESSERA_ASSIGN_OR_RETURN(const LegacyFiles legacy, ReadLegacyFiles(folder));
+  const std::string path = absl::StrCat(folder, "/", state_file::kName);
+  struct stat file = {};
+  const bool exists = stat(path.c_str(), &file) == 0;
+  if (legacy.is_superseded && (!exists || file.st_size == 0))
+    return MakeError(ErrorKind::kFileCorrupt,
+                     absl::StrCat("state_dir: ", path, exists ? " is empty" : " is gone",
+                                  "; restore a backup of it, or give an empty folder to begin "
+                                  "anew, with all sessions and arrays lost"));
+  if (!exists) TESSERA_RETURN_IF_ERROR(MakeFile(folder, path));
+  TESSERA_ASSIGN_OR_RETURN(auto database, sqlite::Database::Open(path, sqlite::OpenMode::kReadWrite,
+                                                                 kLockPatienceMs, options.vfs));
+  const absl::StatusOr<int64_t> version = state_file::ReadSchemaVersion(*database);
+  if (!version.ok()) return Annotate(version.status(), "state_dir");
+  if (file.st_size <= kCheckBytesMax)
+    TESSERA_RETURN_IF_ERROR(
+        Annotate(state_file::CheckIntegrity(*database, /*quick=*/true), "state_dir"));
+  TESSERA_RETURN_IF_ERROR(ConfigureLog(*database));
+  const absl::StatusOr<uint64_t> start = BeginLife(*database, *version, legacy, options);
+  if (!start.ok()) {
+    database->RollBack();
+    return start.status();
+  }
+  TESSERA_RETURN_IF_ERROR(SupersedeLegacyFiles(folder, legacy));
+  if (stat(path.c_str(), &file) != 0)
+    return StateError(absl::StrCat(path, ": ", std::strerror(errno)));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(
+      std::move(options), std::move(lock), std::move(database), file, core::LifeOfStart(*start)));
+  TESSERA_RETURN_IF_ERROR(store->PrepareStatements());
+  store->thread_ = std::thread([self = store.get()] { self->Run(); });
+  return store;
+}
+
+SqliteStore::SqliteStore(SqliteOptions options, UniqueFd lock,
+                         std::unique_ptr<sqlite::Database> database, struct stat file,
+                         core::Life life)
+    : options_(std::move(options)),
+      lock_(std::move(lock)),
+      file_(file),
+      life_(life),
+      database_(std::move(database)) {}
+
+SqliteStore::~SqliteStore() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status SqliteStore::PrepareStatements() {
+  for (const std::string_view name : core::kRowKindNames) {
+    const std::string table = absl::StrCat("\"", ToAbsl(name), "\"");
+    TESSERA_ASSIGN_OR_RETURN(
+        sqlite::Statement replace,
+        database_->Prepare(
+            absl::StrCat("INSERT INTO ", table,
+                         " VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value")));
+    TESSERA_ASSIGN_OR_RETURN(
+        sqlite::Statement remove,
+        database_->Prepare(absl::StrCat("DELETE FROM ", table, " WHERE key = ?")));
+    statements_.push_back({std::move(replace), std::move(remove)});
+  }
+  for (const char* sql : kFixedSql) {
+    TESSERA_ASSIGN_OR_RETURN(sqlite::Statement statement, database_->Prepare(sql));
+    fixed_.push_back(std::move(statement));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<core::Row>> SqliteStore::Load() const {
+  std::vector<core::Row> rows;
+  for (int k = 0; k < core::kRowKinds; ++k) {
+    const auto kind = static_cast<core::RowKind>(k);
+    TESSERA_ASSIGN_OR_RETURN(sqlite::Statement all, database_->Prepare(absl::StrCat(
+                                                        "SELECT key, value FROM \"",
+                                                        ToAbsl(NameOf(kind)), "\" ORDER BY key")));
+    while (true) {
+      TESSERA_ASSIGN_OR_RETURN(const bool row, all.Step());
+      if (!row) break;
+      rows.push_back({kind, std::string(all.Bytes(0)), std::string(all.Bytes(1))});
+    }
+  }
+  return rows;
+}
+
+void SqliteStore::Listen(Listener* listener) {
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(
+      +[](bool* telling) { return !*telling; }, &telling_));
+  listener_ = listener;
+}
+
+void SqliteStore::Commit(uint64_t number, std::vector<core::Row> rows) {
+  for (const core::Row& row : rows)
+    TESSERA_CHECK(row.key.size() <= core::kRowKeyBytesMax &&
+                  (!row.value || row.value->size() <= core::kRowValueBytesMax))
+        << NameOf(row.kind) << " of " << row.key.size() << " and "
+        << (row.value ? row.value->size() : 0) << " bytes";
+  absl::MutexLock lock(&mu_);
+  TESSERA_CHECK(number > queued_through_) << number << " after " << queued_through_;
+  if (!stale_.ok()) return;
+  queued_through_ = number;
+  if (queue_.empty()) {
+    queue_ = std::move(rows);
+  } else {
+    queue_.insert(queue_.end(), std::make_move_iterator(rows.begin()),
+                  std::make_move_iterator(rows.end()));
+  }
+}
+
+absl::Status SqliteStore::Flush(absl::Duration bound) {
+  absl::MutexLock lock(&mu_);
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !stale_.ok() || durable_through_ == queued_through_;
+  };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&done), bound))
+    return MakeError(ErrorKind::kDeadlineExceeded,
+                     absl::StrCat("state_dir: ", queued_through_ - durable_through_,
+                                  " commits are not durable after ", absl::FormatDuration(bound)));
+  return stale_;
+}
+
+// ---- The store's thread. ------------------------------------------------------------------------
+void SqliteStore::Run() {
+  NameThread("store");
+  Batch batch;  // what is not durable; not empty: the last attempt has failed
+  const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return stopping_ || durable_through_ != queued_through_;
+  };
+  while (true) {
+    std::vector<core::Row> rows;
+    uint64_t through = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      if (failing_.ok())
+        mu_.Await(absl::Condition(&wanted));
+      else
+        mu_.AwaitWithTimeout(absl::Condition(&stopping_), options_.retry);
+      if (stopping_ && (!failing_.ok() || durable_through_ == queued_through_)) return;
+      rows = std::exchange(queue_, {});
+      through = queued_through_;
+    }
+    for (core::Row& row : rows)
+      batch.insert_or_assign({row.kind, std::move(row.key)}, std::move(row.value));
+    const absl::Status status = batch.empty() ? absl::OkStatus() : Write(batch);
+    Report(status);
+    if (status.ok()) {
+      batch.clear();
+      Tell([through](Listener* l) { l->DurableThrough(through); });
+      {
+        absl::MutexLock lock(&mu_);
+        durable_through_ = through;
+      }
+      CheckpointIfLong();
+    } else if (KindOf(status) == ErrorKind::kStaleEpoch) {
+      return;
+    } else if (KindOf(status) == ErrorKind::kDiskFull) {
+      // The log's own space may do.
+      (void)database_->Checkpoint(/*shrink=*/true);
+    }
+  }
+}
+
+void SqliteStore::Report(const absl::Status& status) {
+  const bool changed = status.code() != failing_.code() || ReasonOf(status) != ReasonOf(failing_);
+  failing_ = status;
+  if (!changed) return;
+  if (status.ok()) {
+    TESSERA_LOG(INFO) << "the state is durable again";
+    return;  // The listener hears it of DurableThrough.
+  }
+  TESSERA_LOG(ERROR) << "the state is not durable" << Field("reason", ReasonOf(status))
+                     << Field("why", status.message());
+  if (KindOf(status) == ErrorKind::kStaleEpoch) {
+    absl::MutexLock lock(&mu_);
+    stale_ = status;
+    queue_.clear();
+  }
+  Tell([&status](Listener* l) { l->Failing(status); });
+}
+
+void SqliteStore::Tell(const std::function<void(Listener*)>& what) {
+  Listener* listener;
+  {
+    absl::MutexLock lock(&mu_);
+    listener = listener_;
+    telling_ = true;
+  }
+  if (listener != nullptr) what(listener);
+  absl::MutexLock lock(&mu_);
+  telling_ = false;
+}
+
+absl::Status SqliteStore::Write(const Batch& batch) {
+  const absl::Status status = WriteOpen(batch);
+  if (status.ok()) return status;
+  database_->RollBack();
+  const ErrorKind kind = KindOf(status);
+  if (kind == ErrorKind::kDiskFull || kind == ErrorKind::kStaleEpoch) return status;
+  return MakeError(ErrorKind::kStoreFailed, std::string(status.message()));
+}
+
+absl::Status SqliteStore::WriteOpen(const Batch& batch) {
+  TESSERA_RETURN_IF_ERROR(fixed_[kBegin].Run());
+  TESSERA_RETURN_IF_ERROR(CheckEpoch());
+  for (const auto& [key, value] : batch) {
+    KindStatements& statements = statements_[static_cast<size_t>(key.first)];
+    sqlite::Statement& statement = value ? statements.replace : statements.remove;
+    statement.BindBlob(1, key.second);
+    if (value) statement.BindBlob(2, *value);
+    TESSERA_RETURN_IF_ERROR(statement.Run());
+  }
+  return fixed_[kCommit].Run();
+}
+
+absl::Status SqliteStore::CheckEpoch() {
+  struct stat file = {};
+  sqlite::Statement& read = fixed_[kReadStarts];
+  const absl::StatusOr<bool> row = read.Step();
+  const int64_t starts = row.ok() && *row ? read.Int(0) : 0;
+  read.Reset();
+  TESSERA_RETURN_IF_ERROR(row.status());
+  const bool replaced = stat(database_->path().c_str(), &file) != 0 ||
+                        file.st_ino != file_.st_ino || file.st_dev != file_.st_dev;
+  if (!replaced && static_cast<uint64_t>(starts) == life_.epoch) return absl::OkStatus();
+  return MakeError(
+      ErrorKind::kStaleEpoch,
+      replaced ? absl::StrCat("state_dir: ", database_->path(),
+                              " was removed or replaced under a running coordinator; stop this one")
+               : absl::StrCat("state_dir: the coordinator of start ", starts, " has taken ",
+                              options_.folder, " over from that of start ", life_.epoch,
+                              "; stop this one"));
+}
+
+void SqliteStore::CheckpointIfLong() {
+  const int64_t pages = database_->log_pages();
+  if (pages < checkpointed_pages_) checkpointed_pages_ = 0;  // The log began anew.
+  if (pages < checkpointed_pages_ + kLogPagesMax) return;
+  checkpointed_pages_ = pages;
+  if (const absl::Status status = database_->Checkpoint(/*shrink=*/false); !status.ok())
+    TESSERA_LOG(WARNING) << "the log of the state stays long" << Field("pages", pages)
+                         << Field("why", status.message());
+}
+
+}  // namespace tessera::server::store

@@ -1,0 +1,246 @@
+#include "server/store/testing/faulty_disk.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+
+namespace tessera::server::store {
+namespace {
+
+// Follows in memory the file of the VFS below.
+struct File {
+  sqlite3_file base;
+  FaultyDisk* disk;
+  std::string* path;
+};
+
+sqlite3_vfs* Below() {
+  static sqlite3_vfs* const below = sqlite3_vfs_find("unix");
+  return below;
+}
+FaultyDisk* DiskOf(sqlite3_vfs* vfs) { return static_cast<FaultyDisk*>(vfs->pAppData); }
+File* Of(sqlite3_file* file) { return reinterpret_cast<File*>(file); }
+sqlite3_file* Real(sqlite3_file* file) { return reinterpret_cast<sqlite3_file*>(Of(file) + 1); }
+
+int Close(sqlite3_file* file) {
+  delete std::exchange(Of(file)->path, nullptr);
+  return Real(file)->pMethods->xClose(Real(file));
+}
+int Read(sqlite3_file* file, void* to, int bytes, sqlite3_int64 offset) {
+  return Real(file)->pMethods->xRead(Real(file), to, bytes, offset);
+}
+int Write(sqlite3_file* file, const void* from, int bytes, sqlite3_int64 offset) {
+  FaultyDisk& disk = *Of(file)->disk;
+  if (const int code = disk.Admit(); code != SQLITE_OK) return code;
+  sqlite3_int64 size = 0;
+  Real(file)->pMethods->xFileSize(Real(file), &size);
+  std::string before(
+      static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(bytes, size - offset))), '\0');
+  if (!before.empty()) Read(file, before.data(), static_cast<int>(before.size()), offset);
+  disk.OnWrite(*Of(file)->path, offset, std::move(before), size,
+               std::string(static_cast<const char*>(from), static_cast<size_t>(bytes)));
+  return Real(file)->pMethods->xWrite(Real(file), from, bytes, offset);
+}
+int Truncate(sqlite3_file* file, sqlite3_int64 size) {
+  if (const int code = Of(file)->disk->Admit(); code != SQLITE_OK) return code;
+  Of(file)->disk->OnSync(*Of(file)->path);
+  return Real(file)->pMethods->xTruncate(Real(file), size);
+}
+int Sync(sqlite3_file* file, int flags) {
+  FaultyDisk& disk = *Of(file)->disk;
+  if (const int code = disk.Admit(); code != SQLITE_OK) return code;
+  disk.BeginSync();
+  const int code = Real(file)->pMethods->xSync(Real(file), flags);
+  if (code == SQLITE_OK) disk.OnSync(*Of(file)->path);
+  return code;
+}
+int FileSize(sqlite3_file* file, sqlite3_int64* size) {
+  return Real(file)->pMethods->xFileSize(Real(file), size);
+}
+int Lock(sqlite3_file* file, int kind) { return Real(file)->pMethods->xLock(Real(file), kind); }
+int Unlock(sqlite3_file* file, int kind) { return Real(file)->pMethods->xUnlock(Real(file), kind); }
+int CheckReserved(sqlite3_file* file, int* out) {
+  return Real(file)->pMethods->xCheckReservedLock(Real(file), out);
+}
+int Control(sqlite3_file* file, int op, void* argument) {
+  return Real(file)->pMethods->xFileControl(Real(file), op, argument);
+}
+int SectorSize(sqlite3_file* file) { return Real(file)->pMethods->xSectorSize(Real(file)); }
+int Characteristics(sqlite3_file* file) {
+  return Real(file)->pMethods->xDeviceCharacteristics(Real(file));
+}
+int ShmMap(sqlite3_file* file, int page, int size, int extend, void volatile** out) {
+  return Real(file)->pMethods->xShmMap(Real(file), page, size, extend, out);
+}
+int ShmLock(sqlite3_file* file, int offset, int n, int flags) {
+  return Real(file)->pMethods->xShmLock(Real(file), offset, n, flags);
+}
+void ShmBarrier(sqlite3_file* file) { Real(file)->pMethods->xShmBarrier(Real(file)); }
+int ShmUnmap(sqlite3_file* file, int remove) {
+  return Real(file)->pMethods->xShmUnmap(Real(file), remove);
+}
+
+constexpr sqlite3_io_methods kMethods = {
+    .iVersion = 2,  // without maps of the file, whose writes would pass by
+    .xClose = Close,
+    .xRead = Read,
+    .xWrite = Write,
+    .xTruncate = Truncate,
+    .xSync = Sync,
+    .xFileSize = FileSize,
+    .xLock = Lock,
+    .xUnlock = Unlock,
+    .xCheckReservedLock = CheckReserved,
+    .xFileControl = Control,
+    .xSectorSize = SectorSize,
+    .xDeviceCharacteristics = Characteristics,
+    .xShmMap = ShmMap,
+    .xShmLock = ShmLock,
+    .xShmBarrier = ShmBarrier,
+    .xShmUnmap = ShmUnmap,
+    .xFetch = nullptr,
+    .xUnfetch = nullptr,
+};
+
+int Open(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags, int* out) {
+  file->pMethods = nullptr;
+  const int code = Below()->xOpen(Below(), path, Real(file), flags, out);
+  if (Real(file)->pMethods == nullptr) return code;
+  Of(file)->disk = DiskOf(vfs);
+  Of(file)->path = new std::string(path == nullptr ? "" : path);
+  file->pMethods = &kMethods;
+  return code;
+}
+int Delete(sqlite3_vfs* vfs, const char* path, int sync) {
+  const int code = DiskOf(vfs)->Admit();
+  return code != SQLITE_OK ? code : Below()->xDelete(Below(), path, sync);
+}
+
+std::unique_ptr<sqlite3_vfs> MakeVfs(FaultyDisk* disk) {
+  auto vfs = std::make_unique<sqlite3_vfs>(*Below());
+  vfs->szOsFile = static_cast<int>(sizeof(File)) + Below()->szOsFile;
+  vfs->pNext = nullptr;
+  vfs->zName = "tessera-faulty";
+  vfs->pAppData = disk;
+  vfs->xOpen = Open;
+  vfs->xDelete = Delete;
+  return vfs;
+}
+
+}  // namespace
+
+FaultyDisk::FaultyDisk() : vfs_(MakeVfs(this)) {
+  TESSERA_CHECK_EQ(sqlite3_vfs_register(vfs_.get(), /*makeDflt=*/0), SQLITE_OK);
+}
+FaultyDisk::~FaultyDisk() { sqlite3_vfs_unregister(vfs_.get()); }
+const char* FaultyDisk::name() const { return vfs_->zName; }
+
+void FaultyDisk::Set(Fault fault) {
+  absl::MutexLock lock(&mu_);
+  fault_ = fault;
+}
+
+void FaultyDisk::SetSyncTime(absl::Duration time) {
+  absl::MutexLock lock(&mu_);
+  sync_time_ = time;
+}
+
+void FaultyDisk::HoldSyncs(bool held) {
+  absl::MutexLock lock(&mu_);
+  syncs_held_ = held;
+}
+
+void FaultyDisk::BeginSync() {
+  absl::Duration time;
+  {
+    absl::MutexLock lock(&mu_);
+    ++syncs_;
+    mu_.Await(absl::Condition(
+        +[](bool* held) { return !*held; }, &syncs_held_));
+    time = sync_time_;
+  }
+  absl::SleepFor(time);  // The fault itself.
+}
+
+int64_t FaultyDisk::syncs() const {
+  absl::MutexLock lock(&mu_);
+  return syncs_;
+}
+
+void FaultyDisk::FailPowerAfter(int64_t n) {
+  absl::MutexLock lock(&mu_);
+  left_ = n;
+}
+
+bool FaultyDisk::has_power() const {
+  absl::MutexLock lock(&mu_);
+  return has_power_;
+}
+
+int FaultyDisk::Admit() {
+  absl::MutexLock lock(&mu_);
+  if (left_ > 0 && --left_ == 0) has_power_ = false;
+  errno = EIO;
+  if (!has_power_) return SQLITE_IOERR_WRITE;
+  switch (fault_) {
+    case Fault::kNone:
+      return SQLITE_OK;
+    case Fault::kFull:
+      errno = ENOSPC;
+      return SQLITE_FULL;
+    case Fault::kBroken:
+      return SQLITE_IOERR_WRITE;
+    case Fault::kReadOnly:
+      errno = EROFS;
+      return SQLITE_IOERR_WRITE;
+  }
+  return SQLITE_OK;
+}
+
+void FaultyDisk::OnWrite(const std::string& path, int64_t offset, std::string before,
+                         int64_t size_before, std::string after) {
+  absl::MutexLock lock(&mu_);
+  unsynced_[path].push_back({offset, std::move(before), size_before, std::move(after)});
+}
+
+void FaultyDisk::OnSync(const std::string& path) {
+  absl::MutexLock lock(&mu_);
+  unsynced_.erase(path);
+}
+
+void FaultyDisk::ReturnPower(std::mt19937_64& random) {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [path, writes] : unsynced_) {
+    const UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!file.ok()) continue;
+    for (auto write = writes.rbegin(); write != writes.rend(); ++write) {
+      TESSERA_CHECK_EQ(
+          pwrite(file.get(), write->before.data(), write->before.size(), write->offset),
+          static_cast<ssize_t>(write->before.size()));
+      TESSERA_CHECK_EQ(ftruncate(file.get(), write->size_before), 0);
+    }
+    for (const Write& write : writes) {
+      const uint64_t fate = random() % 3;  // lost, torn, whole
+      const size_t kept = fate == 0   ? 0
+                          : fate == 1 ? random() % (write.after.size() + 1)
+                                      : write.after.size();
+      TESSERA_CHECK_EQ(pwrite(file.get(), write.after.data(), kept, write.offset),
+                       static_cast<ssize_t>(kept));
+    }
+    // What is in memory alone.
+    const size_t log = path.rfind("-wal");
+    unlink(((log == std::string::npos ? path : path.substr(0, log)) + "-shm").c_str());
+  }
+  unsynced_.clear();
+  has_power_ = true;
+  left_ = -1;
+}
+
+}  // namespace tessera::server::store
