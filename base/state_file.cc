@@ -67,6 +67,8 @@ absl::Status CopyInto(sqlite::Database& from, const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const auto copy,
                            sqlite::Database::Open(path, sqlite::OpenMode::kReadWrite, kPatienceMs));
   TESSERA_RETURN_IF_ERROR(copy->Execute("PRAGMA journal_mode = DELETE"));
+  TESSERA_RETURN_IF_ERROR(copy->Execute(absl::StrCat(
+      "UPDATE meta SET value = value + ", kStartsSinceBackup, " WHERE name = 'starts'")));
   return CheckIntegrity(*copy, /*quick=*/false);
 }
 

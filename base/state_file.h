@@ -43,6 +43,10 @@ struct Report {
 // is none, or see ReadSchemaVersion. FILE_CORRUPT; STORE_FAILED.
 absl::StatusOr<Report> Check(const std::string& file_or_folder);
 
+// What a backup counts as starts since it was made: a coordinator that begins with it must give no
+// id, and no epoch, that the one it was made of has given since.
+inline constexpr int64_t kStartsSinceBackup = 32;
+
 // Makes `to`, one file, of the state in the folder as it is at one moment; a coordinator may be
 // using it. ALREADY_EXISTS: `to` does. Otherwise as Check, and DISK_FULL; `to` does not exist then.
 absl::Status Backup(const std::string& folder, const std::string& to);

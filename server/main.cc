@@ -10,6 +10,7 @@
 #include <iostream>
 #include <random>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/host_limits.h"
@@ -27,7 +28,7 @@
 #include "server/rpc/gate.h"
 #include "server/rpc/rpc_metrics.h"
 #include "server/rpc/server.h"
-#include "server/store/directory_store.h"
+#include "server/store/sqlite_store.h"
 #include "server/telemetry/telemetry.h"
 
 namespace tessera::server {
@@ -49,10 +50,16 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
   return absl::OkStatus();
 }
 
-// The store with the state of earlier lives. Without a directory there is no such state, and the
+// The store with the state of earlier lives. Without a folder there is no such state, and the
 // first id is random.
-absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const std::string& directory) {
-  if (!directory.empty()) return store::DirectoryStore::Open(directory);
+absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) {
+  if (!options.state_dir.empty()) {
+    store::SqliteOptions sqlite;
+    sqlite.folder = options.state_dir;
+    sqlite.build = std::string(absl::StripAsciiWhitespace(VersionText("tessera-coordinator")));
+    sqlite.retry = absl::Milliseconds(options.store_retry_ms);
+    return store::SqliteStore::Open(std::move(sqlite));
+  }
   std::random_device random;
   const auto random64 = [&random] { return uint64_t{random()} << 32 | random(); };
   const uint64_t epoch = random64();
@@ -102,7 +109,7 @@ absl::Status Run(const Options& options) {
   RaiseFileLimit();
 
   RealClock clock;
-  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store, OpenStore(options.state_dir));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store, OpenStore(options));
   Metrics metrics(options.metrics_series_max);
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   telemetry::Telemetry telemetry(&metrics);
@@ -150,6 +157,8 @@ absl::Status Run(const Options& options) {
   monitor->Stop();
   // Fails pending requests with SERVER_STOPPING, so that no call delays the listener's shutdown.
   coordinator.Stop();
+  if (const absl::Status kept = store->Flush(kShutdownGrace); !kept.ok())
+    TESSERA_LOG(WARNING) << "the state is not durable" << Field("why", kept.message());
   server->Shutdown(kShutdownGrace);
   StopLogging();
   return absl::OkStatus();

@@ -41,6 +41,11 @@ absl::Status StateError(const std::string& why) {
   return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
 }
 
+std::string ReplaceSql(std::string_view table) {
+  return absl::StrCat("INSERT INTO \"", ToAbsl(table),
+                      "\" VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value");
+}
+
 absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
@@ -78,6 +83,19 @@ absl::Status ConfigureLog(sqlite::Database& database) {
   return database.Execute(absl::StrCat("PRAGMA journal_size_limit = ", kLogPagesMax * 4096));
 }
 
+absl::Status Import(sqlite::Database& database, const LegacyFiles& legacy,
+                    const SqliteOptions& options) {
+  for (const core::KnownExecutor& executor : legacy.executors) {
+    const core::Row row = options.row_of_executor(executor);
+    TESSERA_ASSIGN_OR_RETURN(sqlite::Statement replace,
+                             database.Prepare(ReplaceSql(NameOf(row.kind))));
+    replace.BindBlob(1, row.key);
+    replace.BindBlob(2, *row.value);
+    TESSERA_RETURN_IF_ERROR(replace.Run());
+  }
+  return absl::OkStatus();
+}
+
 // Brings the schema to the newest version and counts the start; returns its number.
 absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
                                    const LegacyFiles& legacy, const SqliteOptions& options) {
@@ -89,18 +107,8 @@ absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
     const std::string id = RandomHex(8);
     cluster.BindText(1, id);
     TESSERA_RETURN_IF_ERROR(cluster.Run());
-    for (const core::KnownExecutor& executor : legacy.executors) {
-      if (!options.row_of_executor) break;
-      const core::Row row = options.row_of_executor(executor);
-      TESSERA_ASSIGN_OR_RETURN(
-          sqlite::Statement insert,
-          database.Prepare(
-              absl::StrCat("INSERT INTO \"", ToAbsl(NameOf(row.kind)), "\" VALUES (?, ?)")));
-      insert.BindBlob(1, row.key);
-      insert.BindBlob(2, *row.value);
-      TESSERA_RETURN_IF_ERROR(insert.Run());
-    }
   }
+  if (options.row_of_executor) TESSERA_RETURN_IF_ERROR(Import(database, legacy, options));
   TESSERA_ASSIGN_OR_RETURN(const int64_t counted, database.ReadInt(kFixedSql[kReadStarts]));
   const uint64_t starts = std::max(static_cast<uint64_t>(counted), legacy.starts) + 1;
   if (counted < 0 || starts > core::kStartsMax)
@@ -123,7 +131,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
   std::string& folder = options.folder;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   TESSERA_ASSIGN_OR_RETURN(UniqueFd lock, LockFolder(folder));
-  TESSERA_ASSIGN_OR_RETURN(const LegacyFiles legacy, ReadLegacyFiles(folder));
+  TESSERA_ASSIGN_OR_RETURN(LegacyFiles legacy, ReadLegacyFiles(folder));
   const std::string path = absl::StrCat(folder, "/", state_file::kName);
   struct stat file = {};
   const bool exists = stat(path.c_str(), &file) == 0;
@@ -146,11 +154,13 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
     database->RollBack();
     return start.status();
   }
-  TESSERA_RETURN_IF_ERROR(SupersedeLegacyFiles(folder, legacy));
+  TESSERA_RETURN_IF_ERROR(SupersedeEpoch(folder, legacy));
+  if (options.row_of_executor) RemoveExecutors(folder);
   if (stat(path.c_str(), &file) != 0)
     return StateError(absl::StrCat(path, ": ", std::strerror(errno)));
-  std::unique_ptr<SqliteStore> store(new SqliteStore(
-      std::move(options), std::move(lock), std::move(database), file, core::LifeOfStart(*start)));
+  std::unique_ptr<SqliteStore> store(
+      new SqliteStore(std::move(options), std::move(lock), std::move(database), file,
+                      core::LifeOfStart(*start), std::move(legacy.executors)));
   TESSERA_RETURN_IF_ERROR(store->PrepareStatements());
   store->thread_ = std::thread([self = store.get()] { self->Run(); });
   return store;
@@ -158,11 +168,12 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
 
 SqliteStore::SqliteStore(SqliteOptions options, UniqueFd lock,
                          std::unique_ptr<sqlite::Database> database, struct stat file,
-                         core::Life life)
+                         core::Life life, std::vector<core::KnownExecutor> executors)
     : options_(std::move(options)),
       lock_(std::move(lock)),
       file_(file),
       life_(life),
+      executors_(std::move(executors)),
       database_(std::move(database)) {}
 
 SqliteStore::~SqliteStore() {
@@ -175,15 +186,10 @@ SqliteStore::~SqliteStore() {
 
 absl::Status SqliteStore::PrepareStatements() {
   for (const std::string_view name : core::kRowKindNames) {
-    const std::string table = absl::StrCat("\"", ToAbsl(name), "\"");
-    TESSERA_ASSIGN_OR_RETURN(
-        sqlite::Statement replace,
-        database_->Prepare(
-            absl::StrCat("INSERT INTO ", table,
-                         " VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value")));
+    TESSERA_ASSIGN_OR_RETURN(sqlite::Statement replace, database_->Prepare(ReplaceSql(name)));
     TESSERA_ASSIGN_OR_RETURN(
         sqlite::Statement remove,
-        database_->Prepare(absl::StrCat("DELETE FROM ", table, " WHERE key = ?")));
+        database_->Prepare(absl::StrCat("DELETE FROM \"", ToAbsl(name), "\" WHERE key = ?")));
     statements_.push_back({std::move(replace), std::move(remove)});
   }
   for (const char* sql : kFixedSql) {
@@ -244,6 +250,10 @@ absl::Status SqliteStore::Flush(absl::Duration bound) {
                      absl::StrCat("state_dir: ", queued_through_ - durable_through_,
                                   " commits are not durable after ", absl::FormatDuration(bound)));
   return stale_;
+}
+
+absl::Status SqliteStore::KeepExecutors(const std::vector<core::KnownExecutor>& executors) {
+  return WriteExecutors(options_.folder, executors);
 }
 
 // ---- The store's thread. ------------------------------------------------------------------------
@@ -346,8 +356,10 @@ absl::Status SqliteStore::CheckEpoch() {
   const int64_t starts = row.ok() && *row ? read.Int(0) : 0;
   read.Reset();
   TESSERA_RETURN_IF_ERROR(row.status());
-  const bool replaced = stat(database_->path().c_str(), &file) != 0 ||
-                        file.st_ino != file_.st_ino || file.st_dev != file_.st_dev;
+  // A disk that does not say is found by the writes.
+  const bool found = stat(database_->path().c_str(), &file) == 0;
+  const bool replaced = found ? file.st_ino != file_.st_ino || file.st_dev != file_.st_dev
+                              : errno == ENOENT || errno == ENOTDIR;
   if (!replaced && static_cast<uint64_t>(starts) == life_.epoch) return absl::OkStatus();
   return MakeError(
       ErrorKind::kStaleEpoch,

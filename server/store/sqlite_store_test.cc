@@ -166,6 +166,13 @@ TEST_F(SqliteStoreTest, OthersCannotReadIt) {
   EXPECT_EQ(files, 5) << "database, its log and index, lock, epoch";
 }
 
+TEST(LifeTest, ALifeThatRemembersNothingBeginsSomewhere) {
+  const core::Life a = core::RandomLife(7, 12), b = core::RandomLife(8, 13);
+  EXPECT_EQ(a.epoch, 7u);
+  EXPECT_NE(a.first_id, b.first_id);
+  EXPECT_LT(core::RandomLife(1, ~uint64_t{0}).first_id, uint64_t{1} << 52);
+}
+
 // ---- Commits. -----------------------------------------------------------------------------------
 TEST_F(SqliteStoreTest, CommitsThatWaitBecomeDurableTogether) {
   FaultyDisk disk;
@@ -386,6 +393,16 @@ TEST_F(SqliteStoreTest, AFolderFromBeforeTheDatabaseIsTakenOver) {
   Write("epoch", "20\n");
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
   EXPECT_EQ(store->life().epoch, 21u);
+}
+
+TEST_F(SqliteStoreTest, DevicesAreTheSameInTheNextLife) {
+  const std::vector<core::KnownExecutor> kept = {
+      {.worker = "w1", .device_kind = "cpu", .index = 0, .num_devices = 2, .first_device = 0},
+      {.worker = "a b", .device_kind = "gpu", .index = 3, .num_devices = 1, .first_device = 7}};
+  TESSERA_ASSERT_OK((*Open())->KeepExecutors(kept));
+  EXPECT_EQ((*Open())->executors(), kept);
+  TESSERA_ASSERT_OK((*Open())->KeepExecutors({}));
+  EXPECT_THAT((*Open())->executors(), IsEmpty());
 }
 
 TEST_F(SqliteStoreTest, WhatNobodyWroteIsRefusedAndKept) {
@@ -618,7 +635,7 @@ TEST_F(SqliteStoreTest, ABackupIsTheStateAtOneMoment) {
     TESSERA_ASSERT_OK(state_file::Backup(folder_, copy));
     TESSERA_ASSERT_OK_AND_ASSIGN(const state_file::Report report, state_file::Check(copy));
     EXPECT_EQ(report.schema_version, state_file::kSchemaVersion);
-    EXPECT_EQ(report.starts, 1);
+    EXPECT_EQ(report.starts, 1 + state_file::kStartsSinceBackup);
     EXPECT_EQ(report.build, "test 1");
     EXPECT_EQ(report.cluster.size(), 16u);
     ASSERT_EQ(report.tables.size(), static_cast<size_t>(core::kRowKinds));
@@ -629,7 +646,7 @@ TEST_F(SqliteStoreTest, ABackupIsTheStateAtOneMoment) {
     fs::rename(copy, other.folder + "/state.db");
     {
       TESSERA_ASSERT_OK_AND_ASSIGN(const auto restored, SqliteStore::Open(other));
-      EXPECT_EQ(restored->life().epoch, 2u);
+      EXPECT_EQ(restored->life().epoch, 2u + state_file::kStartsSinceBackup);
       LastCommit(*restored->Load());
     }
     fs::remove_all(other.folder);
