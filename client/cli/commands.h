@@ -93,6 +93,7 @@ std::vector<Command> OperationCommands();  // operations.cc: ps, wait, cancel
 std::vector<Command> ArrayCommands();      // arrays.cc: put, get, arrays, reshard, rm, save ...
 std::vector<Command> ClusterCommands();    // clusters.cc: devices, workers, mesh, cordon, drain ...
 std::vector<Command> SecurityCommands();   // tokens.cc: token create, list, revoke
+std::vector<Command> StateCommands();      // state.cc: state backup, check
 std::vector<Command> TopCommands();        // top.cc
 std::vector<Command> DoctorCommands();     // doctor.cc
 std::vector<Command> ShellCommands();      // shell.cc: help, completion, version
