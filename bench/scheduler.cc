@@ -1,0 +1,405 @@
+// The scheduler's step: the time of each common event on a cluster of 1,024 workers with an
+// executor each, which holds many arrays and sessions.  Three clusters, with a tenth of, all of and
+// ten times the arrays and sessions, show what grows with them.
+//
+//   bench-scheduler [--samples N] [--one] [--smoke]        --one: the middle cluster alone
+//
+// Nothing but Step runs: no planner, no threads, no network.  Times include that of dropping the
+// effects.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "bench/samples.h"
+#include "ir/builder.h"
+#include "ir/type.h"
+#include "server/scheduler/state.h"
+
+namespace tessera::bench {
+namespace {
+
+using namespace server::scheduler;  // NOLINT(google-build-using-namespace): every name here is its
+namespace core = server::core;
+
+struct Size {
+  int workers = 1024;  // of one executor with one device each
+  int lost = 128;      // of them, in the last rows
+  int arrays = 100'000;
+  int sessions = 1000;
+  int samples = 200;
+};
+constexpr int kGroup = 8;        // executors of most arrays and programs
+constexpr int kTenants = 20;     // of the sessions
+constexpr int kRunsOfGroup = 4;  // that a loss finds running
+
+// What one row says: the time of a step, or of several with a common unit.
+struct Row {
+  const char* name;
+  const char* unit;  // what one time is of
+  Samples times;     // in microseconds
+};
+
+ir::Mesh MeshOf(int devices) { return {{{"x", devices}}}; }
+
+class Cluster {
+ public:
+  explicit Cluster(const Size& size) : size_(size) {
+    Config config;
+    config.arrays_max = 100'000'000;
+    config.sessions_max = 100'000'000;
+    config.ticket_key = config.communicator_secret = "secret";
+    state_ = Begin(config);
+    for (int w = 0; w < size.workers; ++w) Do(Registered(w));
+    for (int first = 0; first < size.workers; first += kGroup)
+      programs_.push_back(Compile(first, kGroup));
+    program_on_all_ = Compile(0, size.workers);
+    for (int s = 0; s < size.sessions; ++s) {
+      OpenSession open{By(TenantOf(s)), "bench", absl::Seconds(60)};
+      sessions_.push_back(Ask<SessionInfo>(open).id);
+    }
+    for (int a = 0; a < size.arrays; ++a) arrays_.push_back(MakeArray(a, a % groups(), kGroup));
+    on_all_ = MakeArray(0, 0, size.workers);
+  }
+
+  std::vector<Row> Measure() {
+    std::vector<Row> rows;
+    const auto add = [&](const char* name, const char* unit, auto measure) {
+      rows.push_back({name, unit, {}});
+      measure(rows.back().times);
+      now_ += absl::Milliseconds(1);
+    };
+    const auto one_of = [&](auto event) {
+      return [&, event](Samples& times) {
+        for (int i = 0; i < size_.samples; ++i) times.AddValue(Time({event(i)}));
+      };
+    };
+    MeasureRuns(add);
+    MeasureArrays(add);
+    add("wait for an ended operation", "step", one_of([&](int) -> Event {
+          return WaitOperation{By(), last_operation_, absl::Seconds(1), {}};
+        }));
+    add("page of 100 arrays", "step", one_of([&](int i) -> Event {
+          return ListArrays{By(TenantOf(i)), sessions_[i % sessions_.size()], {0, 100}};
+        }));
+    add("page of 100 operations", "step", one_of([&](int i) -> Event {
+          return ListOperations{
+              By(TenantOf(i)), sessions_[i % sessions_.size()], false, false, {0, 100}};
+        }));
+    add("page of 100 sessions", "step", one_of([&](int i) -> Event {
+          return ListSessions{By(TenantOf(i)), {0, 100}};
+        }));
+    add("page of 100 workers", "step", one_of([&](int) -> Event {
+          return ListWorkers{By(), {"", 100}};
+        }));
+    add("session renewed", "step", one_of([&](int i) -> Event {
+          return GetSession{By(TenantOf(i)), sessions_[i % sessions_.size()], true};
+        }));
+    add("session closed with its arrays", "array", [&](Samples& times) {
+      State copy = state_;
+      for (int i = 0; i < std::min(size_.samples, size_.sessions); ++i) {
+        const auto held = static_cast<double>(copy.ownership.session(sessions_[i]).arrays.size());
+        times.AddValue(Time({CloseSession{By(TenantOf(i)), sessions_[i]}}, &copy) / held);
+      }
+    });
+    add("telemetry, the first part", "step", one_of([&](int) -> Event {
+          return ReadTelemetry{By(), ReadTelemetry::kEverything, 0};
+        }));
+    add("telemetry of workers", "step", one_of([&](int) -> Event {
+          return ReadTelemetry{By(), ReadTelemetry::kWorkers, 0};
+        }));
+    add("cordon", "step", one_of([&](int i) -> Event {
+          return Cordon{By(), WorkerName(i % size_.workers), "bench", i % 2 == 0};
+        }));
+    for (int w = 0; w < size_.workers; ++w) Do(Cordon{By(), WorkerName(w), "", false});
+    MeasureWorkers(add);
+    MeasureLosses(add);
+    return rows;
+  }
+
+ private:
+  static std::string TenantOf(int session) { return absl::StrCat("tenant-", session % kTenants); }
+  static std::string WorkerName(int w) { return absl::StrFormat("worker-%04d", w); }
+  int groups() const { return size_.workers / kGroup; }
+  Request By(const std::string& tenant = "tenant-0") {
+    return {++requests_, {tenant, core::Role::kAdmin, ""}};
+  }
+
+  std::vector<Effect> Do(const Event& event) { return Step(state_, event, now_); }
+  // The body of the reply to the request.
+  template <class Body, class E>
+  Body Ask(const E& request) {
+    for (Effect& effect : Do(request))
+      if (auto* reply = std::get_if<Reply>(&effect);
+          reply != nullptr && reply->request == request.request)
+        return std::get<Body>(std::move(reply->body));
+    TESSERA_CHECK(false) << "no reply";
+    return {};
+  }
+  // In microseconds.
+  double Time(const std::vector<Event>& events, State* state = nullptr) {
+    State& s = state == nullptr ? state_ : *state;
+    const auto start = std::chrono::steady_clock::now();
+    for (const Event& event : events) Step(s, event, now_);
+    const auto end = std::chrono::steady_clock::now();
+    return std::chrono::duration<double, std::micro>(end - start).count();
+  }
+
+  WorkerRegistered Registered(int w) {
+    api::Registration r;
+    r.worker = WorkerName(w);
+    r.host = absl::StrCat("host-", w);
+    api::ExecutorInfo x;
+    x.incarnation = ++incarnations_;
+    x.device_kind = "cpu";
+    x.memory_bytes = int64_t{1} << 34;
+    x.data_endpoint = x.peer_endpoint = x.peer_data_endpoint = absl::StrCat("10.0.0.1:", 7000 + w);
+    r.executors.push_back(x);
+    connections_[w] = {++registrations_, x.incarnation};
+    return {registrations_, std::move(r)};
+  }
+  WorkerReported Reported(int w, api::ReportBody body) {
+    const auto& [session, incarnation] = connections_.at(w);
+    return {session, {0, incarnation, std::move(body)}};
+  }
+
+  // The identity on f32[1024], sharded over the devices; planned and compiled.
+  uint64_t Compile(int first, int devices) {
+    server::scheduler::Compile e{By(), "identity", {}};
+    ir::Builder b({MeshOf(devices), true}, "identity");
+    e.body.program.entry = b.Build({b.Param(ir::MakeType(ir::DType::kF32, {1024}))});
+    ir::PartitionSpec sharded;
+    sharded.dims = {{"x"}};
+    e.body.program.in_shardings = e.body.program.out_shardings = {sharded};
+    for (int d = 0; d < devices; ++d) e.body.devices.push_back(first + d);
+    uint64_t id = 0;
+    core::Plan plan;
+    for (const Effect& effect : Do(e))
+      if (const auto* make = std::get_if<MakePlan>(&effect)) id = make->executable;
+    TESSERA_CHECK(id != 0);
+    plan.device_program = e.body.program.entry;
+    plan.mesh = MeshOf(devices);
+    plan.in = plan.out = {{ir::DType::kF32, {1024}, sharded}};
+    Do(Planned{id, plan});
+    for (int d = 0; d < devices; ++d)
+      Do(Reported(first + d, api::ProgramLoaded{id, absl::OkStatus(), 64}));
+    return id;
+  }
+
+  CreateArray Create(int session, int group, int devices) {
+    const int s = session % static_cast<int>(sessions_.size());
+    CreateArray e{By(TenantOf(s)), sessions_[s], {}};
+    e.spec.shape = {1024};
+    e.spec.placement.mesh = MeshOf(devices);
+    e.spec.placement.spec.dims = {{"x"}};
+    for (int d = 0; d < devices; ++d) e.spec.placement.devices.push_back(group * kGroup + d);
+    return e;
+  }
+  uint64_t MakeArray(int session, int group, int devices) {
+    const uint64_t id = Ask<ArrayInfo>(Create(session, group, devices)).array;
+    for (int d = 0; d < devices; ++d)
+      Do(Reported(group * kGroup + d, api::BufferWritten{id, 0, absl::OkStatus()}));
+    return id;
+  }
+
+  // A run on a group, or on all workers, by the session that holds its argument.
+  Execute RunOf(int i, bool on_all) {
+    const int array = i % static_cast<int>(arrays_.size());
+    const int session = on_all ? 0 : array % static_cast<int>(sessions_.size());
+    Execute e{By(TenantOf(session)), {}};
+    e.body.session = sessions_[session];
+    e.body.executable = on_all ? program_on_all_ : programs_[array % groups()];
+    e.body.args = {on_all ? on_all_ : arrays_[array]};
+    return e;
+  }
+
+  template <class Add>
+  void MeasureRuns(Add add) {
+    for (const bool on_all : {false, true}) {
+      Samples reports, deletions;
+      const int executors = on_all ? size_.workers : kGroup;
+      const int samples = on_all ? std::max(3, size_.samples / 10) : size_.samples;
+      add(on_all ? "execute on all executors" : "execute on 8 executors",
+          on_all ? "executor" : "step", [&](Samples& times) {
+            for (int i = 0; i < samples; ++i) {
+              const Execute e = RunOf(i, on_all);
+              const double time = Time({e});
+              // The first run of a group opens its communicator.
+              if (i >= (on_all ? 1 : groups()) || size_.samples < groups())
+                times.AddValue(on_all ? time / executors : time);
+              const Operation& op = state_.order.operation(*state_.order.live().rbegin());
+              last_operation_ = op.id;
+              const uint64_t result = op.results[0];
+              std::vector<Event> all;
+              const int first =
+                  on_all ? 0 : i % static_cast<int>(arrays_.size()) % groups() * kGroup;
+              for (int d = 0; d < executors; ++d)
+                all.emplace_back(
+                    Reported(first + d, api::LaunchDone{last_operation_, absl::Microseconds(5)}));
+              reports.AddValue(Time(all) / executors);
+              TESSERA_CHECK(state_.order.live().empty());
+              deletions.AddValue(Time({DeleteArrays{{++requests_, e.caller}, {result}}}));
+            }
+          });
+      add(on_all ? "its reports" : "its 8 reports", "report",
+          [&](Samples& times) { times.Add(reports); });
+      if (!on_all) add("its result deleted", "step", [&](Samples& times) { times.Add(deletions); });
+    }
+  }
+
+  template <class Add>
+  void MeasureArrays(Add add) {
+    Samples written, deleted;
+    add("array created on 8 executors", "step", [&](Samples& times) {
+      for (int i = 0; i < size_.samples; ++i) {
+        const CreateArray e = Create(i, i % groups(), kGroup);
+        times.AddValue(Time({e}));
+        const uint64_t id = state_.catalogue.arrays().rbegin()->first;
+        std::vector<Event> reports;
+        for (int d = 0; d < kGroup; ++d)
+          reports.emplace_back(
+              Reported(i % groups() * kGroup + d, api::BufferWritten{id, 0, absl::OkStatus()}));
+        written.AddValue(Time(reports) / kGroup);
+        deleted.AddValue(Time({DeleteArrays{{++requests_, e.caller}, {id}}}));
+      }
+    });
+    add("its 8 shards written", "report", [&](Samples& times) { times.Add(written); });
+    add("it is deleted", "step", [&](Samples& times) { times.Add(deleted); });
+  }
+
+  template <class Add>
+  void MeasureWorkers(Add add) {
+    add("heartbeat", "step", [&](Samples& times) {
+      for (int i = 0; i < size_.samples; ++i)
+        times.AddValue(Time({Reported(i % size_.workers, api::Heartbeat{{{0, {}}}})}));
+    });
+    add("tick, nothing due", "step", [&](Samples& times) {
+      for (int i = 0; i < size_.samples; ++i) times.AddValue(Time({Tick{}}));
+    });
+    add("tick, leases of all workers and sessions due", "lease", [&](Samples& times) {
+      for (int i = 0; i < 3; ++i) {
+        // Renewed at the last moment: the timers are due, the leases are not.
+        for (const absl::Duration step : {absl::Milliseconds(1499), absl::Milliseconds(1)}) {
+          now_ += i == 0 ? step : step * 40;
+          for (int w = 0; w < size_.workers; ++w) Do(Reported(w, api::Heartbeat{}));
+          for (size_t s = 0; s < sessions_.size(); ++s)
+            Do(GetSession{By(TenantOf(static_cast<int>(s))), sessions_[s], true});
+        }
+        int64_t due = 0;
+        for (const auto& timer : state_.timers) {
+          if (timer.first > now_) break;
+          ++due;
+        }
+        const double time = Time({Tick{}});
+        if (due > 0) times.AddValue(time / static_cast<double>(due));
+      }
+    });
+    Samples lost;
+    add("worker registered as the last", "step", [&](Samples& times) {
+      State copy = state_;
+      const int last = size_.workers - 1;
+      const auto connection = connections_.at(last);
+      for (int i = 0; i < std::min(size_.samples, 50); ++i) {
+        lost.AddValue(Time({WorkerGone{connections_.at(last).first, absl::OkStatus()}}, &copy));
+        times.AddValue(Time({Registered(last)}, &copy));
+      }
+      connections_[last] = connection;
+    });
+    add("an idle worker lost", "step", [&](Samples& times) { times.Add(lost); });
+    add("execute on 8 executors while a worker drains", "step", [&](Samples& times) {
+      State copy = state_;
+      Time({RunOf(0, false), Drain{By(), WorkerName(0), "bench", absl::Seconds(30)}}, &copy);
+      for (int i = 0; i < size_.samples; ++i)
+        if (i % groups() != 0) times.AddValue(Time({RunOf(i, false)}, &copy));
+    });
+  }
+
+  // `size_.lost` workers end at once: neighbours, or spread so that each group loses some.
+  template <class Add>
+  void MeasureLosses(Add add) {
+    for (const bool spread : {false, true})
+      add(spread ? "128 workers lost, of all groups" : "128 workers lost, of 16 groups", "loss",
+          [&](Samples& times) {
+            for (int i = 0; i < (size_.arrays > 200'000 ? 1 : 3); ++i) {
+              State copy = state_;
+              for (int r = 0; r < kRunsOfGroup * groups(); ++r) Step(copy, RunOf(r, false), now_);
+              Step(copy, RunOf(0, true), now_);
+              TESSERA_CHECK(copy.order.num_live() == kRunsOfGroup * groups() + 1);
+              std::vector<Event> gone;
+              for (int w = 0; w < size_.lost; ++w)
+                gone.emplace_back(
+                    WorkerGone{connections_.at(spread ? w * (size_.workers / size_.lost) : w).first,
+                               absl::UnavailableError("its connection ended")});
+              times.AddValue(Time(gone, &copy));
+            }
+          });
+  }
+
+  const Size size_;
+  State state_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  uint64_t requests_ = 0, registrations_ = 0, incarnations_ = 0;
+  std::map<int, std::pair<uint64_t, uint64_t>> connections_;  // worker -> session, incarnation
+  std::vector<uint64_t> programs_, sessions_, arrays_;
+  uint64_t program_on_all_ = 0, on_all_ = 0, last_operation_ = 0;
+};
+
+int Main(int argc, char** argv) {
+  Size size;
+  bool smoke = false, all_sizes = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    if (arg == "--smoke") {
+      smoke = true;
+    } else if (arg == "--samples" && i + 1 < argc) {
+      TESSERA_CHECK(absl::SimpleAtoi(argv[++i], &size.samples));
+    } else if (arg == "--one") {
+      all_sizes = false;
+    } else {
+      std::fprintf(stderr, "usage: bench-scheduler [--samples N] [--one] [--smoke]\n");
+      return 2;
+    }
+  }
+  if (smoke) size = {.workers = 32, .lost = 8, .arrays = 200, .sessions = 10, .samples = 4};
+  std::vector<Size> sizes;
+  for (const int tenths : {1, 10, 100}) {
+    if (!all_sizes && tenths != 10) continue;
+    Size s = size;
+    s.arrays = size.arrays * tenths / 10;
+    s.sessions = size.sessions * tenths / 10;
+    sizes.push_back(s);
+  }
+  std::vector<std::vector<Row>> measured;
+  for (const Size& s : sizes) measured.push_back(Cluster(s).Measure());
+
+  std::printf("%-46s %-9s", "us, median (p99)", "per");
+  for (const Size& s : sizes)
+    std::printf(" %20s", absl::StrCat(s.arrays, " / ", s.sessions).c_str());
+  std::printf("\n");
+  for (size_t r = 0; r < measured[0].size(); ++r) {
+    std::printf("%-46s %-9s", measured[0][r].name, measured[0][r].unit);
+    for (const auto& rows : measured)
+      std::printf(" %20s", rows[r].times.size() == 0
+                               ? "-"
+                               : absl::StrFormat("%.2f (%.2f)", rows[r].times.Quantile(0.5),
+                                                 rows[r].times.Quantile(0.99))
+                                     .c_str());
+    std::printf("\n");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }
