@@ -24,7 +24,7 @@ set(TESSERA_LAYER_examples 4)
 
 # The only folders that may see generated protobuf and gRPC types. tests/tidy_test checks includes.
 set(TESSERA_PROTO_USERS
-    "^(proto|ir/serial|client/remote|client/pjrt|server/rpc|worker/rpc|bench)(/|$)")
+    "^(proto|ir/serial|client/remote|client/pjrt|server/rows|server/rpc|worker/rpc|bench)(/|$)")
 
 define_property(GLOBAL PROPERTY TESSERA_EDGES BRIEF_DOCS "from-folder|from-target|to-target rows")
 
@@ -183,8 +183,8 @@ function(tessera_check_layers)
     if(to_top STREQUAL "proto" AND NOT from_top STREQUAL "proto")
       if(NOT from MATCHES "${TESSERA_PROTO_USERS}")
         message(FATAL_ERROR "${target} (${from}/) depends on ${dep}: protobuf and gRPC are for "
-                            "ir/serial, client/remote, client/pjrt, server/rpc, worker/rpc "
-                            "and bench")
+                            "ir/serial, client/remote, client/pjrt, server/rows, server/rpc, "
+                            "worker/rpc and bench")
       endif()
       continue()
     endif()

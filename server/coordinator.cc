@@ -30,7 +30,8 @@ std::string RandomBytes(size_t n) {
 }
 
 scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key,
-                           const store::Store& store, bool tenant_folders) {
+                           const store::Store& store, const core::Observer* observer,
+                           bool tenant_folders) {
   scheduler::Config config;
   config.queue_bound = options.queue_bound;
   config.arrays_max = options.arrays_max;
@@ -50,9 +51,8 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.unresponsive = absl::Milliseconds(options.unresponsive_ms);
   config.tenant_folders = tenant_folders;
   config.life = store.life();
-  config.executors = store.executors();
-  config.keeps_executors = store.is_persistent();
-  config.keeps_records = store.keeps_records();
+  config.durable = store.is_persistent();
+  config.debug = observer != nullptr;  // an embedded coordinator is not observed
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);
   return config;
@@ -87,27 +87,45 @@ absl::StatusOr<ir::Array> Assemble(const api::ArraySpec& spec, const std::vector
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanFn plan,
-                         store::Store* store, core::Observer* observer, bool tenant_folders)
+                         store::Store* store, core::Observer* observer, bool tenant_folders,
+                         Durability durability)
     : options_(options),
       limits_(admission::LimitsOf(options)),
       clock_(clock),
       ticket_key_(RandomBytes(32)),
-      config_(ConfigOf(options_, ticket_key_, *store, tenant_folders)),
+      config_(ConfigOf(options_, ticket_key_, *store, observer, tenant_folders)),
+      store_(store),
+      fenced_(std::move(durability.fenced)),
       driver_({.config = config_,
                .plan_threads = static_cast<int>(options.compile_jobs),
-               .keep =
-                   [store](const std::vector<core::KnownExecutor>& known) {
-                     return store->KeepExecutors(known);
+               .commit =
+                   [store, encode = std::move(durability.encode)](scheduler::Commit commit) {
+                     store->Commit(commit.number, encode(commit.rows));
                    },
                .observer = observer},
-              clock, std::move(plan),
-              [store](std::string_view record) { return store->Append(record); }),
+              clock, std::move(plan)),
       programs_({.programs_max = options.programs_max,
                  .bytes_max = options.programs_bytes_max,
-                 .program_bytes_max = options.max_program_bytes}) {}
+                 .program_bytes_max = options.max_program_bytes}) {
+  store_->Listen(this);
+  if (!durability.restored.empty()) driver_.Restore(std::move(durability.restored));
+}
 
 Coordinator::~Coordinator() { Stop(); }
-void Coordinator::Stop() { driver_.Stop(); }
+
+void Coordinator::Stop() {
+  driver_.Stop();
+  store_->Listen(nullptr);
+}
+
+void Coordinator::DurableThrough(uint64_t commit) { driver_.DurableThrough(commit); }
+
+void Coordinator::Failing(absl::Status why) {
+  TESSERA_LOG(ERROR) << "state not durable" << Field("why", why.message());
+  const bool fenced = KindOf(why) == ErrorKind::kStaleEpoch;
+  driver_.Failing(why);
+  if (fenced && fenced_) fenced_();
+}
 
 // ---- Asynchronous calls. ------------------------------------------------------------------------
 void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest request,

@@ -41,12 +41,21 @@ struct TicketedArray {
   std::vector<ShardTicket> tickets;
 };
 
-class Coordinator final : public api::WorkerEvents {
+// How a coordinator's state outlives it, with a store that is persistent.
+struct Durability {
+  std::function<std::vector<core::Row>(const std::vector<scheduler::RowChange>&)> encode;
+  std::vector<scheduler::RowChange> restored = {};  // what earlier lives have committed
+  // Another coordinator has taken the store over: this one must end.
+  std::function<void()> fenced = nullptr;
+};
+
+class Coordinator final : public api::WorkerEvents, private store::Store::Listener {
  public:
   // `observer`, if not null, outlives it too.  Without `tenant_folders` there is one tenant, whose
   // files are in --files-dir itself.
   Coordinator(const Options& options, const Clock* clock, core::PlanFn plan, store::Store* store,
-              core::Observer* observer = nullptr, bool tenant_folders = true);
+              core::Observer* observer = nullptr, bool tenant_folders = true,
+              Durability durability = {});
   ~Coordinator() override;
   // Fails every pending request with SERVER_STOPPING and closes the links.
   void Stop();
@@ -110,6 +119,10 @@ class Coordinator final : public api::WorkerEvents {
   const ir::Limits& limits() const { return limits_; }
 
  private:
+  // store::Store::Listener.
+  void DurableThrough(uint64_t commit) override;
+  void Failing(absl::Status why) override;
+
   // The body of a reply that is OK; anything else is our bug.
   template <class T>
   static absl::StatusOr<T> BodyOf(scheduler::Reply reply) {
@@ -130,6 +143,8 @@ class Coordinator final : public api::WorkerEvents {
   const Clock* const clock_;
   const std::string ticket_key_;
   const scheduler::Config config_;
+  store::Store* const store_;
+  const std::function<void()> fenced_;
   scheduler::Driver driver_;
   store::ProgramStore programs_;
   std::atomic<uint64_t> holds_{0};

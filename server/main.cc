@@ -25,6 +25,7 @@
 #include "server/coordinator.h"
 #include "server/health_monitor.h"
 #include "server/planner/planner.h"
+#include "server/rows/rows.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/rpc_metrics.h"
 #include "server/rpc/server.h"
@@ -58,12 +59,25 @@ absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) 
     sqlite.folder = options.state_dir;
     sqlite.build = std::string(absl::StripAsciiWhitespace(VersionText("tessera-coordinator")));
     sqlite.retry = absl::Milliseconds(options.store_retry_ms);
+    sqlite.row_of_executor = rows::RowOf;
     return store::SqliteStore::Open(std::move(sqlite));
   }
   std::random_device random;
   const auto random64 = [&random] { return uint64_t{random()} << 32 | random(); };
   const uint64_t epoch = random64();
   return std::make_unique<store::MemoryStore>(core::RandomLife(epoch, random64()));
+}
+
+absl::StatusOr<Durability> DurabilityOf(const store::Store& store) {
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<core::Row> rows, store.Load());
+  Durability durability;
+  TESSERA_ASSIGN_OR_RETURN(durability.restored, rows::Decode(rows));
+  durability.encode = rows::Encode;
+  durability.fenced = [] {
+    TESSERA_LOG(ERROR) << "another coordinator has taken over; this one stops";
+    kill(getpid(), SIGTERM);
+  };
+  return durability;
 }
 
 absl::Status StartLog(const Options& options) {
@@ -113,7 +127,9 @@ absl::Status Run(const Options& options) {
   Metrics metrics(options.metrics_series_max);
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   telemetry::Telemetry telemetry(&metrics);
-  Coordinator coordinator(options, &clock, planner::MakePlan, store.get(), &telemetry);
+  TESSERA_ASSIGN_OR_RETURN(Durability durability, DurabilityOf(*store));
+  Coordinator coordinator(options, &clock, planner::MakePlan, store.get(), &telemetry,
+                          /*tenant_folders=*/true, std::move(durability));
   const telemetry::GaugeReader gauges(
       &metrics,
       [&coordinator](uint64_t first_array, telemetry::GaugeReader::Callback callback) {

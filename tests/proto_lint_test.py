@@ -249,7 +249,8 @@ class ProtoLint(unittest.TestCase):
 
     def test_names(self):
         for file in FILES:
-            self.assertEqual(file.package, "tessera.v1", file.name)
+            folder = file.name.rsplit("/", 1)[0]
+            self.assertEqual(file.package, folder.replace("/", "."), file.name)
             self.assertEqual(file.syntax, "proto3", file.name)
             for used in file.dependency:
                 self.assertTrue(used.startswith(("google/", "tessera/v1/")), used)

@@ -41,9 +41,10 @@ struct HeaderRow {
 const std::vector<HeaderRow>& HeaderRows() {
   static const auto* const rows = new std::vector<HeaderRow>{
       {std::regex(R"(^(google/protobuf/|grpc|tessera/v\d)|\.pb\.h$)"),
-       std::regex("^(ir/serial|client/remote|client/pjrt|server/rpc|worker/rpc|bench)/"),
-       "protobuf and gRPC are for ir/serial, client/remote, client/pjrt, server/rpc, worker/rpc "
-       "and bench"},
+       std::regex(
+           "^(ir/serial|client/remote|client/pjrt|server/rows|server/rpc|worker/rpc|bench)/"),
+       "protobuf and gRPC are for ir/serial, client/remote, client/pjrt, server/rows, server/rpc, "
+       "worker/rpc and bench"},
       {std::regex(R"(^(llvm/|llvm-c/|mlir/|cuda|cublas|cudnn|nccl|nvrtc|dnnl|oneapi/dnnl))"),
        std::regex("^worker/"), "LLVM, CUDA, NCCL and oneDNN are for worker/"},
       {std::regex("^sqlite3"), std::regex("^(base/sqlite\\.cc|server/store/testing/|bench/)"),
@@ -116,7 +117,9 @@ std::string IncludeFault(const std::string& file, const std::string& header, boo
   }
   const bool in_server = Top(file) == "server" && Top(header) == "server";
   const std::string from_role = Second(file), to_role = Second(header);
-  if (in_server && !from_role.empty() && !to_role.empty() && to_role != "core" &&
+  // rows writes the scheduler's records as bytes.
+  const bool codec = from_role == "rows" && to_role == "scheduler";
+  if (in_server && !codec && !from_role.empty() && !to_role.empty() && to_role != "core" &&
       from_role != to_role && !IsTest(file) && to_role != "testing") {
     return "server roles see server/core and not each other; main.cc wires them";
   }

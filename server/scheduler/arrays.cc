@@ -97,12 +97,14 @@ uint64_t Machine::NewArray(SpecRef spec, ArrayState state, uint64_t session) {
   a.tenant = owner.tenant;
   a.session = session;
   owner.arrays.insert(id);
+  Changed(id, a);
   return id;
 }
 
 void Machine::SetDeleted(uint64_t id, bool deleted) {
   ArrayRecord& a = catalogue_.array(id);
   a.deleted = deleted;
+  Changed(id, a);
   auto* const session = ownership_.FindSession(a.session);
   if (session == nullptr) return;
   if (deleted) {
@@ -165,6 +167,7 @@ bool Machine::BeginWrites(uint64_t id) {
   a->state = ArrayState::kWriting;
   a->unwritten.insert(a->spec->placement.devices.begin(), a->spec->placement.devices.end());
   SetHolders(*a);
+  Changed(id, *a);
   return true;
 }
 
@@ -204,6 +207,10 @@ void Machine::On(const WriteShard& e) {
                         shards, " cannot be written now; arrays are written once"));
   const int64_t device = a.spec->placement.devices[e.ordinal];
   const Executor& x = cluster_.ExecutorOf(device);
+  if (!x.alive())
+    return Answer(e.request,
+                  Error(ErrorKind::kWorkerLost, "array ", e.array, ": executor ", x.name,
+                        " of worker ", x.worker, " is away (", x.lost_reason, "); retry"));
   Send(x, api::WriteBuffer{e.array, cluster_.device(device).local, e.value});
   Wait(e.request, now_ + std::min(s_.config.write_wait, std::max(e.timeout, absl::ZeroDuration())),
        WriteWait{{e.array}, device, x.name});
@@ -278,6 +285,7 @@ void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
   ReadWait& wait = *WaitOf<ReadWait>(request);
   const int64_t device = array.spec->placement.devices[wait.ordinal];
   const Executor& x = cluster_.ExecutorOf(device);
+  if (!x.alive()) return;  // It is away; RetryBlocked sends the read when it is back.
   wait.executor = x.name;
   Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local});
 }
@@ -303,6 +311,7 @@ void Machine::Delete(uint64_t id) {
   if (it->deleted) {
     // Deleting a donated array gives it up even if the run fails before it starts.
     it->donated_to = 0;
+    Changed(id, *it);
     return TryFree(id);
   }
   SetDeleted(id, true);
@@ -315,12 +324,14 @@ void Machine::ArrayScheduled(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kScheduled;
   SetHolders(a);
+  Changed(id, a);
   for (uint64_t op : IdSet(a.waiting)) TryStart(op);
 }
 
 void Machine::ArrayReady(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kReady;
+  Changed(id, a);
   Disarm(a.upload_until, kUploadTimer, id);
   for (uint64_t request : IdSet(a.waiters)) {
     if (WaitOf<ReadWait>(request) != nullptr) {
@@ -339,6 +350,7 @@ void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState sta
   ArrayRecord& a = *it;
   a.state = state;
   a.error = error;
+  Changed(id, a);
   a.unwritten.clear();
   Disarm(a.upload_until, kUploadTimer, id);
   EndArrayWaits(id, error);
@@ -381,6 +393,7 @@ void Machine::TryFree(uint64_t id) {
   // While its producer or a reader runs, its record is needed to propagate a failure.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;
   Disarm(a.upload_until, kUploadTimer, id);
+  Changed(id, a);
   catalogue_.RemoveArray(id);
 }
 

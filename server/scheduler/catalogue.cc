@@ -22,6 +22,12 @@ void Catalogue::SetKey(uint64_t id, const std::string& key) {
   if (!x.plan_only) executable_of_[key] = id;
 }
 
+void Catalogue::RestoreExecutable(uint64_t id, Executable executable) {
+  Touch(executable);
+  executable_of_[executable.key] = id;
+  executables_.insert_or_assign(id, std::move(executable));
+}
+
 void Catalogue::RemoveExecutable(uint64_t id) {
   const Executable& x = executables_.at(id);
   if (!x.plan_only) executable_of_.erase(x.key);

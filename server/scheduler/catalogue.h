@@ -93,6 +93,8 @@ class Catalogue {
   // Adds one without a plan, and counts the plan.
   Executable& AddExecutable(uint64_t id);
   void SetKey(uint64_t id, const std::string& key);
+  // One of an earlier life, with its plan.
+  void RestoreExecutable(uint64_t id, Executable executable);
   // Marks it as the most recently used.
   void Touch(Executable& executable) { executable.last_use = ++uses_; }
   void EndPlan() { --plans_; }

@@ -8,6 +8,11 @@
 #include "base/words.h"
 
 namespace tessera::server::scheduler {
+namespace {
+
+constexpr char kAway[] = "it has not come back since the coordinator restarted";
+
+}  // namespace
 
 std::string ExecutorName(const std::string& worker, int32_t index) {
   return absl::StrCat(worker, "/", index);
@@ -44,39 +49,38 @@ std::string Cluster::FirstLost(const std::vector<std::string>& executors) const 
   return "";
 }
 
-std::vector<core::KnownExecutor> Cluster::Known() const {
-  std::vector<core::KnownExecutor> known;
-  for (const auto& [name, x] : executors_)
-    if (!name.empty())
-      known.push_back({.worker = x.worker,
-                       .device_kind = x.info.device_kind,
-                       .index = x.info.index,
-                       .num_devices = x.info.num_devices,
-                       .first_device = x.first_device});
-  std::sort(known.begin(), known.end(),
-            [](const auto& a, const auto& b) { return a.first_device < b.first_device; });
-  return known;
+void Cluster::RestoreWorker(const std::string& name, Worker worker) {
+  worker.last_seen = absl::InfinitePast();
+  worker.lost_reason = kAway;
+  workers_.insert_or_assign(name, std::move(worker));
 }
 
-void Cluster::Restore(const std::vector<core::KnownExecutor>& executors) {
-  constexpr char kAway[] = "it has not come back since the coordinator restarted";
-  for (const core::KnownExecutor& known : executors) {
-    const std::string name = ExecutorName(known.worker, known.index);
-    Worker& w = workers_[known.worker];
-    w.last_seen = absl::InfinitePast();
-    w.lost_reason = kAway;
-    w.executors.push_back(name);
-    Executor& x = executors_[name];
-    x.name = name;
-    x.worker = known.worker;
-    x.first_device = known.first_device;
-    x.lost_reason = kAway;
-    x.info.index = known.index;
-    x.info.device_kind = known.device_kind;
-    x.info.num_devices = known.num_devices;
-    while (num_ids() < known.first_device) DeleteDevice({});
-    for (int32_t d = 0; d < known.num_devices; ++d) devices_.push_back({name, d});
+void Cluster::RestoreExecutor(Executor executor) {
+  RestoreIds(executor.first_device);
+  for (int32_t d = 0; d < executor.info.num_devices; ++d) devices_.push_back({executor.name, d});
+  const auto [worker, added] = workers_.try_emplace(executor.worker);
+  if (added) {
+    worker->second.last_seen = absl::InfinitePast();
+    worker->second.lost_reason = kAway;
   }
+  worker->second.executors.push_back(executor.name);
+  if (executor.lost_reason.empty() && executor.info.incarnation != 0) {
+    executor.away = true;
+    ++num_away_;
+  }
+  executor.session = 0;
+  executor.lost_reason = kAway;
+  const std::string name = executor.name;
+  executors_.insert_or_assign(name, std::move(executor));
+}
+
+void Cluster::RestoreIds(int64_t ids) {
+  while (num_ids() < ids) DeleteDevice({});
+}
+
+void Cluster::EndAway(Executor& executor) {
+  if (executor.away) --num_away_;
+  executor.away = false;
 }
 
 Worker& Cluster::Connect(const std::string& worker, uint64_t session) {
@@ -116,6 +120,7 @@ bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
     for (int32_t d = 0; d < info.num_devices; ++d) devices_.push_back({name, d});
     w.executors.push_back(name);
   }
+  EndAway(x);
   x.host = host;
   x.session = w.session;
   x.info = info;

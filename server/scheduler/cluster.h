@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ir/api/worker_link.h"
-#include "server/core/life.h"
 #include "server/scheduler/find.h"
 #include "server/scheduler/id_set.h"
 
@@ -29,7 +28,9 @@ struct Executor {
   uint64_t session = 0;  // of its worker's connection; 0: it is lost
   api::ExecutorInfo info;
   int64_t first_device = 0;  // ids are first_device + local device
-  std::string lost_reason;   // when it is lost
+  std::string lost_reason;   // when it is lost or away
+  // Not alive since the coordinator restarted; it may come back with what it holds.
+  bool away = false;
   int64_t memory_bytes = 0;  // per device: as reported, or its share of its host's
   // For health: launches that succeeded, those of them with collectives, and the last reported
   // progress.
@@ -52,6 +53,7 @@ struct Worker {
   std::string lost_reason;        // when it is lost
   bool cordoned = false;          // takes no new programs
   std::string cordon_reason;
+  bool draining = false;
   IdSet drains;  // Drain requests that wait until nothing runs there
 };
 struct Device {
@@ -65,7 +67,7 @@ class Cluster {
   const std::map<std::string, Executor>& executors() const { return executors_; }
   // Cordoned workers on which no operation starts.
   const std::set<std::string>& draining() const { return draining_; }
-  bool IsDraining(const std::string& worker) const { return draining_.count(worker) > 0; }
+  bool IsDraining(const std::string& worker) const { return workers_.at(worker).draining; }
 
   // Null if it is unknown. The placeholder is never found.
   Worker* FindWorker(const std::string& name) {
@@ -95,13 +97,20 @@ class Cluster {
   absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
   // "executor w0/0 of worker w0 is lost (its connection ended)"; "" when all are alive.
   std::string FirstLost(const std::vector<std::string>& executors) const;
-  // In order of device.
-  std::vector<core::KnownExecutor> Known() const;
+  // How many executors are away.
+  int64_t num_away() const { return num_away_; }
 
   // The worker of a live connection; null when it has ended.
   const std::string* WorkerOf(uint64_t session) const { return FindIn(registrations_, session); }
-  // Called before the first step with the executors of earlier lives, which are not connected yet.
-  void Restore(const std::vector<core::KnownExecutor>& executors);
+  // Of earlier lives, before any worker connects.
+  void RestoreWorker(const std::string& name, Worker worker);
+  // Its worker is known from now on. Called in order of device; ids between are of deleted workers.
+  // Requires: its devices have ids that are not assigned yet.
+  void RestoreExecutor(Executor executor);
+  // The ids below this are assigned.
+  void RestoreIds(int64_t ids);
+  // The executor is back with what it holds, or will not come back.
+  void EndAway(Executor& executor);
   Worker& Connect(const std::string& worker, uint64_t session);
   // Marks its executors as lost; returns those that were alive.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
@@ -111,8 +120,14 @@ class Cluster {
   // Limits the memory of a host's executors to what the host has.
   void ShareMemory(const std::string& host);
   // Returns false if it was draining already.
-  bool Drain(const std::string& worker) { return draining_.insert(worker).second; }
-  bool EndDrain(const std::string& worker) { return draining_.erase(worker) > 0; }
+  bool Drain(const std::string& worker) {
+    workers_.at(worker).draining = true;
+    return draining_.insert(worker).second;
+  }
+  bool EndDrain(const std::string& worker) {
+    workers_.at(worker).draining = false;
+    return draining_.erase(worker) > 0;
+  }
   // Invalidates its devices' ids.  Requires: it is not alive.
   void RemoveExecutor(const std::string& name);
   // Requires: it has no executors.
@@ -127,6 +142,7 @@ class Cluster {
   std::map<std::string, Executor> executors_;
   std::vector<Device> devices_;  // by id
   int64_t devices_deleted_ = 0;  // of these
+  int64_t num_away_ = 0;
   std::set<std::string> draining_;
 };
 

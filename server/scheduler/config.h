@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "server/core/life.h"
@@ -22,10 +21,8 @@ struct Config {
   int64_t page_size_max = 1000;
   int64_t owners_max = 100'000;  // ranges of ids whose tenant is stored; older ids are unknown
   core::Life life;               // the range of ids of this incarnation of the coordinator
-  // The executors of earlier lives, by first_device.
-  std::vector<core::KnownExecutor> executors;
-  bool keeps_executors = false;  // whether to persist this life's executors for the next
-  bool keeps_records = true;     // whether the store takes records
+  bool durable = false;          // whether to make rows for the next life
+  bool debug = true;             // whether somebody reads the Debug lines of a step
   bool notes = true;             // whether somebody reads the notes of a step
   absl::Duration lease = absl::Milliseconds(1500);
   absl::Duration heartbeat = absl::Milliseconds(300);  // two missed ones make a worker suspect
@@ -33,6 +30,9 @@ struct Config {
   absl::Duration session_lease_max = absl::Hours(24);
   absl::Duration session_grace = absl::Seconds(5);  // for a client whose connection broke
   absl::Duration recovery_wait = absl::Seconds(3);  // for an executor that was lost to come back
+  // After a restart of the coordinator, for executors of its earlier life to come back with what
+  // they hold.
+  absl::Duration outage_grace = absl::Seconds(60);
   // How long to wait for the root cause of a failure once an executor has blamed a peer.
   absl::Duration verdict_wait = absl::Seconds(2);
   absl::Duration load_wait = absl::Seconds(120);  // for executors to compile

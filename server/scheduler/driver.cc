@@ -18,11 +18,10 @@ constexpr int kEventsOfOthersMax = 64;
 
 }  // namespace
 
-Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, AppendFn append)
+Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan)
     : options_(std::move(options)),
       clock_(clock),
       plan_(std::move(plan)),
-      append_(std::move(append)),
       stepper_(options_.config, /*notes=*/options_.observer != nullptr),
       inbox_(options_.events_max) {
   {
@@ -41,7 +40,7 @@ void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_reque
   bool next = false;  // nothing precedes it, so that it need not be queued
   {
     absl::MutexLock lock(&mu_);
-    if (request != 0) refused = inbox_.RejectionReason();
+    if (request != 0) refused = inbox_.RejectionReason(event);
     if (refused.ok()) {
       if (request != 0) inbox_.AddRequest(request, std::move(done));
       if (end_request != 0) inbox_.AddRequest(end_request, std::move(ended));
@@ -96,7 +95,7 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
 }
 
 void Driver::Stop() {
-  absl::flat_hash_map<uint64_t, Done> left;
+  std::vector<Inbox::Outgoing> left;
   {
     absl::MutexLock lock(&mu_);
     if (inbox_.stopping()) return;
@@ -117,12 +116,7 @@ void Driver::Stop() {
     left = inbox_.TakeRequests();
     links.swap(links_);
   }
-  for (auto& [request, done] : left) {
-    Reply reply;
-    reply.request = request;
-    reply.status = Stopping();
-    done(std::move(reply));
-  }
+  for (auto& [done, reply] : left) done(std::move(reply));
   for (auto& [session, link] : links) link->Close(Stopping());
 }
 
@@ -158,7 +152,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
 bool Driver::HasSucceeded(uint64_t operation) {
   absl::MutexLock lock(&mu_);
   // Nobody can become the runner meanwhile.
-  if (runner_ != std::thread::id()) return false;
+  if (runner_ != std::thread::id() || inbox_.durable() < stepper_.state().commits) return false;
   const Operation* const op = stepper_.state().order.Find(operation);
   return op != nullptr && op->state == api::OperationState::kDone;
 }
@@ -166,8 +160,11 @@ bool Driver::HasSucceeded(uint64_t operation) {
 void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at) {
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
+  const uint64_t before = stepper_.state().commits;
   std::vector<Effect> effects = stepper_.Run(event, came, at);
-  ApplyInOrder(effects, [this](Effect& effect) { ApplyEffect(effect); });
+  const uint64_t commits = stepper_.state().commits;
+  const bool own = commits > before;
+  ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, own); });
   if (!observed) return;
   options_.observer->OnStep(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began),
                             std::holds_alternative<Execute>(event));
@@ -213,18 +210,18 @@ void Driver::WithLink(uint64_t session, const Use& use) {
   sending_to_ = 0;
 }
 
-void Driver::ApplyEffect(Effect& effect) {
+void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool own) {
   if (auto* send = std::get_if<SendCommand>(&effect)) {
     WithLink(send->session, [&](api::WorkerLink& link) {
       link.Send(send->executor, send->incarnation, std::move(send->command));
     });
   } else if (auto* reply = std::get_if<Reply>(&effect)) {
-    Done done;
+    std::optional<Inbox::Outgoing> out;
     {
       absl::MutexLock lock(&mu_);
-      done = inbox_.TakeRequest(reply->request);
+      out = inbox_.Answer(std::move(*reply), commits, own);
     }
-    done(std::move(*reply));
+    if (out) out->done(std::move(out->reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
     planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
@@ -240,21 +237,33 @@ void Driver::ApplyEffect(Effect& effect) {
       links_.erase(it);
     }
     link->Close(drop->why);
-  } else if (auto* append = std::get_if<Append>(&effect)) {
-    TESSERA_VLOG << append->record;
-    // The step has happened in memory; a log that cannot be written must not let it be
-    // acknowledged.
-    TESSERA_CHECK_OK(append_(append->record));
-  } else if (auto* keep = std::get_if<KeepExecutors>(&effect)) {
-    // If it fails, devices get other ids after a restart; that is no reason to stop.
-    const absl::Status kept = options_.keep ? options_.keep(keep->executors) : absl::OkStatus();
-    if (!kept.ok())
-      TESSERA_LOG(ERROR) << "which devices are whose is not kept" << Field("why", kept.message());
+  } else if (auto* debug = std::get_if<Debug>(&effect)) {
+    TESSERA_VLOG << debug->line;
+  } else if (auto* commit = std::get_if<Commit>(&effect)) {
+    options_.commit(std::move(*commit));
   } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
     absl::MutexLock lock(&mu_);
     if (timer->when < inbox_.timer()) wake_.Signal();
     inbox_.SetTimer(timer->when);
   }
+}
+
+void Driver::DurableThrough(uint64_t commit) {
+  std::vector<Inbox::Outgoing> out;
+  {
+    absl::MutexLock lock(&mu_);
+    out = inbox_.DurableThrough(commit);
+  }
+  for (auto& [done, reply] : out) done(std::move(reply));
+}
+
+void Driver::Failing(const absl::Status& why) {
+  std::vector<Inbox::Outgoing> out;
+  {
+    absl::MutexLock lock(&mu_);
+    out = inbox_.Failing(why);
+  }
+  for (auto& [done, reply] : out) done(std::move(reply));
 }
 
 void Driver::Plan(const MakePlan& wanted) {

@@ -33,19 +33,17 @@ struct DriverOptions {
   // workers are always taken: launches bound them.
   int64_t events_max = 100'000;
   int plan_threads = 0;  // at least 2; 0: one per core, from 2 to 8
-  // Persists the executors for the next life before it returns; null: they are not persisted.
-  std::function<absl::Status(const std::vector<core::KnownExecutor>&)> keep = nullptr;
+  // Begins to make a commit durable, and does not block; called on the runner. DurableThrough and
+  // Failing say what becomes of it. Required if config.durable.
+  std::function<void(Commit)> commit = nullptr;
   core::Observer* observer = nullptr;  // outlives the driver; may be null
 };
 
 class Driver {
  public:
   using Done = Inbox::Done;
-  // Makes a record durable before it returns.
-  using AppendFn = std::function<absl::Status(std::string_view record)>;
-
   // `clock` outlives the driver.
-  Driver(DriverOptions options, const Clock* clock, core::PlanFn plan, AppendFn append);
+  Driver(DriverOptions options, const Clock* clock, core::PlanFn plan);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -75,6 +73,12 @@ class Driver {
   // Whether the operation has ended without an error.  Makes no event of it: false, too, while
   // another thread processes events.
   bool HasSucceeded(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
+  // What earlier lives have committed. Before every other call.
+  void Restore(std::vector<RowChange> rows) { Post(scheduler::Restore{std::move(rows)}); }
+  // All commits up to this number are durable; see Inbox.
+  void DurableThrough(uint64_t commit) ABSL_LOCKS_EXCLUDED(mu_);
+  // Commits fail, until DurableThrough.
+  void Failing(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -94,7 +98,8 @@ class Driver {
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
-  void ApplyEffect(Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);
+  // `commits` and `own` as for Inbox::Answer.
+  void ApplyEffect(Effect& effect, uint64_t commits, bool own) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `use` with the link of a worker that is connected.
   template <class Use>
   void WithLink(uint64_t session, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);
@@ -102,7 +107,6 @@ class Driver {
   const DriverOptions options_;
   const Clock* const clock_;
   const core::PlanFn plan_;
-  const AppendFn append_;
   std::atomic<uint64_t> last_request_ = 0;
 
   Stepper stepper_;  // owned by the runner

@@ -37,21 +37,12 @@ class FakeLink final : public api::WorkerLink {
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
 };
 
-// Its log can be held up, as a slow disk holds it up.
+// Its commits can be held up, and with them the runner.
 class DriverTest : public ::testing::Test {
  protected:
   DriverTest()
-      : driver_(
-            {.config = {}, .observer = nullptr}, &clock_,
-            [](const core::PlanRequest&) { return absl::UnimplementedError(""); },
-            [this](std::string_view) {
-              absl::MutexLock lock(&mu_);
-              stuck_ = held_;
-              mu_.Await(absl::Condition(
-                  +[](bool* held) { return !*held; }, &held_));
-              stuck_ = false;
-              return absl::OkStatus();
-            }) {}
+      : driver_({.config = DurableConfig(), .commit = [this](const Commit& c) { Take(c); }},
+                &clock_, [](const core::PlanRequest&) { return absl::UnimplementedError(""); }) {}
   ~DriverTest() override { Hold(false); }
 
   void Hold(bool on) {
@@ -84,6 +75,22 @@ class DriverTest : public ::testing::Test {
     });
     answered.WaitForNotification();
     return info;
+  }
+
+  static Config DurableConfig() {
+    Config config;
+    config.durable = true;
+    return config;
+  }
+  void Take(const Commit& commit) {
+    {
+      absl::MutexLock lock(&mu_);
+      stuck_ = held_;
+      mu_.Await(absl::Condition(
+          +[](bool* held) { return !*held; }, &held_));
+      stuck_ = false;
+    }
+    driver_.DurableThrough(commit.number);
   }
 
   absl::Mutex mu_;

@@ -11,9 +11,9 @@
 #include "absl/time/time.h"
 #include "ir/api/service.h"
 #include "ir/api/worker_link.h"
-#include "server/core/life.h"
 #include "server/core/plan.h"
 #include "server/core/telemetry.h"
+#include "server/scheduler/rows.h"
 
 namespace tessera::server::scheduler {
 
@@ -113,21 +113,22 @@ struct DropWorker {
   uint64_t session = 0;
   absl::Status why;
 };
-// Goes to the store before any later Reply of the same step.
-struct Append {
-  std::string record;
+// A line for the log, at debug level.
+struct Debug {
+  std::string line;
 };
-// Persists the executors for the next life of the coordinator.  Goes to the store before any Reply
-// of the step.
-struct KeepExecutors {
-  std::vector<core::KnownExecutor> executors;
+// Makes the changes durable. The reply of this step, and of every later one, leaves when that has
+// happened (loop.h); commands do not wait.
+struct Commit {
+  uint64_t number = 0;  // 1, 2, ...
+  std::vector<RowChange> rows;
 };
 // Send a Tick at this time; replaces an earlier SetTimer.
 struct SetTimer {
   absl::Time when;
 };
-using Effect = std::variant<MakePlan, SendCommand, Reply, AcceptWorker, DropWorker, Append,
-                            KeepExecutors, SetTimer>;
+using Effect =
+    std::variant<MakePlan, SendCommand, Reply, AcceptWorker, DropWorker, Debug, Commit, SetTimer>;
 
 // "READY"; "" of kUnspecified.
 inline const char* NameOf(ArrayInfo::State state) {

@@ -17,6 +17,7 @@
 #include "ir/api/worker_link.h"
 #include "server/core/caller.h"
 #include "server/core/plan.h"
+#include "server/scheduler/rows.h"
 
 namespace tessera::server::scheduler {
 
@@ -205,6 +206,10 @@ struct WorkerReported {
   uint64_t session = 0;
   api::Report report;
 };
+// The rows that earlier lives have committed. At most one, before every other event.
+struct Restore {
+  std::vector<RowChange> rows;
+};
 struct Tick {};
 
 using Event =
@@ -214,6 +219,6 @@ using Event =
                  Execute, CreateArray, DescribeUpload, WriteShard, ReadShard, DescribeArray,
                  ListArrays, WaitArray, SaveArrays, LoadArrays, DeleteArrays, WaitOperation,
                  CancelOperation, ListOperations, ExplainPending, ReadTelemetry, Planned,
-                 WorkerRegistered, WorkerGone, WorkerReported, Tick>;
+                 WorkerRegistered, WorkerGone, WorkerReported, Restore, Tick>;
 
 }  // namespace tessera::server::scheduler

@@ -26,6 +26,7 @@ class IdSet {
       ids_.insert(at, id);
     }
   }
+  void clear() { ids_.clear(); }
   void erase(uint64_t id) {
     const auto at = std::lower_bound(begin(), end(), id);
     if (at == end() || *at != id) return;

@@ -163,6 +163,7 @@ absl::StatusOr<WorkerInfo> Machine::On(const Cordon& e) {
   if (worker == nullptr) return NoWorker(e.worker);
   worker->cordoned = e.on;
   worker->cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
+  Changed(core::RowKind::kWorker, e.worker);
   Log("worker ", e.worker, e.on ? " cordoned" : " uncordoned");
   if (!e.on && cluster_.EndDrain(e.worker)) {
     AnswerDrains(e.worker);
@@ -177,6 +178,7 @@ void Machine::On(const Drain& e) {
   if (!worker->cordoned || !e.reason.empty())
     worker->cordon_reason = e.reason.substr(0, kReasonMax);
   worker->cordoned = true;
+  Changed(core::RowKind::kWorker, e.worker);
   if (cluster_.Drain(e.worker)) Log(absl::StrCat("worker ", e.worker, " drains"));
   // Finish answers at once if nothing runs there.
   Wait(e.request, now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max),
@@ -230,6 +232,7 @@ absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
   MeshInfo info{e.name, e.caller.tenant, e.mesh, devices};
   if (!e.check_only) {
     catalogue_.AddMesh(key, {e.mesh, std::move(devices)});
+    Changed(core::RowKind::kMesh, MeshName(key));
     Log("mesh ", e.name, " created");
   }
   return info;
@@ -255,6 +258,7 @@ absl::StatusOr<Page<MeshInfo>> Machine::On(const ListMeshes& e) {
 absl::StatusOr<std::monostate> Machine::On(const DeleteMesh& e) {
   TESSERA_RETURN_IF_ERROR(FindMesh(e.caller, e.name).status());
   catalogue_.RemoveMesh({e.caller.tenant, e.name});
+  Changed(core::RowKind::kMesh, MeshName({e.caller.tenant, e.name}));
   Log("mesh ", e.name, " deleted");
   return std::monostate();
 }

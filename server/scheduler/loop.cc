@@ -1,6 +1,7 @@
 #include "server/scheduler/loop.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,20 +14,87 @@ absl::Status Stopping() {
   return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
 }
 
-absl::Status Inbox::RejectionReason() const {
+namespace {
+
+// Whether the event makes something that is to last.
+bool Makes(const Event& event) {
+  return std::visit(
+      [](const auto& e) {
+        using E = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<E, Compile>) {
+          return !e.body.plan_only;
+        } else if constexpr (std::is_same_v<E, Execute>) {
+          return !e.body.check_only;
+        } else if constexpr (std::is_same_v<E, CreateMesh> || std::is_same_v<E, CreateArray>) {
+          return !e.check_only;
+        } else {
+          return std::is_same_v<E, OpenSession> || std::is_same_v<E, Cordon> ||
+                 std::is_same_v<E, Drain> || std::is_same_v<E, SaveArrays> ||
+                 std::is_same_v<E, LoadArrays> || std::is_same_v<E, ReshardArray>;
+        }
+      },
+      event);
+}
+
+// Numbers of metrics and the bytes of an array tell of no change.
+bool PromisesNothing(const Reply& reply) {
+  return std::holds_alternative<core::ClusterReading>(reply.body) ||
+         std::holds_alternative<ir::Array>(reply.body);
+}
+
+}  // namespace
+
+absl::Status Inbox::RejectionReason(const Event& event) const {
   if (stopping_) return Stopping();
+  if (!failing_.ok() && Makes(event)) return failing_;
   if (static_cast<int64_t>(events_.size()) < events_max_) return absl::OkStatus();
   return MakeError(ErrorKind::kQueueFull,
                    absl::StrCat("coordinator: ", events_.size(), " requests wait, at most ",
                                 events_max_, " are accepted; wait and retry"));
 }
 
-Inbox::Done Inbox::TakeRequest(uint64_t request) {
-  const auto it = requests_.find(request);
-  TESSERA_CHECK(it != requests_.end()) << "request " << request << " is answered twice";
-  Done done = std::move(it->second);
+std::optional<Inbox::Outgoing> Inbox::Answer(Reply reply, uint64_t commits, bool own) {
+  const auto it = requests_.find(reply.request);
+  TESSERA_CHECK(it != requests_.end()) << "request " << reply.request << " is answered twice";
+  Outgoing out{std::move(it->second), std::move(reply)};
   requests_.erase(it);
-  return done;
+  if (commits <= durable_ || PromisesNothing(out.reply)) return out;
+  if (failing_.ok()) {
+    held_.push_back({commits, own, std::move(out)});
+    return std::nullopt;
+  }
+  if (own && out.reply.status.ok()) out.reply.status = failing_;
+  return out;
+}
+
+std::vector<Inbox::Outgoing> Inbox::DurableThrough(uint64_t commit) {
+  durable_ = std::max(durable_, commit);
+  failing_ = absl::OkStatus();
+  std::vector<Outgoing> out;
+  for (; !held_.empty() && held_.front().commit <= durable_; held_.pop_front())
+    out.push_back(std::move(held_.front().out));
+  return out;
+}
+
+std::vector<Inbox::Outgoing> Inbox::Failing(const absl::Status& why) {
+  failing_ = why;
+  std::vector<Outgoing> out;
+  for (Held& held : std::exchange(held_, {})) {
+    if (held.own && held.out.reply.status.ok()) held.out.reply.status = why;
+    out.push_back(std::move(held.out));
+  }
+  return out;
+}
+
+std::vector<Inbox::Outgoing> Inbox::TakeRequests() {
+  std::vector<Outgoing> out;
+  for (Held& held : std::exchange(held_, {})) {
+    out.push_back(std::move(held.out));
+    out.back().reply.status = Stopping();
+  }
+  for (auto& [request, done] : std::exchange(requests_, {}))
+    out.push_back({std::move(done), Reply{.request = request, .status = Stopping(), .body = {}}});
+  return out;
 }
 
 std::optional<Inbox::Arrival> Inbox::Next(absl::Time now) {

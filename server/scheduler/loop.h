@@ -1,6 +1,10 @@
 // What a driver of the state machine does, without threads, locks and clocks: which event is next,
-// who waits for which reply, and the order of a step's effects. The driver adds threads to it; a
-// simulation runs it as it is.
+// who waits for which reply, when a reply may leave, and the order of a step's effects. The driver
+// adds threads to it; a simulation runs it as it is.
+//
+// A reply leaves when the commits that it may tell of are durable, so that a restart of the
+// coordinator takes back nothing that anybody was told. While commits fail, because the disk is
+// full or broken, requests that make something are refused, and reads go on.
 //
 // Thread-compatible: the driver keeps the Inbox under its lock, and one thread at a time steps.
 #pragma once
@@ -39,12 +43,27 @@ class Inbox {
   // `events_max`: beyond it requests are rejected.
   explicit Inbox(int64_t events_max) : events_max_(events_max) {}
 
-  // OK, or QUEUE_FULL or, after Stop, SERVER_STOPPING: the reply to a new request.
-  absl::Status RejectionReason() const;
+  // OK, or the reply to a new request: QUEUE_FULL; after Stop, SERVER_STOPPING; while commits fail,
+  // their error, if the event makes something that is to last.
+  absl::Status RejectionReason(const Event& event) const;
   // `done` will be taken once, for the reply.
   void AddRequest(uint64_t request, Done done) { requests_.emplace(request, std::move(done)); }
-  // Requires: the request waits.
-  Done TakeRequest(uint64_t request);
+
+  // A reply that may leave.
+  struct Outgoing {
+    Done done;
+    Reply reply;
+  };
+  // Takes the request, for the reply of a step. `commits`: the number of the last commit, all of
+  // which the reply may tell of; `own`: that commit is of the reply's own step.  None: the reply is
+  // held until they are durable.  Requires: the request waits.
+  std::optional<Outgoing> Answer(Reply reply, uint64_t commits, bool own);
+  // Commits up to this one are durable, and do not fail any more. Returns the replies that waited.
+  std::vector<Outgoing> DurableThrough(uint64_t commit);
+  // Commits fail, with an error for callers. Returns the replies that waited: what has changed
+  // something has this error, and what only reads goes on.
+  std::vector<Outgoing> Failing(const absl::Status& why);
+  uint64_t durable() const { return durable_; }
 
   void Push(absl::Time came, Event event) { events_.push_back({came, std::move(event)}); }
   bool empty() const { return events_.empty(); }
@@ -63,8 +82,8 @@ class Inbox {
   // Nothing is next any more.
   void Stop() { stopping_ = true; }
   bool stopping() const { return stopping_; }
-  // The requests that still wait.
-  absl::flat_hash_map<uint64_t, Done> TakeRequests() { return std::exchange(requests_, {}); }
+  // The requests that still wait, held replies included, each with SERVER_STOPPING.
+  std::vector<Outgoing> TakeRequests();
 
  private:
   const int64_t events_max_;
@@ -75,6 +94,15 @@ class Inbox {
   // The number of events that precede the due timer: those in the queue when it became due.
   size_t before_timer_ = 0;
   absl::flat_hash_map<uint64_t, Done> requests_;
+  // Replies that wait, in order of their commits.
+  struct Held {
+    uint64_t commit = 0;
+    bool own = false;
+    Outgoing out;
+  };
+  std::deque<Held> held_;
+  uint64_t durable_ = 0;  // commits up to this one are durable
+  absl::Status failing_;
 };
 
 // Steps the state with times that never go back.
@@ -93,7 +121,7 @@ class Stepper {
 };
 
 // Calls `apply` with each effect of a step, in order but with the replies last, when commands have
-// been sent and records are durable.
+// been sent and the commit has begun.
 template <class Apply>
 void ApplyInOrder(std::vector<Effect>& effects, const Apply& apply) {
   for (const bool replies : {false, true})

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/testing/status_matchers.h"
 
 namespace tessera::server::scheduler {
@@ -53,25 +54,78 @@ TEST(Inbox, AnEarlyTimerWaitsForItsTime) {
 
 TEST(Inbox, RejectsRequestsWhenItIsFullOrStopped) {
   Inbox inbox(2);
-  TESSERA_EXPECT_OK(inbox.RejectionReason());
+  TESSERA_EXPECT_OK(inbox.RejectionReason(Tick{}));
   inbox.Push(At(1), Numbered(1));
   inbox.Push(At(1), Numbered(2));
-  EXPECT_THAT(inbox.RejectionReason(), ReasonIs("QUEUE_FULL", "2 requests wait, at most 2"));
+  EXPECT_THAT(inbox.RejectionReason(Tick{}), ReasonIs("QUEUE_FULL", "2 requests wait, at most 2"));
   inbox.Push(At(1), Numbered(3));  // what is no request is always taken
   inbox.Stop();
-  EXPECT_THAT(inbox.RejectionReason(), ReasonIs("SERVER_STOPPING"));
+  EXPECT_THAT(inbox.RejectionReason(Tick{}), ReasonIs("SERVER_STOPPING"));
   EXPECT_THAT(Drain(inbox, At(2)), ::testing::IsEmpty()) << "nothing is next any more";
 }
 
-TEST(Inbox, ARequestIsTakenOnce) {
-  Inbox inbox(10);
-  int answers = 0;
-  inbox.AddRequest(7, [&](const Reply&) { ++answers; });
-  inbox.AddRequest(8, [&](const Reply&) { answers += 10; });
-  inbox.TakeRequest(7)({});
-  EXPECT_EQ(answers, 1);
-  EXPECT_EQ(inbox.TakeRequests().size(), 1u);
-  EXPECT_TRUE(inbox.TakeRequests().empty());
+// Hands out the replies, as a driver does.
+void Send(std::vector<Inbox::Outgoing> out) {
+  for (auto& [done, reply] : out) done(std::move(reply));
+}
+Reply ReplyTo(uint64_t request) { return {.request = request, .status = {}, .body = {}}; }
+
+class InboxReplies : public ::testing::Test {
+ protected:
+  void Ask(uint64_t request) {
+    inbox_.AddRequest(request, [this](const Reply& reply) {
+      said_.push_back(absl::StrCat(reply.request, reply.status.ok() ? "" : " "));
+      if (!reply.status.ok()) absl::StrAppend(&said_.back(), ToAbsl(ReasonOf(reply.status)));
+    });
+  }
+  void Answer(Reply reply, uint64_t commits, bool own) {
+    if (auto out = inbox_.Answer(std::move(reply), commits, own)) out->done(std::move(out->reply));
+  }
+  Inbox inbox_{10};
+  std::vector<std::string> said_;
+};
+
+TEST_F(InboxReplies, OneLeavesAtOnceWhenAllIsDurable) {
+  Ask(7);
+  Ask(8);
+  Answer(ReplyTo(7), /*commits=*/0, /*own=*/false);
+  EXPECT_THAT(said_, ::testing::ElementsAre("7"));
+  Send(inbox_.TakeRequests());
+  EXPECT_THAT(said_, ::testing::ElementsAre("7", "8 SERVER_STOPPING"));
+  EXPECT_TRUE(inbox_.TakeRequests().empty());
+}
+
+TEST_F(InboxReplies, OneWaitsForAllThatItMayTellOf) {
+  for (const uint64_t request : {1, 2, 3, 4}) Ask(request);
+  Answer(ReplyTo(1), /*commits=*/1, /*own=*/true);
+  Answer(ReplyTo(2), /*commits=*/1, /*own=*/false);  // may read what the first has changed
+  Answer(ReplyTo(3), /*commits=*/2, /*own=*/true);
+  Reply bytes = ReplyTo(4);
+  bytes.body = ir::Array();
+  Answer(std::move(bytes), /*commits=*/2, /*own=*/false);
+  EXPECT_THAT(said_, ::testing::ElementsAre("4"));
+  Send(inbox_.DurableThrough(1));
+  EXPECT_THAT(said_, ::testing::ElementsAre("4", "1", "2"));
+  Send(inbox_.DurableThrough(2));
+  EXPECT_THAT(said_, ::testing::ElementsAre("4", "1", "2", "3"));
+}
+
+TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
+  for (const uint64_t request : {1, 2, 3, 4, 5}) Ask(request);
+  Answer(ReplyTo(1), /*commits=*/1, /*own=*/true);
+  Answer(ReplyTo(2), /*commits=*/1, /*own=*/false);
+  Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
+  EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL", "2"));
+  EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("DISK_FULL"));
+  TESSERA_EXPECT_OK(inbox_.RejectionReason(DeleteArrays{}));
+  TESSERA_EXPECT_OK(inbox_.RejectionReason(ListArrays{}));
+  Answer(ReplyTo(3), /*commits=*/1, /*own=*/false);
+  Answer(ReplyTo(4), /*commits=*/2, /*own=*/true);  // a deletion
+  EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL", "2", "3", "4 DISK_FULL"));
+  Send(inbox_.DurableThrough(2));
+  TESSERA_EXPECT_OK(inbox_.RejectionReason(OpenSession{}));
+  Answer(ReplyTo(5), /*commits=*/3, /*own=*/true);
+  EXPECT_EQ(said_.size(), 4u) << "it waits";
 }
 
 TEST(Stepper, TimeDoesNotGoBack) {
@@ -94,13 +148,13 @@ TEST(Stepper, TimeDoesNotGoBack) {
 TEST(ApplyInOrder, RepliesAreLast) {
   std::vector<Effect> effects;
   effects.emplace_back(Reply{.request = 1, .status = {}, .body = {}});
-  effects.emplace_back(Append{"a"});
+  effects.emplace_back(Debug{"a"});
   effects.emplace_back(Reply{.request = 2, .status = {}, .body = {}});
-  effects.emplace_back(Append{"b"});
+  effects.emplace_back(Debug{"b"});
   std::string order;
   ApplyInOrder(effects, [&](Effect& effect) {
     const auto* reply = std::get_if<Reply>(&effect);
-    order += reply ? std::to_string(reply->request) : std::get<Append>(effect).record;
+    order += reply ? std::to_string(reply->request) : std::get<Debug>(effect).line;
   });
   EXPECT_EQ(order, "ab12");
 }

@@ -2,8 +2,11 @@
 // one Step.  Its functions are grouped by file, each of which belongs to one part of the state:
 //
 //   cluster    workers.cc (registration, reports, loss), inventory.cc (lists, cordons, drains,
-//   meshes) ownership  sessions.cc catalogue  arrays.cc, programs.cc order      operations.cc,
-//   run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
+//              meshes)
+//   ownership  sessions.cc
+//   catalogue  arrays.cc, programs.cc
+//   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
+//   all        state.cc, telemetry.cc, restore.cc (what the next life gets, and what this one got)
 //
 // The calls from part to part:
 //
@@ -43,7 +46,8 @@ enum TimerKind : int {
   kUploadTimer,
   kSessionTimer,
   kKillTimer,
-  kSilenceTimer
+  kSilenceTimer,
+  kAwayTimer  // of all executors that are away; its id is 0
 };
 
 template <class... Parts>
@@ -119,6 +123,8 @@ class Machine {
   void On(const WorkerRegistered& e);
   void On(const WorkerGone& e);
   void On(const WorkerReported& e);
+  // restore.cc
+  void On(const Restore& e);
   // state.cc
   void On(const Tick& e);
 
@@ -149,8 +155,21 @@ class Machine {
   void Send(const Executor& executor, api::Command command);
   template <class... Parts>
   void Log(const Parts&... parts) {
-    if (s_.config.keeps_records) effects_.emplace_back(Append{absl::StrCat(parts...)});
+    if (s_.config.debug) effects_.emplace_back(Debug{absl::StrCat(parts...)});
   }
+  // The record is made durable as it is at the end of the step, or its end is. Nothing is kept of
+  // the coordinator's own tenant.
+  void Changed(core::RowKind kind, uint64_t id, const std::string& tenant) {
+    if (s_.config.durable && tenant != core::kSystemTenant) changed_.push_back({kind, id});
+  }
+  void Changed(core::RowKind kind, std::string name) {
+    if (s_.config.durable) changed_.push_back({kind, 0, std::move(name)});
+  }
+  void Changed(const Operation& op) { Changed(core::RowKind::kOperation, op.id, op.tenant); }
+  void Changed(uint64_t array, const ArrayRecord& record) {
+    Changed(core::RowKind::kArray, array, record.tenant);
+  }
+  void CommitChanges();
   void Arm(absl::Time when, TimerKind kind, uint64_t id);
   void Disarm(absl::Time when, TimerKind kind, uint64_t id);
   // The event that ends the wait answers the request, or its timeout does (waits.h).
@@ -293,6 +312,7 @@ class Machine {
                          bool callers_time_is_over = false) const;
   // Whether every executor of it is alive and has compiled it.
   bool IsLoaded(const Executable& executable) const;
+  void SetPlan(uint64_t id, Executable& executable, std::shared_ptr<const core::Plan> made);
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
   // Answers the requests that wait for it.
@@ -325,6 +345,11 @@ class Machine {
   // ---- transfer.cc ----
   // Starts an operation that copies `source` to the placement of `wanted`; returns its id.
   absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
+  // The executable that moves an array to a sharding on its own mesh.
+  absl::StatusOr<uint64_t> FindOrPlanReshard(const std::string& tenant, const api::ArraySpec& has,
+                                             const api::ArraySpec& wanted);
+  // Plans the executable of a reshard of an earlier life anew.
+  absl::Status PlanReshard(Operation& op);
 
   // ---- operations.cc ----
   // QUEUE_FULL.
@@ -340,6 +365,8 @@ class Machine {
   void TryStartNow(uint64_t id);
   // The operation waits, with a bound, until executors are back or have compiled its program.
   void Block(Operation& op, bool loading);
+  // Whether an executor that it runs on, or reads from, may still come back after a restart.
+  bool AnyAway(const Operation& op);
   void Unblock(const Operation& op);
   void DeadlineTimer(uint64_t id);
   // Its wait for executors has timed out.
@@ -405,6 +432,16 @@ class Machine {
   void Take(Executor& x, const api::BufferRead& read);
   void Take(Executor& x, const api::FileInspected& inspected);
 
+  // ---- restore.cc ----
+  void RestoreCluster(const std::vector<RowChange>& rows);
+  void RestoreExecutable(uint64_t id, Executable executable);
+  void RestoreArray(uint64_t id, ArrayRecord array);
+  void RestoreOperation(Operation op);
+  // Starts, or fails, what an operation of an earlier life waits for.
+  void ResumeOperation(uint64_t id);
+  // Executors that are still away will not come back.
+  void AwayTimer();
+
   // ---- workers.cc ----
   absl::Status CheckName(const api::Registration& r) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
@@ -439,7 +476,7 @@ class Machine {
   Order& order_;
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
-  bool keep_ = false;  // the set of known executors has changed and must be persisted
+  absl::InlinedVector<RowKey, 2> changed_;
   std::map<std::string, std::vector<uint64_t>> deletes_;  // executor -> arrays, sent by Finish
   // Operations to start (an OK status) or to fail, in order.
   struct Due {

@@ -48,6 +48,7 @@ struct Operation {
   absl::Time kill_at = absl::InfiniteFuture();
   // While it waits for executors: to come back or, if `loading`, to compile its program.
   absl::Time executors_until = absl::InfiniteFuture();
+  absl::Duration executors_wait;  // from which it was computed
   bool loading = false;
   uint64_t sequence = 0;    // number in the global order; 0: not scheduled yet
   uint64_t generation = 0;  // communicator of its launch; 0: none

@@ -48,6 +48,7 @@ uint64_t Machine::NewOperation(Operation op, const std::vector<SpecRef>& results
   }
   Note(core::OperationSubmitted{op.tenant, op.kind});
   Arm(op.deadline, kDeadlineTimer, id);
+  Changed(op);
   order_.Add(std::move(op));
   return id;
 }
@@ -105,6 +106,8 @@ void Machine::TryStartNow(uint64_t id) {
     if (cluster_.executor(name).alive()) continue;
     return Block(op, /*loading=*/false);
   }
+  // What it reads from other executors must be there, too.
+  if (AnyAway(op)) return Block(op, /*loading=*/false);
   if (!cluster_.draining().empty()) {
     for (const std::string& name : executors) {
       if (!cluster_.IsDraining(cluster_.executor(name).worker)) continue;
@@ -120,11 +123,24 @@ void Machine::TryStartNow(uint64_t id) {
   Start(op, executors);
 }
 
+bool Machine::AnyAway(const Operation& op) {
+  if (cluster_.num_away() == 0) return false;
+  for (const std::string& name : ExecutorsOf(op))
+    if (cluster_.executor(name).away) return true;
+  for (uint64_t a : op.args)
+    for (const auto& [device, incarnation] : catalogue_.array(a).holders)
+      if (cluster_.ExecutorOf(device).away) return true;
+  return false;
+}
+
 void Machine::Block(Operation& op, bool loading) {
   if (!order_.Block(op.id) && op.loading == loading) return;
   Disarm(op.executors_until, kExecutorsTimer, op.id);
   op.loading = loading;
-  op.executors_until = now_ + (loading ? s_.config.load_wait : s_.config.recovery_wait);
+  op.executors_wait = loading       ? s_.config.load_wait
+                      : AnyAway(op) ? s_.config.outage_grace
+                                    : s_.config.recovery_wait;
+  op.executors_until = now_ + op.executors_wait;
   Arm(op.executors_until, kExecutorsTimer, op.id);
 }
 
@@ -141,7 +157,7 @@ void Machine::ExecutorsLate(uint64_t id) {
     return Fail(id, NotLoaded(x, absl::StrCat("operation ", id)));
   }
   Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, ": ", PendingReason(op),
-                 ", and it was not back within ", absl::FormatDuration(s_.config.recovery_wait)));
+                 ", and it was not back within ", absl::FormatDuration(op.executors_wait)));
 }
 
 void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
@@ -149,6 +165,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   order_.Place(op);
   op.state = api::OperationState::kRunning;
   op.started = now_;
+  Changed(op);
   AnswerChangeWaits(op);
   const bool uses_devices = op.uses_devices();
   for (const std::string& name : executors) {
@@ -234,6 +251,7 @@ void Machine::SettleDonated(const Operation& op) {
     if (it == nullptr || it->donated_to != op.id) continue;
     if (op.inputs_gone || it->freed || ownership_.FindSession(it->session) == nullptr) {
       if (!op.inputs_gone) it->donated_to = 0;
+      Changed(a, *it);
       TryFree(a);
     } else {
       it->donated_to = 0;
@@ -277,6 +295,7 @@ void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   if (op.state == api::OperationState::kCancelled)
     Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
   Disarm(op.kill_at, kKillTimer, op.id);
+  Changed(op);
   order_.Leave(op);
   SettleDonated(op);
 }
@@ -312,6 +331,7 @@ void Machine::KillLingering(uint64_t id) {
   Operation& op = *it;
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
+    if (!x.alive()) continue;
     // A responsive executor that is busy with an earlier operation will drop this one when it gets
     // to it. One that waits for a file occupies no device.
     if (Responsive(x) && (!op.uses_devices() || OperationAhead(op, x) != 0)) continue;
@@ -333,6 +353,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   Unblock(op);
   Disarm(op.verdict_until, kVerdictTimer, id);
   op.ended_at = now_;
+  Changed(op);
   NoteEnded(op);
   if (state == api::OperationState::kFailed) {
     std::vector<std::string> silent;  // executors that have not reported its end
@@ -381,7 +402,10 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   if (it == nullptr) return;
   Operation& op = *it;
   if (op.outstanding.count(executor.name) == 0) return;
-  op.inputs_gone = op.inputs_gone || !inputs_kept;
+  if (!op.inputs_gone && !inputs_kept) {
+    op.inputs_gone = true;
+    Changed(op);
+  }
   ExecutorLeft(op, executor.name);
   if (op.ended()) return;
   if (!status.ok()) {

@@ -12,6 +12,18 @@ void Order::Add(Operation&& op) {
   operations_.emplace(id, std::move(op));
 }
 
+void Order::Restore(Operation&& op) {
+  const uint64_t id = op.id;
+  const Operation& known = operations_.insert_or_assign(id, std::move(op)).first->second;
+  if (!known.ended()) {
+    live_.insert(id);
+  } else if (!known.outstanding.empty()) {
+    lingering_.insert(id);
+  } else {
+    KeepRecord(known);
+  }
+}
+
 void Order::End(const Operation& op) {
   live_.erase(op.id);
   held_.erase(op.id);
@@ -31,12 +43,15 @@ void Order::KeepRecord(const Operation& op) {
   (op.tenant == core::kSystemTenant ? canary_records_ : records_).push_back(op.id);
 }
 
-void Order::DropRecords(int64_t kept) {
+std::vector<uint64_t> Order::DropRecords(int64_t kept) {
+  std::vector<uint64_t> dropped;
   while (num_records() > kept) {
     std::deque<uint64_t>& oldest = canary_records_.empty() ? records_ : canary_records_;
     operations_.erase(oldest.front());
+    if (canary_records_.empty()) dropped.push_back(oldest.front());
     oldest.pop_front();
   }
+  return dropped;
 }
 
 uint64_t Order::FindCommunicator(const Members& members) const {

@@ -44,6 +44,12 @@ class Order {
   // Sequence numbers and generations will be greater than this.
   void Begin(uint64_t first_id) { last_sequence_ = last_generation_ = first_id; }
   void Add(Operation&& op);
+  // One of an earlier life. Those that have ended come in order of their ends.
+  void Restore(Operation&& op);
+  // A communicator of an earlier life, that no launch of this one uses.
+  void RestoreRetired(uint64_t generation, Members members) {
+    retired_[generation] = std::move(members);
+  }
   void Place(Operation& op) { op.sequence = ++last_sequence_; }
   // Returns false if it was blocked already.
   bool Block(uint64_t id) { return blocked_.insert(id).second; }
@@ -54,8 +60,9 @@ class Order {
   void End(const Operation& op);
   // It has ended, and all of its executors have acknowledged that.
   void Leave(const Operation& op);
-  // Erases the oldest records until there are at most `kept`, canaries' before tenants'.
-  void DropRecords(int64_t kept);
+  // Erases the oldest records until there are at most `kept`, canaries' before tenants', and
+  // returns which of tenants it has erased.
+  std::vector<uint64_t> DropRecords(int64_t kept);
 
   int64_t num_communicators() const { return static_cast<int64_t>(communicators_.size()); }
   int64_t num_retired() const { return static_cast<int64_t>(retired_.size()); }

@@ -40,4 +40,9 @@ uint64_t Ownership::AddSession() {
   return last_session_;
 }
 
+void Ownership::RestoreSession(uint64_t key, Session session) {
+  if (session.own) own_sessions_[session.tenant] = key;
+  sessions_.insert_or_assign(key, std::move(session));
+}
+
 }  // namespace tessera::server::scheduler

@@ -55,6 +55,8 @@ class Ownership {
   uint64_t OwnSession(const std::string& tenant);
   // The key of a new session with a lease.
   uint64_t AddSession();
+  // One of an earlier life.
+  void RestoreSession(uint64_t key, Session session);
   void RemoveSession(uint64_t key) { sessions_.erase(key); }
 
  private:

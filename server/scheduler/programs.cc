@@ -200,6 +200,41 @@ void Machine::On(const Compile& e) {
   }
 }
 
+void Machine::SetPlan(uint64_t id, Executable& x, std::shared_ptr<const core::Plan> made) {
+  x.plan = std::move(made);
+  const core::Plan& plan = *x.plan;
+  x.state = ExecutableState::kPlanned;
+  x.reply.executable = id;
+  x.reply.memory_bound_bytes = plan.memory_bound_bytes;
+  x.reply.explain_text = plan.explain_text;
+  x.reply.explain_json = plan.explain_json;
+  auto specs = [&](const std::vector<core::PlanValue>& values) {
+    std::vector<api::ArraySpec> out;
+    for (const core::PlanValue& v : values)
+      out.push_back({v.dtype, v.shape, {plan.mesh, v.spec, x.devices}});
+    return out;
+  };
+  x.reply.in = specs(plan.in);
+  x.reply.out = specs(plan.out);
+  for (const api::ArraySpec& spec : x.reply.out)
+    x.out.push_back(std::make_shared<const api::ArraySpec>(spec));
+  x.reply.devices = x.devices;
+}
+
+void Machine::RestoreExecutable(uint64_t id, Executable record) {
+  if (!cluster_.CheckDevices(record.devices).ok() || record.plan == nullptr)
+    return LogIncident("record of the store dropped",
+                       {{"executable", absl::StrCat(id)}, {"why", "its devices do not exist"}});
+  Executable x;
+  x.key = record.key;
+  x.name = record.name;
+  x.tenant = record.tenant;
+  core::ClusterSnapshot unused;
+  SetDevices(cluster_, record.devices, &x, &unused);
+  SetPlan(id, x, record.plan);
+  catalogue_.RestoreExecutable(id, std::move(x));
+}
+
 void Machine::On(const Planned& e) {
   catalogue_.EndPlan();
   auto* const it = catalogue_.FindExecutable(e.executable);
@@ -222,23 +257,8 @@ void Machine::On(const Planned& e) {
                             plan.memory_bound_bytes, " bytes on device ", d, ", which has ", memory,
                             "; shard it further"));
   }
-  x.plan = std::make_shared<const core::Plan>(plan);
-  x.state = ExecutableState::kPlanned;
-  x.reply.executable = e.executable;
-  x.reply.memory_bound_bytes = plan.memory_bound_bytes;
-  x.reply.explain_text = plan.explain_text;
-  x.reply.explain_json = plan.explain_json;
-  auto specs = [&](const std::vector<core::PlanValue>& values) {
-    std::vector<api::ArraySpec> out;
-    for (const core::PlanValue& v : values)
-      out.push_back({v.dtype, v.shape, {plan.mesh, v.spec, x.devices}});
-    return out;
-  };
-  x.reply.in = specs(plan.in);
-  x.reply.out = specs(plan.out);
-  for (const api::ArraySpec& spec : x.reply.out)
-    x.out.push_back(std::make_shared<const api::ArraySpec>(spec));
-  x.reply.devices = x.devices;
+  SetPlan(e.executable, x, std::make_shared<const core::Plan>(plan));
+  if (!x.plan_only) Changed(core::RowKind::kExecutable, e.executable, x.tenant);
   if (x.plan_only) return AnswerPlanned(e.executable);
   LoadWhereAlive(e.executable);
   AnswerCompiled(e.executable);
@@ -382,6 +402,7 @@ void Machine::Unload(uint64_t id) {
     if (executor.alive() && executor.info.incarnation == incarnation)
       Send(executor, api::UnloadPrograms{{id}});
   }
+  Changed(core::RowKind::kExecutable, id, x.tenant);
   catalogue_.RemoveExecutable(id);
 }
 

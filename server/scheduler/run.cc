@@ -126,12 +126,12 @@ void Machine::On(const Execute& e) {
   for (size_t i = 0; i < e.body.args.size(); ++i) {
     if (e.body.donate.empty() || !e.body.donate[i]) continue;
     SetDeleted(e.body.args[i], true);
-    catalogue_.array(e.body.args[i]).donated_to = id;
+    catalogue_.array(e.body.args[i]).donated_to = id;  // SetDeleted has marked the change.
     EndArrayWaits(e.body.args[i], Error(ErrorKind::kArrayDeleted, "array ", e.body.args[i],
                                         " was donated to operation ", id));
   }
   const Operation& accepted = order_.operation(id);
-  if (s_.config.keeps_records)
+  if (s_.config.debug)
     Log("operation ", id, " accepted: executable ", e.body.executable, " (",
         absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","), ")");
   Answer(e.request, api::ExecuteReply{id, accepted.results});

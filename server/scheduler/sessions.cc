@@ -22,7 +22,9 @@ std::string Machine::HintIfRestarted(uint64_t id) const {
   // The same for all ids of this life, so that other tenants do not learn which ones exist.
   const core::Life& life = s_.config.life;
   const bool of_this = id > life.first_id && id - life.first_id <= life.ids;
-  return of_this || id == 0 ? "" : ": the coordinator restarted since it was given, and lost it";
+  if (of_this || id == 0) return "";
+  return s_.config.durable ? ": it was gone when the coordinator restarted"
+                           : ": the coordinator restarted since it was given, and lost it";
 }
 
 std::string Machine::HintAboutId(const core::Caller& caller, uint64_t id, Access access) const {
@@ -46,7 +48,12 @@ int64_t Machine::PageSize(int64_t asked) const {
 
 absl::StatusOr<uint64_t> Machine::FindSession(const core::Caller& caller, uint64_t id,
                                               Access access) {
-  if (id == 0) return ownership_.OwnSession(caller.tenant);
+  if (id == 0) {
+    const size_t known = ownership_.sessions().size();
+    const uint64_t own = ownership_.OwnSession(caller.tenant);
+    if (ownership_.sessions().size() > known) Changed(core::RowKind::kSession, own, caller.tenant);
+    return own;
+  }
   auto* const it = ownership_.FindSession(id);
   if (it == nullptr || it->own || !Allowed(caller, it->tenant, access)) return NoSession(id);
   // The timer stays armed for the old time; SessionTimer then arms it for the new one.
@@ -80,6 +87,7 @@ absl::StatusOr<SessionInfo> Machine::On(const OpenSession& e) {
                              kLeaseMin, s_.config.session_lease_max);
   session.until = now_ + session.lease;
   Arm(session.until, kSessionTimer, id);
+  Changed(core::RowKind::kSession, id, session.tenant);
   Log("session ", id, " opened");
   return Info(id, session);
 }
@@ -199,6 +207,7 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   const std::set<uint64_t> arrays = std::move(it->arrays);
   const std::map<uint64_t, uint64_t> holds = std::move(it->holds);
   EndSilence(key, *it);
+  Changed(core::RowKind::kSession, key, it->tenant);
   // The lease's timer is still armed; SessionTimer ignores a session that does not exist.
   ownership_.RemoveSession(key);
   Log("session ", key, " ended: ", why);

@@ -13,7 +13,6 @@ State Begin(const Config& config) {
   state.config = config;
   state.ownership.Begin(config.life.first_id);
   state.order.Begin(config.life.first_id);
-  state.cluster.Restore(config.executors);
   return state;
 }
 
@@ -44,9 +43,9 @@ void Machine::SendDeletes() {
 std::vector<Effect> Machine::Finish() {
   if (!cluster_.draining().empty()) EndDrains();
   SendDeletes();
-  if (keep_ && s_.config.keeps_executors)
-    effects_.insert(effects_.begin(), KeepExecutors{cluster_.Known()});
-  order_.DropRecords(s_.config.operations_kept);
+  for (const uint64_t id : order_.DropRecords(s_.config.operations_kept))
+    Changed(core::RowKind::kOperation, id, /*tenant=*/"");
+  CommitChanges();
   const absl::Time next = s_.timers.empty() ? absl::InfiniteFuture() : s_.timers.begin()->first;
   if (next < s_.armed) {
     s_.armed = next;
@@ -89,6 +88,9 @@ void Machine::On(const Tick&) {
         break;
       case kSilenceTimer:
         SilenceTimer(id);
+        break;
+      case kAwayTimer:
+        AwayTimer();
         break;
     }
   }

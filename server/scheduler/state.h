@@ -46,6 +46,7 @@ struct State {
   std::set<std::pair<absl::Time, std::pair<int, uint64_t>>> timers;  // (TimerKind, id), machine.h
   absl::Time armed = absl::InfiniteFuture();  // the time of the last SetTimer
   std::vector<core::Note> notes;              // of the last step
+  uint64_t commits = 0;                       // the number of the last Commit
 };
 
 // The state before the first step.

@@ -49,6 +49,7 @@
 #include "ir/api/placement.h"
 #include "ir/builder.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/testing/durable.h"
 #include "server/scheduler/testing/invariants.h"
 #include "server/scheduler/testing/transcript.h"
 
@@ -122,6 +123,7 @@ api::ExecutorInfo ExecutorOf(const std::string& word) {  // 0#1x2, 0#1x2:FOLDER,
 class Harness {
  public:
   Harness() {
+    state_.config.durable = true;
     state_.config.queue_bound = 8;
     state_.config.operations_kept = 6;
     state_.config.ticket_key = "key";
@@ -164,6 +166,7 @@ class Harness {
       }
       for (const Effect& e : Step(state_, EventOf(words), now_)) {
         if (const auto* plan = std::get_if<MakePlan>(&e)) plans_[plan->executable] = plan->request;
+        if (const auto* commit = std::get_if<Commit>(&e)) rows_.Take(*commit);
         if (const std::string line = ToString(e); !line.empty()) absl::StrAppend(&out, line, "\n");
       }
       for (const core::Note& note : state_.notes)
@@ -175,6 +178,9 @@ class Harness {
           absl::StrAppend(&out, "\n");
         }
       EXPECT_EQ(FirstBrokenInvariant(state_), "");
+      if (state_.config.durable) {
+        EXPECT_EQ(rows_.FirstDifference(state_), "") << line;
+      }
     }
     return out.empty() ? "(nothing)\n" : out;
   }
@@ -207,17 +213,23 @@ class Harness {
       state_.config.workers_max = static_cast<int64_t>(Number(v));
     // Executors of the life before as w1/0[2x2],...: w1's 0 has the devices 2 and 3.
     if (const std::string v = Arg(w, "known"); !v.empty()) {
-      state_.config.keeps_executors = true;
+      Commit known;
+      const Worker worker;
       for (const absl::string_view one : absl::StrSplit(v, ',')) {
         const Words x = absl::StrSplit(one, absl::ByAnyChar("/[x]"));
-        state_.config.executors.push_back({.worker = x.at(0),
-                                           .device_kind = "cpu",
-                                           .index = static_cast<int32_t>(Number(x.at(1))),
-                                           .num_devices = static_cast<int32_t>(Number(x.at(3))),
-                                           .first_device = static_cast<int64_t>(Number(x.at(2)))});
+        Executor executor;
+        executor.worker = x.at(0);
+        executor.info.device_kind = "cpu";
+        executor.info.index = static_cast<int32_t>(Number(x.at(1)));
+        executor.info.num_devices = static_cast<int32_t>(Number(x.at(3)));
+        executor.first_device = static_cast<int64_t>(Number(x.at(2)));
+        executor.name = ExecutorName(executor.worker, executor.info.index);
+        known.rows.push_back({{core::RowKind::kExecutor, 0, executor.name}, executor});
+        known.rows.push_back({{core::RowKind::kWorker, 0, executor.worker}, worker});
       }
-      Start(state_.config.life);
+      rows_.Take(known);
     }
+    if (Arg(w, "durable") == "0") state_.config.durable = false;
     if (const std::string v = Arg(w, "owners"); !v.empty())
       state_.config.owners_max = static_cast<int64_t>(Number(v));
   }
@@ -225,6 +237,7 @@ class Harness {
   void Start(core::Life life) {
     state_.config.life = life;
     state_ = Begin(state_.config);
+    if (!state_.config.durable) rows_ = {};
   }
 
   // A request of the caller that was named last.
@@ -270,6 +283,10 @@ class Harness {
     if (verb == "gone")
       return WorkerGone{Number(w.at(1).substr(1)), absl::UnavailableError(Rest(w, 2))};
     if (verb == "report") return ReportOf(w);
+    if (verb == "restart") {  // restart N: the N-th life begins, with what the one before committed
+      Start(core::LifeOfStart(Number(w.at(1))));
+      return Restore{rows_.All()};
+    }
     if (verb == "compile") return CompileOf(w);
     if (verb == "planned") {
       const uint64_t id = Number(w.at(1));
@@ -484,6 +501,7 @@ class Harness {
   }
 
   State state_;
+  CommittedRows rows_;
   absl::Time now_ = absl::UnixEpoch();
   uint64_t requests_ = 100;
   core::Caller caller_;
@@ -503,7 +521,7 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                                            "lives", "names", "devices", "incidents", "files",
                                            "sessions", "tenants", "drain", "meshes", "absent",
                                            "moves", "pending", "compile", "frozen", "holds",
-                                           "reshard"),
+                                           "reshard", "restart"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -543,7 +561,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 26);
+  EXPECT_EQ(files, 27);
 }
 
 }  // namespace

@@ -67,6 +67,36 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
   return pieces;
 }
 
+// On the same mesh it is an identity program, which the planner turns into collectives.
+absl::StatusOr<uint64_t> Machine::FindOrPlanReshard(const std::string& tenant,
+                                                    const api::ArraySpec& has,
+                                                    const api::ArraySpec& wanted) {
+  ir::Mesh mesh = has.placement.mesh;
+  for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
+  api::CompileRequest request;
+  request.name = "reshard";
+  request.devices = has.placement.devices;
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
+    ir::Builder b({mesh, true}, "reshard");
+    const ir::Value v = b.Param(ir::MakeType(has.dtype, has.shape));
+    request.program.entry = b.Build({v});
+  }));
+  request.program.in_shardings = {has.placement.spec};
+  request.program.out_shardings = {wanted.placement.spec};
+  return FindOrPlan(request, ir::StructuralHash(request.program), tenant, /*cordoned=*/true);
+}
+
+absl::Status Machine::PlanReshard(Operation& op) {
+  const ArrayRecord* const result = catalogue_.FindArray(op.results[0]);
+  if (result == nullptr) return absl::NotFoundError("its result is unknown");
+  TESSERA_ASSIGN_OR_RETURN(
+      op.run()->executable,
+      FindOrPlanReshard(op.tenant, *catalogue_.array(op.args[0]).spec, *result->spec));
+  catalogue_.executable(op.run()->executable).operations.insert(op.id);
+  Changed(op);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
                                           const api::ArraySpec& wanted) {
   const SpecRef from = catalogue_.array(source).spec;
@@ -80,22 +110,8 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
   if (has.placement.mesh.SameShape(wanted.placement.mesh) &&
       has.placement.devices == wanted.placement.devices && has.placement.mesh.num_devices() > 1 &&
       !BlocksMatch(has, wanted)) {
-    // On the same mesh it is an identity program, which the planner turns into collectives.
-    ir::Mesh mesh = has.placement.mesh;
-    for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
-    api::CompileRequest request;
-    request.name = "reshard";
-    request.devices = has.placement.devices;
-    TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
-      ir::Builder b({mesh, true}, "reshard");
-      const ir::Value v = b.Param(ir::MakeType(has.dtype, has.shape));
-      request.program.entry = b.Build({v});
-    }));
-    request.program.in_shardings = {has.placement.spec};
-    request.program.out_shardings = {wanted.placement.spec};
     TESSERA_ASSIGN_OR_RETURN(const uint64_t executable,
-                             FindOrPlan(request, ir::StructuralHash(request.program),
-                                        ownership_.session(session).tenant, /*cordoned=*/true));
+                             FindOrPlanReshard(ownership_.session(session).tenant, has, wanted));
     op.work = Run{.executable = executable};
   }
   const uint64_t id = NewOperation(std::move(op), {std::make_shared<const api::ArraySpec>(wanted)});

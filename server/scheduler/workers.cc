@@ -21,7 +21,10 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
     if (order.operation(id).outstanding.count(executor) > 0) affected.push_back(id);
   for (uint64_t id : std::set<uint64_t>(order.lingering())) {
     Operation& op = order.operation(id);
-    op.inputs_gone = op.inputs_gone || op.outstanding.count(executor) > 0;
+    if (!op.inputs_gone && op.outstanding.count(executor) > 0) {
+      op.inputs_gone = true;
+      m.Changed(op);
+    }
     m.ExecutorLeft(op, executor);
   }
   if (running != 0)
@@ -122,6 +125,7 @@ void Machine::On(const WorkerRegistered& e) {
   w.last_seen = now_;
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
+  Changed(core::RowKind::kWorker, r.worker);
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
   Log("worker ", r.worker, " registered");
   for (const api::ExecutorInfo& info : r.executors) ExecutorUp(r.worker, r.host, info);
@@ -137,8 +141,10 @@ void Machine::ExecutorUp(const std::string& worker, const std::string& host,
       known != nullptr && known->info.incarnation == 0 &&
       (known->info.num_devices != info.num_devices || known->info.device_kind != info.device_kind))
     ForgetExecutor(name);
+  if (auto* const known = cluster_.FindExecutor(name); known != nullptr && known->away)
+    LoseExecutor(name, "another process took its place while the coordinator was away", 0, "");
   const bool added = cluster_.ExecutorUp(worker, host, info);
-  keep_ = keep_ || added;
+  Changed(core::RowKind::kExecutor, name);
   if (!added) RestartLoadWaits(name);
 }
 
@@ -191,6 +197,7 @@ void Machine::Forget(const std::string& worker) {
   const std::vector<std::string> executors = cluster_.worker(worker).executors;
   for (const std::string& name : executors) ForgetExecutor(name);
   cluster_.RemoveWorker(worker);
+  Changed(core::RowKind::kWorker, worker);
   Log("worker ", worker, " deleted");
   RetryHeld();
 }
@@ -216,20 +223,29 @@ void Machine::ForgetExecutor(const std::string& name) {
       arrays.push_back(id);
   for (uint64_t id : arrays) ArrayFailed(id, gone, ArrayState::kLost);
   for (uint64_t id : arrays)
-    if (auto* const a = catalogue_.FindArray(id); a != nullptr)
+    if (auto* const a = catalogue_.FindArray(id); a != nullptr) {
       for (int32_t d = 0; d < x.info.num_devices; ++d) a->holders.erase(x.first_device + d);
+      Changed(id, *a);
+    }
   cluster_.RemoveExecutor(name);
-  keep_ = true;
+  Changed(core::RowKind::kExecutor, name);
+  Changed(core::RowKind::kExecutor, "");  // how many ids are assigned
 }
 
 void Machine::RetryBlocked() {
   for (uint64_t op : std::set<uint64_t>(order_.blocked())) TryStart(op);
   std::vector<uint64_t> creates;
+  std::vector<std::pair<uint64_t, uint64_t>> reads;  // request, array
   std::set<uint64_t> executables;
   for (const auto& [request, w] : s_.waiters) {
     if (std::holds_alternative<CreateWait>(w.on)) creates.push_back(request);
+    if (const auto* wait = std::get_if<ReadWait>(&w.on); wait != nullptr && wait->executor.empty())
+      if (const ArrayRecord* a = catalogue_.FindArray(wait->array);
+          a != nullptr && a->state == ArrayState::kReady)
+        reads.emplace_back(request, wait->array);
     if (const auto* wait = std::get_if<CompileWait>(&w.on)) executables.insert(wait->executable);
   }
+  for (const auto& [request, array] : reads) SendRead(request, catalogue_.array(array));
   for (uint64_t request : creates) {
     const CreateWait wait = *WaitOf<CreateWait>(request);
     if (TryCreate(request, wait.session, wait.spec)) EndWait(request);
@@ -277,6 +293,8 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   const uint64_t incarnation = x.info.incarnation;
   x.session = 0;
   x.lost_reason = reason;
+  cluster_.EndAway(x);
+  Changed(core::RowKind::kExecutor, name);
   const std::string who = absl::StrCat("worker ", x.worker, ": executor ", name, " (incarnation ",
                                        incarnation, ") was lost: ", reason);
   std::vector<uint64_t> inspections;

@@ -27,7 +27,8 @@ class LivesTest(unittest.TestCase):
             listed = client.call(API + "ClusterService/ListDevices")["devices"]
         return {d.get("id", "0"): d["executor"] for d in listed}
 
-    def restarted(self, flags):
+    def restarted(self, flags, check):
+        """The devices before and after a restart of everything; `check` looks in between."""
         with daemons.Cluster(workers=2, devices=2, coordinator_flags=flags) as cluster:
             with cluster.connect() as client:
                 session = client.call(API + "SessionService/CreateSession", {})["id"]
@@ -37,14 +38,7 @@ class LivesTest(unittest.TestCase):
                 cluster.kill_worker(number)
             cluster.restart_coordinator()
             with cluster.connect() as client:
-                for method, request in (
-                        ("ArrayService/GetArray", {"array": arrays[0]}),
-                        ("OperationService/GetOperation", {"operation": arrays[1]}),
-                        ("SessionService/GetSession", {"session": session})):
-                    with self.assertRaises(json_client.Error) as refused:
-                        client.call(API + method, request)
-                    self.assertEqual(refused.exception.code, "NOT_FOUND")
-                    self.assertIn("the coordinator restarted", refused.exception.message)
+                check(client, session, arrays)
             # In the other order.
             for number in (1, 0):
                 cluster.start_worker(number)
@@ -54,14 +48,34 @@ class LivesTest(unittest.TestCase):
             cluster.await_devices(4)
             with cluster.connect() as client:
                 self.assertFalse(set(arrays) & {write(client) for _ in range(3)})
+                lost = [client.call(API + "ArrayService/GetArray", {"array": array})["state"]
+                        for array in arrays] if flags else []
+            self.assertEqual(set(lost), {"LOST"} if flags else set())
             return before, self.devices(cluster)
 
-    def test_with_a_folder_ids_are_new_and_devices_the_same(self):
-        before, after = self.restarted([f"--state-dir={self.folder}/state"])
+    def test_with_a_folder_nothing_is_forgotten(self):
+        def known(client, session, arrays):
+            self.assertEqual(
+                client.call(API + "SessionService/GetSession", {"session": session})["id"], session)
+            # That its executors are gone was noticed before the restart, or is not known yet.
+            array = client.call(API + "ArrayService/GetArray", {"array": arrays[0]})
+            self.assertIn(array["state"], ("READY", "LOST"))
+
+        before, after = self.restarted([f"--state-dir={self.folder}/state"], known)
         self.assertEqual(before, after)
 
     def test_without_one_ids_are_new(self):
-        self.restarted([])
+        def forgotten(client, session, arrays):
+            for method, request in (
+                    ("ArrayService/GetArray", {"array": arrays[0]}),
+                    ("OperationService/GetOperation", {"operation": arrays[1]}),
+                    ("SessionService/GetSession", {"session": session})):
+                with self.assertRaises(json_client.Error) as refused:
+                    client.call(API + method, request)
+                self.assertEqual(refused.exception.code, "NOT_FOUND")
+                self.assertIn("the coordinator restarted", refused.exception.message)
+
+        self.restarted([], forgotten)
 
     def test_a_folder_is_one_coordinators(self):
         flags = [f"--state-dir={self.folder}/state"]

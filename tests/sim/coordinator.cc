@@ -80,7 +80,7 @@ void Coordinator::Submit(scheduler::Event event, uint64_t request, Done done) {
     done(std::move(reply));
   };
   Arrive([this, event = std::move(event), request, counted] {
-    if (absl::Status refused = inbox_.RejectionReason(); !refused.ok())
+    if (absl::Status refused = inbox_.RejectionReason(event); !refused.ok())
       return counted({.request = request, .status = std::move(refused), .body = {}});
     inbox_.AddRequest(request, counted);
     inbox_.Push(Look().now, event);
@@ -129,7 +129,7 @@ void Coordinator::Apply(scheduler::Effect& effect) {
   if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
     if (const auto it = links_.find(send->session); it != links_.end()) it->second->Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
-    inbox_.TakeRequest(reply->request)(std::move(*reply));
+    if (auto out = inbox_.Answer(std::move(*reply), 0, false)) out->done(std::move(out->reply));
   } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),
                   [this, id = plan->executable, request = plan->request] {

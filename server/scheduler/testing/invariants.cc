@@ -23,7 +23,7 @@ bool IsLive(const State& s, uint64_t operation) { return s.order.live().count(op
 
 bool IsThere(const State& s, const std::string& executor, uint64_t incarnation) {
   const Executor& x = s.cluster.executors().at(executor);
-  return x.alive() && x.info.incarnation == incarnation;
+  return (x.alive() || x.away) && x.info.incarnation == incarnation;
 }
 
 std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {

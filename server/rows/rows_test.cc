@@ -1,0 +1,230 @@
+#include "server/rows/rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "base/testing/status_matchers.h"
+#include "ir/builder.h"
+
+namespace tessera::server::rows {
+namespace {
+
+using core::RowKind;
+using scheduler::RowChange;
+
+absl::Time At(int64_t ms) { return absl::UnixEpoch() + absl::Milliseconds(ms); }
+
+ir::PartitionSpec AlongX() {
+  ir::PartitionSpec spec;
+  spec.dims = {{"x"}, {}};
+  return spec;
+}
+
+scheduler::SpecRef Spec() {
+  api::ArraySpec spec;
+  spec.shape = {8, 2};
+  spec.placement.mesh = ir::Mesh{{{"x", 2}}};
+  spec.placement.spec = AlongX();
+  spec.placement.devices = {4, 5};
+  return std::make_shared<const api::ArraySpec>(spec);
+}
+
+RowChange ASession() {
+  scheduler::Session session;
+  session.tenant = "a";
+  session.display_name = "notebook";
+  session.lease = absl::Seconds(30);
+  return {{RowKind::kSession, 7}, session};
+}
+
+RowChange AnArray() {
+  scheduler::ArrayRecord array;
+  array.spec = Spec();
+  array.tenant = "a";
+  array.session = 7;
+  array.state = scheduler::ArrayState::kLost;
+  array.error = MakeError(ErrorKind::kWorkerLost, "worker w0 is lost");
+  array.holders = {{4, 11}, {5, 12}};
+  array.deleted = true;
+  array.donated_to = 9;
+  return {{RowKind::kArray, 8}, array};
+}
+
+RowChange AnOperation(scheduler::Work work) {
+  scheduler::Operation op;
+  op.id = 9;
+  op.name = "f";
+  op.tenant = "a";
+  op.session = op.session_name = 7;
+  op.kind = api::OperationKind::kReshard;
+  op.wall_ahead = absl::Seconds(1000);
+  op.created = At(10);
+  op.started = At(20);
+  op.ended_at = At(30);
+  op.deadline = At(5000);
+  op.time_allowed = absl::Seconds(5);
+  op.state = api::OperationState::kCancelled;
+  op.error = MakeError(ErrorKind::kCancelled, "enough");
+  op.work = std::move(work);
+  op.args = {8, 3};
+  op.results = {10};
+  op.sequence = 99;
+  op.generation = 5;
+  op.outstanding = {{"w0/0", 11}, {"w1/0", 13}};
+  op.inputs_gone = true;
+  return {{RowKind::kOperation, 9}, op};
+}
+
+RowChange AnExecutable() {
+  scheduler::Executable x;
+  x.key = "a|hash@4,5";
+  x.name = "f";
+  x.tenant = "a";
+  x.devices = {4, 5};
+  x.state = scheduler::ExecutableState::kPlanned;
+  auto plan = std::make_shared<core::Plan>();
+  plan->mesh = ir::Mesh{{{"x", 2}}};
+  ir::Builder b({plan->mesh, true}, "f");
+  const ir::Value v = b.Param(ir::MakeType(ir::DType::kF32, {4, 2}));
+  plan->device_program = b.Build({v});
+  plan->in = plan->out = {{ir::DType::kF32, {8, 2}, AlongX()}};
+  plan->collectives = {{"psum", {"x"}, 3, 4096}};
+  plan->memory_bound_bytes = 1 << 20;
+  plan->explain_text = "text";
+  plan->explain_json = "{}";
+  x.plan = plan;
+  return {{RowKind::kExecutable, 12}, x};
+}
+
+RowChange AWorker() {
+  scheduler::Worker worker;
+  worker.host = "h";
+  worker.host_memory_bytes = 1 << 30;
+  worker.cordoned = worker.draining = true;
+  worker.cordon_reason = "disk";
+  return {{RowKind::kWorker, 0, "w0"}, worker};
+}
+
+RowChange AnExecutor() {
+  scheduler::Executor executor;
+  executor.name = "w0/1";
+  executor.worker = "w0";
+  executor.host = "h";
+  executor.info.index = 1;
+  executor.info.incarnation = 11;
+  executor.info.device_kind = "cpu";
+  executor.info.num_devices = 2;
+  executor.info.data_endpoint = "h:1";
+  executor.info.peer_endpoint = "h:2";
+  executor.info.peer_data_endpoint = "h:3";
+  executor.info.memory_bytes = 1 << 20;
+  executor.info.files = true;
+  executor.info.files_folder = "id";
+  executor.first_device = 4;
+  executor.lost_reason = "killed";
+  return {{RowKind::kExecutor, 0, "w0/1"}, executor};
+}
+
+RowChange AMesh() {
+  return {{RowKind::kMesh, 0, "a/pair"}, scheduler::NamedMesh{ir::Mesh{{{"x", 2}}}, {4, 5}}};
+}
+
+// Encoded, decoded and encoded again it is the same; returns it decoded.
+RowChange Again(const RowChange& change) {
+  const std::vector<core::Row> rows = Encode({change});
+  auto decoded = Decode(rows);
+  EXPECT_THAT(decoded.status(), IsOk());
+  if (!decoded.ok()) return {};
+  EXPECT_EQ(decoded->size(), 1u);
+  EXPECT_EQ((*decoded)[0].key, change.key);
+  EXPECT_EQ((*decoded)[0].record.index(), change.record.index());
+  EXPECT_EQ(Encode(*decoded), rows);
+  return (*decoded)[0];
+}
+
+TEST(Rows, EveryRecordComesBackAsItWas) {
+  const auto session = std::get<scheduler::Session>(Again(ASession()).record);
+  EXPECT_EQ(session.display_name, "notebook");
+  EXPECT_EQ(session.lease, absl::Seconds(30));
+  const auto array = std::get<scheduler::ArrayRecord>(Again(AnArray()).record);
+  EXPECT_EQ(array.spec->shape, Spec()->shape);
+  EXPECT_EQ(array.spec->placement.devices, Spec()->placement.devices);
+  EXPECT_EQ(array.state, scheduler::ArrayState::kLost);
+  EXPECT_THAT(array.error, ReasonIs("WORKER_LOST"));
+  EXPECT_THAT(array.holders, ::testing::ElementsAre(std::pair(4, 11), std::pair(5, 12)));
+  EXPECT_TRUE(array.deleted);
+  EXPECT_EQ(array.donated_to, 9u);
+  const auto x = std::get<scheduler::Executable>(Again(AnExecutable()).record);
+  EXPECT_EQ(x.key, "a|hash@4,5");
+  EXPECT_EQ(x.plan->device_program->name, "f");
+  EXPECT_EQ(x.plan->in[0].spec, AlongX());
+  EXPECT_EQ(x.plan->collectives[0].bytes_per_device, 4096);
+  EXPECT_EQ(x.plan->explain_text, "text");
+  EXPECT_TRUE(std::get<scheduler::Worker>(Again(AWorker()).record).draining);
+  const auto executor = std::get<scheduler::Executor>(Again(AnExecutor()).record);
+  EXPECT_EQ(executor.info.files_folder, "id");
+  EXPECT_EQ(executor.lost_reason, "killed");
+  EXPECT_EQ(std::get<scheduler::NamedMesh>(Again(AMesh()).record).devices.size(), 2u);
+}
+
+TEST(Rows, TheTimesOfAnOperationBecomeThoseOfTheWallClock) {
+  const auto op = std::get<scheduler::Operation>(
+      Again(AnOperation(scheduler::Run{.executable = 12, .donate = {true, false}})).record);
+  EXPECT_EQ(op.created, At(1'000'010));
+  EXPECT_EQ(op.deadline, At(1'005'000));
+  EXPECT_EQ(op.wall_ahead, absl::ZeroDuration());
+  EXPECT_EQ(op.state, api::OperationState::kCancelled);
+  EXPECT_EQ(op.kind, api::OperationKind::kReshard);
+  EXPECT_EQ(op.run()->executable, 12u);
+  EXPECT_THAT(op.run()->donate, ::testing::ElementsAre(true, false));
+  EXPECT_EQ(op.outstanding.at("w1/0"), 13u);
+  EXPECT_TRUE(op.inputs_gone);
+}
+
+TEST(Rows, EveryKindOfWorkComesBack) {
+  const std::vector<api::FileArrayInfo> arrays = {{"x", ir::DType::kS32, {2}}};
+  Again(AnOperation(scheduler::Transfer{}));
+  const auto save =
+      std::get<scheduler::Save>(std::get<scheduler::Operation>(
+                                    Again(AnOperation(scheduler::Save{"a/f", true, arrays})).record)
+                                    .work);
+  EXPECT_EQ(save.path, "a/f");
+  EXPECT_TRUE(save.overwrite);
+  EXPECT_EQ(save.arrays, arrays);
+  const auto load = std::get<scheduler::Load>(
+      std::get<scheduler::Operation>(Again(AnOperation(scheduler::Load{"a/f", arrays})).record)
+          .work);
+  EXPECT_EQ(load.arrays, arrays);
+}
+
+TEST(Rows, WhatHasGoneHasNoValue) {
+  const std::vector<core::Row> rows = Encode({RowChange{{RowKind::kArray, 8}, {}}});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].key, core::IdKey(8));
+  EXPECT_FALSE(rows[0].value.has_value());
+}
+
+TEST(Rows, OneThatDoesNotReadIsNamed) {
+  std::vector<core::Row> rows = Encode({AnArray()});
+  rows[0].value = "\xff\xff";
+  EXPECT_THAT(Decode(rows).status(), ReasonIs("STORE_FAILED", "a row of array"));
+  rows = Encode({ASession()});
+  rows[0].key = "short";
+  EXPECT_THAT(Decode(rows).status(), ReasonIs("STORE_FAILED", "its key is no id"));
+}
+
+TEST(Rows, AnExecutorOfAnOlderBuildIsKnownByItsDevices) {
+  const auto decoded = Decode({RowOf(
+      {.worker = "w0", .device_kind = "cpu", .index = 1, .num_devices = 2, .first_device = 4})});
+  TESSERA_ASSERT_OK(decoded.status());
+  const auto& executor = std::get<scheduler::Executor>((*decoded)[0].record);
+  EXPECT_EQ(executor.name, "w0/1");
+  EXPECT_EQ(executor.first_device, 4);
+  EXPECT_EQ(executor.info.incarnation, 0u);
+}
+
+}  // namespace
+}  // namespace tessera::server::rows

@@ -1,0 +1,190 @@
+// What a life of the coordinator gets from the one before, and what then becomes of it.
+//
+// Executors of the earlier life are away until they come back, with what they hold, or the grace is
+// over.  What lies on them keeps its state, and what needs them waits.
+#include <algorithm>
+
+#include "base/status_exception.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+namespace {
+
+// The records of one type, with their keys.
+template <class T>
+std::vector<std::pair<const RowKey*, const T*>> Records(const std::vector<RowChange>& rows) {
+  std::vector<std::pair<const RowKey*, const T*>> found;
+  for (const RowChange& row : rows)
+    if (const T* record = std::get_if<T>(&row.record)) found.emplace_back(&row.key, record);
+  return found;
+}
+
+}  // namespace
+
+void Machine::On(const Restore& e) {
+  RestoreCluster(e.rows);
+  for (const auto& [key, record] : Records<Session>(e.rows)) {
+    Session session = *record;
+    if (!session.own) {
+      session.until = now_ + std::max(session.lease, s_.config.outage_grace);
+      Arm(session.until, kSessionTimer, key->id);
+    }
+    ownership_.RestoreSession(key->id, std::move(session));
+  }
+  for (const auto& [key, x] : Records<Executable>(e.rows)) RestoreExecutable(key->id, *x);
+  for (const auto& [key, array] : Records<ArrayRecord>(e.rows)) RestoreArray(key->id, *array);
+  for (const auto& [key, mesh] : Records<NamedMesh>(e.rows))
+    catalogue_.AddMesh(MeshKeyOf(key->name), *mesh);
+  std::vector<std::pair<const RowKey*, const Operation*>> operations = Records<Operation>(e.rows);
+  std::stable_sort(operations.begin(), operations.end(), [](const auto& a, const auto& b) {
+    return a.second->ended_at < b.second->ended_at;
+  });
+  for (const auto& [key, op] : operations) RestoreOperation(*op);
+  std::set<uint64_t> made;
+  for (uint64_t id : std::set<uint64_t>(order_.live())) {
+    const std::vector<uint64_t>& results = order_.operation(id).results;
+    made.insert(results.begin(), results.end());
+    ResumeOperation(id);
+  }
+  std::vector<uint64_t> arrays;
+  for (const auto& [id, array] : catalogue_.arrays())
+    if (array.deleted || array.state == ArrayState::kPlanned ||
+        array.state == ArrayState::kScheduled)
+      arrays.push_back(id);
+  for (uint64_t id : arrays) {
+    if (ArrayRecord* const a = catalogue_.FindArray(id);
+        made.count(id) == 0 &&
+        (a->state == ArrayState::kPlanned || a->state == ArrayState::kScheduled))
+      ArrayFailed(id, Error(ErrorKind::kInternal, "array ", id, ": its operation is unknown"));
+    TryFree(id);
+  }
+  if (cluster_.num_away() > 0) Arm(now_ + s_.config.outage_grace, kAwayTimer, 0);
+}
+
+void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
+  if (!cluster_.CheckDevices(array.spec->placement.devices).ok() && array.error.ok())
+    return LogIncident("record of the store dropped",
+                       {{"array", absl::StrCat(id)}, {"why", "its devices do not exist"}});
+  for (IdSet* set : {&array.waiting, &array.readers, &array.waiters}) set->clear();
+  array.unwritten.clear();
+  if (array.state == ArrayState::kWriting) {
+    array.unwritten.insert(array.spec->placement.devices.begin(),
+                           array.spec->placement.devices.end());
+    // Tickets of the earlier life have ended; the client asks for others.
+    array.upload_until = now_ + s_.config.write_wait;
+    Arm(array.upload_until, kUploadTimer, id);
+  }
+  if (Session* const session = ownership_.FindSession(array.session);
+      session != nullptr && !array.deleted)
+    session->arrays.insert(id);
+  catalogue_.AddArray(id) = std::move(array);
+}
+
+void Machine::RestoreOperation(Operation op) {
+  const absl::Duration shift = op.wall_ahead - s_.wall_ahead;  // from the clock of that life
+  for (absl::Time* time : {&op.created, &op.started, &op.ended_at, &op.deadline}) *time += shift;
+  op.wall_ahead = s_.wall_ahead;
+  op.waiters.clear();
+  op.peer_error = absl::OkStatus();
+  op.kill_at = op.executors_until = op.verdict_until = absl::InfiniteFuture();
+  op.loading = false;
+  if (Run* const run = op.run()) run->inlined.clear();
+  if (op.generation != 0)
+    order_.RestoreRetired(op.generation,
+                          Order::Members(op.outstanding.begin(), op.outstanding.end()));
+  if (op.uses_devices())
+    for (const auto& [name, incarnation] : op.outstanding)
+      if (Executor* const x = cluster_.FindExecutor(name);
+          x != nullptr && x->away && x->info.incarnation == incarnation)
+        x->running.emplace(op.sequence, op.id);
+  if (!op.ended()) {
+    for (uint64_t a : op.args) {
+      ArrayRecord* const array = catalogue_.FindArray(a);
+      if (array == nullptr) continue;
+      array->readers.insert(op.id);
+      if (op.sequence == 0) array->waiting.insert(op.id);
+    }
+    for (uint64_t r : op.results)
+      if (ArrayRecord* const array = catalogue_.FindArray(r)) {
+        // It is read from a file, not uploaded.
+        Disarm(array->upload_until, kUploadTimer, r);
+        array->upload_until = absl::InfiniteFuture();
+      }
+    if (Executable* const x = ExecutableOf(op)) x->operations.insert(op.id);
+    if (Session* const session = ownership_.FindSession(op.session))
+      session->operations.insert(op.id);
+    Arm(op.deadline, kDeadlineTimer, op.id);
+  } else if (!op.outstanding.empty()) {
+    op.kill_at = now_ + s_.config.cancel_grace;
+    Arm(op.kill_at, kKillTimer, op.id);
+  }
+  order_.Restore(std::move(op));
+}
+
+void Machine::ResumeOperation(uint64_t id) {
+  Operation& op = order_.operation(id);
+  const auto fail = [&](ErrorKind kind, const std::string& why) {
+    Fail(id, Error(kind, "operation ", id, " (", op.name,
+                   ") cannot go on after the restart of the coordinator: ", why, "; run it again"));
+  };
+  for (uint64_t a : op.args)
+    if (catalogue_.FindArray(a) == nullptr)
+      return fail(ErrorKind::kInternal, absl::StrCat("its argument array ", a, " is unknown"));
+  for (const auto& [name, incarnation] : std::map<std::string, uint64_t>(op.outstanding)) {
+    const Executor* const x = cluster_.FindExecutor(name);
+    if (x != nullptr && x->away && x->info.incarnation == incarnation) continue;
+    op.inputs_gone = true;
+    op.outstanding.erase(name);
+    fail(ErrorKind::kWorkerLost, absl::StrCat("executor ", name, " was lost"));
+  }
+  if (op.ended() || op.sequence != 0) return;
+  if (op.run() != nullptr && ExecutableOf(op) == nullptr) {
+    const absl::Status planned = op.kind == api::OperationKind::kReshard
+                                     ? PlanReshard(op)
+                                     : absl::NotFoundError("its program was not planned yet");
+    if (!planned.ok()) return fail(ErrorKind::kWorkerLost, std::string(planned.message()));
+  }
+  TryStart(id);
+}
+
+void Machine::AwayTimer() {
+  const std::string why =
+      absl::StrCat("it did not come back within ", absl::FormatDuration(s_.config.outage_grace),
+                   " of the restart of the coordinator");
+  std::vector<std::string> away;
+  for (const auto& [name, x] : cluster_.executors())
+    if (x.away) away.push_back(name);
+  for (const std::string& name : away) LoseExecutor(name, why, 0, "");
+}
+
+void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
+  for (const auto& [key, record] : Records<Worker>(rows)) {
+    Worker worker;
+    worker.host = record->host;
+    worker.host_memory_bytes = record->host_memory_bytes;
+    worker.cordoned = record->cordoned;
+    worker.cordon_reason = record->cordon_reason;
+    cluster_.RestoreWorker(key->name, std::move(worker));
+    if (record->draining) cluster_.Drain(key->name);
+  }
+  std::vector<std::pair<const RowKey*, const Executor*>> executors = Records<Executor>(rows);
+  std::stable_sort(executors.begin(), executors.end(), [](const auto& a, const auto& b) {
+    return a.second->first_device < b.second->first_device;
+  });
+  for (const auto& [key, x] : executors) {
+    if (key->name.empty()) {
+      cluster_.RestoreIds(x->first_device);
+    } else if (x->first_device >= cluster_.num_ids()) {
+      Executor restored = *x;
+      restored.running.clear();
+      restored.seen = {};
+      restored.overdue_for.clear();
+      cluster_.RestoreExecutor(std::move(restored));
+    } else {
+      LogIncident("record of the store dropped",
+                  {{"executor", key->name}, {"why", "another executor has its devices"}});
+    }
+  }
+}
+
+}  // namespace tessera::server::scheduler

@@ -1,0 +1,52 @@
+// What the next life of the coordinator is to know: records of the state as they were at the end of
+// a step, and as the first step of a life gets them (events.h, Restore). server/rows writes them as
+// bytes; what of a record is written is listed there.
+//
+// Written are sessions, arrays, executables, operations and their ends, meshes, workers and
+// executors. Not written is what begins anew: leases, waits, communicators, and which operations an
+// executor has left; the executors say the last themselves when they return.
+#pragma once
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/core/rows.h"
+#include "server/scheduler/catalogue.h"
+#include "server/scheduler/cluster.h"
+#include "server/scheduler/operation.h"
+#include "server/scheduler/ownership.h"
+
+namespace tessera::server::scheduler {
+
+struct RowKey {
+  core::RowKind kind = core::RowKind::kSession;
+  uint64_t id = 0;        // of a session, array, operation or executable
+  std::string name = {};  // of a worker or executor; "tenant/name" of a mesh
+  auto operator<=>(const RowKey&) const = default;
+};
+
+struct RowChange {
+  RowKey key;
+  // None: it no longer exists. The executor "" says how many ids of devices are assigned
+  // (first_device), since those of deleted workers are not used again.
+  std::variant<std::monostate, Session, ArrayRecord, Operation, Executable, NamedMesh, Worker,
+               Executor>
+      record;
+};
+
+struct State;
+// The record as it is.
+RowChange RowOf(const State& state, const RowKey& key);
+
+// The name in the key of a mesh; names of tenants and meshes have no '/'.
+inline std::string MeshName(const Catalogue::MeshKey& key) { return key.first + "/" + key.second; }
+inline Catalogue::MeshKey MeshKeyOf(const std::string& name) {
+  const size_t slash = std::min(name.find('/'), name.size());
+  return {name.substr(0, slash), name.substr(std::min(slash + 1, name.size()))};
+}
+
+}  // namespace tessera::server::scheduler
