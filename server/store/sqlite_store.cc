@@ -25,7 +25,7 @@ namespace {
 
 // How long to wait for a lock that another process holds: shorter than a client waits to hear that
 // nothing becomes durable.
-constexpr int kLockPatienceMs = 500;
+constexpr int kLockPatienceMs = 200;
 // The log is moved into the database when it is this long, 4 MiB.
 constexpr int64_t kLogPagesMax = 1'000;
 // A larger database is not read through at a start: a second's worth. What the rows hold is read,

@@ -283,6 +283,20 @@ INSTANTIATE_TEST_SUITE_P(All, FaultTest,
                                            std::pair(FaultyDisk::Fault::kReadOnly,
                                                      "STORE_FAILED")));
 
+TEST_F(SqliteStoreTest, AnotherProgramThatWritesIsNamed) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
+  Heard heard;
+  store->Listen(&heard);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto other,
+                               sqlite::Database::Open(database(), sqlite::OpenMode::kReadWrite, 0));
+  TESSERA_ASSERT_OK(other->Execute("BEGIN IMMEDIATE"));
+  store->Commit(1, {ArrayRow(1, "x")});
+  EXPECT_THAT(heard.AwaitFailure(absl::Seconds(1)), ReasonIs("STORE_FAILED", "another program"));
+  TESSERA_ASSERT_OK(other->Execute("COMMIT"));
+  EXPECT_TRUE(heard.AwaitDurable(1, absl::Seconds(5)));
+  store->Listen(nullptr);
+}
+
 class SmallDiskTest : public SqliteStoreTest {
  protected:
   void SetUp() override {

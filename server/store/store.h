@@ -33,8 +33,8 @@ class Store {
     virtual ~Listener() = default;
     // All commits up to this number are as durable as the store makes them. It ends a failure too.
     virtual void DurableThrough(uint64_t commit) = 0;
-    // Commits are not durable, within a second of the first of them, and are tried again until
-    // DurableThrough. DISK_FULL: there is no space. STORE_FAILED: the disk does not read or write.
+    // An attempt to make commits durable has failed, and is made again until DurableThrough (a disk
+    // that does not answer fails no attempt). DISK_FULL. STORE_FAILED: it does not read or write.
     // STALE_EPOCH: another coordinator has taken the store over; nothing is tried again, and
     // nothing else follows.
     virtual void Failing(absl::Status why) = 0;
