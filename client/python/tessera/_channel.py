@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera import _proto, errors
-from tessera._rpc import Connection, Deadline
+from tessera._rpc import Connection, Deadline, Retries
 from tessera._session import Session
 from tessera._transfer import Transfers
 
@@ -68,6 +68,9 @@ class Channel:
         request.session = self._session.replace(session, deadline.left)
         request.request_id = ""  # In another session it is another request.
         return self._call(method, request, deadline.left)
+
+    def _retries(self, deadline: Deadline, attempts: int) -> Retries:
+        return self._connection.retries(deadline, attempts)
 
     def _read_stream(self, method: str, request: Any, timeout: float) -> Iterator[Any]:
         self._check_open()

@@ -48,6 +48,7 @@ def connect(
     lease: float | None = 60.0,
     timeout: float = 60.0,
     insecure: bool = False,
+    reconnect: float = 30.0,
 ) -> Client:
     """Connects to a coordinator and opens a session there.
 
@@ -59,6 +60,9 @@ def connect(
               tenant's own session, where arrays and operations stay until they are deleted.
     timeout   Seconds, for calls that are given no timeout.
     insecure  Allows plain text to another machine, the token included.
+    reconnect How many seconds calls look for a coordinator that has gone away, each within its own
+              timeout; then, and until it is back, they fail with reason UNREACHABLE within a few
+              seconds. The session, arrays and operations stay valid meanwhile.
 
     Raises InvalidArgumentError if the address is invalid, and FailedPreconditionError with reason
     TLS_MISMATCH if the file `ca` cannot be read or has no certificate.
@@ -73,7 +77,7 @@ def connect(
             "(ca=, TESSERA_CA_FILE), or say insecure=True"
         )
     ca_pem = None if ca is None else _rpc.read_ca(ca)
-    connection = Connection(address, ca_pem, token)
+    connection = Connection(address, ca_pem, token, reconnect=reconnect)
     try:
         session = Session(connection, lease, timeout)
     except BaseException:

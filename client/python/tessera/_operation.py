@@ -11,7 +11,7 @@ from tessera import _proto, _rpc, errors
 from tessera._channel import MAX_WAIT, SERVER_GRACE_PERIOD, Channel
 
 _ENDED = ("DONE", "FAILED", "CANCELLED")
-_WATCH_ATTEMPTS = 5  # without a snapshot
+_WATCH_ATTEMPTS = 6  # without a snapshot, of those that reach the server
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,23 +122,21 @@ class Operation:
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WatchOperationRequest")(operation=self.id)
         last: OperationStatus | None = None
-        failures = 0  # since the last snapshot
+        retries = self._channel._retries(deadline, _WATCH_ATTEMPTS)
         while True:
             try:
                 for proto in self._channel._read_stream(
                     "OperationService/WatchOperation", request, deadline.left
                 ):
-                    status, failures = OperationStatus.from_proto(proto), 0
+                    status = OperationStatus.from_proto(proto)
+                    retries.progress()
                     if status != last:
                         yield status
                     if status.ended:
                         return
                     last = status
             except errors.Error as error:
-                failures += 1
-                if failures > _WATCH_ATTEMPTS or not _rpc.is_retryable(error):
-                    raise
-                if not deadline.sleep(_rpc.backoff_after(failures, error)):
+                if not retries.again(error):
                     raise
 
     def pending(self, timeout: float | None = None) -> list[PendingReason]:

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import pathlib
 import random
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,9 @@ _OPTIONS: list[tuple[str, int | str]] = [
 _EXAMPLE = "127.0.0.1:8470"
 _ATTEMPTS = 5
 _INITIAL_BACKOFF = 0.1
+_MAX_BACKOFF = 1.0
+# How long a call looks for a server in an outage that has lasted too long already.
+_MIN_RECONNECT = 1.5
 # Errors which mean that nothing was executed and a retry may succeed.
 _RETRYABLE_REASONS = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")
 
@@ -60,10 +64,74 @@ class Deadline:
         return True
 
 
+class Outage:
+    """How long the calls of one connection look for a server that has gone away: `patience` seconds
+    in all, from the first call that does not reach it; each later one looks only briefly until the
+    server is back. For a server that has never answered there is no patience. Thread-safe."""
+
+    def __init__(self, patience: float) -> None:
+        if not patience >= 0:
+            raise ValueError(f"a timeout is a number of seconds, not {patience!r}")
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._answered = False
+        self._began: float | None = None
+
+    def over(self) -> None:
+        """The server has answered."""
+        with self._lock:
+            self._answered, self._began = True, None
+
+    def until(self) -> float | None:
+        """Until when a call looks that does not reach the server, by time.monotonic(); None: the
+        server has never answered."""
+        now = time.monotonic()
+        with self._lock:
+            if not self._answered:
+                return None
+            if self._began is None:
+                self._began = now
+            return max(self._began + self._patience, now + min(self._patience, _MIN_RECONNECT))
+
+
+class Retries:
+    """The attempts of one call within `deadline`: at most `attempts` that fail, while the server
+    can be reached, and as many as `outage` allows while it cannot."""
+
+    def __init__(self, outage: Outage, deadline: Deadline, attempts: int = _ATTEMPTS) -> None:
+        self._outage, self._deadline, self._attempts = outage, deadline, attempts
+        self._failures = self._unreached = 0
+        self._until: float | None = None
+
+    def progress(self) -> None:
+        """The server has answered."""
+        self._outage.over()
+        self._failures, self._unreached, self._until = 0, 0, None
+
+    def again(self, error: errors.Error) -> bool:
+        """Whether to make another attempt after one with this error; then it has backed off."""
+        if error.details:
+            self._outage.over()
+        if not is_retryable(error):
+            return False
+        if error.reason == "UNREACHABLE":
+            if self._until is None:
+                self._until = self._outage.until()
+            if self._until is not None:
+                self._unreached += 1
+                backoff = backoff_after(self._unreached, error)
+                return time.monotonic() + backoff < self._until and self._deadline.sleep(backoff)
+        self._failures += 1
+        if self._failures >= self._attempts:
+            return False
+        return self._deadline.sleep(backoff_after(self._failures, error))
+
+
 class Connection:
     """A channel to one address. Thread-safe; closed once.
 
     server_name   What the certificate must name in place of the address.
+    reconnect     How many seconds calls look for a server that has gone away; see Outage.
     """
 
     def __init__(
@@ -72,8 +140,10 @@ class Connection:
         ca: bytes | None,
         token: str | None = None,
         server_name: str | None = None,
+        reconnect: float = 0.0,
     ) -> None:
         self.address = address
+        self._outage = Outage(reconnect)
         self._ca, self._name = ca, server_name
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         if ca is None:
@@ -99,20 +169,26 @@ class Connection:
             method.path, method.request.SerializeToString, method.response.FromString
         )
         deadline = Deadline(timeout)
-        for number in range(1, _ATTEMPTS + 1):
+        retries = self.retries(deadline)
+        first = True
+        while True:
             try:
-                return stub(request, timeout=deadline.left, metadata=self._metadata)
+                answer = stub(request, timeout=deadline.left, metadata=self._metadata)
+                retries.progress()
+                return answer
             except grpc.RpcError as error:
                 found = to_error(error, self.address, name)
-                if number == 1 and found.reason == "UNREACHABLE":
+                if first and found.reason == "UNREACHABLE":
                     # A retry cannot succeed if the two sides do not agree on TLS.
                     if mismatch := _reach.explain(self.address, self._ca, self._name):
                         raise mismatch from None
-                if not retry or number == _ATTEMPTS or not is_retryable(found):
+                first = False
+                if not retry or not retries.again(found):
                     raise found from None
-                if not deadline.sleep(backoff_after(number, found)):
-                    raise found from None
-        raise AssertionError("unreachable")
+
+    def retries(self, deadline: Deadline, attempts: int = _ATTEMPTS) -> Retries:
+        """The attempts of a call that the caller repeats itself."""
+        return Retries(self._outage, deadline, attempts)
 
     def read_stream(self, name: str, request: Any, timeout: float) -> Iterator[Any]:
         """A call with a response stream. Not retried; leaving it early cancels it."""
@@ -149,9 +225,10 @@ def is_retryable(error: errors.Error) -> bool:
 
 
 def backoff_after(failures: int, error: errors.Error) -> float:
-    """The seconds to wait after so many failed attempts: doubled each time, with jitter."""
-    backoff: float = _INITIAL_BACKOFF * 2.0 ** (failures - 1) * (0.5 + random.random())
-    return max(backoff, error.retry_delay or 0.0)
+    """The seconds to wait after so many failed attempts: doubled each time up to a bound, with
+    jitter."""
+    doubled = min(_INITIAL_BACKOFF * 2.0 ** min(failures - 1, 32), _MAX_BACKOFF)
+    return max(doubled * (0.5 + random.random()), error.retry_delay or 0.0)
 
 
 def to_error(error: grpc.RpcError, address: str, name: str) -> errors.Error:

@@ -1,0 +1,108 @@
+"""A TCP proxy for tests in Python: cuts connections, and refuses them until it is healed.
+
+    with tcp_proxy.Proxy(cluster.address) as proxy:
+        tessera.connect(proxy.address)
+"""
+import socket
+import struct
+import threading
+
+CHUNK = 1 << 16
+
+
+class Proxy:
+    def __init__(self, target):
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._lock = threading.Lock()
+        self._open = set()  # sockets
+        self._away = False
+        self._cut_at = None  # bytes that answers may still have
+        self.cuts = 0  # those of cut_answer_after that have struck
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
+        self._listener.close()
+        self.cut()
+
+    def cut(self):
+        """Resets every connection."""
+        with self._lock:
+            cut, self._open = self._open, set()
+        for each in cut:
+            _reset(each)
+
+    def go_away(self):
+        """Resets every connection and refuses others until come_back()."""
+        with self._lock:
+            self._away = True
+        self.cut()
+
+    def come_back(self):
+        with self._lock:
+            self._away = False
+
+    def cut_answer_after(self, count):
+        """Resets the connection that carries so many more bytes towards the client."""
+        with self._lock:
+            self._cut_at = count
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # The proxy ends.
+                return
+            try:
+                with self._lock:
+                    away = self._away
+                server = None if away else socket.create_connection(self._target, 5)
+            except OSError:
+                server = None
+            if server is None:
+                _reset(client)
+                continue
+            for each in (client, server):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                each.settimeout(None)
+            with self._lock:
+                self._open |= {client, server}
+            for ends in ((client, server, False), (server, client, True)):
+                threading.Thread(target=self._pump, args=ends, daemon=True).start()
+
+    def _pump(self, source, sink, answers):
+        try:
+            while data := source.recv(CHUNK):
+                with self._lock:
+                    struck = answers and self._cut_at is not None and len(data) >= self._cut_at
+                    if struck:
+                        data, self._cut_at = data[:self._cut_at], None
+                        self.cuts += 1
+                    elif answers and self._cut_at is not None:
+                        self._cut_at -= len(data)
+                sink.sendall(data)
+                if struck:
+                    break
+        except OSError:  # It was cut.
+            pass
+        with self._lock:
+            self._open -= {source, sink}
+        _reset(source)
+        _reset(sink)
+
+
+def _reset(each):
+    try:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        each.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    each.close()
