@@ -35,7 +35,7 @@ Options CoordinatorOptions() {
 struct Cluster {
   Options options = CoordinatorOptions();
   RealClock clock;
-  server::store::MemoryStore store{/*life=*/{}, /*records_max=*/0};  // nobody reads them
+  server::store::MemoryStore store;
   server::Coordinator coordinator{options,
                                   &clock,
                                   server::planner::MakePlan,

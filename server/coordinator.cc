@@ -121,7 +121,6 @@ void Coordinator::Stop() {
 void Coordinator::DurableThrough(uint64_t commit) { driver_.DurableThrough(commit); }
 
 void Coordinator::Failing(absl::Status why) {
-  TESSERA_LOG(ERROR) << "state not durable" << Field("why", why.message());
   const bool fenced = KindOf(why) == ErrorKind::kStaleEpoch;
   driver_.Failing(why);
   if (fenced && fenced_) fenced_();

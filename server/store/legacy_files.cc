@@ -83,15 +83,6 @@ absl::Status SupersedeEpoch(const std::string& folder, const LegacyFiles& read) 
   return ReplaceFile(folder + kEpochFile, Superseded() + "\n", /*is_private=*/true);
 }
 
-absl::Status WriteExecutors(const std::string& folder,
-                            const std::vector<core::KnownExecutor>& executors) {
-  std::string text;
-  for (const core::KnownExecutor& x : executors)
-    absl::StrAppend(&text, x.first_device, " ", x.num_devices, " ", x.index, " ", x.device_kind,
-                    " ", x.worker, "\n");
-  return ReplaceFile(folder + kExecutorsFile, text, /*is_private=*/true);
-}
-
 void RemoveExecutors(const std::string& folder) { unlink((folder + kExecutorsFile).c_str()); }
 
 }  // namespace tessera::server::store

@@ -23,9 +23,6 @@ absl::StatusOr<LegacyFiles> ReadLegacyFiles(const std::string& folder);
 // Makes builds that know `epoch` alone refuse the folder, for they would give ids of the database's
 // lives again.
 absl::Status SupersedeEpoch(const std::string& folder, const LegacyFiles& read);
-// Replaces `executors`, and removes it.
-absl::Status WriteExecutors(const std::string& folder,
-                            const std::vector<core::KnownExecutor>& executors);
 void RemoveExecutors(const std::string& folder);
 
 }  // namespace tessera::server::store

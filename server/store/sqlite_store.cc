@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
   std::string& folder = options.folder;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   TESSERA_ASSIGN_OR_RETURN(UniqueFd lock, LockFolder(folder));
-  TESSERA_ASSIGN_OR_RETURN(LegacyFiles legacy, ReadLegacyFiles(folder));
+  TESSERA_ASSIGN_OR_RETURN(const LegacyFiles legacy, ReadLegacyFiles(folder));
   const std::string path = absl::StrCat(folder, "/", state_file::kName);
   struct stat file = {};
   const bool exists = stat(path.c_str(), &file) == 0;
@@ -158,9 +158,8 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
   if (options.row_of_executor) RemoveExecutors(folder);
   if (stat(path.c_str(), &file) != 0)
     return StateError(absl::StrCat(path, ": ", std::strerror(errno)));
-  std::unique_ptr<SqliteStore> store(
-      new SqliteStore(std::move(options), std::move(lock), std::move(database), file,
-                      core::LifeOfStart(*start), std::move(legacy.executors)));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(
+      std::move(options), std::move(lock), std::move(database), file, core::LifeOfStart(*start)));
   TESSERA_RETURN_IF_ERROR(store->PrepareStatements());
   store->thread_ = std::thread([self = store.get()] { self->Run(); });
   return store;
@@ -168,12 +167,11 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
 
 SqliteStore::SqliteStore(SqliteOptions options, UniqueFd lock,
                          std::unique_ptr<sqlite::Database> database, struct stat file,
-                         core::Life life, std::vector<core::KnownExecutor> executors)
+                         core::Life life)
     : options_(std::move(options)),
       lock_(std::move(lock)),
       file_(file),
       life_(life),
-      executors_(std::move(executors)),
       database_(std::move(database)) {}
 
 SqliteStore::~SqliteStore() {
@@ -250,10 +248,6 @@ absl::Status SqliteStore::Flush(absl::Duration bound) {
                      absl::StrCat("state_dir: ", queued_through_ - durable_through_,
                                   " commits are not durable after ", absl::FormatDuration(bound)));
   return stale_;
-}
-
-absl::Status SqliteStore::KeepExecutors(const std::vector<core::KnownExecutor>& executors) {
-  return WriteExecutors(options_.folder, executors);
 }
 
 // ---- The store's thread. ------------------------------------------------------------------------

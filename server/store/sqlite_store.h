@@ -3,7 +3,6 @@
 //   state.db   an SQLite database with a write-ahead log beside it (base/state_file.h)
 //   lock       locked while a coordinator uses the folder
 //   epoch      says that state.db has the epoch: a build from before it refuses the folder
-//   executors  the owners of the device ids (legacy_files.h)
 //
 // One thread writes. All commits that wait are one transaction, which is synced to the disk before
 // the listener hears of it; meanwhile the next ones gather. A transaction that fails is tried again
@@ -37,8 +36,8 @@ struct SqliteOptions {
   std::string build;   // who writes the state; `tessera state check` shows it
   // How long after a failed attempt to write the next one is.
   absl::Duration retry = absl::Milliseconds(500);
-  // Makes rows of the executors of the file of that name, which is then removed; null: the store
-  // has them in the file.
+  // Makes rows of the executors that builds from before state.db kept in the folder; null: they
+  // stay where they are.
   std::function<core::Row(const core::KnownExecutor&)> row_of_executor = nullptr;
   std::string vfs = "";  // SQLite's way to the disk; "": the usual one
 };
@@ -59,8 +58,6 @@ class SqliteStore final : public Store {
   // The rows' keys and values must be within kRowKeyBytesMax and kRowValueBytesMax.
   void Commit(uint64_t number, std::vector<core::Row> rows) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Flush(absl::Duration bound) override ABSL_LOCKS_EXCLUDED(mu_);
-  std::vector<core::KnownExecutor> executors() const override { return executors_; }
-  absl::Status KeepExecutors(const std::vector<core::KnownExecutor>& executors) override;
 
  private:
   // The rows of one transaction, the last of each kind and key.
@@ -71,7 +68,7 @@ class SqliteStore final : public Store {
   };
 
   SqliteStore(SqliteOptions options, UniqueFd lock, std::unique_ptr<sqlite::Database> database,
-              struct stat file, core::Life life, std::vector<core::KnownExecutor> executors);
+              struct stat file, core::Life life);
   absl::Status PrepareStatements();
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // One transaction; an error has changed nothing.
@@ -88,7 +85,6 @@ class SqliteStore final : public Store {
   const UniqueFd lock_;
   const struct stat file_;  // of the database, when it was opened
   const core::Life life_;
-  const std::vector<core::KnownExecutor> executors_;
 
   // Used by the store's thread; before the first Commit by Load.
   const std::unique_ptr<sqlite::Database> database_;

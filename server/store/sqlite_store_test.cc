@@ -409,16 +409,6 @@ TEST_F(SqliteStoreTest, AFolderFromBeforeTheDatabaseIsTakenOver) {
   EXPECT_EQ(store->life().epoch, 21u);
 }
 
-TEST_F(SqliteStoreTest, DevicesAreTheSameInTheNextLife) {
-  const std::vector<core::KnownExecutor> kept = {
-      {.worker = "w1", .device_kind = "cpu", .index = 0, .num_devices = 2, .first_device = 0},
-      {.worker = "a b", .device_kind = "gpu", .index = 3, .num_devices = 1, .first_device = 7}};
-  TESSERA_ASSERT_OK((*Open())->KeepExecutors(kept));
-  EXPECT_EQ((*Open())->executors(), kept);
-  TESSERA_ASSERT_OK((*Open())->KeepExecutors({}));
-  EXPECT_THAT((*Open())->executors(), IsEmpty());
-}
-
 TEST_F(SqliteStoreTest, WhatNobodyWroteIsRefusedAndKept) {
   for (const char* text : {"", "seven", "-1", "1 2", "262144", "262145"}) {
     Write("epoch", text);

@@ -3,25 +3,15 @@
 // not said otherwise.
 #pragma once
 #include <cstdint>
-#include <deque>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/core/life.h"
 #include "server/core/rows.h"
 
 namespace tessera::server::store {
-
-struct Record {
-  uint64_t number = 0;  // 1, 2, ... without gaps
-  std::string text;
-};
 
 class Store {
  public:
@@ -58,29 +48,13 @@ class Store {
   // Waits until all commits are durable, for a graceful stop. DEADLINE_EXCEEDED: they were not
   // within the bound; STALE_EPOCH: they never will be.
   virtual absl::Status Flush(absl::Duration bound) = 0;
-
-  // Returns when the record is as durable as this store makes it.
-  virtual absl::Status Append(std::string_view) { return absl::OkStatus(); }
-  // Whether Append keeps anything.
-  virtual bool keeps_records() const { return false; }
-  // The records from `number` on, oldest first, at most `count`.
-  virtual absl::StatusOr<std::vector<Record>> Read(uint64_t, int64_t) const {
-    return std::vector<Record>();
-  }
-  // The argument of the last KeepExecutors of an earlier life; empty if not persistent.
-  virtual std::vector<core::KnownExecutor> executors() const { return {}; }
-  // Replaces the executors that the next life gets.
-  virtual absl::Status KeepExecutors(const std::vector<core::KnownExecutor>&) {
-    return absl::OkStatus();
-  }
 };
 
-// Lives as long as the process: a commit is as durable as it gets when Commit returns.  Keeps no
-// rows, for nobody reads them, and the last `records_max` records.
+// Lives as long as the process: a commit is as durable as it gets when Commit returns. Keeps no
+// rows, for nobody reads them. Listen and Commit are called by one thread at a time.
 class MemoryStore final : public Store {
  public:
-  explicit MemoryStore(core::Life life = {}, int64_t records_max = 10'000)
-      : life_(life), records_max_(records_max) {}
+  explicit MemoryStore(core::Life life = {}) : life_(life) {}
   core::Life life() const override { return life_; }
   void Listen(Listener* listener) override { listener_ = listener; }
   void Commit(uint64_t number, std::vector<core::Row>) override {
@@ -88,18 +62,9 @@ class MemoryStore final : public Store {
   }
   absl::Status Flush(absl::Duration) override { return absl::OkStatus(); }
 
-  absl::Status Append(std::string_view text) override ABSL_LOCKS_EXCLUDED(mu_);
-  bool keeps_records() const override { return records_max_ > 0; }
-  absl::StatusOr<std::vector<Record>> Read(uint64_t number, int64_t count) const override
-      ABSL_LOCKS_EXCLUDED(mu_);
-
  private:
   const core::Life life_;
-  const int64_t records_max_;
   Listener* listener_ = nullptr;
-  mutable absl::Mutex mu_;
-  uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<Record> records_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::server::store

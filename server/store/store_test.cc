@@ -10,19 +10,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(MemoryStoreTest, KeepsTheLastRecordsInOrder) {
-  MemoryStore store({}, /*records_max=*/3);
-  for (const char* text : {"a", "b", "c", "d", "e"}) TESSERA_ASSERT_OK(store.Append(text));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Record> all, store.Read(0, 10));
-  ASSERT_EQ(all.size(), 3u);
-  EXPECT_EQ(all[0].number, 3u);
-  EXPECT_EQ(all[0].text, "c");
-  EXPECT_EQ(all[2].text, "e");
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Record> one, store.Read(4, 1));
-  ASSERT_EQ(one.size(), 1u);
-  EXPECT_EQ(one[0].text, "d");
-}
-
 class Heard final : public Store::Listener {
  public:
   void DurableThrough(uint64_t commit) override { durable.push_back(commit); }
