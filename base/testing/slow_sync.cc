@@ -1,0 +1,26 @@
+// Makes the disk of the processes that load it (LD_PRELOAD) slow: a sync of a file takes as many
+// milliseconds longer as SLOW_SYNC_MS says.
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+
+namespace {
+
+using Sync = int (*)(int);
+
+int Slowly(const char* name, int file) {
+  static const long millis = [] {  // NOLINT(google-runtime-int): timespec's
+    const char* const text = getenv("SLOW_SYNC_MS");
+    return text == nullptr ? 0 : strtol(text, nullptr, 10);
+  }();
+  const timespec time = {millis / 1000, millis % 1000 * 1'000'000};
+  nanosleep(&time, nullptr);
+  return reinterpret_cast<Sync>(dlsym(RTLD_NEXT, name))(file);
+}
+
+}  // namespace
+
+extern "C" {
+int fsync(int file) { return Slowly("fsync", file); }
+int fdatasync(int file) { return Slowly("fdatasync", file); }
+}

@@ -1,0 +1,141 @@
+"""The coordinator's state on a disk that is full or slow, and under two coordinators."""
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+import daemons
+import json_client
+from secure_cluster import run_tessera
+
+API = "tessera.v1."
+SPEC = {"dtype": "f32", "shape": ["2"],
+        "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["0"]}}
+PATIENCE = 20
+# What is promised: how soon a call that the disk does not take is refused, and how soon one is
+# taken again once there is room. The rest is for a machine that does other things.
+REFUSED, RECOVERED, SLACK = 1, 5, 2
+
+
+def open_session(client):
+    return client.call(API + "SessionService/CreateSession", {})["id"]
+
+
+def write(client):
+    return client.call(API + "ArrayService/WriteArray", {"spec": SPEC, "json": [1, 2]})["array"]
+
+
+def read(client, array):
+    return client.call(API + "ArrayService/ReadArray", {"array": array, "json": True})["json"]
+
+
+class DiskTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.state = self.root / "state"
+        self.flags = [f"--state-dir={self.state}"]
+
+    def cluster(self, **more):
+        return daemons.Cluster(workers=1, devices=1, coordinator_flags=self.flags, **more)
+
+    def mount_small(self):
+        self.state.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tessera-test",
+                                  self.state], capture_output=True, text=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest(f"a small disk cannot be mounted: {mounted.stderr.strip()}; run as root")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.state], check=True)
+
+    def test_a_full_disk_refuses_changes_and_nothing_else(self):
+        self.mount_small()
+        with self.cluster() as cluster:
+            with cluster.connect() as client:
+                sessions = self.fill_and_free(cluster, client)
+            cluster.restart_coordinator()
+            with cluster.connect() as after:
+                for session in sessions:
+                    after.call(API + "SessionService/GetSession", {"session": session})
+        run_tessera("state", "check", self.state)
+
+    def fill_and_free(self, cluster, client):
+        """The sessions that were acknowledged, before and after the disk was full."""
+        array, sessions = write(client), [open_session(client)]
+        rest = self.state / "rest"
+        with open(rest, "wb") as file, self.assertRaises(OSError):
+            while True:
+                os.write(file.fileno(), bytes(4096))
+        # The log has room of its own for some.
+        refused = None
+        while refused is None:
+            self.assertLess(len(sessions), 5000)
+            began = time.monotonic()
+            try:
+                sessions.append(open_session(client))
+            except json_client.Error as error:
+                refused = error
+            self.assertLess(time.monotonic() - began, REFUSED + SLACK)
+        self.assertEqual((refused.code, refused.reason), ("RESOURCE_EXHAUSTED", "DISK_FULL"))
+        self.assertEqual(read(client, array), [1, 2])
+        client.call(API + "SessionService/GetSession", {"session": sessions[0]})
+        self.assertEqual(len(cluster.healthy_devices()), 1)
+        rest.unlink()
+        daemons.eventually(lambda: self.opens(client, sessions), RECOVERED + SLACK,
+                           "sessions are opened again")
+        self.assertEqual(read(client, write(client)), [1, 2])
+        return sessions
+
+    @staticmethod
+    def opens(client, sessions):
+        try:
+            sessions.append(open_session(client))
+        except json_client.Error as error:
+            if error.reason != "DISK_FULL":
+                raise
+            return False
+        return True
+
+    def test_a_slow_disk_delays_and_commits_share_it(self):
+        shim = daemons.bin_dir() / "slow_sync.so"
+        if not shim.exists():
+            self.skipTest(f"{shim} is not built")
+        sync = 0.2
+        with self.cluster(environment={"LD_PRELOAD": str(shim),
+                                       "SLOW_SYNC_MS": str(int(sync * 1000))}) as cluster:
+            with cluster.connect() as client:
+                open_session(client)
+                began = time.monotonic()
+                open_session(client)
+                self.assertGreaterEqual(time.monotonic() - began, sync)
+                count = 40
+                began = time.monotonic()
+                with concurrent.futures.ThreadPoolExecutor(count) as callers:
+                    sessions = list(callers.map(lambda _: open_session(client), range(count)))
+                self.assertLess(time.monotonic() - began, count * sync / 2)
+                self.assertEqual(len(set(sessions)), count)
+                self.assertEqual(read(client, write(client)), [1, 2])
+                self.assertEqual(len(cluster.healthy_devices()), 1)
+
+    def test_who_is_taken_over_ends(self):
+        with self.cluster() as old, old.connect() as client:
+            session = open_session(client)
+            (self.state / "lock").unlink()  # As on a disk where locks do nothing.
+            with daemons.Cluster(workers=0, coordinator_flags=self.flags) as new:
+                with self.assertRaises(json_client.Error) as refused:
+                    open_session(client)
+                self.assertIn(refused.exception.reason, ("STALE_EPOCH", "SERVER_STOPPING"))
+                process = old.processes["coordinator"]
+                daemons.eventually(lambda: process.poll() is not None, PATIENCE,
+                                   "the old coordinator ends")
+                with new.connect() as after:
+                    listed = after.call(API + "SessionService/ListSessions")["sessions"]
+                    self.assertIn(session, [s["id"] for s in listed])
+                    open_session(after)
+
+
+if __name__ == "__main__":
+    unittest.main()
