@@ -54,6 +54,12 @@ uint64_t Machine::NewOperation(Operation op, const std::vector<SpecRef>& results
 }
 
 std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
+  // Of one that was sent, the results may have been lost and deleted, and their records freed.
+  if (op.sequence != 0) {
+    std::vector<std::string> executors;
+    for (const auto& [name, incarnation] : op.outstanding) executors.push_back(name);
+    return executors;
+  }
   return std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
 }
 
