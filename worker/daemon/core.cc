@@ -1,0 +1,373 @@
+#include "worker/daemon/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+
+namespace tessera::worker::daemon {
+namespace {
+
+// Whether a registration that ended so will end so again. A name may be that of our own past,
+// which the coordinator has not noticed the end of.
+bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
+  if (ReasonOf(end).empty() || IsRetryable(end)) return false;
+  switch (KindOf(end)) {
+    case ErrorKind::kTlsMismatch:
+      return true;
+    case ErrorKind::kAlreadyExists:
+      return !may_be_ours;
+    default:
+      break;
+  }
+  switch (end.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// One step.
+class Stepper {
+ public:
+  Stepper(State& state, absl::Time now)
+      : state_(state), config_(state.config), link_(state.connection), now_(now) {}
+
+  void On(const Started& event);
+  void On(const SpawnFailed& event);
+  void On(const ChildSaid& event);
+  void On(const ChildPonged& event);
+  void On(const SocketEnded& event) { EndSocket(state_.executors[event.executor]); }
+  void On(const Ended& event);
+  void On(const Welcomed& event);
+  void On(const ToldToKill& event);
+  void On(const LinkEnded& event);
+  void On(const Tick& event);
+  void On(const Stop& /*event*/);
+
+  // What the state calls for, whatever the event was; ends the step.
+  std::vector<Effect> Finish();
+
+ private:
+  using Phase = Executor::Phase;
+
+  template <class E>
+  void Emit(E effect) {
+    effects_.push_back(std::move(effect));
+  }
+  int32_t num_executors() const { return static_cast<int32_t>(state_.executors.size()); }
+  bool registered() const { return link_.phase == Connection::Phase::kRegistered; }
+  bool connected() const { return registered() || link_.phase == Connection::Phase::kConnecting; }
+
+  // ---- Processes. ----
+  void Kill(int32_t e, LossCause cause, std::string reason);
+  void EndSocket(Executor& executor);
+  void BackOff(Executor& executor);
+  void Lose(int32_t e, ProcessLoss loss);
+  void KillIfLate(int32_t e);
+  void StartIfDue(int32_t e);
+  void AskIfDue(int32_t e);
+  void StopChild(int32_t e);
+  absl::Duration Silence(const Executor& executor) const;
+
+  // ---- The coordinator. ----
+  void SendWelcome(int32_t e, uint64_t incarnation);
+  void Report(int32_t e, uint64_t incarnation, api::ReportBody body);
+  bool AllReady() const;
+  void ConnectIfDue();
+
+  absl::Time NextTick() const;
+
+  State& state_;
+  const Config& config_;
+  Connection& link_;
+  const absl::Time now_;
+  std::vector<Effect> effects_;
+};
+
+// ---- Processes. ---------------------------------------------------------------------------------
+void Stepper::On(const Started& event) {
+  Executor& executor = state_.executors[event.executor];
+  executor.phase = Phase::kRunning;
+  executor.started = now_;
+  executor.ready = executor.killed = executor.asked = false;
+  executor.open = true;
+  executor.kill_at = absl::InfiniteFuture();
+  executor.verdict.reset();
+  executor.next_question = absl::InfinitePast();
+}
+
+void Stepper::On(const SpawnFailed& event) {
+  BackOff(state_.executors[event.executor]);
+  Lose(event.executor, {LossCause::kOther, event.reason, {}, /*was_ready=*/false});
+}
+
+void Stepper::On(const ChildSaid& event) {
+  Executor& executor = state_.executors[event.executor];
+  if (!executor.open) return;
+  executor.answered = now_;
+  if (std::exchange(executor.ready, true)) return EndSocket(executor);
+  executor.ready_at = now_;
+  if (!event.ready)
+    return Kill(event.executor, LossCause::kProtocol, "killed: it does not speak our protocol");
+  executor.info = event.ready;
+  if (!registered()) return;
+  SendWelcome(event.executor, executor.incarnation);
+  Report(event.executor, executor.incarnation, api::ExecutorReady{*event.ready});
+}
+
+void Stepper::On(const ChildPonged& event) {
+  Executor& executor = state_.executors[event.executor];
+  if (!executor.open) return;
+  executor.answered = now_;
+  executor.asked = false;
+}
+
+void Stepper::EndSocket(Executor& executor) {
+  executor.open = false;
+  executor.kill_at = std::min(executor.kill_at, now_ + config_.stop_grace);
+}
+
+void Stepper::Kill(int32_t e, LossCause cause, std::string reason) {
+  Executor& executor = state_.executors[e];
+  if (!executor.verdict) executor.verdict = ProcessLoss{cause, std::move(reason)};
+  if (std::exchange(executor.killed, true)) return;
+  Emit(KillChild{e, executor.incarnation});
+}
+
+void Stepper::On(const Ended& event) {
+  Executor& executor = state_.executors[event.executor];
+  if (executor.ready && now_ - executor.ready_at >= config_.backoff_reset_after) {
+    executor.backoff = absl::ZeroDuration();
+  } else if (executor.ready && executor.backoff == absl::ZeroDuration()) {
+    executor.backoff = config_.backoff_min;
+  } else {
+    BackOff(executor);
+  }
+  ProcessLoss loss;
+  if (executor.verdict) {
+    loss = *executor.verdict;
+  } else if (event.end.exit_status == kDisconnectedExit) {
+    loss = {LossCause::kDisconnected, "its connection to the coordinator ended"};
+  } else {
+    loss = {event.end.by_signal ? LossCause::kSignal : LossCause::kExit, event.end.reason};
+  }
+  loss.in_flight = event.in_flight;
+  loss.was_ready = executor.ready;
+  Lose(event.executor, std::move(loss));
+}
+
+void Stepper::BackOff(Executor& executor) {
+  executor.backoff = std::clamp(2 * executor.backoff, config_.backoff_min, config_.backoff_max);
+}
+
+void Stepper::Lose(int32_t e, ProcessLoss loss) {
+  Executor& executor = state_.executors[e];
+  executor.phase = Phase::kWaiting;
+  executor.due = now_ + executor.backoff;
+  executor.info.reset();
+  executor.open = executor.asked = false;
+  Emit(Lost{e, executor.incarnation, loss});
+  if (!registered() || !loss.was_ready) return;
+  Report(e, executor.incarnation,
+         api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op});
+}
+
+void Stepper::KillIfLate(int32_t e) {
+  const Executor& executor = state_.executors[e];
+  if (executor.phase != Phase::kRunning) return;
+  if (!executor.ready && now_ >= executor.started + config_.ready_timeout)
+    Kill(e, LossCause::kNotReady, "killed: it was not ready in time");
+  if (now_ >= executor.kill_at) Kill(e, LossCause::kOther, "killed: it did not stop in time");
+}
+
+void Stepper::StartIfDue(int32_t e) {
+  Executor& executor = state_.executors[e];
+  if (executor.phase != Phase::kWaiting || now_ < executor.due) return;
+  executor.phase = Phase::kStarting;
+  Emit(StartChild{e, ++executor.incarnation});
+}
+
+void Stepper::AskIfDue(int32_t e) {
+  Executor& executor = state_.executors[e];
+  if (!executor.open || !executor.ready || executor.asked || now_ < executor.next_question) return;
+  executor.asked = true;
+  executor.next_question = now_ + config_.ping_interval;
+  Emit(PingChild{e, executor.incarnation});
+}
+
+// Counts an answer that the next question would find missing.
+absl::Duration Stepper::Silence(const Executor& executor) const {
+  const bool late = executor.asked && now_ >= executor.next_question;
+  return late ? now_ - executor.answered : absl::ZeroDuration();
+}
+
+// Ends the executor's process, and starts no other.
+void Stepper::StopChild(int32_t e) {
+  Executor& executor = state_.executors[e];
+  if (executor.phase == Phase::kWaiting) executor.phase = Phase::kStopped;
+  if (executor.phase != Phase::kRunning || executor.kill_at != absl::InfiniteFuture()) return;
+  executor.verdict = ProcessLoss{LossCause::kStopped, "the worker stops"};
+  Emit(CloseChildInput{e, executor.incarnation});
+  executor.kill_at = now_ + config_.stop_grace;
+}
+
+// ---- The coordinator. ---------------------------------------------------------------------------
+// The session has begun, but for executors that were registered and are gone by now: what happens
+// from here on is reported.
+void Stepper::On(const Welcomed& event) {
+  if (!event.welcome.ok()) return Emit(CancelLink{});
+  link_.phase = Connection::Phase::kRegistered;
+  link_.ever_registered = true;
+  link_.welcome = *event.welcome;
+  link_.heartbeat = std::max(link_.welcome.heartbeat, config_.heartbeat_min);
+  link_.clock_ahead = link_.welcome.clock - now_;
+  for (int32_t e = 0; e < num_executors(); ++e) {
+    const std::optional<api::ExecutorInfo>& info = state_.executors[e].info;
+    const bool same = info && info->incarnation == link_.incarnations[e];
+    if (!same) {
+      Report(e, link_.incarnations[e], api::ExecutorLost{"it ended during registration", 0, ""});
+    }
+    if (!info) continue;
+    SendWelcome(e, info->incarnation);
+    if (!same) Report(e, info->incarnation, api::ExecutorReady{*info});
+  }
+  Emit(Registered{});
+}
+
+void Stepper::On(const ToldToKill& event) {
+  if (!registered() || event.epoch != link_.welcome.epoch) return;
+  if (event.executor < 0 || event.executor >= num_executors()) return;
+  const Executor& executor = state_.executors[event.executor];
+  if (executor.phase != Phase::kRunning || executor.incarnation != event.incarnation) return;
+  Kill(event.executor, LossCause::kStuck, event.reason);
+}
+
+void Stepper::On(const LinkEnded& event) {
+  const bool was_registered = registered();
+  link_.next_heartbeat = absl::InfiniteFuture();
+  link_.phase = Connection::Phase::kNone;
+  const bool young = now_ - state_.start < config_.name_taken_patience;
+  if (!was_registered && NoTryEndsBetter(event.status, link_.ever_registered || young)) {
+    link_.phase = Connection::Phase::kRefused;
+    return Emit(Refused{event.status});
+  }
+  if (was_registered) link_.backoff = config_.reconnect_min;
+  // The coordinator counts the arrays as lost; so must we. What is not ready yet has none.
+  for (int32_t e = 0; was_registered && e < num_executors(); ++e) {
+    if (!std::exchange(state_.executors[e].info, std::nullopt)) continue;
+    Kill(e, LossCause::kDisconnected, "killed: its daemon's connection to the coordinator ended");
+  }
+  link_.due = now_ + link_.backoff;
+  link_.backoff = std::min(2 * link_.backoff, config_.reconnect_max);
+}
+
+void Stepper::On(const Tick& event) {
+  state_.armed = absl::InfiniteFuture();
+  for (int32_t e = 0; e < num_executors(); ++e) KillIfLate(e);
+  if (now_ < link_.next_heartbeat) return;
+  link_.next_heartbeat = now_ + link_.heartbeat;
+  // Behind a write that is stuck it would only queue.
+  if (!registered() || !event.link_idle) return;
+  SendHeartbeat beat{link_.welcome.epoch, {}};
+  for (const Executor& executor : state_.executors) beat.silence.push_back(Silence(executor));
+  Emit(std::move(beat));
+}
+
+void Stepper::On(const Stop& /*event*/) {
+  state_.stopping = true;
+  if (connected()) Emit(CancelLink{});
+}
+
+// The coordinator's welcome for one process.
+void Stepper::SendWelcome(int32_t e, uint64_t incarnation) {
+  api::Welcome welcome = link_.welcome;
+  welcome.clock = now_ + link_.clock_ahead;
+  Emit(WelcomeChild{e, incarnation, std::move(welcome)});
+}
+
+void Stepper::Report(int32_t e, uint64_t incarnation, api::ReportBody body) {
+  Emit(SendReport{link_.welcome.epoch, {e, incarnation, std::move(body)}});
+}
+
+bool Stepper::AllReady() const {
+  return std::all_of(state_.executors.begin(), state_.executors.end(),
+                     [](const Executor& executor) { return executor.info.has_value(); });
+}
+
+// The worker is ready when every executor is.
+void Stepper::ConnectIfDue() {
+  if (link_.phase != Connection::Phase::kNone || now_ < link_.due || !AllReady()) return;
+  link_.phase = Connection::Phase::kConnecting;
+  link_.next_heartbeat = now_ + link_.heartbeat;
+  link_.incarnations.clear();
+  Connect connect;
+  for (const Executor& executor : state_.executors) {
+    connect.executors.push_back(*executor.info);
+    link_.incarnations.push_back(executor.info->incarnation);
+  }
+  Emit(std::move(connect));
+}
+
+// ---- The end of a step. -------------------------------------------------------------------------
+absl::Time Stepper::NextTick() const {
+  absl::Time next = link_.next_heartbeat;
+  if (link_.phase == Connection::Phase::kNone && AllReady() && !state_.stopping)
+    next = std::min(next, link_.due);
+  for (const Executor& executor : state_.executors) {
+    if (executor.phase == Phase::kWaiting && !state_.stopping) next = std::min(next, executor.due);
+    if (executor.phase != Phase::kRunning || executor.killed) continue;
+    next = std::min(next, executor.kill_at);
+    if (!executor.ready) next = std::min(next, executor.started + config_.ready_timeout);
+    if (executor.open && executor.ready && !executor.asked && !state_.stopping)
+      next = std::min(next, executor.next_question);
+  }
+  return next;
+}
+
+std::vector<Effect> Stepper::Finish() {
+  if (!state_.stopping) {
+    for (int32_t e = 0; e < num_executors(); ++e) StartIfDue(e);
+    for (int32_t e = 0; e < num_executors(); ++e) AskIfDue(e);
+    ConnectIfDue();
+  } else if (!connected()) {
+    // Processes end once the connection has, which knows of none of it.
+    for (int32_t e = 0; e < num_executors(); ++e) StopChild(e);
+    const bool all = std::all_of(state_.executors.begin(), state_.executors.end(),
+                                 [](const Executor& x) { return x.phase == Phase::kStopped; });
+    if (all && !std::exchange(state_.stopped, true)) Emit(Stopped{});
+  }
+  if (const absl::Time next = NextTick(); next != state_.armed) {
+    state_.armed = next;
+    Emit(SetTimer{next});
+  }
+  return std::move(effects_);
+}
+
+}  // namespace
+
+State Begin(const Config& config, absl::Time now) {
+  State state;
+  state.config = config;
+  state.start = now;
+  for (const uint64_t incarnation : config.incarnations) {
+    Executor executor;
+    executor.incarnation = incarnation;
+    state.executors.push_back(std::move(executor));
+  }
+  state.connection.backoff = config.reconnect_min;
+  state.connection.heartbeat = config.first_heartbeat;
+  return state;
+}
+
+std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
+  Stepper stepper(state, now);
+  std::visit([&](const auto& e) { stepper.On(e); }, event);
+  return stepper.Finish();
+}
+
+}  // namespace tessera::worker::daemon

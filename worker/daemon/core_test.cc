@@ -1,0 +1,514 @@
+#include "worker/daemon/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::worker::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::Optional;
+
+constexpr absl::Duration kMs = absl::Milliseconds(1);
+constexpr uint64_t kEpoch = 7;
+
+// A daemon at a time that the test sets, and the effects of its last step.
+class CoreTest : public ::testing::Test {
+ protected:
+  // Begins anew with this many executors, and starts their processes.
+  void Begin(int executors) {
+    Config config;
+    for (int e = 0; e < executors; ++e) config.incarnations.push_back(1000 * (e + 1));
+    state_ = daemon::Begin(config, now_);
+    Do(Tick{});
+  }
+  void Do(const Event& event) { effects_ = Step(state_, event, now_); }
+  void After(absl::Duration time, const Event& event) {
+    now_ += time;
+    Do(event);
+  }
+  // The first effect of this type; none: the step had none.
+  template <class E>
+  std::optional<E> The() const {
+    for (const Effect& effect : effects_)
+      if (const E* found = std::get_if<E>(&effect)) return *found;
+    return std::nullopt;
+  }
+  template <class E>
+  bool Did() const {
+    return The<E>().has_value();
+  }
+  // The effects of a type are of one step, in order.
+  template <class E>
+  std::vector<E> All() const {
+    std::vector<E> all;
+    for (const Effect& effect : effects_)
+      if (const E* found = std::get_if<E>(&effect)) all.push_back(*found);
+    return all;
+  }
+  // Advances to the time of the timer, which must be set.
+  absl::Duration TickOnTime(bool link_idle = true) {
+    const absl::Duration wait = state_.armed - now_;
+    EXPECT_LT(wait, absl::InfiniteDuration());
+    now_ = std::max(now_, state_.armed);
+    Do(Tick{link_idle});
+    return wait;
+  }
+
+  uint64_t Incarnation(int e = 0) const { return state_.executors[e].incarnation; }
+  api::ExecutorInfo Info(int e = 0) const {
+    return {.index = e,
+            .incarnation = Incarnation(e),
+            .device_kind = "cpu",
+            .num_devices = 1,
+            .data_endpoint = {},
+            .peer_endpoint = {},
+            .peer_data_endpoint = {},
+            .memory_bytes = 0,
+            .files = false,
+            .files_folder = {}};
+  }
+  void BecomeReady(int e = 0) {
+    Do(Started{e});
+    Do(ChildSaid{e, Info(e)});
+  }
+  void Welcome(absl::Duration heartbeat = 300 * kMs) {
+    api::Welcome welcome;
+    welcome.epoch = kEpoch;
+    welcome.heartbeat = heartbeat;
+    welcome.clock = now_ + absl::Hours(1);
+    Do(Welcomed{welcome});
+  }
+  // One executor, registered.
+  void Register() {
+    Begin(1);
+    BecomeReady();
+    Welcome();
+  }
+  // Its process ends by itself; how long until the next starts.
+  absl::Duration EndAndAwaitStart() {
+    Do(Ended{0, {.by_signal = false, .reason = "exited with status 1", .exit_status = 1}, {}});
+    const absl::Time ended = now_;
+    while (!Did<StartChild>()) TickOnTime();
+    return now_ - ended;
+  }
+  ProcessLoss LossAfter(const ProcessEnd& end) {
+    Do(Ended{0, end, {}});
+    const std::optional<Lost> lost = The<Lost>();
+    return lost ? lost->loss : ProcessLoss{};
+  }
+  static ProcessEnd Killed() { return {true, "killed by signal 9 (Killed)", -1}; }
+
+  State state_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(5);
+  std::vector<Effect> effects_;
+};
+
+// ---- Processes. ---------------------------------------------------------------------------------
+TEST_F(CoreTest, EveryExecutorStartsAtOnce) {
+  Begin(2);
+  const std::vector<StartChild> starts = All<StartChild>();
+  ASSERT_EQ(starts.size(), 2);
+  EXPECT_EQ(starts[0].incarnation, 1001);
+  EXPECT_EQ(starts[1].executor, 1);
+  EXPECT_EQ(starts[1].incarnation, 2001);
+}
+
+TEST_F(CoreTest, AFailedStartIsFollowedLaterAndLater) {
+  Begin(1);
+  for (const int wait : {50, 100, 200, 400, 800, 1600, 2000, 2000}) {
+    Do(SpawnFailed{0, "no such file"});
+    ASSERT_TRUE(Did<Lost>());
+    EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kOther);
+    EXPECT_EQ(The<Lost>()->loss.reason, "no such file");
+    EXPECT_FALSE(Did<StartChild>());
+    const uint64_t last = Incarnation();
+    EXPECT_EQ(TickOnTime(), wait * kMs);
+    ASSERT_TRUE(Did<StartChild>());
+    EXPECT_EQ(The<StartChild>()->incarnation, last + 1);
+  }
+}
+
+TEST_F(CoreTest, TheWaitForTheNextProcessIsByHowLongItWasReady) {
+  Begin(1);
+  BecomeReady();
+  EXPECT_EQ(EndAndAwaitStart(), 50 * kMs) << "ready, for a moment";
+  BecomeReady();
+  EXPECT_EQ(EndAndAwaitStart(), 100 * kMs) << "ready, again for a moment";
+  Do(Started{0});
+  EXPECT_EQ(EndAndAwaitStart(), 200 * kMs) << "never ready";
+  BecomeReady();
+  now_ += absl::Seconds(5);
+  EXPECT_EQ(EndAndAwaitStart(), absl::ZeroDuration()) << "ready for long";
+}
+
+TEST_F(CoreTest, ALossComesBeforeTheNextProcess) {
+  Register();
+  now_ += absl::Seconds(5);
+  Do(Ended{0, Killed(), {.launch = 4, .op = "dot", .waiting = false}});
+  ASSERT_GE(effects_.size(), 3);
+  EXPECT_TRUE(std::holds_alternative<Lost>(effects_[0]));
+  EXPECT_TRUE(std::holds_alternative<SendReport>(effects_[1]));
+  EXPECT_TRUE(std::holds_alternative<StartChild>(effects_[2]));
+}
+
+TEST_F(CoreTest, AProcessThatIsNotReadyInTimeIsKilled) {
+  Begin(1);
+  Do(Started{0});
+  EXPECT_EQ(TickOnTime(), absl::Seconds(20));
+  EXPECT_TRUE(Did<KillChild>());
+  const ProcessLoss loss = LossAfter(Killed());
+  EXPECT_EQ(loss.cause, LossCause::kNotReady);
+  EXPECT_EQ(loss.reason, "killed: it was not ready in time");
+  EXPECT_FALSE(loss.was_ready);
+}
+
+TEST_F(CoreTest, AProcessThatIsReadyInTimeIsNotKilled) {
+  Begin(1);
+  BecomeReady();
+  After(absl::Seconds(21), Tick{});
+  EXPECT_FALSE(Did<KillChild>());
+}
+
+TEST_F(CoreTest, AProcessWhoseSocketEndedHasAMomentToEnd) {
+  Begin(1);
+  BecomeReady();
+  Do(SocketEnded{0});
+  After(999 * kMs, Tick{});
+  EXPECT_FALSE(Did<KillChild>());
+  After(1 * kMs, Tick{});
+  EXPECT_TRUE(Did<KillChild>());
+  EXPECT_EQ(LossAfter(Killed()).reason, "killed: it did not stop in time");
+}
+
+TEST_F(CoreTest, ASecondMessageEndsTheSocket) {
+  Begin(1);
+  BecomeReady();
+  Do(ChildSaid{0, Info()});
+  After(absl::Seconds(1), Tick{});
+  EXPECT_TRUE(Did<KillChild>());
+  const ProcessLoss loss = LossAfter(Killed());
+  EXPECT_EQ(loss.cause, LossCause::kOther);
+  EXPECT_TRUE(loss.was_ready);
+}
+
+TEST_F(CoreTest, AMessageThatDoesNotParseIsItsEnd) {
+  Begin(1);
+  Do(Started{0});
+  Do(ChildSaid{0, std::nullopt});
+  EXPECT_TRUE(Did<KillChild>());
+  EXPECT_FALSE(Did<Connect>());
+  const ProcessLoss loss = LossAfter(Killed());
+  EXPECT_EQ(loss.cause, LossCause::kProtocol);
+  EXPECT_EQ(loss.reason, "killed: it does not speak our protocol");
+}
+
+TEST_F(CoreTest, TheFirstVerdictCounts) {
+  Register();
+  Do(ToldToKill{kEpoch, 0, Incarnation(), "it hangs"});
+  EXPECT_TRUE(Did<KillChild>());
+  Do(SocketEnded{0});
+  After(absl::Seconds(2), Tick{});
+  EXPECT_FALSE(Did<KillChild>()) << "it is killed once";
+  const ProcessLoss loss = LossAfter(Killed());
+  EXPECT_EQ(loss.cause, LossCause::kStuck);
+  EXPECT_EQ(loss.reason, "it hangs");
+}
+
+TEST_F(CoreTest, AnEndOfItsOwnIsNamedByHowItEnded) {
+  const auto ends_as = [&](const ProcessEnd& end) {
+    Begin(1);
+    Do(Started{0});
+    return LossAfter(end);
+  };
+  EXPECT_EQ(ends_as({false, "exited with status 1", 1}).cause, LossCause::kExit);
+  EXPECT_EQ(ends_as({false, "exited with status 1", 1}).reason, "exited with status 1");
+  EXPECT_EQ(ends_as(Killed()).cause, LossCause::kSignal);
+  EXPECT_EQ(ends_as({false, "exited with status 5", 5}).cause, LossCause::kDisconnected);
+  EXPECT_EQ(ends_as({false, "exited with status 5", 5}).reason,
+            "its connection to the coordinator ended");
+}
+
+TEST_F(CoreTest, AProcessIsAskedOnceItIsReadyAndHasAnswered) {
+  Begin(1);
+  Do(Started{0});
+  EXPECT_FALSE(Did<PingChild>());
+  Do(ChildSaid{0, Info()});
+  EXPECT_TRUE(Did<PingChild>());
+  After(100 * kMs, ChildPonged{0});
+  EXPECT_FALSE(Did<PingChild>());
+  After(399 * kMs, Tick{});
+  EXPECT_FALSE(Did<PingChild>());
+  After(1 * kMs, Tick{});
+  EXPECT_TRUE(Did<PingChild>());
+  After(absl::Seconds(9), Tick{});
+  EXPECT_FALSE(Did<PingChild>()) << "before it has answered";
+  Do(ChildPonged{0});
+  EXPECT_TRUE(Did<PingChild>());
+}
+
+// ---- Heartbeats. --------------------------------------------------------------------------------
+TEST_F(CoreTest, AHeartbeatSaysHowLongAProcessIsSilent) {
+  Register();  // and asked
+  const auto silence = [&](absl::Duration later) {
+    After(later, Tick{.link_idle = true});
+    return Did<SendHeartbeat>() ? The<SendHeartbeat>()->silence.at(0) : -kMs;
+  };
+  EXPECT_EQ(silence(300 * kMs), absl::ZeroDuration()) << "not late yet";
+  EXPECT_EQ(silence(300 * kMs), 600 * kMs);
+  Do(ChildPonged{0});
+  EXPECT_EQ(silence(300 * kMs), absl::ZeroDuration());
+}
+
+TEST_F(CoreTest, NoHeartbeatQueuesBehindAWrite) {
+  Register();
+  After(300 * kMs, Tick{.link_idle = false});
+  EXPECT_FALSE(Did<SendHeartbeat>());
+  After(300 * kMs, Tick{.link_idle = true});
+  ASSERT_TRUE(Did<SendHeartbeat>());
+  EXPECT_EQ(The<SendHeartbeat>()->epoch, kEpoch);
+}
+
+TEST_F(CoreTest, NoHeartbeatPrecedesTheWelcome) {
+  Begin(1);
+  BecomeReady();
+  After(absl::Seconds(1), Tick{.link_idle = true});
+  EXPECT_FALSE(Did<SendHeartbeat>());
+}
+
+TEST_F(CoreTest, TheIntervalOfHeartbeatsIsTheCoordinatorsAndOutlivesTheConnection) {
+  Begin(1);
+  BecomeReady();
+  Welcome(/*heartbeat=*/absl::ZeroDuration());
+  EXPECT_EQ(state_.connection.heartbeat, 10 * kMs);
+  Do(LinkEnded{absl::UnavailableError("gone")});
+  EXPECT_EQ(state_.connection.heartbeat, 10 * kMs);
+}
+
+// ---- The coordinator. ---------------------------------------------------------------------------
+TEST_F(CoreTest, AWorkerRegistersWhenAllItsExecutorsAreReady) {
+  Begin(2);
+  BecomeReady(0);
+  EXPECT_FALSE(Did<Connect>());
+  BecomeReady(1);
+  ASSERT_TRUE(Did<Connect>());
+  ASSERT_EQ(The<Connect>()->executors.size(), 2);
+  EXPECT_EQ(The<Connect>()->executors[1].incarnation, 2001);
+  Welcome();
+  const std::vector<WelcomeChild> welcomes = All<WelcomeChild>();
+  ASSERT_EQ(welcomes.size(), 2);
+  EXPECT_EQ(welcomes[0].incarnation, 1001);
+  EXPECT_EQ(welcomes[1].incarnation, 2001);
+  EXPECT_EQ(welcomes[1].welcome.clock, now_ + absl::Hours(1));
+  EXPECT_TRUE(Did<Registered>());
+  EXPECT_FALSE(Did<SendReport>());
+}
+
+TEST_F(CoreTest, AnExecutorThatEndedDuringRegistrationIsReported) {
+  Begin(2);
+  BecomeReady(0);
+  BecomeReady(1);
+  const uint64_t first = Incarnation(0), second = Incarnation(1);
+  Do(Ended{0, Killed(), {}});
+  EXPECT_FALSE(Did<SendReport>());
+  Do(Ended{1, Killed(), {}});
+  while (Incarnation(1) == second) TickOnTime();
+  BecomeReady(1);
+  EXPECT_FALSE(Did<SendReport>());
+  Welcome();
+  const std::vector<SendReport> reports = All<SendReport>();
+  ASSERT_EQ(reports.size(), 3);
+  EXPECT_EQ(reports[0].report.incarnation, first);
+  EXPECT_EQ(std::get<api::ExecutorLost>(reports[0].report.body).reason,
+            "it ended during registration");
+  EXPECT_EQ(reports[1].report.incarnation, second);
+  EXPECT_TRUE(std::holds_alternative<api::ExecutorLost>(reports[1].report.body));
+  EXPECT_EQ(reports[2].report.incarnation, Incarnation(1));
+  EXPECT_TRUE(std::holds_alternative<api::ExecutorReady>(reports[2].report.body));
+  EXPECT_EQ(All<WelcomeChild>().size(), 1);
+}
+
+TEST_F(CoreTest, ARegisteredWorkerReportsWhatComesAndGoes) {
+  Register();
+  const uint64_t first = Incarnation();
+  Do(Ended{0, Killed(), {.launch = 4, .op = "dot", .waiting = false}});
+  ASSERT_TRUE(Did<SendReport>());
+  EXPECT_EQ(The<SendReport>()->epoch, kEpoch);
+  EXPECT_EQ(The<SendReport>()->report.incarnation, first);
+  const auto lost = std::get<api::ExecutorLost>(The<SendReport>()->report.body);
+  EXPECT_EQ(lost.reason, "killed by signal 9 (Killed)");
+  EXPECT_EQ(lost.launch, 4);
+  EXPECT_EQ(lost.op, "dot");
+  while (!Did<StartChild>()) TickOnTime();
+  BecomeReady();
+  EXPECT_THAT(The<WelcomeChild>(), Optional(Field(&WelcomeChild::incarnation, first + 1)));
+  ASSERT_TRUE(Did<SendReport>());
+  EXPECT_TRUE(std::holds_alternative<api::ExecutorReady>(The<SendReport>()->report.body));
+  EXPECT_FALSE(Did<Connect>());
+}
+
+TEST_F(CoreTest, TheLossOfWhatWasNeverReadyIsNotReported) {
+  Register();
+  Do(Ended{0, Killed(), {}});
+  while (!Did<StartChild>()) TickOnTime();
+  Do(Started{0});
+  Do(Ended{0, Killed(), {}});
+  EXPECT_TRUE(Did<Lost>());
+  EXPECT_FALSE(Did<SendReport>());
+}
+
+TEST_F(CoreTest, OnlyThisCoordinatorKillsAndOnlyWhatRuns) {
+  Register();
+  const auto kills = [&](uint64_t epoch, int32_t executor, uint64_t incarnation) {
+    Do(ToldToKill{epoch, executor, incarnation, "it hangs"});
+    return Did<KillChild>();
+  };
+  EXPECT_FALSE(kills(kEpoch + 1, 0, Incarnation()));
+  EXPECT_FALSE(kills(kEpoch, -1, Incarnation()));
+  EXPECT_FALSE(kills(kEpoch, 1, Incarnation()));
+  EXPECT_FALSE(kills(kEpoch, 0, Incarnation() - 1));
+  EXPECT_TRUE(kills(kEpoch, 0, Incarnation()));
+}
+
+TEST_F(CoreTest, WhatIsNoWelcomeCancelsTheConnection) {
+  Begin(1);
+  BecomeReady();
+  Do(Welcomed{absl::InvalidArgumentError("no welcome")});
+  EXPECT_TRUE(Did<CancelLink>());
+  EXPECT_FALSE(Did<Registered>());
+}
+
+TEST_F(CoreTest, TheEndOfARegistrationRestartsTheExecutorsThatWereReady) {
+  Begin(2);
+  BecomeReady(0);
+  BecomeReady(1);
+  Welcome();
+  Do(Ended{1, Killed(), {}});  // so that it is not ready
+  Do(LinkEnded{absl::UnavailableError("gone")});
+  EXPECT_THAT(All<KillChild>(), ElementsAre(Field(&KillChild::executor, 0)));
+  Do(Ended{0, Killed(), {}});
+  ASSERT_TRUE(Did<Lost>());
+  EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kDisconnected);
+  EXPECT_EQ(The<Lost>()->loss.reason, "killed: its daemon's connection to the coordinator ended");
+  EXPECT_FALSE(Did<SendReport>());
+}
+
+TEST_F(CoreTest, AnEndBeforeTheWelcomeKillsNothing) {
+  Begin(1);
+  BecomeReady();
+  Do(LinkEnded{absl::UnavailableError("nobody there")});
+  EXPECT_FALSE(Did<KillChild>());
+}
+
+TEST_F(CoreTest, TriesToRegisterGoApartUntilOneSucceeds) {
+  Begin(1);
+  BecomeReady();
+  const auto next = [&](absl::Duration wait) {
+    Do(LinkEnded{absl::UnavailableError("nobody there")});
+    After(wait - kMs, Tick{});
+    const bool early = Did<Connect>();
+    After(kMs, Tick{});
+    return !early && Did<Connect>();
+  };
+  for (const int wait : {50, 100, 200, 400, 800, 1600, 2000, 2000}) {
+    EXPECT_TRUE(next(wait * kMs)) << wait;
+  }
+  Welcome();
+  Do(LinkEnded{absl::UnavailableError("gone")});
+  EXPECT_EQ(state_.connection.due - now_, 50 * kMs);
+}
+
+TEST_F(CoreTest, WhatNoTryMakesBetterIsTriedNoMore) {
+  Begin(1);
+  BecomeReady();
+  const absl::Status why = MakeError(ErrorKind::kTlsMismatch, "it speaks TLS");
+  Do(LinkEnded{why});
+  ASSERT_TRUE(Did<Refused>());
+  EXPECT_EQ(The<Refused>()->why, why);
+  After(absl::Seconds(9), Tick{});
+  EXPECT_FALSE(Did<Connect>());
+}
+
+TEST_F(CoreTest, ATakenNameMayBeThatOfOurPast) {
+  const absl::Status taken = MakeError(ErrorKind::kAlreadyExists, "the name is taken");
+  Begin(1);
+  BecomeReady();
+  After(4999 * kMs, LinkEnded{taken});
+  EXPECT_FALSE(Did<Refused>());
+  TickOnTime();
+  ASSERT_TRUE(Did<Connect>());
+  Do(LinkEnded{taken});
+  EXPECT_TRUE(Did<Refused>());
+
+  Register();
+  Do(LinkEnded{absl::UnavailableError("gone")});
+  Do(Ended{0, Killed(), {}});
+  while (!Did<StartChild>()) TickOnTime();
+  BecomeReady();
+  if (!Did<Connect>()) TickOnTime();
+  ASSERT_TRUE(Did<Connect>());
+  After(absl::Seconds(9), LinkEnded{taken});
+  EXPECT_FALSE(Did<Refused>()) << "it was ours";
+}
+
+// ---- The end. -----------------------------------------------------------------------------------
+TEST_F(CoreTest, AStopEndsTheConnectionThenTheProcesses) {
+  Register();
+  Do(Stop{});
+  EXPECT_TRUE(Did<CancelLink>());
+  EXPECT_FALSE(Did<CloseChildInput>());
+  Do(LinkEnded{absl::CancelledError("cancelled")});
+  EXPECT_TRUE(Did<CloseChildInput>());
+  EXPECT_FALSE(Did<Connect>());
+  Do(Ended{0, {false, "exited with status 0", 0}, {}});
+  ASSERT_TRUE(Did<Lost>());
+  EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kStopped);
+  EXPECT_EQ(The<Lost>()->loss.reason, "the worker stops");
+  EXPECT_FALSE(Did<StartChild>());
+  EXPECT_TRUE(Did<Stopped>());
+}
+
+TEST_F(CoreTest, AConnectionThatEndsOnAStopIsNotMadeAnew) {
+  Begin(1);
+  BecomeReady();
+  Do(Stop{});
+  Do(LinkEnded{absl::UnavailableError("nobody there")});
+  After(absl::Seconds(3), Tick{});
+  EXPECT_FALSE(Did<Connect>());
+}
+
+TEST_F(CoreTest, AStopKillsWhatDoesNotStopInTime) {
+  Begin(1);
+  Do(Started{0});
+  Do(Stop{});
+  EXPECT_TRUE(Did<CloseChildInput>());
+  EXPECT_EQ(TickOnTime(), absl::Seconds(1));
+  EXPECT_TRUE(Did<KillChild>());
+  EXPECT_EQ(LossAfter(Killed()).cause, LossCause::kStopped);
+  EXPECT_TRUE(Did<Stopped>());
+}
+
+TEST_F(CoreTest, AStopEndsAProcessThatIsBeingStarted) {
+  Begin(1);
+  Do(Stop{});
+  EXPECT_FALSE(Did<Stopped>());
+  Do(Started{0});
+  EXPECT_TRUE(Did<CloseChildInput>());
+}
+
+TEST_F(CoreTest, AStopStartsNoProcessThatWaits) {
+  Begin(1);
+  Do(SpawnFailed{0, "no such file"});
+  Do(Stop{});
+  EXPECT_TRUE(Did<Stopped>());
+  After(absl::Seconds(3), Tick{});
+  EXPECT_FALSE(Did<StartChild>());
+}
+
+}  // namespace
+}  // namespace tessera::worker::daemon
