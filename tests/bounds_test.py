@@ -131,7 +131,7 @@ FIXED = {
     "verdict_wait": ("server/scheduler/config.h", "absl::Duration verdict_wait"),
     "file_deadline": ("server/scheduler/config.h", "absl::Duration file_deadline"),
     "attach_wait": ("server/rpc/worker_streams.cc", "absl::Duration kAttachWait"),
-    "ready_timeout": ("worker/daemon/supervisor.h", "absl::Duration ready_timeout"),
+    "ready_timeout": ("worker/daemon/core.h", "absl::Duration ready_timeout"),
     "idle_max": ("server/store/program_store.h", "absl::Duration idle_max"),
     "handshake": ("server/rpc/server.cc", "int kHandshakeMillis"),
     "begin_timeout": ("worker/files/task.h", "absl::Duration kBeginTimeout"),

@@ -23,7 +23,7 @@
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.pb.h"
 #include "worker/cpu/cpu_backend.h"
-#include "worker/daemon/supervisor.h"
+#include "worker/daemon/core.h"
 #include "worker/device/device_backend.h"
 #include "worker/device/plugin.h"
 #include "worker/rpc/data_server.h"
@@ -212,7 +212,7 @@ class ExecutorProcess {
     if (lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
     const bool disconnected = disconnected_;
     if (lost_ || drained_) coordinator_->Finish();
-    return lost_ ? kDeviceLostExit : disconnected ? kDisconnectedExit : 0;
+    return lost_ ? kDeviceLostExit : disconnected ? daemon::kDisconnectedExit : 0;
   }
 
  private:

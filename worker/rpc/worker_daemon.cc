@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,10 +15,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/address.h"
 #include "base/child_process.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics_page.h"
 #include "base/status.h"
@@ -30,6 +28,8 @@
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.grpc.pb.h"
 #include "worker/cpu/cpu_backend.h"
+#include "worker/daemon/core.h"
+#include "worker/daemon/driver.h"
 #include "worker/daemon/listen.h"
 #include "worker/daemon/supervisor.h"
 
@@ -39,45 +39,32 @@ namespace {
 constexpr int kGpusMax = 64;
 constexpr int kPortStride = 2;  // between the ports of a worker's executors
 constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);  // drivers start slowly
-constexpr absl::Duration kReconnectMin = absl::Milliseconds(50);
-constexpr absl::Duration kReconnectMax = absl::Seconds(2);
-constexpr absl::Duration kHeartbeatMin = absl::Milliseconds(10);
 constexpr absl::Duration kProbeLimit = absl::Seconds(1);
-// Beyond the time in which a coordinator notices that a worker of the same name is gone.
-constexpr std::chrono::seconds kNameTakenPatience(5);
 
-// Whether a registration that ended so will end so again. A name may be that of our own past,
-// which the coordinator has not noticed the end of.
-bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
-  if (ReasonOf(end).empty() || IsRetryable(end)) return false;
-  switch (KindOf(end)) {
-    case ErrorKind::kTlsMismatch:
-      return true;
-    case ErrorKind::kAlreadyExists:
-      return !may_be_ours;
-    default:
-      break;
-  }
-  switch (end.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnimplemented:
-      return true;
-    default:
-      return false;
-  }
-}
-
+using daemon::LossCause;
 using Infos = std::vector<api::ExecutorInfo>;  // per executor
-
-constexpr char kNotOurs[] = "killed: it does not speak our protocol";
 
 // Names of LossCause, in its order, without kStopped, after which the worker ends.
 constexpr const char* kRestartCauses[] = {"exit",         "signal", "not_ready", "protocol",
                                           "disconnected", "stuck",  kOtherLabel};
 static_assert(std::size(kRestartCauses) == static_cast<size_t>(LossCause::kStopped));
 
+// An ExecutorReady's; nullopt if the message is no such.
+std::optional<api::ExecutorInfo> ReadReady(const std::string& message) {
+  v1::Envelope envelope;
+  if (!envelope.ParseFromString(message)) return std::nullopt;
+  const absl::StatusOr<api::Report> report = ir::serial::ReadReport(envelope);
+  const auto* ready = report.ok() ? std::get_if<api::ExecutorReady>(&report->body) : nullptr;
+  return ready == nullptr ? std::nullopt : std::optional(ready->info);
+}
+
+// A number that another daemon, before or after, hardly begins at. Exact in a double.
+uint64_t RandomIncarnation() {
+  std::random_device random;
+  return uint64_t{random() & 0x7fffffff} << 21;
+}
+
+// What decides is worker/daemon/core.h; this carries it out.
 class Daemon final : public WorkerDaemon {
  public:
   // The listening sockets of one executor.
@@ -90,24 +77,27 @@ class Daemon final : public WorkerDaemon {
       : options_(options),
         credentials_(std::move(credentials)),
         ports_(std::move(ports)),
-        ready_(ports_.size()) {
-    // Callbacks wait for mu_ until the pointers are there.
-    absl::MutexLock lock(&mu_);
+        driver_(
+            StartConfig(ports_.size()),
+            [this](const daemon::Effect& effect) {
+              std::visit([this](const auto& e) { Apply(e); }, effect);
+            },
+            [this] { return LinkIsIdle(); }) {
     for (int32_t e = 0; e < num_executors(); ++e) {
       SupervisorOptions supervised;
+      supervised.executor = e;
       supervised.binary = options_.binary;
       supervised.title = absl::StrCat("tessera-executor ", options_.name, "/", e);
       supervised.args = [this, e](uint64_t incarnation) { return ExecutorArgs(e, incarnation); };
       pages_.push_back(std::make_unique<MetricsPage>(num_devices()));
       supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd()};
       supervised.num_devices = num_devices();
-      Supervisor::Callbacks callbacks;
-      callbacks.on_ready = [this, e](uint64_t i, std::string m) { OnReady(e, i, m); };
-      callbacks.on_lost = [this, e](uint64_t i, ProcessLoss loss) { OnLost(e, i, loss); };
-      executors_.push_back(
-          std::make_unique<Supervisor>(std::move(supervised), std::move(callbacks)));
+      supervised.read_ready = ReadReady;
+      supervised.post = [this](daemon::Event event) { driver_.Post(std::move(event)); };
+      executors_.push_back(std::make_unique<Supervisor>(std::move(supervised)));
     }
-    thread_ = std::thread([this] { Run(); });
+    thread_ = std::thread([this] { RunLinks(); });
+    driver_.Start();
   }
   // Once it is made; the collector may be asked at once.
   void ShowMetrics() {
@@ -121,10 +111,10 @@ class Daemon final : public WorkerDaemon {
 
   ~Daemon() override {
     if (options_.metrics != nullptr) options_.metrics->RemoveCollector(collector_);
+    driver_.End();
     {
       absl::MutexLock lock(&mu_);
-      stopping_ = true;
-      if (link_ != nullptr) link_->Cancel();
+      ended_ = true;
     }
     thread_.join();
     for (const auto& executor : executors_) executor->Stop();
@@ -136,6 +126,11 @@ class Daemon final : public WorkerDaemon {
   int executor_pid(int executor) const override { return executors_[executor]->pid(); }
 
  private:
+  static daemon::Config StartConfig(size_t num_executors) {
+    daemon::Config config;
+    for (size_t e = 0; e < num_executors; ++e) config.incarnations.push_back(RandomIncarnation());
+    return config;
+  }
   int32_t num_executors() const { return static_cast<int32_t>(ports_.size()); }
   int num_devices() const { return options_.num_gpus > 0 ? 1 : options_.num_devices; }
   std::string data_endpoint(int32_t executor) const {
@@ -175,59 +170,91 @@ class Daemon final : public WorkerDaemon {
     return args;
   }
 
-  // ---- On the supervisors' threads. ----
-  void OnReady(int32_t executor, uint64_t incarnation, const std::string& message)
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    v1::Envelope envelope;
-    absl::StatusOr<api::Report> report = absl::UnknownError("");
-    if (envelope.ParseFromString(message)) report = ir::serial::ReadReport(envelope);
-    const auto* ready = report.ok() ? std::get_if<api::ExecutorReady>(&report->body) : nullptr;
-    if (ready == nullptr)
-      return executors_[executor]->Kill(incarnation, LossCause::kProtocol, kNotOurs);
-    ready_[executor] = ready->info;
-    if (!registered_) return;
-    executors_[executor]->Send(incarnation, WelcomeTo(executor, incarnation));
-    Report(std::move(envelope));
+  // ---- The effects of a step. ----
+  void Apply(const daemon::StartChild& e) { executors_[e.executor]->Start(e.incarnation); }
+  void Apply(const daemon::KillChild& e) { executors_[e.executor]->Kill(e.incarnation); }
+  void Apply(const daemon::CloseChildInput& e) {
+    executors_[e.executor]->CloseInput(e.incarnation);
   }
-
-  void OnLost(int32_t executor, uint64_t incarnation, const ProcessLoss& loss)
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
-                         << Field("executor", absl::StrCat(options_.name, "/", executor))
-                         << Field("incarnation", incarnation) << Field("why", loss.reason)
-                         << Field("launch", loss.in_flight.launch)
-                         << Field("op", loss.in_flight.op);
-    // Before the next process, which comes when we have returned.
-    pages_[executor]->ResetGauges();
-    if (options_.metrics != nullptr && loss.cause != LossCause::kStopped) {
-      const char* const cause = kRestartCauses[static_cast<size_t>(loss.cause)];
-      options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause}).Add();
+  void Apply(const daemon::PingChild& e) { executors_[e.executor]->Send(e.incarnation, ""); }
+  void Apply(const daemon::WelcomeChild& e) {
+    api::Welcome welcome = e.welcome;
+    welcome.ticket_key = api::ExecutorTicketKey(welcome.ticket_key, e.executor, e.incarnation);
+    executors_[e.executor]->Send(e.incarnation,
+                                 ir::serial::ToEnvelope(welcome).SerializeAsString());
+  }
+  void Apply(const daemon::Connect& e) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    to_register_ = e.executors;
+    cancelled_ = false;
+  }
+  void Apply(const daemon::CancelLink& /*effect*/) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      cancelled_ = true;
     }
-    absl::MutexLock lock(&mu_);
-    ready_[executor].reset();
-    if (!registered_ || !loss.was_ready) return;
-    Report(ir::serial::ToEnvelope(
-        api::Report{executor, incarnation,
-                    api::ExecutorLost{loss.reason, loss.in_flight.launch, loss.in_flight.op}}));
+    if (const std::shared_ptr<Link> link = CurrentLink()) link->Cancel();
   }
-  void Report(v1::Envelope report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    report.set_epoch(welcome_.epoch);
-    link_->Send(std::move(report));
+  void Apply(const daemon::SendReport& e) { Send(e.epoch, ir::serial::ToEnvelope(e.report)); }
+  void Apply(const daemon::SendHeartbeat& e) {
+    api::Heartbeat beat;
+    for (int32_t x = 0; x < num_executors(); ++x) {
+      const InFlightOp in_flight = executors_[x]->in_flight();
+      beat.executors.push_back({.executor = x,
+                                .progress_age = ProgressAge(x),
+                                .silence = e.silence[x],
+                                .launch = in_flight.launch,
+                                .op = in_flight.op,
+                                .waiting = in_flight.waiting});
+    }
+    Send(e.epoch, ir::serial::ToEnvelope({0, 0, std::move(beat)}));
+  }
+  void Apply(const daemon::Lost& e) {
+    TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
+                         << Field("executor", absl::StrCat(options_.name, "/", e.executor))
+                         << Field("incarnation", e.incarnation) << Field("why", e.loss.reason)
+                         << Field("launch", e.loss.in_flight.launch)
+                         << Field("op", e.loss.in_flight.op);
+    // Before the next process, which a later effect starts.
+    pages_[e.executor]->ResetGauges();
+    if (options_.metrics == nullptr || e.loss.cause == LossCause::kStopped) return;
+    const char* const cause = kRestartCauses[static_cast<size_t>(e.loss.cause)];
+    options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause}).Add();
+  }
+  void Apply(const daemon::Registered& /*effect*/) {
+    if (options_.on_registered) options_.on_registered();
+  }
+  void Apply(const daemon::Refused& e) {
+    TESSERA_LOG(ERROR) << "the coordinator will not take this worker"
+                       << Field("worker", options_.name)
+                       << Field("coordinator", options_.coordinator.address)
+                       << Field("why", e.why.message());
+    if (options_.on_refused) options_.on_refused(e.why);
+  }
+  void Apply(const daemon::SetTimer& /*effect*/) {}  // The driver's own,
+  void Apply(const daemon::Stopped& /*effect*/) {}   // both.
+
+  std::shared_ptr<Link> CurrentLink() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return link_;
+  }
+  bool LinkIsIdle() {
+    const std::shared_ptr<Link> link = CurrentLink();
+    return link != nullptr && link->idle();
+  }
+  void Send(uint64_t epoch, v1::Envelope report) {
+    report.set_epoch(epoch);
+    if (const std::shared_ptr<Link> link = CurrentLink()) link->Send(std::move(report));
   }
 
   // ---- Metrics. ----
-  void Collect(SampleSink& sink) ABSL_LOCKS_EXCLUDED(mu_) {
-    std::vector<bool> up;
-    {
-      absl::MutexLock lock(&mu_);
-      for (const auto& info : ready_) up.push_back(info.has_value());
-    }
+  void Collect(SampleSink& sink) {
     for (int32_t e = 0; e < num_executors(); ++e) {
       pages_[e]->Collect(sink, options_.name, e * num_devices());
+      const bool up = driver_.ready(e);
       for (int d = 0; d < num_devices(); ++d) {
         sink.Add(Metric::kExecutorUp, {options_.name, absl::StrCat(e * num_devices() + d)},
-                 up[e] ? 1 : 0);
+                 up ? 1 : 0);
       }
     }
   }
@@ -242,65 +269,25 @@ class Daemon final : public WorkerDaemon {
   }
 
   // ---- The coordinator. ----
-  void Run() {
+  void RunLinks() {
     NameThread("coordinator");
-    absl::Duration backoff = kReconnectMin;
-    bool ever_registered = false;
-    const auto start = std::chrono::steady_clock::now();
     const auto stub =
         v1::WorkerService::NewStub(CoordinatorChannel(options_.coordinator, credentials_));
-    while (true) {
-      Infos infos;
-      if (!AwaitReady(&infos)) return;
-      absl::Status end;
-      const bool was_registered = Session(*stub, infos, &end);
-      ever_registered |= was_registered;
-      if (!was_registered && !ever_registered) end = WhyRefused(end);
-      const bool young = std::chrono::steady_clock::now() - start < kNameTakenPatience;
-      if (!was_registered && NoTryEndsBetter(end, ever_registered || young)) {
-        TESSERA_LOG(ERROR) << "the coordinator will not take this worker"
-                           << Field("worker", options_.name)
-                           << Field("coordinator", options_.coordinator.address)
-                           << Field("why", end.message());
-        if (options_.on_refused) options_.on_refused(end);
-        return;
-      }
-      if (was_registered) backoff = kReconnectMin;
-      absl::MutexLock lock(&mu_);
-      // The coordinator counts the arrays as lost; so must we. What is not ready yet has none.
-      for (int32_t e = 0; was_registered && e < num_executors(); ++e) {
-        if (!ready_[e]) continue;
-        executors_[e]->Kill(ready_[e]->incarnation, LossCause::kDisconnected,
-                            "killed: its daemon's connection to the coordinator ended");
-        ready_[e].reset();
-      }
-      const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_; };
-      if (mu_.AwaitWithTimeout(absl::Condition(&stopping), backoff)) return;
-      backoff = std::min(2 * backoff, kReconnectMax);
+    bool ever_welcomed = false;
+    while (const std::optional<Infos> infos = AwaitConnect()) {
+      absl::Status end = RunLink(*stub, *infos, &ever_welcomed);
+      // Opens connections of its own, so that it is asked before the rules are.
+      if (!ever_welcomed) end = WhyRefused(end);
+      driver_.Post(daemon::LinkEnded{std::move(end)});
     }
   }
-
-  // Waits until every executor is ready, which is when the worker is.
-  bool AwaitReady(Infos* infos) ABSL_LOCKS_EXCLUDED(mu_) {
+  // The executors to register next; nullopt at the end.
+  std::optional<Infos> AwaitConnect() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return stopping_ || std::all_of(ready_.begin(), ready_.end(),
-                                      [](const auto& info) { return info.has_value(); });
-    };
-    mu_.Await(absl::Condition(&ready));
-    if (stopping_) return false;
-    for (const auto& info : ready_) infos->push_back(*info);
-    return true;
-  }
-  bool Runs(int32_t executor, uint64_t incarnation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return ready_[executor] && ready_[executor]->incarnation == incarnation;
-  }
-  // The coordinator's welcome for one process, with the key of that alone.
-  std::string WelcomeTo(int32_t executor, uint64_t incarnation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    api::Welcome welcome = welcome_;
-    welcome.ticket_key = api::ExecutorTicketKey(welcome_.ticket_key, executor, incarnation);
-    welcome.clock = SteadyNow() + clock_ahead_;
-    return ir::serial::ToEnvelope(welcome).SerializeAsString();
+    const auto told = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_ || to_register_; };
+    mu_.Await(absl::Condition(&told));
+    return std::exchange(to_register_, std::nullopt);
   }
 
   // How a connection ended that was none: TLS_MISMATCH where the coordinator speaks otherwise.
@@ -328,113 +315,67 @@ class Daemon final : public WorkerDaemon {
     return end;
   }
 
-  // One connection, from registration to its end, which is `end`. Whether the coordinator took us.
-  bool Session(v1::WorkerService::Stub& stub, const Infos& infos, absl::Status* end)
+  // One connection, from registration to its end. Sets `ever_welcomed` if the coordinator took us.
+  absl::Status RunLink(v1::WorkerService::Stub& stub, const Infos& infos, bool* ever_welcomed)
       ABSL_LOCKS_EXCLUDED(mu_) {
     bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
-    uint64_t epoch = 0;     // as welcomed
     const auto connect = [&stub](grpc::ClientContext* context, Link* link) {
       stub.async()->Connect(context, link);
     };
-    Link link(connect, options_.coordinator.token, [&](const v1::Envelope& command) {
-      if (welcomed) {
-        if (command.epoch() == epoch) KillIfTold(command);
-      } else if (absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(command);
-                 welcome.ok()) {
-        welcomed = true;
-        epoch = welcome->epoch;
-        Begin(*std::move(welcome), infos);
-        if (options_.on_registered) options_.on_registered();
-      } else {
-        absl::MutexLock lock(&mu_);
-        if (link_ != nullptr) link_->Cancel();
-      }
-    });
+    const auto link = std::make_shared<Link>(
+        connect, options_.coordinator.token, [&](const v1::Envelope& message) {
+          if (welcomed) return PostKill(message);
+          absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(message);
+          welcomed = welcome.ok();
+          driver_.Post(daemon::Welcomed{std::move(welcome)});
+        });
+    bool cancelled = false;
     {
       absl::MutexLock lock(&mu_);
-      if (stopping_) link.Cancel();
-      link_ = &link;
+      cancelled = cancelled_;
+      link_ = link;
     }
-    link.Send(ir::serial::ToEnvelope(api::Registration{.worker = options_.name,
-                                                       .host = options_.host,
-                                                       .opset = ir::kOpset,
-                                                       .executors = infos,
-                                                       .host_memory_bytes = CpuMemoryBytes()}));
-    absl::Duration interval;
-    do {
-      absl::MutexLock lock(&mu_);
-      interval = heartbeat_;
-      // Behind a write that is stuck it would only queue.
-      if (registered_ && link.idle()) Report(ir::serial::ToEnvelope({0, 0, Beat()}));
-    } while (!link.AwaitEnd(interval));
-    *end = ir::serial::FromGrpc(link.end());
+    if (cancelled) link->Cancel();
+    link->Send(ir::serial::ToEnvelope(api::Registration{.worker = options_.name,
+                                                        .host = options_.host,
+                                                        .opset = ir::kOpset,
+                                                        .executors = infos,
+                                                        .host_memory_bytes = CpuMemoryBytes()}));
+    link->AwaitEnd(absl::InfiniteDuration());
+    const absl::Status end = ir::serial::FromGrpc(link->end());
     TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
                          << Field("coordinator", options_.coordinator.address)
-                         << Field("registered", welcomed) << Field("why", *end);
+                         << Field("registered", welcomed) << Field("why", end);
+    *ever_welcomed |= welcomed;
     absl::MutexLock lock(&mu_);
     link_ = nullptr;
-    registered_ = false;
-    return welcomed;
+    return end;
   }
 
   // The only command for the daemon itself; the others go to the executors.
-  void KillIfTold(const v1::Envelope& command) {
-    const absl::StatusOr<api::Command> read = ir::serial::ReadCommand(command);
-    const auto* kill = read.ok() ? std::get_if<api::KillExecutor>(&*read) : nullptr;
-    if (kill == nullptr || command.executor() < 0 || command.executor() >= num_executors()) return;
-    executors_[command.executor()]->Kill(command.incarnation(), LossCause::kStuck, kill->reason);
-  }
-  api::Heartbeat Beat() {
-    api::Heartbeat beat;
-    for (int32_t e = 0; e < num_executors(); ++e) {
-      const InFlightOp in_flight = executors_[e]->in_flight();
-      beat.executors.push_back({.executor = e,
-                                .progress_age = ProgressAge(e),
-                                .silence = executors_[e]->silence(),
-                                .launch = in_flight.launch,
-                                .op = in_flight.op,
-                                .waiting = in_flight.waiting});
-    }
-    return beat;
-  }
-
-  // The session has begun, but for executors that were registered and are gone by now: what happens
-  // from here on is reported.
-  void Begin(api::Welcome welcome, const Infos& infos) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    heartbeat_ = std::max(welcome.heartbeat, kHeartbeatMin);
-    clock_ahead_ = welcome.clock - SteadyNow();
-    welcome_ = std::move(welcome);
-    registered_ = true;
-    for (int32_t e = 0; e < num_executors(); ++e) {
-      const bool same = Runs(e, infos[e].incarnation);
-      if (!same) {
-        Report(ir::serial::ToEnvelope(api::Report{
-            e, infos[e].incarnation, api::ExecutorLost{"it ended during registration", 0, ""}}));
-      }
-      if (!ready_[e]) continue;
-      const uint64_t incarnation = ready_[e]->incarnation;
-      executors_[e]->Send(incarnation, WelcomeTo(e, incarnation));
-      if (same) continue;
-      Report(ir::serial::ToEnvelope(api::Report{e, incarnation, api::ExecutorReady{*ready_[e]}}));
-    }
+  void PostKill(const v1::Envelope& message) {
+    const absl::StatusOr<api::Command> command = ir::serial::ReadCommand(message);
+    const auto* kill = command.ok() ? std::get_if<api::KillExecutor>(&*command) : nullptr;
+    if (kill == nullptr) return;
+    driver_.Post(daemon::ToldToKill{.epoch = message.epoch(),
+                                    .executor = message.executor(),
+                                    .incarnation = message.incarnation(),
+                                    .reason = kill->reason});
   }
 
   const WorkerDaemonOptions options_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // towards the coordinator
   const std::vector<Ports> ports_;                               // per executor
   std::vector<std::unique_ptr<MetricsPage>> pages_;              // per executor; as executors_
-  std::vector<std::unique_ptr<Supervisor>> executors_;           // set before any callback gets on
+  std::vector<std::unique_ptr<Supervisor>> executors_;           // set before any step
   int64_t collector_ = 0;
+  daemon::Driver driver_;
 
   absl::Mutex mu_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::optional<api::ExecutorInfo>> ready_ ABSL_GUARDED_BY(mu_);  // per executor
-  bool registered_ ABSL_GUARDED_BY(mu_) = false;
-  api::Welcome welcome_ ABSL_GUARDED_BY(mu_);        // for executors that come later
-  absl::Duration clock_ahead_ ABSL_GUARDED_BY(mu_);  // the coordinator's clock, of ours
-  absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Milliseconds(300);
-  Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // there while registered_
+  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);  // until it has ended
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;      // that link, or the one to come
+  std::optional<Infos> to_register_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 

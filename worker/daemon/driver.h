@@ -1,0 +1,60 @@
+// Feeds events to the rules of the daemon (core.h), one after the other, and applies their effects.
+//
+// Thread-safe. One thread at a time, the runner, processes events: a thread that posts an event
+// while there is no runner becomes it. Events get their time when posted. Effects are applied by
+// the runner, without a lock of the driver; what applies them may call Post, and must not block.
+#pragma once
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "worker/daemon/core.h"
+
+namespace tessera::worker::daemon {
+
+class Driver {
+ public:
+  // `apply` gets every effect but SetTimer and Stopped; `link_idle` is asked for a Tick. Both are
+  // called only from Start to the end of End.
+  Driver(const Config& config, std::function<void(const Effect&)> apply,
+         std::function<bool()> link_idle);
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+  ~Driver() { End(); }
+
+  // Starts the executors.
+  void Start() { Post(Tick{}); }
+  void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the connection and the processes, and waits for that. Nothing may be posted afterwards.
+  void End() ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether the executor is ready to be registered.
+  bool ready(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Waiting {
+    absl::Time came;
+    Event event;
+  };
+  void ProcessEvents() ABSL_LOCKS_EXCLUDED(mu_);
+  void ApplyEffect(const Effect& effect) ABSL_LOCKS_EXCLUDED(mu_);
+  void RunTimer() ABSL_LOCKS_EXCLUDED(mu_);
+
+  const std::function<void(const Effect&)> apply_;
+  const std::function<bool()> link_idle_;
+  State state_;  // owned by the runner
+
+  absl::Mutex mu_;
+  std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);
+  bool running_ ABSL_GUARDED_BY(mu_) = false;  // there is a runner
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::CondVar timer_changed_;
+  std::vector<bool> ready_ ABSL_GUARDED_BY(mu_);  // per executor, as of the last step
+  std::thread thread_;                            // Last.
+};
+
+}  // namespace tessera::worker::daemon
