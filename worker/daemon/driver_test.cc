@@ -1,0 +1,78 @@
+#include "worker/daemon/driver.h"
+
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::worker::daemon {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+// The shell of a worker with one executor, without processes: every effect is answered at once, by
+// the thread that applies it. The first process does not start.
+class Shell {
+ public:
+  Shell() { driver_.Start(); }
+
+  Driver& driver() { return driver_; }
+  absl::Notification& registered() { return registered_; }
+  const std::vector<absl::Time>& starts() const { return starts_; }
+  const std::vector<LossCause>& losses() const { return losses_; }
+
+ private:
+  static Config OneExecutor() {
+    Config config;
+    config.incarnations = {1000};
+    return config;
+  }
+  void Apply(const Effect& effect) {
+    if (const auto* start = std::get_if<StartChild>(&effect)) return StartProcess(*start);
+    if (const auto* lost = std::get_if<Lost>(&effect)) losses_.push_back(lost->loss.cause);
+    if (std::holds_alternative<Connect>(effect)) driver_.Post(Welcomed{api::Welcome()});
+    if (std::holds_alternative<Registered>(effect)) registered_.Notify();
+    if (std::holds_alternative<CancelLink>(effect)) {
+      driver_.Post(LinkEnded{absl::CancelledError("cancelled")});
+    }
+    if (std::holds_alternative<CloseChildInput>(effect)) {
+      driver_.Post(Ended{0, {false, "exited with status 0", 0}, {}});
+    }
+  }
+  void StartProcess(const StartChild& start) {
+    starts_.push_back(SteadyNow());
+    if (starts_.size() == 1) return driver_.Post(SpawnFailed{0, "no such file"});
+    api::ExecutorInfo info;
+    info.incarnation = start.incarnation;
+    driver_.Post(Started{0});
+    driver_.Post(ChildSaid{0, info});
+  }
+
+  // Of the runner, and of the test once the driver has ended.
+  std::vector<absl::Time> starts_;
+  std::vector<LossCause> losses_;
+  absl::Notification registered_;
+  Driver driver_{OneExecutor(), [this](const Effect& effect) { Apply(effect); },
+                 [] { return true; }};
+};
+
+TEST(DriverTest, WhatEffectsPostIsProcessedAndTimersCome) {
+  Shell shell;
+  ASSERT_TRUE(shell.registered().WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(shell.driver().ready(0));
+  shell.driver().End();
+  ASSERT_EQ(shell.starts().size(), 2);
+  EXPECT_GE(shell.starts()[1] - shell.starts()[0], Config().backoff_min);
+}
+
+TEST(DriverTest, TheEndIsThatOfTheProcesses) {
+  Shell shell;
+  ASSERT_TRUE(shell.registered().WaitForNotificationWithTimeout(kPatience));
+  shell.driver().End();
+  EXPECT_EQ(shell.losses(), (std::vector<LossCause>{LossCause::kOther, LossCause::kStopped}));
+  EXPECT_FALSE(shell.driver().ready(0));
+}
+
+}  // namespace
+}  // namespace tessera::worker::daemon
