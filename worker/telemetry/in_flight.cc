@@ -11,32 +11,35 @@
 namespace tessera::worker {
 
 void InFlightSlot::Write(const InFlightOp& op) {
-  const uint64_t version = version_.load(std::memory_order_relaxed);
-  version_.store(version + 1, std::memory_order_relaxed);
+  const uint64_t version = version_.load(std::memory_order_relaxed) + 1;
+  Copy& copy = copies_[version % 2];
+  // Readers of the copy see the version that was current when its last op was replaced.
   std::atomic_thread_fence(std::memory_order_release);
-  launch_.store(op.launch, std::memory_order_relaxed);
+  copy.launch.store(op.launch, std::memory_order_relaxed);
   const size_t size = std::min(op.op.size(), kTextBytes);
-  size_and_waiting_.store(size << 1 | (op.waiting ? 1 : 0), std::memory_order_relaxed);
+  copy.size_and_waiting.store(size << 1 | (op.waiting ? 1 : 0), std::memory_order_relaxed);
   for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
     uint64_t word = 0;
     std::memcpy(&word, op.op.data() + at, std::min(sizeof(word), size - at));
-    text_[at / sizeof(uint64_t)].store(word, std::memory_order_relaxed);
+    copy.text[at / sizeof(uint64_t)].store(word, std::memory_order_relaxed);
   }
-  version_.store(version + 2, std::memory_order_release);
+  version_.store(version, std::memory_order_release);
 }
 
 InFlightOp InFlightSlot::Read() const {
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
-    const uint64_t before = version_.load(std::memory_order_acquire);
+    const uint64_t version = version_.load(std::memory_order_acquire);
+    const Copy& copy = copies_[version % 2];
     InFlightOp read;
-    read.launch = launch_.load(std::memory_order_relaxed);
-    const uint64_t packed = size_and_waiting_.load(std::memory_order_relaxed);
+    read.launch = copy.launch.load(std::memory_order_relaxed);
+    const uint64_t packed = copy.size_and_waiting.load(std::memory_order_relaxed);
     read.waiting = (packed & 1) != 0;
     uint64_t words[kWords];
-    for (size_t w = 0; w < kWords; ++w) words[w] = text_[w].load(std::memory_order_relaxed);
+    for (size_t w = 0; w < kWords; ++w) words[w] = copy.text[w].load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (before % 2 != 0 || version_.load(std::memory_order_relaxed) != before) continue;
+    // Only once the next op is there is this copy written again.
+    if (version_.load(std::memory_order_relaxed) != version) continue;
     read.op.assign(reinterpret_cast<const char*>(words), std::min(packed >> 1, kTextBytes));
     return read;
   }

@@ -4,8 +4,8 @@
 // the same memory, reads it when the executor is lost, so that the loss names the op in flight.
 //
 // A slot has one writer, the InFlightQueue of its device; any thread or process may read. Readers
-// never block the writer: a read that overlaps a write is retried a few times, then returns
-// "unknown".
+// never block the writer: a read that the next op overtakes is retried a few times, then returns
+// "unknown". A writer that dies in a write leaves the op before.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -37,10 +37,14 @@ class InFlightSlot {
  private:
   static constexpr size_t kWords = kTextBytes / sizeof(uint64_t);
 
-  std::atomic<uint64_t> version_{0};  // odd while being written
-  std::atomic<uint64_t> launch_{0};
-  std::atomic<uint64_t> size_and_waiting_{0};
-  std::atomic<uint64_t> text_[kWords] = {};
+  struct Copy {
+    std::atomic<uint64_t> launch{0};
+    std::atomic<uint64_t> size_and_waiting{0};
+    std::atomic<uint64_t> text[kWords] = {};
+  };
+  std::atomic<uint64_t> version_{
+      0};  // of the op in copies_[version % 2]; the next goes to the other
+  Copy copies_[2];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
