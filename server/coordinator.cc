@@ -341,6 +341,7 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
   welcome.lease = absl::Milliseconds(options_.lease_ms);
   welcome.ticket_key = api::WorkerTicketKey(ticket_key_, registration.worker);
   welcome.clock = clock_->Steady();
+  welcome.outage_grace = absl::Milliseconds(options_.outage_grace_ms);
   TESSERA_LOG(INFO) << "worker registered" << Field("worker", registration.worker)
                     << Field("host", registration.host) << Field("session", welcome.session);
   return welcome;

@@ -12,6 +12,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/host_limits.h"
 #include "base/locks.h"
@@ -52,7 +54,8 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
 }
 
 // The store with the state of earlier lives. Without a folder there is no such state, and the
-// first id is random.
+// first id is random. Its epoch, by the wall clock, is greater than those of earlier lives, whose
+// commands workers refuse from then on.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) {
   if (!options.state_dir.empty()) {
     store::SqliteOptions sqlite;
@@ -64,7 +67,7 @@ absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) 
   }
   std::random_device random;
   const auto random64 = [&random] { return uint64_t{random()} << 32 | random(); };
-  const uint64_t epoch = random64();
+  const auto epoch = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
   return std::make_unique<store::MemoryStore>(core::RandomLife(epoch, random64()));
 }
 

@@ -112,6 +112,8 @@ GOES_ON = [
     ("an upload to an array that CreateArray made", "ticket_ms",
      "the array fails with `DEADLINE_EXCEEDED`"),
     ("an executor to answer its daemon", "unresponsive_ms", "its devices are not ready"),
+    ("a coordinator that is away, at the workers that keep arrays and runs for it",
+     "outage_grace_ms", "their executors are started anew"),
     ("an executor to start", "ready_timeout", "its process is killed and another one started"),
     ("an uploaded program's next chunk", "idle_max", "the upload is dropped"),
     ("an idle device to prove that it works", "canary_interval_ms canary_timeout_ms",

@@ -46,6 +46,8 @@ struct ExecutorInfo {
   int64_t memory_bytes = 0;  // per device; 0: unknown
   bool files = false;        // it has a --files-dir: arrays can be saved and loaded
   std::string files_folder;  // executors with the same value share the directory; "": unknown
+  // It has served a coordinator since it started, and is of use only to one that adopts it.
+  bool has_state = false;
 };
 struct Registration {
   std::string worker;  // unique in the cluster, stable over restarts
@@ -54,14 +56,24 @@ struct Registration {
   std::vector<ExecutorInfo> executors;
   int64_t host_memory_bytes = 0;  // for all its CPU devices together; 0: unknown
 };
+// An executor whose state the coordinator knows, and goes on with.
+struct AdoptedExecutor {
+  int32_t executor = 0;  // index
+  uint64_t incarnation = 0;
+  bool operator==(const AdoptedExecutor&) const = default;
+};
 // The coordinator's reply to a registration.
 struct Welcome {
   uint64_t session = 0;      // the registration id, for every report; no client's session
-  uint64_t epoch = 0;        // of the coordinator: unique to each start
+  uint64_t epoch = 0;        // of the coordinator: greater at each start
   absl::Duration heartbeat;  // report at least this often
   absl::Duration lease;      // the worker is lost after this long without a report
   std::string ticket_key;    // the worker's key for tickets (ir/api/ticket.h)
   absl::Time clock;          // the coordinator's wall clock now, by which tickets expire
+  // How long executors keep their state for a coordinator that is away.
+  absl::Duration outage_grace = {};
+  // Of the executors registered with `has_state`; the others of these are started anew.
+  std::vector<AdoptedExecutor> adopted = {};
 };
 // What an executor says first on its own stream to the coordinator.
 struct Attachment {
@@ -69,6 +81,7 @@ struct Attachment {
   uint64_t incarnation = 0;
   uint64_t session = 0;  // of its worker's registration
   std::string key;       // its ticket key (ir/api/ticket.h)
+  uint64_t epoch = 0;    // of the coordinator that it means
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------
@@ -229,9 +242,16 @@ struct KillExecutor {
   std::string reason;
 };
 
-using Command = std::variant<ConfigureCommunicator, CloseCommunicator, LoadProgram, UnloadPrograms,
-                             Launch, Transfer, WriteBuffer, ReadBuffer, DeleteBuffers, CancelLaunch,
-                             Drain, SaveShards, LoadShards, InspectFile, KillExecutor>;
+// The coordinator has processed the executor's reports up to this number for good: also after its
+// own restart it knows what they say. See Report.
+struct AcknowledgeReports {
+  uint64_t through = 0;
+};
+
+using Command =
+    std::variant<ConfigureCommunicator, CloseCommunicator, LoadProgram, UnloadPrograms, Launch,
+                 Transfer, WriteBuffer, ReadBuffer, DeleteBuffers, CancelLaunch, Drain, SaveShards,
+                 LoadShards, InspectFile, KillExecutor, AcknowledgeReports>;
 
 // ---- Worker -> coordinator. ---------------------------------------------------------------------
 // Every report of an executor names its incarnation; those of an old one are dropped.
@@ -300,13 +320,40 @@ struct ExecutorReady {
   ExecutorInfo info;
 };
 
-using ReportBody =
-    std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone, LaunchFailed,
-                 BufferWritten, BufferRead, ExecutorLost, ExecutorReady, FileInspected>;
+// What an executor that attaches again has; its first report on the stream. The reports that were
+// not acknowledged follow it in order, then those of what happens from then on: one that is listed
+// as running is not among those that follow unless it has ended meanwhile.
+//
+// Of the commands sent before, those whose effect is neither listed nor reported were lost on the
+// way; or their effect was undone by a later one: an array that is not listed was deleted, donated
+// to an operation that is listed, or never came. A listed array or executable that the coordinator
+// does not know is of a command that it has forgotten. ReadBuffer and InspectFile that were not
+// answered will not be.
+struct ExecutorInventory {
+  struct Device {
+    // Arrays, ascending: those that have their value, those whose value is still to come, those
+    // whose producer has failed.
+    std::vector<uint64_t> ready, expected, failed;
+    bool operator==(const Device&) const = default;
+  };
+  std::vector<Device> devices = {};        // all of the executor, in order
+  std::vector<uint64_t> running = {};      // operations (`launch`) that wait or run, ascending
+  std::vector<uint64_t> ended = {};        // those whose ends follow, ascending
+  std::vector<uint64_t> executables = {};  // loaded, ascending
+  std::vector<uint64_t> compiling = {};    // executables that ProgramLoaded is still to come of
+  std::vector<uint64_t> generations = {};  // of communicators that are configured, ascending
+};
+
+using ReportBody = std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone,
+                                LaunchFailed, BufferWritten, BufferRead, ExecutorLost,
+                                ExecutorReady, FileInspected, ExecutorInventory>;
 struct Report {
   int32_t executor = 0;  // index; ignored by Heartbeat
   uint64_t incarnation = 0;
   ReportBody body;
+  // Of an executor's report that is kept until it is acknowledged, and sent again after its stream
+  // has ended: these count from 1. The same number of an incarnation is the same report. 0: others.
+  uint64_t number = 0;
 };
 
 // ---- Transports. --------------------------------------------------------------------------------
@@ -314,10 +361,16 @@ struct Report {
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
-  // The registration is accepted; a transport passes the Welcome on. Precedes the first Send; a
-  // link that is not accepted is closed without it.
-  virtual void Accept() {}
+  // The registration is accepted, and these executors that came with state are adopted; a transport
+  // passes the Welcome on. Precedes the first Send; a link that is not accepted is closed without
+  // it.
+  virtual void Accept(const std::vector<AdoptedExecutor>& adopted) { (void)adopted; }
   virtual void Send(int32_t executor, uint64_t incarnation, Command command) = 0;
+  // The executor's reports up to this number are processed for good; a transport says so at some
+  // time (AcknowledgeReports).
+  virtual void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {
+    (void)executor, (void)incarnation, (void)number;
+  }
   // The coordinator has dropped the worker and sends nothing more; a transport closes its
   // connection.
   virtual void Close(const absl::Status& why) { (void)why; }
@@ -333,8 +386,8 @@ class WorkerEvents {
                                            std::shared_ptr<WorkerLink> link) = 0;
   // Reports come in the order of their events on the executor.  Unknown sessions are ignored.
   virtual void OnReport(uint64_t session, Report report) = 0;
-  // The worker is lost with its executors and arrays.  One that returns restarts its executors,
-  // with new incarnations, before it registers.
+  // The worker is not connected.  One that returns within its outage grace registers with the same
+  // incarnations, those that have served with `has_state`.
   virtual void Disconnect(uint64_t session, const absl::Status& why) = 0;
 };
 

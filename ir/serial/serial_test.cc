@@ -269,7 +269,9 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
                       {{0, 7, 1, {2, 0}, {2, 2}}},
                       absl::Seconds(1)},
       api::LoadShards{1, "b.npy", {{"x", DType::kF32, {4}}}, {{0, 7, 1, {2}, {2}}}},
-      api::InspectFile{1, "b.npy"}};
+      api::InspectFile{1, "b.npy"},
+      api::KillExecutor{"it hangs"},
+      api::AcknowledgeReports{12}};
   EXPECT_GE(commands.size(), std::variant_size_v<api::Command>);
   for (const api::Command& c : commands) {
     const v1::Envelope wire = ToEnvelope(6, 7, c);
@@ -296,12 +298,14 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
       api::ExecutorLost{"signal 9", 4, "psum (a.cc:1)"},
       api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", "h:3", 1 << 20, true, "h:/files"}},
       api::FileInspected{1, std::vector<api::FileArrayInfo>{{"x", DType::kBF16, {4, 2}}}},
-      api::FileInspected{1, lost}};
+      api::FileInspected{1, lost},
+      api::ExecutorInventory{{{{1, 2}, {3}, {}}, {{}, {}, {4}}}, {5, 6}, {7}, {8}, {9}, {10}}};
   EXPECT_GE(bodies.size(), std::variant_size_v<api::ReportBody>);
   for (const api::ReportBody& body : bodies) {
-    const v1::Envelope wire = ToEnvelope(api::Report{3, 4, body});
+    const v1::Envelope wire = ToEnvelope(api::Report{3, 4, body, 5});
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::Report back, ReadReport(wire));
     EXPECT_EQ(back.body.index(), body.index());
+    EXPECT_EQ(back.number, 5u);
     EXPECT_EQ(ToEnvelope(back).SerializeAsString(), wire.SerializeAsString());
   }
   EXPECT_THAT(ReadReport(v1::Envelope()), ReasonIs("VALUE_ERROR"));

@@ -40,10 +40,13 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
 
 // ---- Registration. ------------------------------------------------------------------------------
 TESSERA_FIELDS(api::ExecutorInfo, v1::ExecutorInfo, index, incarnation, device_kind, num_devices,
-               data_endpoint, peer_endpoint, peer_data_endpoint, memory_bytes, files, files_folder)
+               data_endpoint, peer_endpoint, peer_data_endpoint, memory_bytes, files, files_folder,
+               has_state)
+TESSERA_FIELDS(api::AdoptedExecutor, v1::AdoptedExecutor, executor, incarnation)
 TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes)
-TESSERA_MESSAGE(Welcome, WELCOME, session, epoch, heartbeat, lease, ticket_key, clock)
-TESSERA_MESSAGE(Attachment, ATTACHMENT, session, key)
+TESSERA_MESSAGE(Welcome, WELCOME, session, epoch, heartbeat, lease, ticket_key, clock, outage_grace,
+                adopted)
+TESSERA_MESSAGE(Attachment, ATTACHMENT, session, key, epoch)
 
 // ---- Commands. ----------------------------------------------------------------------------------
 TESSERA_FIELDS(api::ConfigureCommunicator::Member, v1::CommunicatorMember, executor, incarnation,
@@ -73,11 +76,14 @@ TESSERA_MESSAGE(SaveShards, SAVE_SHARDS, sequence, path, token, overwrite, part,
 TESSERA_MESSAGE(LoadShards, LOAD_SHARDS, path, arrays, shards)
 TESSERA_MESSAGE(InspectFile, INSPECT_FILE, request, path)
 TESSERA_MESSAGE(KillExecutor, KILL_EXECUTOR, reason)
+TESSERA_MESSAGE(AcknowledgeReports, ACKNOWLEDGE_REPORTS, through)
 
 // ---- Reports. -----------------------------------------------------------------------------------
 TESSERA_FIELDS(api::Heartbeat::Executor, v1::Heartbeat::Executor, executor, progress_age, silence,
                launch, op, waiting)
 TESSERA_FIELDS(api::LaunchDone::InlineResult, v1::InlineShard, array, device, value)
+TESSERA_FIELDS(api::ExecutorInventory::Device, v1::ExecutorInventory::Device, ready, expected,
+               failed)
 
 TESSERA_MESSAGE(Heartbeat, HEARTBEAT, executors)
 TESSERA_MESSAGE(CommunicatorReady, COMMUNICATOR_READY, generation, status)
@@ -89,6 +95,8 @@ TESSERA_MESSAGE(BufferRead, BUFFER_READ, request, value)
 TESSERA_MESSAGE(ExecutorLost, EXECUTOR_LOST, reason, op)
 TESSERA_MESSAGE(ExecutorReady, EXECUTOR_READY, info)
 TESSERA_MESSAGE(FileInspected, FILE_INSPECTED, request, arrays)
+TESSERA_MESSAGE(ExecutorInventory, EXECUTOR_INVENTORY, devices, running, ended, executables,
+                compiling, generations)
 
 // ---- Checks of received messages. ---------------------------------------------------------------
 static absl::Status Check(api::ExecutorInfo& info, const ReadLimits&) {
@@ -277,6 +285,7 @@ v1::Envelope ToEnvelope(const api::Report& report) {
   v1::Envelope out = std::visit([](const auto& r) { return Enclose(r); }, report.body);
   out.set_executor(report.executor);
   out.set_incarnation(report.incarnation);
+  out.set_report(report.number);
   return out;
 }
 v1::Envelope ToEnvelope(const api::Registration& registration) { return Enclose(registration); }
@@ -302,7 +311,8 @@ absl::StatusOr<api::Report> ReadReport(const v1::Envelope& envelope, const Limit
       OpenAny<api::ReportBody>(
           envelope, limits,
           "worker report: it is empty, or of a kind this coordinator does not know"));
-  return api::Report{envelope.executor(), envelope.incarnation(), std::move(body)};
+  return api::Report{envelope.executor(), envelope.incarnation(), std::move(body),
+                     envelope.report()};
 }
 absl::StatusOr<api::Registration> ReadRegistration(const v1::Envelope& envelope) {
   return OpenOne<api::Registration>(envelope, "worker: the first report is not a Registration");

@@ -10,7 +10,7 @@
 namespace tessera::server::core {
 
 struct Life {
-  uint64_t epoch = 1;                // unique to the life
+  uint64_t epoch = 1;                // unique to the life, and greater than of earlier ones
   uint64_t first_id = 0;             // the life's ids are greater
   uint64_t ids = uint64_t{1} << 62;  // how many ids after first_id no earlier life has used
 };

@@ -1,5 +1,6 @@
 #include "server/rpc/worker_streams.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <variant>
@@ -72,22 +73,25 @@ void EnvelopeStream::OnDone() {
 
 // ---- The daemon's. ------------------------------------------------------------------------------
 
-void WorkerStream::Accept() {
+void WorkerStream::Accept(const std::vector<api::AdoptedExecutor>& adopted) {
   {
     absl::MutexLock lock(&mu_);
     accepted_ = true;
+    adopted_ = adopted;
   }
   BeginIfReady();
 }
 
 // Commands may have been sent already; the Welcome still comes first.
 void WorkerStream::BeginIfReady() {
-  std::optional<v1::Envelope> first;
+  std::optional<api::Welcome> welcome;
   {
     absl::MutexLock lock(&mu_);
-    if (accepted_) first = std::exchange(welcome_, std::nullopt);
+    if (!accepted_) return;
+    welcome = std::exchange(welcome_, std::nullopt);
+    if (welcome) welcome->adopted = std::move(adopted_);
   }
-  if (first) Begin({*std::move(first)});
+  if (welcome) Begin({ir::serial::ToEnvelope(*welcome)});
 }
 
 void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command command) {
@@ -167,7 +171,10 @@ absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
       !std::holds_alternative<api::ExecutorReady>(report->body))
     return MakeError(ErrorKind::kValueError,
                      "worker: its daemon sent a report that is its executor's to send");
-  if (beat) MeetDeadlines();
+  if (beat) {
+    MeetDeadlines();
+    SendAcknowledgements();
+  }
   Queue(*std::move(report));
   Deliver();
   return absl::OkStatus();
@@ -193,7 +200,7 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
   session_ = welcome.session;
   {
     absl::MutexLock lock(&mu_);
-    welcome_ = ir::serial::ToEnvelope(welcome);
+    welcome_ = welcome;
     ticket_key_ = welcome.ticket_key;
   }
   service_->Add(welcome.session, self);
@@ -229,6 +236,8 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
       return MakeError(ErrorKind::kTicketRefused,
                        absl::StrCat("executor: the key is not that of executor ",
                                     attachment.executor, ", incarnation ", attachment.incarnation));
+    if (attachment.epoch != 0 && attachment.epoch != epoch_)
+      return Gone("it means another coordinator than this one");
     if (closed_) return Gone("its worker is lost");
     Executor* const e = Find(attachment.executor, attachment.incarnation, &old);
     if (e == nullptr || e->stream != nullptr || e->gone)
@@ -329,6 +338,27 @@ void WorkerStream::MeetDeadlines() {
   }
   for (const Overdue& o : overdue) Kill(o.executor, o.incarnation, o.reason);
   for (const auto& stream : late) stream->EndNow(Gone("its daemon has reported its loss"));
+}
+
+void WorkerStream::Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {
+  absl::MutexLock lock(&mu_);
+  const auto found = executors_.find(executor);
+  if (found == executors_.end() || found->second.incarnation != incarnation) return;
+  found->second.processed = std::max(found->second.processed, number);
+}
+
+void WorkerStream::SendAcknowledgements() {
+  std::deque<std::pair<std::shared_ptr<ExecutorStream>, v1::Envelope>> sent;
+  {
+    absl::MutexLock lock(&mu_);
+    for (auto& [index, e] : executors_) {
+      if (e.stream == nullptr || e.processed == e.acknowledged) continue;
+      e.acknowledged = e.processed;
+      sent.emplace_back(e.stream, ir::serial::ToEnvelope(index, e.incarnation,
+                                                         api::AcknowledgeReports{e.processed}));
+    }
+  }
+  for (auto& [stream, command] : sent) stream->MessageStream::Send(std::move(command));
 }
 
 // ---- An executor's. -----------------------------------------------------------------------------

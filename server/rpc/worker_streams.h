@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -57,14 +59,18 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
       : EnvelopeStream(context), service_(service), name_(std::move(name)) {}
 
   // ---- api::WorkerLink ----
-  void Accept() override ABSL_LOCKS_EXCLUDED(mu_);
+  void Accept(const std::vector<api::AdoptedExecutor>& adopted) override ABSL_LOCKS_EXCLUDED(mu_);
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The executor is told with the next heartbeat of its daemon.
+  void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) override
       ABSL_LOCKS_EXCLUDED(mu_);
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mu_);
 
   // ---- For the streams of its executors. ----
   // The executor's commands go to `stream` from now on, first those that wait.  TICKET_REFUSED: the
-  // key is another's; WORKER_LOST: the worker or this process of it is gone.
+  // key is another's; WORKER_LOST: it means another coordinator, or the worker or this process of
+  // it is gone.
   absl::Status Attach(const api::Attachment& attachment,
                       const std::shared_ptr<ExecutorStream>& stream) ABSL_LOCKS_EXCLUDED(mu_);
   // The attached stream has ended, after its last report was taken.
@@ -84,6 +90,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
     // When it is killed unless it has attached, or been reported lost after its stream ended; with
     // reports held: when they are held no longer.
     absl::Time deadline = absl::InfiniteFuture();
+    uint64_t processed = 0, acknowledged = 0;  // reports up to this number; the executor knows of
   };
   using Streams = std::deque<std::shared_ptr<ExecutorStream>>;
 
@@ -107,6 +114,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   // Hands queued reports to the coordinator, one at a time.
   void Deliver() ABSL_LOCKS_EXCLUDED(mu_);
   void MeetDeadlines() ABSL_LOCKS_EXCLUDED(mu_);
+  void SendAcknowledgements() ABSL_LOCKS_EXCLUDED(mu_);
 
   WorkerService* const service_;
   const std::string name_;
@@ -116,7 +124,8 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // by the scheduler
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::string ticket_key_ ABSL_GUARDED_BY(mu_);
-  std::optional<v1::Envelope> welcome_ ABSL_GUARDED_BY(mu_);
+  std::optional<api::Welcome> welcome_ ABSL_GUARDED_BY(mu_);  // until it is sent
+  std::vector<api::AdoptedExecutor> adopted_ ABSL_GUARDED_BY(mu_);
   std::map<int32_t, Executor> executors_ ABSL_GUARDED_BY(mu_);  // those that registered
   std::deque<api::Report> reports_ ABSL_GUARDED_BY(mu_);        // of the daemon, not delivered
   bool delivering_ ABSL_GUARDED_BY(mu_) = false;

@@ -33,13 +33,14 @@ class Events final : public api::WorkerEvents {
       absl::MutexLock lock(&mu_);
       link_ = link;
     }
-    link->Accept();
+    link->Accept({{0, kIncarnation}});
     return api::Welcome{.session = kSession,
                         .epoch = kEpoch,
                         .heartbeat = absl::Seconds(1),
                         .lease = absl::Seconds(3),
                         .ticket_key = kKey,
-                        .clock = absl::UnixEpoch()};
+                        .clock = absl::UnixEpoch(),
+                        .outage_grace = absl::Seconds(60)};
   }
   void OnReport(uint64_t session, api::Report report) override {
     EXPECT_EQ(session, kSession);
@@ -111,6 +112,8 @@ class Side {
     if (!command.ok()) return std::string(command.status().message());
     if (const auto* read = std::get_if<api::ReadBuffer>(&*command))
       return absl::StrCat("read ", read->request);
+    if (const auto* acknowledge = std::get_if<api::AcknowledgeReports>(&*command))
+      return absl::StrCat("acknowledge ", acknowledge->through);
     if (const auto* kill = std::get_if<api::KillExecutor>(&*command))
       return absl::StrCat("kill ", envelope->incarnation(), ": ", kill->reason);
     return "another";
@@ -139,7 +142,10 @@ class WorkerStreamsTest : public ::testing::Test {
     daemon_->Write(ToEnvelope(api::Registration{"w0", "here", ir::kOpset, {info}}), 0);
     const auto welcome = daemon_->Read();
     TESSERA_EXPECT_OK(welcome);
-    TESSERA_EXPECT_OK(ir::serial::ReadWelcome(*welcome));
+    const auto read = ir::serial::ReadWelcome(*welcome);
+    TESSERA_EXPECT_OK(read);
+    EXPECT_THAT(read->adopted, ElementsAre(api::AdoptedExecutor{0, kIncarnation}));
+    EXPECT_EQ(read->outage_grace, absl::Seconds(60));
   }
   ~WorkerStreamsTest() override {
     daemon_.reset();
@@ -150,9 +156,9 @@ class WorkerStreamsTest : public ::testing::Test {
     return api::ExecutorTicketKey(kKey, 0, incarnation);
   }
   std::unique_ptr<Side> Attach(uint64_t incarnation, const std::string& key,
-                               uint64_t session = kSession) {
+                               uint64_t session = kSession, uint64_t epoch = kEpoch) {
     auto side = std::make_unique<Side>(*stub_, /*daemon=*/false);
-    side->Write(ToEnvelope(api::Attachment{0, incarnation, session, key}));
+    side->Write(ToEnvelope(api::Attachment{0, incarnation, session, key, epoch}));
     return side;
   }
   std::unique_ptr<Side> Attach(uint64_t incarnation) {
@@ -207,6 +213,30 @@ TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
   EXPECT_EQ(next->ReadCommand(), "read 2");
   EXPECT_EQ(executor->ReadCommand(), "");
   EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "another process"));
+}
+
+TEST_F(WorkerStreamsTest, AnExecutorOfAnotherCoordinatorDoesNotAttach) {
+  const auto side = Attach(kIncarnation, KeyOf(kIncarnation), kSession, kEpoch - 1);
+  EXPECT_EQ(side->ReadCommand(), "");
+  EXPECT_THAT(side->Finish(), ReasonIs("WORKER_LOST", "means another coordinator"));
+}
+
+TEST_F(WorkerStreamsTest, WhatIsProcessedIsAcknowledgedWithAHeartbeat) {
+  const auto executor = Attach(kIncarnation);
+  Command(kIncarnation, 1);
+  EXPECT_EQ(executor->ReadCommand(), "read 1");
+  const auto processed = [&](uint64_t incarnation, uint64_t number) {
+    events_.link()->Acknowledge(0, incarnation, number);
+  };
+  processed(kIncarnation, 3);
+  processed(kIncarnation, 2);
+  processed(kIncarnation + 1, 9);  // Of no process that is known.
+  daemon_->Say(0, api::Heartbeat{});
+  EXPECT_EQ(executor->ReadCommand(), "acknowledge 3");
+  daemon_->Say(0, api::Heartbeat{});  // Nothing is left to say.
+  events_.Heard(2);
+  Command(kIncarnation, 4);
+  EXPECT_EQ(executor->ReadCommand(), "read 4");
 }
 
 TEST_F(WorkerStreamsTest, ALossComesAfterTheLastReports) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -165,10 +166,36 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   const uint64_t commits = stepper_.state().commits;
   const bool own = commits > before;
   ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, own); });
+  if (const auto* reported = std::get_if<WorkerReported>(&event)) {
+    const api::Report& report = reported->report;
+    if (report.number != 0)
+      processed_.push_back(
+          {commits, reported->session, report.executor, report.incarnation, report.number});
+    if (std::holds_alternative<api::Heartbeat>(report.body)) AcknowledgeReports();
+  }
   if (!observed) return;
   options_.observer->OnStep(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began),
                             std::holds_alternative<Execute>(event));
   for (const core::Note& note : stepper_.state().notes) options_.observer->OnNote(note);
+}
+
+void Driver::AcknowledgeReports() {
+  uint64_t durable = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    durable = inbox_.durable();
+  }
+  std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last;
+  for (; !processed_.empty() && processed_.front().commit <= durable; processed_.pop_front()) {
+    const Processed& report = processed_.front();
+    last[{report.session, report.executor, report.incarnation}] = report.number;
+  }
+  for (const auto& [of, number] : last) {
+    const auto& [session, executor, incarnation] = of;
+    WithLink(session,
+             [executor = executor, incarnation = incarnation, number = number](
+                 api::WorkerLink& link) { link.Acknowledge(executor, incarnation, number); });
+  }
 }
 
 void Driver::Run() {
@@ -226,7 +253,7 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool own) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
     planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
   } else if (auto* accept = std::get_if<AcceptWorker>(&effect)) {
-    WithLink(accept->session, [](api::WorkerLink& link) { link.Accept(); });
+    WithLink(accept->session, [&](api::WorkerLink& link) { link.Accept(accept->adopted); });
   } else if (auto* drop = std::get_if<DropWorker>(&effect)) {
     std::shared_ptr<api::WorkerLink> link;
     {

@@ -10,6 +10,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -95,6 +96,8 @@ class Driver {
   void ProcessEvents(absl::Time now, int limit) ABSL_LOCKS_EXCLUDED(mu_);
   // One step, its effects and its notes.  `at`: the present.
   void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at);
+  // Acknowledges the reports whose steps are durable.  Runs on the runner, with each heartbeat.
+  void AcknowledgeReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
@@ -110,6 +113,14 @@ class Driver {
   std::atomic<uint64_t> last_request_ = 0;
 
   Stepper stepper_;  // owned by the runner
+  // Reports of the steps so far that are not acknowledged, in order; owned by the runner.
+  struct Processed {
+    uint64_t commit = 0;  // the last when the step had ended
+    uint64_t session = 0;
+    int32_t executor = 0;
+    uint64_t incarnation = 0, number = 0;
+  };
+  std::deque<Processed> processed_;
 
   absl::Mutex mu_;
   Inbox inbox_ ABSL_GUARDED_BY(mu_);

@@ -107,6 +107,8 @@ struct Reply {
 // The registration is accepted.
 struct AcceptWorker {
   uint64_t session = 0;
+  // Of the executors that came with state; the worker starts the others of these anew.
+  std::vector<api::AdoptedExecutor> adopted = {};
 };
 // Close the connection: the worker is lost, or its registration was rejected.
 struct DropWorker {

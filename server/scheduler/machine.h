@@ -431,6 +431,8 @@ class Machine {
   void Take(Executor& x, const api::BufferWritten& written);
   void Take(Executor& x, const api::BufferRead& read);
   void Take(Executor& x, const api::FileInspected& inspected);
+  // Of an adopted executor; none is adopted.
+  void Take(Executor&, const api::ExecutorInventory&) {}
 
   // ---- restore.cc ----
   void RestoreCluster(const std::vector<RowChange>& rows);

@@ -8,7 +8,9 @@
 //
 //   register s1 w0 0#1x2 1#1x2               session, worker, executors
 //                                            (index#incarnation x devices)
-//     [host=h] [memory=1000]                 of the host; 0#1x2@64: bytes of each device
+//     [host=h] [memory=1000]                 of the host; 0#1x2@64: bytes of each device; 0#1x2!:
+//     it
+//                                            has state
 //   gone s1 its connection ended
 //   report s1/0#1 done 7
 //     failed 7 OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 | heartbeat | ready 0#2x2
@@ -100,7 +102,9 @@ ir::PartitionSpec SpecOf(const std::string& text) {
   if (text != "-") spec.dims = {{text}};
   return spec;
 }
-api::ExecutorInfo ExecutorOf(const std::string& word) {  // 0#1x2, 0#1x2:FOLDER, 0#1x2:none
+api::ExecutorInfo ExecutorOf(std::string word) {  // 0#1x2, 0#1x2:FOLDER, 0#1x2:none, 0#1x2!
+  const bool has_state = word.back() == '!';
+  if (has_state) word.pop_back();
   const Words c = absl::StrSplit(word, ':');
   const std::string& text = c.at(0);
   const Words a = absl::StrSplit(text, '#');
@@ -111,6 +115,7 @@ api::ExecutorInfo ExecutorOf(const std::string& word) {  // 0#1x2, 0#1x2:FOLDER,
   info.incarnation = Number(b.at(0));
   info.num_devices = static_cast<int32_t>(Number(b.at(1)));
   info.device_kind = "cpu";
+  info.has_state = has_state;
   if (sized.size() > 1) info.memory_bytes = static_cast<int64_t>(Number(sized[1]));
   info.data_endpoint = absl::StrCat("client-", info.incarnation);
   info.peer_data_endpoint = absl::StrCat("data-", info.incarnation);
@@ -521,7 +526,7 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                                            "lives", "names", "devices", "incidents", "files",
                                            "sessions", "tenants", "drain", "meshes", "absent",
                                            "moves", "pending", "compile", "frozen", "holds",
-                                           "reshard", "restart"),
+                                           "reshard", "restart", "outage"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -561,7 +566,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 27);
+  EXPECT_EQ(files, 28);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
     if (it == nullptr) continue;
     const api::ExecutorInfo& was = it->info;
     if (was.incarnation == 0) continue;  // of an earlier life; it has no state to lose
-    if (info.incarnation == was.incarnation)
+    if (info.incarnation == was.incarnation && !info.has_state)
       return Error(ErrorKind::kValueError, "registration: executor ", it->name,
                    " comes with incarnation ", info.incarnation,
                    " again; start it anew with another one");
@@ -128,7 +128,9 @@ void Machine::On(const WorkerRegistered& e) {
   Changed(core::RowKind::kWorker, r.worker);
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
   Log("worker ", r.worker, " registered");
-  for (const api::ExecutorInfo& info : r.executors) ExecutorUp(r.worker, r.host, info);
+  // One that comes with state is not adopted: its worker starts another process in its place.
+  for (const api::ExecutorInfo& info : r.executors)
+    if (!info.has_state) ExecutorUp(r.worker, r.host, info);
   cluster_.ShareMemory(r.host);
   RetryBlocked();
 }
@@ -371,7 +373,7 @@ void Machine::Take(const std::string& worker, uint64_t session, const api::Execu
   const std::string name = ExecutorName(worker, ready.info.index);
   auto* const was = cluster_.FindExecutor(name);
   if (was != nullptr && was->alive()) LoseExecutor(name, "another process took its place", 0, "");
-  const std::string host = was == nullptr ? "" : was->host;
+  const std::string host = cluster_.worker(worker).host;
   ExecutorUp(worker, host, ready.info);
   cluster_.ShareMemory(host);
   RetryBlocked();

@@ -117,6 +117,8 @@ class Executor {
   void Handle(const api::Drain& command);
   // The daemon handles this; an embedded executor ignores it.
   void Handle(const api::KillExecutor&) {}
+  // Whoever carries the reports handles this.
+  void Handle(const api::AcknowledgeReports&) {}
   // executor_files.cc
   void Handle(const api::SaveShards& command);
   void Handle(const api::LoadShards& command);

@@ -70,6 +70,9 @@ std::string Text(const api::CancelLaunch& c) {
 }
 std::string Text(const api::Drain&) { return "drain"; }
 std::string Text(const api::KillExecutor& c) { return absl::StrCat("kill ", c.reason); }
+std::string Text(const api::AcknowledgeReports& c) {
+  return absl::StrCat("acknowledge ", c.through);
+}
 std::string Text(const std::vector<api::FileShard>& shards) {
   std::string out;
   for (const api::FileShard& s : shards)
