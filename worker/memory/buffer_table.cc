@@ -277,4 +277,21 @@ int64_t BufferTable::num_buffers() const {
   return static_cast<int64_t>(entries_.size());
 }
 
+BufferTable::Listing BufferTable::List() const {
+  Listing listing;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [id, entry] : entries_) {
+      if (entry.delete_pending || entry.state == State::kUnknown) continue;
+      (entry.state == State::kReady      ? listing.ready
+       : entry.state == State::kExpected ? listing.expected
+                                         : listing.failed)
+          .push_back(id);
+    }
+  }
+  for (std::vector<BufferId>* ids : {&listing.ready, &listing.expected, &listing.failed})
+    std::sort(ids->begin(), ids->end());
+  return listing;
+}
+
 }  // namespace tessera::worker

@@ -109,6 +109,11 @@ class BufferTable {
   void FailWaiters(const absl::Status& why);
 
   int64_t num_buffers() const;
+  // Those that are not deleted, by state, ascending.
+  struct Listing {
+    std::vector<BufferId> ready, expected, failed;
+  };
+  Listing List() const;
 
  private:
   enum class State : uint8_t { kUnknown, kExpected, kReady, kFailed };

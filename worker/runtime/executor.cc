@@ -113,6 +113,15 @@ api::ExecutorInfo Executor::info() const {
           files_folder_};
 }
 
+std::vector<api::ExecutorInventory::Device> Executor::Arrays() const {
+  std::vector<api::ExecutorInventory::Device> devices(num_devices_);
+  const BufferTable::Listing listing = buffers_.List();
+  for (const BufferId& id : listing.ready) devices[id.device].ready.push_back(id.array);
+  for (const BufferId& id : listing.expected) devices[id.device].expected.push_back(id.array);
+  for (const BufferId& id : listing.failed) devices[id.device].failed.push_back(id.array);
+  return devices;
+}
+
 void Executor::Report(api::ReportBody body) {
   reporter_->Push([this, body = std::move(body)]() mutable {
     if (!silent_) report_(std::move(body));

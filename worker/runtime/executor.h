@@ -68,6 +68,8 @@ class Executor {
   ~Executor();
 
   api::ExecutorInfo info() const;
+  // What it holds, per device, for an ExecutorInventory.
+  std::vector<api::ExecutorInventory::Device> Arrays() const;
   void Send(api::Command command);
   // Waits until every launch has ended and been reported; returns false at the `deadline`. For a
   // process that is about to end.

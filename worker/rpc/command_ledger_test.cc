@@ -1,0 +1,92 @@
+#include "worker/rpc/command_ledger.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::worker::rpc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class CommandLedgerTest : public ::testing::Test {
+ protected:
+  template <class Command>
+  static Command Numbered(uint64_t launch) {
+    Command command;
+    command.launch = launch;
+    return command;
+  }
+  void Take(api::Command command) { ledger_.Take(command); }
+  bool Settle(api::ReportBody report) { return ledger_.Settle(report); }
+  api::ExecutorInventory Described() const {
+    api::ExecutorInventory inventory;
+    ledger_.Describe(&inventory);
+    return inventory;
+  }
+  // The request under which it is read from the executor.
+  uint64_t Read(uint64_t request) {
+    api::Command command = api::ReadBuffer{request, 1, 0};
+    ledger_.Take(command);
+    return std::get<api::ReadBuffer>(command).request;
+  }
+
+  CommandLedger ledger_;
+};
+
+TEST_F(CommandLedgerTest, AnOperationRunsFromItsCommandToItsEnd) {
+  Take(Numbered<api::Launch>(9));
+  Take(Numbered<api::Transfer>(7));
+  Take(Numbered<api::SaveShards>(8));
+  Take(Numbered<api::LoadShards>(6));
+  EXPECT_THAT(Described().running, ElementsAre(6, 7, 8, 9));
+  EXPECT_TRUE(Settle(api::LaunchDone{9, absl::ZeroDuration()}));
+  EXPECT_TRUE(Settle(api::LaunchFailed{6, absl::InternalError("no")}));
+  EXPECT_THAT(Described().running, ElementsAre(7, 8));
+}
+
+TEST_F(CommandLedgerTest, AnExecutableIsCompiledThenLoadedUntilItIsUnloaded) {
+  for (const uint64_t id : {3, 4, 5}) {
+    api::LoadProgram load;
+    load.executable = id;
+    Take(std::move(load));
+  }
+  EXPECT_THAT(Described().compiling, ElementsAre(3, 4, 5));
+  EXPECT_TRUE(Settle(api::ProgramLoaded{4, absl::OkStatus(), 0}));
+  EXPECT_TRUE(Settle(api::ProgramLoaded{5, absl::InternalError("no"), 0}));
+  EXPECT_THAT(Described().compiling, ElementsAre(3));
+  EXPECT_THAT(Described().executables, ElementsAre(4));
+  Take(api::UnloadPrograms{{3, 4}});
+  EXPECT_TRUE(Settle(api::ProgramLoaded{3, absl::OkStatus(), 0}));
+  EXPECT_THAT(Described().compiling, IsEmpty());
+  EXPECT_THAT(Described().executables, IsEmpty());
+}
+
+TEST_F(CommandLedgerTest, ACommunicatorIsThereUntilItIsClosed) {
+  for (const uint64_t generation : {8, 7}) {
+    api::ConfigureCommunicator configure;
+    configure.generation = generation;
+    Take(std::move(configure));
+  }
+  EXPECT_THAT(Described().generations, ElementsAre(7, 8));
+  Take(api::CloseCommunicator{7});
+  EXPECT_THAT(Described().generations, ElementsAre(8));
+}
+
+TEST_F(CommandLedgerTest, AnAnswerGoesToTheStreamOfItsRequestOnly) {
+  const uint64_t first = Read(1), other = Read(2);
+  api::ReportBody answer = api::BufferRead{other, absl::NotFoundError("none")};
+  EXPECT_TRUE(ledger_.Settle(answer));
+  EXPECT_EQ(std::get<api::BufferRead>(answer).request, 2u);
+  EXPECT_FALSE(ledger_.Settle(answer)) << "it is answered";
+  ledger_.ForgetRequests();
+  // Another coordinator's request of the same number.
+  const uint64_t second = Read(1);
+  EXPECT_FALSE(Settle(api::BufferRead{first, absl::NotFoundError("none")}));
+  answer = api::BufferRead{second, absl::NotFoundError("none")};
+  EXPECT_TRUE(ledger_.Settle(answer));
+  EXPECT_EQ(std::get<api::BufferRead>(answer).request, 1u);
+}
+
+}  // namespace
+}  // namespace tessera::worker::rpc

@@ -1,0 +1,170 @@
+#include "worker/rpc/coordinator_stream.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "ir/serial/grpc_status.h"
+#include "ir/serial/worker.h"
+
+namespace tessera::worker::rpc {
+
+CoordinatorStream::CoordinatorStream(Options options,
+                                     std::shared_ptr<grpc::ChannelCredentials> credentials,
+                                     Hooks hooks)
+    : options_(std::move(options)),
+      hooks_(std::move(hooks)),
+      stub_(v1::WorkerService::NewStub(CoordinatorChannel(options_.coordinator, credentials))) {}
+
+void CoordinatorStream::Attach(const api::Welcome& welcome) {
+  uint64_t stream = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    stream = ++stream_;
+    link_ = nullptr;
+    epoch_ = welcome.epoch;
+    journal_.Rewind();
+    ledger_.ForgetRequests();
+  }
+  for (const std::shared_ptr<Link>& link : links_) link->Cancel();
+  links_.erase(std::remove_if(links_.begin(), links_.end(),
+                              [](const auto& l) { return l->AwaitEnd(absl::ZeroDuration()); }),
+               links_.end());
+  const auto attach = [this](grpc::ClientContext* context, Link* link) {
+    // The coordinator is there, or the daemon would not have been welcomed.
+    context->set_wait_for_ready(true);
+    stub_->async()->Attach(context, link);
+  };
+  const auto link = std::make_shared<Link>(
+      attach, options_.coordinator.token,
+      [this, stream, epoch = welcome.epoch](const v1::Envelope& command) {
+        OnCommand(stream, epoch, command);
+      },
+      [this, stream] { OnEnd(stream); });
+  links_.push_back(link);
+  link->Send(ir::serial::ToEnvelope(api::Attachment{
+      options_.index, options_.incarnation, welcome.session, welcome.ticket_key, welcome.epoch}));
+  if (stream > 1) {
+    v1::Envelope inventory = Inventory();
+    inventory.set_epoch(welcome.epoch);
+    link->Send(std::move(inventory));
+  }
+  std::function<void()> once_sent;
+  {
+    absl::MutexLock lock(&mu_);
+    link_ = link;
+    SendWaiting();
+    once_sent.swap(once_sent_);
+  }
+  if (once_sent) once_sent();
+}
+
+// Reports that are made from here on follow on the stream. What the executor holds is looked at
+// later, so that it has what those that have ended by now have made.
+v1::Envelope CoordinatorStream::Inventory() {
+  api::ExecutorInventory inventory;
+  {
+    absl::MutexLock lock(&mu_);
+    ledger_.Describe(&inventory);
+    inventory.ended = journal_.Ended();
+  }
+  inventory.devices = hooks_.arrays();
+  return ir::serial::ToEnvelope(
+      api::Report{options_.index, options_.incarnation, std::move(inventory)});
+}
+
+void CoordinatorStream::Report(api::ReportBody body) {
+  const bool answer = std::holds_alternative<api::BufferRead>(body) ||
+                      std::holds_alternative<api::FileInspected>(body);
+  uint64_t stream = 0;
+  if (answer) {
+    absl::MutexLock lock(&mu_);
+    if (!ledger_.Settle(body)) return;
+    stream = stream_;
+  }
+  v1::Envelope report =
+      ir::serial::ToEnvelope(api::Report{options_.index, options_.incarnation, body});
+  absl::MutexLock lock(&mu_);
+  if (answer && stream != stream_) return;
+  if (!answer) ledger_.Settle(body);
+  journal_.Add(std::move(report));
+  SendWaiting();
+}
+
+void CoordinatorStream::SendWaiting() {
+  while (link_ != nullptr && !sending_) {
+    std::optional<v1::Envelope> next = journal_.Next();
+    if (!next) return;
+    next->set_epoch(epoch_);
+    const std::shared_ptr<Link> link = link_;
+    sending_ = true;
+    mu_.Unlock();
+    link->Send(*std::move(next));
+    mu_.Lock();
+    sending_ = false;
+  }
+}
+
+void CoordinatorStream::OnceSent(std::function<void()> then) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (link_ == nullptr) {
+      once_sent_ = std::move(then);
+      return;
+    }
+  }
+  then();
+}
+
+void CoordinatorStream::Finish(absl::Duration timeout) {
+  std::shared_ptr<Link> link;
+  {
+    absl::MutexLock lock(&mu_);
+    link = link_;
+  }
+  if (link == nullptr) return;
+  link->Finish();
+  link->AwaitEnd(timeout);
+}
+
+void CoordinatorStream::OnCommand(uint64_t stream, uint64_t epoch, const v1::Envelope& envelope) {
+  absl::MutexLock lock(&command_mu_);
+  if (envelope.epoch() != epoch) {
+    TESSERA_LOG(WARNING) << "refused a command of another coordinator"
+                         << Field("worker", options_.worker) << Field("index", options_.index)
+                         << Field("epoch", envelope.epoch()) << Field("serves", epoch);
+    return hooks_.on_stale();
+  }
+  absl::StatusOr<api::Command> command = ir::serial::ReadCommand(envelope);
+  if (command.ok()) {
+    if (!Take(stream, *command)) return hooks_.on_stale();
+    return hooks_.carry_out(*std::move(command));
+  }
+  TESSERA_LOG(ERROR) << "a command does not read" << Field("why", command.status());
+  if (auto answer = ir::serial::AnswerUnread(envelope, command.status()))
+    Report(*std::move(answer));
+}
+
+bool CoordinatorStream::Take(uint64_t stream, api::Command& command) {
+  absl::MutexLock lock(&mu_);
+  if (stream != stream_) return false;
+  if (const auto* acknowledged = std::get_if<api::AcknowledgeReports>(&command))
+    journal_.Acknowledge(acknowledged->through);
+  ledger_.Take(command);
+  return true;
+}
+
+void CoordinatorStream::OnEnd(uint64_t stream) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (stream != stream_) return;
+    link_ = nullptr;
+    ledger_.ForgetRequests();
+  }
+  TESSERA_LOG(WARNING) << "the executor's connection to the coordinator ended; it waits"
+                       << Field("worker", options_.worker) << Field("index", options_.index);
+}
+
+}  // namespace tessera::worker::rpc

@@ -1,0 +1,107 @@
+#include "worker/rpc/report_journal.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera::worker::rpc {
+namespace {
+
+bool IsAnswer(const v1::Envelope& report) {
+  return report.kind() == v1::MESSAGE_KIND_BUFFER_READ ||
+         report.kind() == v1::MESSAGE_KIND_FILE_INSPECTED;
+}
+bool IsEnd(const v1::Envelope& report) {
+  return report.kind() == v1::MESSAGE_KIND_LAUNCH_DONE ||
+         report.kind() == v1::MESSAGE_KIND_LAUNCH_FAILED;
+}
+int64_t Bytes(const v1::Envelope& report) { return static_cast<int64_t>(report.body().size()); }
+
+}  // namespace
+
+void ReportJournal::Add(v1::Envelope report) {
+  Entry entry{std::move(report)};
+  if (!IsAnswer(entry.report)) {
+    entry.report.set_report(++last_);
+    bytes_ += Bytes(entry.report);
+    ++size_;
+  }
+  entries_.push_back(std::move(entry));
+  while ((size_ > bounds_.reports || bytes_ > bounds_.bytes) && Shrink()) continue;
+}
+
+std::optional<v1::Envelope> ReportJournal::Next() {
+  while (sent_ < entries_.size()) {
+    Entry& next = entries_[sent_++];
+    if (!next.there) continue;
+    if (next.report.report() != 0) return next.report;
+    v1::Envelope answer = std::move(next.report);
+    next = {{}, false};
+    PopSent();
+    return answer;
+  }
+  PopSent();
+  return std::nullopt;
+}
+
+void ReportJournal::Rewind() {
+  for (Entry& entry : entries_)
+    if (entry.there && entry.report.report() == 0) entry = {{}, false};
+  sent_ = 0;
+}
+
+void ReportJournal::Acknowledge(uint64_t through) {
+  for (size_t i = 0; i < sent_; ++i) {
+    Entry& entry = entries_[i];
+    if (!entry.there) continue;
+    if (entry.report.report() > through) break;
+    Drop(entry);
+  }
+  PopSent();
+}
+
+std::vector<uint64_t> ReportJournal::Ended() const {
+  std::vector<uint64_t> ended;
+  for (const Entry& entry : entries_)
+    if (entry.there && IsEnd(entry.report)) ended.push_back(entry.report.launch());
+  std::sort(ended.begin(), ended.end());
+  return ended;
+}
+
+void ReportJournal::Drop(Entry& entry) {
+  if (entry.report.report() != 0) {
+    bytes_ -= Bytes(entry.report);
+    --size_;
+  }
+  entry = {{}, false};
+}
+
+bool ReportJournal::Shrink() {
+  while (shrunk_ < entries_.size()) {
+    Entry& entry = entries_[shrunk_++];
+    if (!entry.there || entry.report.report() == 0) continue;
+    if (!IsEnd(entry.report)) {
+      Drop(entry);
+      return true;
+    }
+    v1::LaunchDone done;
+    if (entry.report.kind() != v1::MESSAGE_KIND_LAUNCH_DONE ||
+        !done.ParseFromString(entry.report.body()) || done.inline_results().empty())
+      continue;
+    bytes_ -= Bytes(entry.report);
+    done.clear_inline_results();
+    done.SerializeToString(entry.report.mutable_body());
+    bytes_ += Bytes(entry.report);
+    return true;
+  }
+  return false;
+}
+
+void ReportJournal::PopSent() {
+  while (sent_ > 0 && !entries_.front().there) {
+    entries_.pop_front();
+    --sent_;
+    if (shrunk_ > 0) --shrunk_;
+  }
+}
+
+}  // namespace tessera::worker::rpc
