@@ -91,8 +91,7 @@ WAITS = {
     "WorkerService.Connect": (
         "the worker's heartbeats; at the worker, any sign of the coordinator",
         "lease_ms heartbeat_ms link_timeout_ms",
-        "the worker is lost, and with it its executors; the worker starts its executors anew and "
-        "registers again"),
+        "the worker is lost; it keeps its executors for `outage_grace_ms` and registers again"),
     "WorkerService.Attach": (
         "an executor whose daemon has registered it to attach", "attach_wait",
         "the executor is lost"),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace tessera::worker::daemon {
@@ -78,7 +79,10 @@ class Stepper {
   void SendWelcome(int32_t e, uint64_t incarnation);
   void Report(int32_t e, uint64_t incarnation, api::ReportBody body);
   bool AllReady() const;
+  bool Adopted(const api::ExecutorInfo& info) const;
   void ConnectIfDue();
+  void KillDisconnected(int32_t e, std::string reason);
+  void EndOutageIfDue();
 
   absl::Time NextTick() const;
 
@@ -94,7 +98,7 @@ void Stepper::On(const Started& event) {
   Executor& executor = state_.executors[event.executor];
   executor.phase = Phase::kRunning;
   executor.started = now_;
-  executor.ready = executor.killed = executor.asked = false;
+  executor.ready = executor.welcomed = executor.killed = executor.asked = false;
   executor.open = true;
   executor.kill_at = absl::InfiniteFuture();
   executor.verdict.reset();
@@ -151,8 +155,6 @@ void Stepper::On(const Ended& event) {
   ProcessLoss loss;
   if (executor.verdict) {
     loss = *executor.verdict;
-  } else if (event.end.exit_status == kDisconnectedExit) {
-    loss = {LossCause::kDisconnected, "its connection to the coordinator ended"};
   } else {
     loss = {event.end.by_signal ? LossCause::kSignal : LossCause::kExit, event.end.reason};
   }
@@ -221,6 +223,12 @@ void Stepper::StopChild(int32_t e) {
 // from here on is reported.
 void Stepper::On(const Welcomed& event) {
   if (!event.welcome.ok()) return Emit(CancelLink{});
+  if (event.welcome->epoch < link_.newest_epoch) {
+    Emit(RefusedStale{event.welcome->epoch, link_.newest_epoch});
+    return Emit(CancelLink{});
+  }
+  link_.newest_epoch = event.welcome->epoch;
+  link_.outage_ends = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kRegistered;
   link_.ever_registered = true;
   link_.welcome = *event.welcome;
@@ -233,6 +241,10 @@ void Stepper::On(const Welcomed& event) {
       Report(e, link_.incarnations[e], api::ExecutorLost{"it ended during registration", 0, ""});
     }
     if (!info) continue;
+    if (state_.executors[e].welcomed && !Adopted(*info)) {
+      KillDisconnected(e, "killed: the coordinator does not go on with what it holds");
+      continue;
+    }
     SendWelcome(e, info->incarnation);
     if (!same) Report(e, info->incarnation, api::ExecutorReady{*info});
   }
@@ -240,7 +252,9 @@ void Stepper::On(const Welcomed& event) {
 }
 
 void Stepper::On(const ToldToKill& event) {
-  if (!registered() || event.epoch != link_.welcome.epoch) return;
+  if (!registered()) return;
+  if (event.epoch != link_.welcome.epoch)
+    return Emit(RefusedStale{event.epoch, link_.welcome.epoch});
   if (event.executor < 0 || event.executor >= num_executors()) return;
   const Executor& executor = state_.executors[event.executor];
   if (executor.phase != Phase::kRunning || executor.incarnation != event.incarnation) return;
@@ -256,14 +270,33 @@ void Stepper::On(const LinkEnded& event) {
     link_.phase = Connection::Phase::kRefused;
     return Emit(Refused{event.status});
   }
-  if (was_registered) link_.backoff = config_.reconnect_min;
-  // The coordinator counts the arrays as lost; so must we. What is not ready yet has none.
-  for (int32_t e = 0; was_registered && e < num_executors(); ++e) {
-    if (!std::exchange(state_.executors[e].info, std::nullopt)) continue;
-    Kill(e, LossCause::kDisconnected, "killed: its daemon's connection to the coordinator ended");
+  if (was_registered) {
+    link_.backoff = config_.reconnect_min;
+    if (!state_.stopping) link_.outage_ends = now_ + link_.welcome.outage_grace;
   }
   link_.due = now_ + link_.backoff;
-  link_.backoff = std::min(2 * link_.backoff, config_.reconnect_max);
+  const bool outage = link_.outage_ends != absl::InfiniteFuture();
+  link_.backoff =
+      std::min(2 * link_.backoff, outage ? config_.reconnect_max_in_outage : config_.reconnect_max);
+}
+
+// Nothing is registered of it any more.
+void Stepper::KillDisconnected(int32_t e, std::string reason) {
+  state_.executors[e].info.reset();
+  Kill(e, LossCause::kDisconnected, std::move(reason));
+}
+
+// The coordinator counts the arrays as lost by then; so must we. What was never used has none.
+void Stepper::EndOutageIfDue() {
+  if (now_ < link_.outage_ends) return;
+  link_.outage_ends = absl::InfiniteFuture();
+  link_.newest_epoch = 0;
+  for (int32_t e = 0; e < num_executors(); ++e) {
+    const Executor& executor = state_.executors[e];
+    if (!executor.info || !executor.welcomed) continue;
+    KillDisconnected(e, absl::StrCat("killed: its coordinator stayed away for ",
+                                     absl::FormatDuration(link_.welcome.outage_grace)));
+  }
 }
 
 void Stepper::On(const Tick& event) {
@@ -280,11 +313,13 @@ void Stepper::On(const Tick& event) {
 
 void Stepper::On(const Stop& /*event*/) {
   state_.stopping = true;
+  link_.outage_ends = absl::InfiniteFuture();
   if (connected()) Emit(CancelLink{});
 }
 
 // The coordinator's welcome for one process.
 void Stepper::SendWelcome(int32_t e, uint64_t incarnation) {
+  state_.executors[e].welcomed = true;
   api::Welcome welcome = link_.welcome;
   welcome.clock = now_ + link_.clock_ahead;
   Emit(WelcomeChild{e, incarnation, std::move(welcome)});
@@ -299,6 +334,12 @@ bool Stepper::AllReady() const {
                      [](const Executor& executor) { return executor.info.has_value(); });
 }
 
+bool Stepper::Adopted(const api::ExecutorInfo& info) const {
+  const std::vector<api::AdoptedExecutor>& adopted = link_.welcome.adopted;
+  return std::find(adopted.begin(), adopted.end(),
+                   api::AdoptedExecutor{info.index, info.incarnation}) != adopted.end();
+}
+
 // The worker is ready when every executor is.
 void Stepper::ConnectIfDue() {
   if (link_.phase != Connection::Phase::kNone || now_ < link_.due || !AllReady()) return;
@@ -308,6 +349,7 @@ void Stepper::ConnectIfDue() {
   Connect connect;
   for (const Executor& executor : state_.executors) {
     connect.executors.push_back(*executor.info);
+    connect.executors.back().has_state = executor.welcomed;
     link_.incarnations.push_back(executor.info->incarnation);
   }
   Emit(std::move(connect));
@@ -315,7 +357,7 @@ void Stepper::ConnectIfDue() {
 
 // ---- The end of a step. -------------------------------------------------------------------------
 absl::Time Stepper::NextTick() const {
-  absl::Time next = link_.next_heartbeat;
+  absl::Time next = std::min(link_.next_heartbeat, link_.outage_ends);
   if (link_.phase == Connection::Phase::kNone && AllReady() && !state_.stopping)
     next = std::min(next, link_.due);
   for (const Executor& executor : state_.executors) {
@@ -331,6 +373,7 @@ absl::Time Stepper::NextTick() const {
 
 std::vector<Effect> Stepper::Finish() {
   if (!state_.stopping) {
+    EndOutageIfDue();
     for (int32_t e = 0; e < num_executors(); ++e) StartIfDue(e);
     for (int32_t e = 0; e < num_executors(); ++e) AskIfDue(e);
     ConnectIfDue();

@@ -2,8 +2,14 @@
 //
 // When an executor's process starts, is asked whether it replies, is killed and is followed by
 // another; when the worker registers with its coordinator, what it reports, and when it tries no
-// more. No I/O, no threads, no clock, no randomness, no logs: the same events at the same times
-// give the same effects, in the daemon and in a simulation. One thread at a time steps a State.
+// more.
+//
+// Executors outlive the connection. For the outage grace of the last Welcome the worker tries to
+// register with the same processes; those that the coordinator then does not adopt are killed, and
+// so are all when the grace is over. As long as it keeps state for a coordinator, it takes no
+// earlier one, by their epochs. No I/O, no threads, no clock, no randomness, no logs: the same
+// events at the same times give the same effects, in the daemon and in a simulation. One thread at
+// a time steps a State.
 //
 // The caller applies the effects in order, and posts what becomes of them as events. `now` is the
 // time at which the event came; it never goes back.
@@ -23,16 +29,13 @@
 
 namespace tessera::worker::daemon {
 
-// The exit status of a process that has lost its connection to the coordinator.
-inline constexpr int kDisconnectedExit = 5;
-
 // Why a process ended.
 enum class LossCause : uint8_t {
   kExit,          // by itself
   kSignal,        // by a signal of another sender
   kNotReady,      // killed: not ready in time
   kProtocol,      // killed: its messages do not parse
-  kDisconnected,  // its connection to the coordinator ended, or that of its daemon
+  kDisconnected,  // killed: its coordinator stayed away, or does not adopt it
   kStuck,         // killed: it does not acknowledge the end of an operation
   kOther,         // it did not start, or did not stop in time
   kStopped,       // the daemon stops
@@ -61,6 +64,7 @@ struct Config {
   // Between the end of a connection and the next; doubles until the worker is registered.
   absl::Duration reconnect_min = absl::Milliseconds(50);
   absl::Duration reconnect_max = absl::Seconds(2);
+  absl::Duration reconnect_max_in_outage = absl::Milliseconds(400);
   absl::Duration first_heartbeat = absl::Milliseconds(300);  // until the first welcome
   absl::Duration heartbeat_min = absl::Milliseconds(10);
   // Beyond the time in which a coordinator notices that a worker of the same name is gone.
@@ -85,6 +89,7 @@ struct Executor {
   absl::Time started;
   bool ready = false;  // it has sent its message, whatever that was
   absl::Time ready_at;
+  bool welcomed = false;                              // a coordinator has used it
   bool open = false;                                  // its socket, as far as it matters
   absl::Time kill_at = absl::InfiniteFuture();        // once it is to end
   bool killed = false;                                // by us
@@ -108,6 +113,8 @@ struct Connection {
   absl::Duration clock_ahead;             // the coordinator's clock, of `now`
   absl::Duration backoff;                 // before the connection that follows
   bool ever_registered = false;
+  uint64_t newest_epoch = 0;  // of the coordinator that state is kept for; 0: none is
+  absl::Time outage_ends = absl::InfiniteFuture();  // when state is kept no longer
   absl::Duration heartbeat;
   absl::Time next_heartbeat = absl::InfiniteFuture();
 };
@@ -221,6 +228,10 @@ struct Lost {
 };
 // The coordinator has accepted the worker.
 struct Registered {};
+// A coordinator of an earlier epoch accepted the worker, or sent it a command, and was refused.
+struct RefusedStale {
+  uint64_t epoch = 0, newest = 0;
+};
 // It never will; the daemon tries no more.
 struct Refused {
   absl::Status why;
@@ -234,7 +245,7 @@ struct Stopped {};
 
 using Effect = std::variant<StartChild, KillChild, CloseChildInput, PingChild, WelcomeChild,
                             Connect, CancelLink, SendReport, SendHeartbeat, Lost, Registered,
-                            Refused, SetTimer, Stopped>;
+                            RefusedStale, Refused, SetTimer, Stopped>;
 
 // The state before the first step, which starts the executors whatever its event.
 State Begin(const Config& config, absl::Time now);

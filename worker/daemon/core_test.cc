@@ -82,7 +82,16 @@ class CoreTest : public ::testing::Test {
     welcome.epoch = kEpoch;
     welcome.heartbeat = heartbeat;
     welcome.clock = now_ + absl::Hours(1);
+    welcome.outage_grace = grace_;
+    welcome.adopted = adopted_;
     Do(Welcomed{welcome});
+  }
+  void LoseLink() { Do(LinkEnded{absl::UnavailableError("gone")}); }
+  // Ticks until the step connects; how long that took.
+  absl::Duration AwaitConnect() {
+    const absl::Time began = now_;
+    while (!Did<Connect>()) TickOnTime();
+    return now_ - began;
   }
   // One executor, registered.
   void Register() {
@@ -106,6 +115,9 @@ class CoreTest : public ::testing::Test {
 
   State state_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(5);
+  // Of the welcomes.
+  absl::Duration grace_;
+  std::vector<api::AdoptedExecutor> adopted_;
   std::vector<Effect> effects_;
 };
 
@@ -229,9 +241,6 @@ TEST_F(CoreTest, AnEndOfItsOwnIsNamedByHowItEnded) {
   EXPECT_EQ(ends_as({false, "exited with status 1", 1}).cause, LossCause::kExit);
   EXPECT_EQ(ends_as({false, "exited with status 1", 1}).reason, "exited with status 1");
   EXPECT_EQ(ends_as(Killed()).cause, LossCause::kSignal);
-  EXPECT_EQ(ends_as({false, "exited with status 5", 5}).cause, LossCause::kDisconnected);
-  EXPECT_EQ(ends_as({false, "exited with status 5", 5}).reason,
-            "its connection to the coordinator ended");
 }
 
 TEST_F(CoreTest, AProcessIsAskedOnceItIsReadyAndHasAnswered) {
@@ -383,7 +392,7 @@ TEST_F(CoreTest, WhatIsNoWelcomeCancelsTheConnection) {
   EXPECT_FALSE(Did<Registered>());
 }
 
-TEST_F(CoreTest, TheEndOfARegistrationRestartsTheExecutorsThatWereReady) {
+TEST_F(CoreTest, WithoutGraceTheEndOfARegistrationRestartsTheExecutorsThatWereReady) {
   Begin(2);
   BecomeReady(0);
   BecomeReady(1);
@@ -394,7 +403,7 @@ TEST_F(CoreTest, TheEndOfARegistrationRestartsTheExecutorsThatWereReady) {
   Do(Ended{0, Killed(), {}});
   ASSERT_TRUE(Did<Lost>());
   EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kDisconnected);
-  EXPECT_EQ(The<Lost>()->loss.reason, "killed: its daemon's connection to the coordinator ended");
+  EXPECT_EQ(The<Lost>()->loss.reason, "killed: its coordinator stayed away for 0");
   EXPECT_FALSE(Did<SendReport>());
 }
 
@@ -454,6 +463,157 @@ TEST_F(CoreTest, ATakenNameMayBeThatOfOurPast) {
   ASSERT_TRUE(Did<Connect>());
   After(absl::Seconds(9), LinkEnded{taken});
   EXPECT_FALSE(Did<Refused>()) << "it was ours";
+}
+
+// ---- Outages. -----------------------------------------------------------------------------------
+TEST_F(CoreTest, ExecutorsOutliveAnOutageAndAreRegisteredAgain) {
+  grace_ = absl::Seconds(60);
+  Register();
+  const uint64_t incarnation = Incarnation();
+  LoseLink();
+  EXPECT_FALSE(Did<KillChild>());
+  AwaitConnect();
+  ASSERT_EQ(The<Connect>()->executors.size(), 1);
+  EXPECT_EQ(The<Connect>()->executors[0].incarnation, incarnation);
+  EXPECT_TRUE(The<Connect>()->executors[0].has_state);
+  adopted_ = {{0, incarnation}};
+  Welcome();
+  EXPECT_FALSE(Did<KillChild>());
+  EXPECT_FALSE(Did<SendReport>());
+  EXPECT_THAT(The<WelcomeChild>(), Optional(Field(&WelcomeChild::incarnation, incarnation)));
+  // The next outage has the whole grace again.
+  now_ += absl::Seconds(50);
+  LoseLink();
+  After(absl::Seconds(59), Tick{});
+  EXPECT_FALSE(Did<KillChild>());
+}
+
+TEST_F(CoreTest, AFreshExecutorComesWithoutState) {
+  grace_ = absl::Seconds(60);
+  Begin(2);
+  BecomeReady(0);
+  BecomeReady(1);
+  EXPECT_FALSE(The<Connect>()->executors[0].has_state);
+  Welcome();
+  LoseLink();
+  const uint64_t lost = Incarnation(1);
+  Do(Ended{1, Killed(), {}});
+  while (Incarnation(1) == lost) TickOnTime();
+  BecomeReady(1);
+  if (!Did<Connect>()) AwaitConnect();
+  EXPECT_TRUE(The<Connect>()->executors[0].has_state);
+  EXPECT_FALSE(The<Connect>()->executors[1].has_state);
+  // It needs no adoption.
+  adopted_ = {{0, Incarnation(0)}};
+  Welcome();
+  EXPECT_FALSE(Did<KillChild>());
+  EXPECT_EQ(All<WelcomeChild>().size(), 2);
+}
+
+TEST_F(CoreTest, WhatIsNotAdoptedIsStartedAnew) {
+  grace_ = absl::Seconds(60);
+  Begin(2);
+  BecomeReady(0);
+  BecomeReady(1);
+  Welcome();
+  LoseLink();
+  AwaitConnect();
+  const uint64_t forgotten = Incarnation(0), adopted = Incarnation(1);
+  adopted_ = {{0, forgotten + 1}, {1, adopted}};
+  Welcome();
+  EXPECT_THAT(All<KillChild>(), ElementsAre(Field(&KillChild::incarnation, forgotten)));
+  EXPECT_THAT(All<WelcomeChild>(), ElementsAre(Field(&WelcomeChild::incarnation, adopted)));
+  Do(Ended{0, Killed(), {}});
+  ASSERT_TRUE(Did<Lost>());
+  EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kDisconnected);
+  EXPECT_EQ(The<Lost>()->loss.reason, "killed: the coordinator does not go on with what it holds");
+  while (Incarnation(0) == forgotten) TickOnTime();
+  BecomeReady(0);
+  ASSERT_TRUE(Did<SendReport>());
+  const auto ready = std::get<api::ExecutorReady>(The<SendReport>()->report.body);
+  EXPECT_EQ(ready.info.incarnation, forgotten + 1);
+  EXPECT_FALSE(ready.info.has_state);
+}
+
+TEST_F(CoreTest, WhenTheGraceIsOverExecutorsAreStartedAnew) {
+  grace_ = absl::Seconds(60);
+  Register();
+  LoseLink();
+  const absl::Time gone = now_;
+  const uint64_t incarnation = Incarnation();
+  while (!Did<KillChild>()) {
+    TickOnTime();
+    if (Did<Connect>()) LoseLink();
+  }
+  EXPECT_EQ(now_ - gone, absl::Seconds(60));
+  Do(Ended{0, Killed(), {}});
+  EXPECT_EQ(The<Lost>()->loss.reason, "killed: its coordinator stayed away for 1m");
+  while (Incarnation() == incarnation) TickOnTime();
+  BecomeReady();
+  if (!Did<Connect>()) AwaitConnect();
+  EXPECT_FALSE(The<Connect>()->executors[0].has_state);
+}
+
+TEST_F(CoreTest, AnExecutorKilledWhileTheWorkerConnectsIsReported) {
+  grace_ = absl::Seconds(60);
+  Register();
+  LoseLink();
+  AwaitConnect();
+  After(absl::Seconds(60), Tick{});
+  EXPECT_TRUE(Did<KillChild>());
+  adopted_ = {{0, Incarnation()}};
+  Welcome();
+  ASSERT_TRUE(Did<SendReport>());
+  EXPECT_TRUE(std::holds_alternative<api::ExecutorLost>(The<SendReport>()->report.body));
+  EXPECT_FALSE(Did<WelcomeChild>());
+}
+
+TEST_F(CoreTest, ACoordinatorThatIsBackIsFoundSoonThroughoutTheGrace) {
+  grace_ = absl::Seconds(60);
+  Register();
+  for (const int wait : {50, 100, 200, 400, 400, 400}) {
+    LoseLink();
+    EXPECT_EQ(AwaitConnect(), wait * kMs);
+  }
+}
+
+TEST_F(CoreTest, AnEarlierCoordinatorDoesNotGetWhatIsKeptForALaterOne) {
+  grace_ = absl::Seconds(60);
+  Register();
+  LoseLink();
+  AwaitConnect();
+  api::Welcome stale;
+  stale.epoch = kEpoch - 1;
+  stale.adopted = {{0, Incarnation()}};
+  Do(Welcomed{stale});
+  EXPECT_TRUE(Did<CancelLink>());
+  EXPECT_FALSE(Did<Registered>());
+  EXPECT_FALSE(Did<WelcomeChild>());
+  EXPECT_FALSE(Did<KillChild>());
+  ASSERT_TRUE(Did<RefusedStale>());
+  EXPECT_EQ(The<RefusedStale>()->newest, kEpoch);
+  Do(LinkEnded{absl::CancelledError("cancelled")});
+  EXPECT_FALSE(Did<Refused>());
+  AwaitConnect();
+  // Nothing is kept once the grace is over: whoever is there is served.
+  After(absl::Seconds(60), LinkEnded{absl::UnavailableError("gone")});
+  ASSERT_TRUE(Did<KillChild>());
+  Do(Ended{0, Killed(), {}});
+  while (!Did<StartChild>()) TickOnTime();
+  BecomeReady();
+  if (!Did<Connect>()) AwaitConnect();
+  Do(Welcomed{stale});
+  EXPECT_TRUE(Did<Registered>());
+}
+
+TEST_F(CoreTest, AStopInAnOutageEndsTheProcesses) {
+  grace_ = absl::Seconds(60);
+  Register();
+  LoseLink();
+  Do(Stop{});
+  EXPECT_TRUE(Did<CloseChildInput>());
+  EXPECT_EQ(TickOnTime(), absl::Seconds(1));
+  EXPECT_TRUE(Did<KillChild>());
 }
 
 // ---- The end. -----------------------------------------------------------------------------------

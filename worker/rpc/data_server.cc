@@ -56,8 +56,8 @@ class Service final : public RawDataService {
 
   void SetTicketKey(const std::string& key, absl::Duration clock_ahead) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    key_ = key;
-    clock_ahead_ = clock_ahead;
+    if (key != current_.text) previous_ = std::move(current_);
+    current_ = {key, clock_ahead};
   }
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* Write(grpc::CallbackServerContext* context,
@@ -76,22 +76,25 @@ class Service final : public RawDataService {
 
   absl::StatusOr<api::Ticket> Check(const std::string& text, api::Ticket::Access access) const
       ABSL_LOCKS_EXCLUDED(mu_) {
-    std::string key;
-    absl::Time now = SteadyNow();
+    Key current, previous;
     {
       absl::MutexLock lock(&mu_);
-      key = key_;
-      now += clock_ahead_;
+      current = current_;
+      previous = previous_;
     }
     const auto denied = [](absl::string_view why) {
       return MakeError(ErrorKind::kTicketRefused, absl::StrCat("ticket: ", why));
     };
-    if (key.empty()) {
+    if (current.text.empty()) {
       return MakeError(ErrorKind::kTicketStale,
                        "ticket: this executor is not registered yet; ask the coordinator for one");
     }
-    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket,
-                             api::CheckTicket(text, key, now, executor_->info().incarnation));
+    absl::StatusOr<api::Ticket> checked = CheckBy(current, text);
+    if (KindOf(checked.status()) == ErrorKind::kTicketRefused && !previous.text.empty()) {
+      if (auto older = CheckBy(previous, text); KindOf(older.status()) != ErrorKind::kTicketRefused)
+        checked = std::move(older);
+    }
+    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket, std::move(checked));
     if (ticket.access != access) {
       return denied(access == api::Ticket::Access::kRead ? "not for reading" : "not for writing");
     }
@@ -101,14 +104,22 @@ class Service final : public RawDataService {
   }
 
  private:
+  struct Key {
+    std::string text;
+    absl::Duration clock_ahead;  // the coordinator's clock, of ours
+  };
+  absl::StatusOr<api::Ticket> CheckBy(const Key& key, const std::string& text) const {
+    return api::CheckTicket(text, key.text, SteadyNow() + key.clock_ahead,
+                            executor_->info().incarnation);
+  }
+
   Executor* const executor_;
   const int64_t shard_bytes_max_;
   const absl::Duration read_idle_;
   UploadTable uploads_;
   Timer timer_;
   mutable absl::Mutex mu_;
-  std::string key_ ABSL_GUARDED_BY(mu_);
-  absl::Duration clock_ahead_ ABSL_GUARDED_BY(mu_);  // the coordinator's, of ours
+  Key current_ ABSL_GUARDED_BY(mu_), previous_ ABSL_GUARDED_BY(mu_);
 };
 
 absl::Status NoMessage(absl::string_view type) {

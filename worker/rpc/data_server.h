@@ -32,8 +32,9 @@ class DataServer {
  public:
   static std::unique_ptr<DataServer> Start(const DataServerOptions& options, Executor* executor);
   virtual ~DataServer() = default;
-  // Sets the key for tickets, of which there are none before this. `clock_ahead`: by how much the
-  // clock by which they expire is ahead of SteadyNow.
+  // Sets the key for tickets, of which there are none before this. Those of the last key hold until
+  // they expire, since what a coordinator began before it went away goes on. `clock_ahead`: by how
+  // much the clock by which they expire is ahead of SteadyNow.
   virtual void SetTicketKey(const std::string& key, absl::Duration clock_ahead) = 0;
   virtual UploadTable::Counts uploads() const = 0;
 };

@@ -11,9 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/child_process.h"
 #include "base/clock.h"
 #include "base/frames.h"
@@ -23,9 +21,9 @@
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.pb.h"
 #include "worker/cpu/cpu_backend.h"
-#include "worker/daemon/core.h"
 #include "worker/device/device_backend.h"
 #include "worker/device/plugin.h"
+#include "worker/rpc/coordinator_stream.h"
 #include "worker/rpc/data_server.h"
 #include "worker/rpc/grpc_peer_reader.h"
 #include "worker/runtime/executor.h"
@@ -36,89 +34,6 @@ namespace {
 constexpr int kDeviceLostExit = 4;
 
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
-
-// The executor's stream to the coordinator: carries reports up, and commands to the executor.
-class CoordinatorStream {
- public:
-  CoordinatorStream(const ExecutorProcessOptions& options,
-                    std::shared_ptr<grpc::ChannelCredentials> credentials)
-      : options_(options),
-        stub_(v1::WorkerService::NewStub(CoordinatorChannel(options.coordinator, credentials))) {}
-
-  // Attaches to the registration that the Welcome is of. `on_command` is called for one command at
-  // a time, `on_end` when the stream has ended. Called once.
-  void Attach(const api::Welcome& welcome, Link::OnMessageFn on_command,
-              std::function<void()> on_end) ABSL_LOCKS_EXCLUDED(mu_) {
-    const auto attach = [this](grpc::ClientContext* context, Link* link) {
-      // The coordinator is there, or the daemon would not have been welcomed.
-      context->set_wait_for_ready(true);
-      stub_->async()->Attach(context, link);
-    };
-    link_ = std::make_unique<Link>(
-        attach, options_.coordinator.token,
-        [epoch = welcome.epoch, on_command = std::move(on_command)](const v1::Envelope& command) {
-          if (command.epoch() == epoch) on_command(command);
-        },
-        std::move(on_end));
-    link_->Send(ir::serial::ToEnvelope(api::Attachment{options_.index, options_.incarnation,
-                                                       welcome.session, welcome.ticket_key}));
-    epoch_ = welcome.epoch;
-    while (true) {
-      std::vector<v1::Envelope> early;
-      {
-        absl::MutexLock lock(&mu_);
-        attached_ = early_.empty();
-        if (attached_) return;
-        early.swap(early_);
-      }
-      for (v1::Envelope& report : early) Send(std::move(report));
-    }
-  }
-
-  // Reports made before it is attached wait.
-  void Report(api::ReportBody body) ABSL_LOCKS_EXCLUDED(mu_) {
-    v1::Envelope report =
-        ir::serial::ToEnvelope(api::Report{options_.index, options_.incarnation, std::move(body)});
-    {
-      absl::MutexLock lock(&mu_);
-      if (!attached_) return early_.push_back(std::move(report));
-    }
-    Send(std::move(report));
-  }
-
-  // Waits until the coordinator has what was reported, for at most kLastReportsWait.
-  void Finish() ABSL_LOCKS_EXCLUDED(mu_) {
-    {
-      absl::MutexLock lock(&mu_);
-      if (!attached_) return;
-    }
-    link_->Finish();
-    link_->AwaitEnd(kLastReportsWait);
-  }
-
- private:
-  void Send(v1::Envelope report) {
-    report.set_epoch(epoch_);
-    link_->Send(std::move(report));
-  }
-
-  const ExecutorProcessOptions& options_;
-  const std::unique_ptr<v1::WorkerService::Stub> stub_;
-  std::unique_ptr<Link> link_;  // set by Attach
-  uint64_t epoch_ = 0;          // as link_
-  absl::Mutex mu_;
-  bool attached_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<v1::Envelope> early_ ABSL_GUARDED_BY(mu_);
-};
-
-void CarryOut(const v1::Envelope& envelope, Executor& executor, CoordinatorStream& coordinator) {
-  absl::StatusOr<api::Command> command = ir::serial::ReadCommand(envelope);
-  if (command.ok()) return executor.Send(*std::move(command));
-  TESSERA_LOG(ERROR) << "a command does not read" << Field("why", command.status());
-  if (auto answer = ir::serial::AnswerUnread(envelope, command.status())) {
-    coordinator.Report(*std::move(answer));
-  }
-}
 
 absl::StatusOr<api::Welcome> ReadWelcome(const std::string& message) {
   v1::Envelope envelope;
@@ -168,7 +83,15 @@ class ExecutorProcess {
                          << Field("why", metrics.status().message());
     }
     TESSERA_ASSIGN_OR_RETURN(const auto credentials, CoordinatorCredentials(options_.coordinator));
-    coordinator_ = std::make_unique<CoordinatorStream>(options_, credentials);
+    if (metrics_ != nullptr) stale_commands_ = metrics_->counter(Metric::kStaleCommands);
+    coordinator_ = std::make_unique<CoordinatorStream>(
+        CoordinatorStream::Options{options_.coordinator, options_.worker, options_.index,
+                                   options_.incarnation},
+        credentials,
+        CoordinatorStream::Hooks{
+            .carry_out = [this](api::Command command) { executor_->Send(std::move(command)); },
+            .arrays = [this] { return executor_->Arrays(); },
+            .on_stale = [this] { stale_commands_.Add(); }});
     peers_ = MakeGrpcPeerReader(options_.authorities);
     ExecutorOptions executor = OptionsOfExecutor();
     if (!options_.certificates.empty()) {
@@ -181,7 +104,7 @@ class ExecutorProcess {
     executor_ = std::make_unique<Executor>(
         std::move(executor), std::move(backend),
         [this](api::ReportBody body) { coordinator_->Report(std::move(body)); });
-    executor_->OnDrained([this] { Stop(&drained_); });
+    executor_->OnDrained([this] { coordinator_->OnceSent([this] { Stop(&drained_); }); });
     data_ = DataServer::Start({.listen_fd = options_.data_fd,
                                .uploads = options_.uploads,
                                .read_idle = options_.read_idle,
@@ -205,14 +128,13 @@ class ExecutorProcess {
         continue;
       }
       // Not before the command at hand is carried out: the reply says that commands are.
-      { absl::MutexLock lock(&command_mu_); }
+      coordinator_->AwaitCommand();
       Tell("");
     }
     // Those who wait for what the device was doing are told why before the process is missed.
     if (lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
-    const bool disconnected = disconnected_;
-    if (lost_ || drained_) coordinator_->Finish();
-    return lost_ ? kDeviceLostExit : disconnected ? daemon::kDisconnectedExit : 0;
+    if (lost_ || drained_) coordinator_->Finish(kLastReportsWait);
+    return lost_ ? kDeviceLostExit : 0;
   }
 
  private:
@@ -250,13 +172,7 @@ class ExecutorProcess {
       return;
     }
     data_->SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
-    coordinator_->Attach(
-        *welcome,
-        [this](const v1::Envelope& command) {
-          absl::MutexLock lock(&command_mu_);
-          CarryOut(command, *executor_, *coordinator_);
-        },
-        [this] { Stop(&disconnected_); });
+    coordinator_->Attach(*welcome);
   }
 
   const ExecutorProcessOptions& options_;
@@ -266,9 +182,9 @@ class ExecutorProcess {
   std::unique_ptr<PeerReader> peers_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<DataServer> data_;
-  absl::Mutex command_mu_;  // held while a command is carried out
+  Counter stale_commands_;
   // Why the socket was shut down from this side.
-  std::atomic<bool> lost_{false}, drained_{false}, disconnected_{false};
+  std::atomic<bool> lost_{false}, drained_{false};
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What runs in an executor process: an Executor behind its own stream to the coordinator, and its
-// data port. Over the socket that its daemon handed it come the Welcome and pings.
+// What runs in an executor process: an Executor behind its own streams to the coordinator, and its
+// data port. Over the socket that its daemon handed it come Welcomes and pings. Without a stream it
+// goes on, and waits for the next Welcome; how long is its daemon's affair.
 #pragma once
 #include <sys/types.h>
 
@@ -39,8 +40,8 @@ struct ExecutorProcessOptions {
   int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6, metrics_fd = 7;
 };
 
-// Serves until the daemon closes the socket, the stream to the coordinator ends, or a Drain is
-// done. The exit status of the process.
+// Serves until the daemon closes the socket, the device is lost or a Drain is done. The exit status
+// of the process.
 int RunExecutorProcess(const ExecutorProcessOptions& options);
 
 // Writes to descriptor 3 how many GPUs the plugin finds or, in one line, why there are none. The

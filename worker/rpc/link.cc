@@ -12,7 +12,10 @@ namespace {
 
 constexpr int kMessageBytes = 1 << 30;
 constexpr absl::Duration kLinkSilence = absl::Seconds(2);  // then we ask whether it still works
-constexpr absl::Duration kReconnectMax = absl::Seconds(2);
+// A coordinator that is back is found soon, since what executors hold waits for it.
+constexpr absl::Duration kReconnectMin = absl::Milliseconds(100);
+constexpr absl::Duration kReconnectMax = absl::Milliseconds(300);
+constexpr absl::Duration kConnectTimeout = absl::Seconds(2);  // of one try
 
 }  // namespace
 
@@ -41,8 +44,12 @@ std::shared_ptr<grpc::Channel> CoordinatorChannel(
   for (const ChannelArgument& a : ClientArguments({kLinkSilence, access.link_timeout})) {
     arguments.SetInt(a.name, a.value);
   }
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(kReconnectMax)));
+  const auto set = [&](const char* name, absl::Duration d) {
+    arguments.SetInt(name, static_cast<int>(absl::ToInt64Milliseconds(d)));
+  };
+  set(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMin);
+  set(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMax);
+  set(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeout);
   return grpc::CreateCustomChannel(access.address, credentials, arguments);
 }
 

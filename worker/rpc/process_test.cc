@@ -35,16 +35,18 @@ using ir::DType;
 using ::testing::AllOf;
 using testing::ChildrenOf;
 using testing::CpuTicks;
+using ::testing::ElementsAre;
 using testing::Eventually;
 using testing::HasEnded;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr char kKey[] = "the key of this epoch";
-constexpr uint64_t kEpoch = 3, kSession = 1;
+constexpr uint64_t kEpoch = 3;
 
 // The least that a coordinator does: takes a registration and what attaches to it, keeps what is
-// reported, sends what it is told to.
+// reported, sends what it is told to. It may be away for a while, and come back as another.
 class FakeCoordinator final : public v1::WorkerService::Service {
  public:
   FakeCoordinator() {
@@ -65,19 +67,26 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     if (!stream->Read(&report)) return grpc::Status::OK;
     absl::StatusOr<api::Registration> registration = ir::serial::ReadRegistration(report);
     EXPECT_THAT(registration, IsOk());
-    stream->Write(ir::serial::ToEnvelope(api::Welcome{.session = kSession,
-                                                      .epoch = kEpoch,
-                                                      .heartbeat = absl::Milliseconds(50),
-                                                      .lease = absl::Seconds(1),
-                                                      .ticket_key = kKey,
-                                                      .clock = SteadyNow()}));
+    uint64_t epoch = 0;
     {
       absl::MutexLock lock(&mu_);
+      if (away_) return Away();
+      epoch = epoch_;
+      api::Welcome welcome{.session = ++session_,
+                           .epoch = epoch_,
+                           .heartbeat = absl::Milliseconds(50),
+                           .lease = absl::Seconds(1),
+                           .ticket_key = key_,
+                           .clock = SteadyNow(),
+                           .outage_grace = grace_};
+      for (const api::ExecutorInfo& info : registration->executors)
+        if (adopt_ && info.has_state) welcome.adopted.push_back({info.index, info.incarnation});
+      stream->Write(ir::serial::ToEnvelope(welcome));
       registrations_.push_back(*registration);
       stream_ = stream;
       context_ = context;
     }
-    TakeReports(stream);
+    TakeReports(stream, epoch);
     absl::MutexLock lock(&mu_);
     stream_ = nullptr;
     context_ = nullptr;
@@ -90,18 +99,45 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     if (!stream->Read(&report)) return grpc::Status::OK;
     absl::StatusOr<api::Attachment> attachment = ir::serial::ReadAttachment(report);
     EXPECT_THAT(attachment, IsOk());
-    EXPECT_EQ(attachment->session, kSession);
-    EXPECT_EQ(attachment->key,
-              api::ExecutorTicketKey(kKey, attachment->executor, attachment->incarnation));
     const uint64_t incarnation = attachment->incarnation;
+    uint64_t epoch = 0;
     {
       absl::MutexLock lock(&mu_);
+      if (away_) return Away();
+      epoch = epoch_;
+      EXPECT_EQ(attachment->session, session_);
+      EXPECT_EQ(attachment->epoch, epoch_);
+      EXPECT_EQ(attachment->key, api::ExecutorTicketKey(key_, attachment->executor, incarnation));
       attached_[incarnation] = {stream, context};
     }
-    TakeReports(stream);
+    TakeReports(stream, epoch);
     absl::MutexLock lock(&mu_);
     attached_.erase(incarnation);
     return grpc::Status::OK;
+  }
+
+  void SetGrace(absl::Duration grace) {
+    absl::MutexLock lock(&mu_);
+    grace_ = grace;
+  }
+  // Ends all streams, and takes none until it returns.
+  void Leave() {
+    absl::MutexLock lock(&mu_);
+    away_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+    for (const auto& [incarnation, attached] : attached_) attached.context->TryCancel();
+    const auto ended = [this] { return stream_ == nullptr && attached_.empty(); };
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&ended), kPatience));
+  }
+  // As another, with the registrations and reports so far forgotten.
+  void Return(uint64_t epoch, bool adopt, const std::string& key = kKey) {
+    absl::MutexLock lock(&mu_);
+    away_ = false;
+    epoch_ = epoch;
+    adopt_ = adopt;
+    key_ = key;
+    registrations_.clear();
+    reports_.clear();
   }
 
   void Hangup() {
@@ -114,7 +150,10 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     ASSERT_TRUE(AwaitAttached(incarnation));
     attached_[incarnation].context->TryCancel();
   }
-  void Send(uint64_t incarnation, const api::Command& command, uint64_t epoch = kEpoch) {
+  void Send(uint64_t incarnation, const api::Command& command) {
+    Send(incarnation, command, epoch());
+  }
+  void Send(uint64_t incarnation, const api::Command& command, uint64_t epoch) {
     v1::Envelope envelope = ir::serial::ToEnvelope(0, incarnation, command);
     envelope.set_epoch(epoch);
     SendTo(incarnation, envelope);
@@ -126,8 +165,8 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     attached_[incarnation].stream->Write(envelope);
   }
   void SendToDaemon(v1::Envelope envelope) {
-    envelope.set_epoch(kEpoch);
     absl::MutexLock lock(&mu_);
+    envelope.set_epoch(epoch_);
     ASSERT_NE(stream_, nullptr);
     stream_->Write(envelope);
   }
@@ -141,9 +180,9 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     registrations_.pop_front();
     return next;
   }
-  // The first report of type T not yet taken.
+  // The first report of type T not yet taken. `number`: its own.
   template <class T>
-  absl::StatusOr<std::pair<uint64_t, T>> Next() {
+  absl::StatusOr<std::pair<uint64_t, T>> Next(uint64_t* number = nullptr) {
     absl::MutexLock lock(&mu_);
     const auto found = [this] {
       return std::find_if(reports_.begin(), reports_.end(),
@@ -153,6 +192,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     if (!mu_.AwaitWithTimeout(absl::Condition(&there), kPatience)) {
       return absl::DeadlineExceededError("no such report came");
     }
+    if (number != nullptr) *number = found()->number;
     std::pair<uint64_t, T> taken(found()->incarnation, std::get<T>(std::move(found()->body)));
     reports_.erase(found());
     return taken;
@@ -163,19 +203,25 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     return mu_.AwaitWithTimeout(absl::Condition(&there), kPatience);
   }
 
+  uint64_t epoch() {
+    absl::MutexLock lock(&mu_);
+    return epoch_;
+  }
+
  private:
   using Stream = grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>;
+  static grpc::Status Away() { return {grpc::StatusCode::UNAVAILABLE, "it is away"}; }
   struct Attached {
     Stream* stream = nullptr;
     grpc::ServerContext* context = nullptr;
   };
 
-  void TakeReports(Stream* stream) {
+  void TakeReports(Stream* stream, uint64_t epoch) {
     v1::Envelope report;
     while (stream->Read(&report)) {
       absl::StatusOr<api::Report> read = ir::serial::ReadReport(report);
       EXPECT_THAT(read, IsOk());
-      EXPECT_EQ(report.epoch(), kEpoch);
+      EXPECT_EQ(report.epoch(), epoch);
       absl::MutexLock lock(&mu_);
       if (std::holds_alternative<api::Heartbeat>(read->body)) {
         ++heartbeats_;
@@ -191,6 +237,10 @@ class FakeCoordinator final : public v1::WorkerService::Service {
 
   int port_ = 0;
   absl::Mutex mu_;
+  bool away_ = false, adopt_ = false;
+  uint64_t session_ = 0, epoch_ = kEpoch;
+  std::string key_ = kKey;
+  absl::Duration grace_;
   Stream* stream_ = nullptr;
   std::map<uint64_t, Attached> attached_;  // by incarnation
   grpc::ServerContext* context_ = nullptr;
@@ -366,12 +416,14 @@ TEST_F(ProcessTest, TheDaemonKillsTheProcessThatItIsToldTo) {
   TESSERA_EXPECT_OK(coordinator_.Next<api::ExecutorReady>());
 }
 
-TEST_F(ProcessTest, AnExecutorWithoutItsStreamExitsAndAnotherTakesItsPlace) {
+TEST_F(ProcessTest, AnExecutorWithoutItsStreamWaitsUntilItIsKilledAndAnotherTakesItsPlace) {
   Start();
   coordinator_.HangupOn(info_.incarnation);
+  coordinator_.SendToDaemon(ir::serial::ToEnvelope(
+      0, info_.incarnation, api::KillExecutor{"killed: its connection ended"}));
   TESSERA_ASSERT_OK_AND_ASSIGN(auto lost, coordinator_.Next<api::ExecutorLost>());
   EXPECT_EQ(lost.first, info_.incarnation);
-  EXPECT_EQ(lost.second.reason, "its connection to the coordinator ended");
+  EXPECT_EQ(lost.second.reason, "killed: its connection ended");
   TESSERA_ASSERT_OK_AND_ASSIGN(auto ready, coordinator_.Next<api::ExecutorReady>());
   info_ = ready.second.info;
   Write(10, 0, Ramp(4));
@@ -426,6 +478,125 @@ TEST_F(ProcessTest, LosingTheCoordinatorStartsAnewAndRegistersAgain) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration again, coordinator_.NextRegistration());
   ASSERT_EQ(again.executors.size(), 1u);
   EXPECT_GT(again.executors[0].incarnation, info_.incarnation);
+}
+
+TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
+  coordinator_.SetGrace(absl::Seconds(60));
+  Start();
+  const int pid = daemon_->executor_pid();
+  constexpr int64_t kSize = 1 << 16;
+  Load(1, SinProgram(2, 2'000));
+  for (int d : {0, 1}) Write(10, d, Ramp(kSize));
+  Launch(5, 1, 10, 11);
+  coordinator_.Leave();
+  // Its tickets hold meanwhile, and the run goes on: a read waits for its end.
+  const std::unique_ptr<PeerReader> reader = MakeGrpcPeerReader();
+  const auto read = [&](const std::string& ticket) {
+    CancelToken cancel;
+    return reader->Read(info_.data_endpoint, ticket, DType::kF32, {0}, {1}, SteadyNow() + kPatience,
+                        cancel);
+  };
+  const std::string ticket = Ticket(api::Ticket::Access::kRead, 11, 0, {kSize});
+  for (int d : {0, 1})
+    ASSERT_THAT(read(Ticket(api::Ticket::Access::kRead, 11, d, {kSize})), IsOk());
+  ASSERT_THAT(Upload(Ticket(api::Ticket::Access::kWrite, 12, 0, {4}), Ramp(4), 16), IsOk());
+
+  const absl::Time back = absl::Now();
+  coordinator_.Return(kEpoch + 1, /*adopt=*/true, "another key");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
+  EXPECT_LT(absl::Now() - back, absl::Seconds(1));
+  ASSERT_EQ(registration.executors.size(), 1u);
+  EXPECT_EQ(registration.executors[0].incarnation, info_.incarnation);
+  EXPECT_TRUE(registration.executors[0].has_state);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto inventory, coordinator_.Next<api::ExecutorInventory>());
+  EXPECT_EQ(inventory.first, info_.incarnation);
+  ASSERT_EQ(inventory.second.devices.size(), 2u);
+  EXPECT_THAT(inventory.second.devices[0].ready, ElementsAre(10, 11, 12));
+  EXPECT_THAT(inventory.second.devices[1].ready, ElementsAre(10, 11));
+  EXPECT_THAT(inventory.second.devices[0].expected, IsEmpty());
+  EXPECT_THAT(inventory.second.running, IsEmpty());
+  EXPECT_THAT(inventory.second.ended, ElementsAre(5));
+  EXPECT_THAT(inventory.second.executables, ElementsAre(1));
+  // What was not acknowledged follows in order: of the program, of the shards, of the run.
+  uint64_t number = 0;
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto loaded, coordinator_.Next<api::ProgramLoaded>(&number));
+  EXPECT_EQ(number, 1u);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto done, coordinator_.Next<api::LaunchDone>(&number));
+  EXPECT_EQ(done.second.launch, 5u);
+  EXPECT_EQ(number, 4u);
+  for (int shard = 0; shard < 3; ++shard)
+    TESSERA_ASSERT_OK(coordinator_.Next<api::BufferWritten>(&number));
+  EXPECT_EQ(number, 5u);
+  // It serves the one that is there now; tickets of the other hold until they expire.
+  EXPECT_THAT(Read(12, 0), IsOkAndHolds(Ramp(4)));
+  EXPECT_THAT(read(ticket), IsOk());
+  EXPECT_THAT(read(TicketBy("no key", info_.incarnation, 11, {kSize})), ReasonIs("TICKET_REFUSED"));
+
+  // Once more, with a run that is not over. What is acknowledged does not come again.
+  coordinator_.Send(info_.incarnation, api::AcknowledgeReports{number});
+  Load(2, SinProgram(2, 5'000));
+  Launch(6, 2, 10, 13);
+  coordinator_.Send(info_.incarnation, api::ReadBuffer{1, 13, 0});
+  EXPECT_THAT(Read(10, 0), IsOk()) << "so that the launch is there";
+  coordinator_.Leave();
+  coordinator_.Return(kEpoch + 2, /*adopt=*/true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(inventory, coordinator_.Next<api::ExecutorInventory>());
+  EXPECT_THAT(inventory.second.running, ElementsAre(6));
+  EXPECT_THAT(inventory.second.ended, IsEmpty());
+  EXPECT_THAT(inventory.second.devices[0].expected, ElementsAre(13));
+  TESSERA_ASSERT_OK_AND_ASSIGN(loaded, coordinator_.Next<api::ProgramLoaded>(&number));
+  EXPECT_EQ(loaded.second.executable, 2u);
+  EXPECT_EQ(number, 6u);
+  TESSERA_ASSERT_OK_AND_ASSIGN(done, coordinator_.Next<api::LaunchDone>());
+  EXPECT_EQ(done.second.launch, 6u);
+  // The read of the coordinator before is not answered to this one.
+  EXPECT_THAT(Read(12, 0), IsOkAndHolds(Ramp(4)));
+  EXPECT_EQ(daemon_->executor_pid(), pid);
+}
+
+TEST_F(ProcessTest, AnExecutorThatIsNotAdoptedIsStartedAnew) {
+  coordinator_.SetGrace(absl::Seconds(60));
+  Start();
+  Write(10, 0, Ramp(4));
+  coordinator_.Leave();
+  coordinator_.Return(kEpoch + 1, /*adopt=*/false);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
+  EXPECT_EQ(registration.executors[0].incarnation, info_.incarnation);
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto ready, coordinator_.Next<api::ExecutorReady>());
+  EXPECT_GT(ready.second.info.incarnation, info_.incarnation);
+  info_ = ready.second.info;
+  EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_NOT_FOUND"));
+}
+
+TEST_F(ProcessTest, AnExecutorDoesNotOutliveTheGrace) {
+  coordinator_.SetGrace(absl::Milliseconds(500));
+  Start();
+  const int pid = daemon_->executor_pid();
+  coordinator_.Leave();
+  const absl::Time gone = absl::Now();
+  EXPECT_TRUE(Eventually([&] { return HasEnded(pid); }));
+  EXPECT_GE(absl::Now() - gone, absl::Milliseconds(450));
+  coordinator_.Return(kEpoch + 1, /*adopt=*/true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
+  EXPECT_GT(registration.executors[0].incarnation, info_.incarnation);
+  EXPECT_FALSE(registration.executors[0].has_state);
+}
+
+TEST_F(ProcessTest, AnEarlierCoordinatorGetsNoneOfALaterOnes) {
+  coordinator_.SetGrace(absl::Seconds(60));
+  Start();
+  Write(10, 0, Ramp(4));
+  coordinator_.Leave();
+  coordinator_.Return(kEpoch - 1, /*adopt=*/true);
+  // The worker looks at it twice, and stays with neither.
+  for (int look = 0; look < 2; ++look) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
+    EXPECT_EQ(registration.executors[0].incarnation, info_.incarnation);
+  }
+  coordinator_.Leave();
+  coordinator_.Return(kEpoch, /*adopt=*/true);
+  TESSERA_ASSERT_OK(coordinator_.Next<api::ExecutorInventory>());
+  EXPECT_THAT(Read(10, 0), IsOkAndHolds(Ramp(4)));
 }
 
 TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {

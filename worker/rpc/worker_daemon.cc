@@ -224,6 +224,14 @@ class Daemon final : public WorkerDaemon {
   void Apply(const daemon::Registered& /*effect*/) {
     if (options_.on_registered) options_.on_registered();
   }
+  void Apply(const daemon::RefusedStale& e) {
+    TESSERA_LOG(WARNING) << "refused a coordinator that is not the one of this worker"
+                         << Field("worker", options_.name)
+                         << Field("coordinator", options_.coordinator.address)
+                         << Field("epoch", e.epoch) << Field("serves", e.newest);
+    if (options_.metrics != nullptr)
+      options_.metrics->counter(Metric::kStaleWelcomes, {options_.name}).Add();
+  }
   void Apply(const daemon::Refused& e) {
     TESSERA_LOG(ERROR) << "the coordinator will not take this worker"
                        << Field("worker", options_.name)
@@ -343,9 +351,12 @@ class Daemon final : public WorkerDaemon {
                                                         .host_memory_bytes = CpuMemoryBytes()}));
     link->AwaitEnd(absl::InfiniteDuration());
     const absl::Status end = ir::serial::FromGrpc(link->end());
-    TESSERA_LOG(WARNING) << "connection to the coordinator ended" << Field("worker", options_.name)
-                         << Field("coordinator", options_.coordinator.address)
-                         << Field("registered", welcomed) << Field("why", end);
+    // Not each of the tries that end alike.
+    if (welcomed || std::exchange(last_end_, end) != end)
+      TESSERA_LOG(WARNING) << "connection to the coordinator ended"
+                           << Field("worker", options_.name)
+                           << Field("coordinator", options_.coordinator.address)
+                           << Field("registered", welcomed) << Field("why", end);
     *ever_welcomed |= welcomed;
     absl::MutexLock lock(&mu_);
     link_ = nullptr;
@@ -376,6 +387,7 @@ class Daemon final : public WorkerDaemon {
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;      // that link, or the one to come
   std::optional<Infos> to_register_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status last_end_;  // of a try to register; of the thread
   std::thread thread_;
 };
 

@@ -2,8 +2,9 @@
 // it which of them come, go and stand still, and kills those that it is told to kill.
 //
 // It holds no device state, and executors talk to the coordinator themselves. When the daemon's
-// connection to the coordinator ends, the worker is lost: the
-// executors are restarted and it registers again, with retries unless the error is not retryable.
+// connection to the coordinator ends it registers again, with retries unless the error is not
+// retryable; its executors go on for the coordinator's outage grace, and are restarted then or when
+// the coordinator does not adopt them.
 // Thread-safe; the destructor ends everything within about a second.
 #pragma once
 #include <cstdint>
