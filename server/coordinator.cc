@@ -52,6 +52,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.tenant_folders = tenant_folders;
   config.life = store.life();
   config.durable = store.is_persistent();
+  config.outage_grace = absl::Milliseconds(options.outage_grace_ms);
   config.debug = observer != nullptr;  // an embedded coordinator is not observed
   config.ticket_key = ticket_key;
   config.communicator_secret = RandomBytes(32);

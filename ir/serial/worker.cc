@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/serial/fields.h"
+#include "ir/serial/worker_fields.h"
 
 namespace tessera::ir::serial {
 namespace {
@@ -39,9 +40,6 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
   }
 
 // ---- Registration. ------------------------------------------------------------------------------
-TESSERA_FIELDS(api::ExecutorInfo, v1::ExecutorInfo, index, incarnation, device_kind, num_devices,
-               data_endpoint, peer_endpoint, peer_data_endpoint, memory_bytes, files, files_folder,
-               has_state)
 TESSERA_FIELDS(api::AdoptedExecutor, v1::AdoptedExecutor, executor, incarnation)
 TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes)
 TESSERA_MESSAGE(Welcome, WELCOME, session, epoch, heartbeat, lease, ticket_key, clock, outage_grace,
@@ -56,7 +54,6 @@ TESSERA_FIELDS(api::Launch::InlineResult, v1::InlineResultRequest, result, devic
 TESSERA_FIELDS(api::Transfer::Piece, v1::TransferPiece, local, source, source_device, endpoint,
                ticket, source_starts, dest_starts, shape)
 TESSERA_FIELDS(api::Transfer::Shard, v1::TransferShard, device, pieces)
-TESSERA_FIELDS(api::FileArrayInfo, v1::FileArray, name, dtype, shape)
 TESSERA_FIELDS(api::FileShard, v1::FileShard, index, array, device, starts, shape)
 
 TESSERA_MESSAGE(ConfigureCommunicator, CONFIGURE_COMMUNICATOR, generation, members, self, secret)

@@ -1,6 +1,5 @@
 #include "server/rows/rows.h"
 
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "base/status.h"
 #include "ir/serial/fields.h"
 #include "ir/serial/service.h"
+#include "ir/serial/worker_fields.h"
 #include "tessera/state/v1/rows.pb.h"
 
 namespace tessera::ir::serial {
@@ -17,9 +17,6 @@ namespace tessera::ir::serial {
 namespace s = server::scheduler;
 namespace state = tessera::state::v1;
 
-TESSERA_FIELDS(api::ExecutorInfo, v1::ExecutorInfo, index, incarnation, device_kind, num_devices,
-               data_endpoint, peer_endpoint, peer_data_endpoint, memory_bytes, files, files_folder)
-TESSERA_FIELDS(api::FileArrayInfo, v1::FileArray, name, dtype, shape)
 TESSERA_FIELDS(s::Session, state::Session, tenant, display_name, own, lease)
 // Converted by hand: spec, state, holders.
 TESSERA_FIELDS(s::ArrayRecord, state::Array, tenant, session, error, deleted, donated_to)
@@ -56,7 +53,7 @@ const serial::ReadLimits kNoLimits = [] {
   serial::ReadLimits no;
   for (int64_t* limit : {&no.limits.ops, &no.limits.values_per_op, &no.limits.mesh_devices,
                          &no.limits.attr_bytes, &no.array_bytes_max})
-    *limit = std::numeric_limits<int64_t>::max();
+    *limit = int64_t{1} << 40;  // what is added to one does not overflow
   return no;
 }();
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/testing/status_matchers.h"
-#include "ir/builder.h"
+#include "ir/text.h"
 
 namespace tessera::server::rows {
 namespace {
@@ -87,9 +87,19 @@ RowChange AnExecutable() {
   x.state = scheduler::ExecutableState::kPlanned;
   auto plan = std::make_shared<core::Plan>();
   plan->mesh = ir::Mesh{{{"x", 2}}};
-  ir::Builder b({plan->mesh, true}, "f");
-  const ir::Value v = b.Param(ir::MakeType(ir::DType::kF32, {4, 2}));
-  plan->device_program = b.Build({v});
+  // With ops that have attributes and regions.
+  const auto program = ir::ParseProgram(R"(
+func main(%c: f32[8]) -> (f32[8]) {
+  %last = scan(%c) {num_consts=0, num_carry=1, length=3, reverse=false} with
+    func step(%carry: f32[8]) -> (f32[8]) {
+      %next = sine(%carry)
+      return %next
+    }
+  return %last
+}
+)");
+  EXPECT_THAT(program.status(), IsOk());
+  plan->device_program = program->entry;
   plan->in = plan->out = {{ir::DType::kF32, {8, 2}, AlongX()}};
   plan->collectives = {{"psum", {"x"}, 3, 4096}};
   plan->memory_bound_bytes = 1 << 20;
@@ -159,7 +169,7 @@ TEST(Rows, EveryRecordComesBackAsItWas) {
   EXPECT_EQ(array.donated_to, 9u);
   const auto x = std::get<scheduler::Executable>(Again(AnExecutable()).record);
   EXPECT_EQ(x.key, "a|hash@4,5");
-  EXPECT_EQ(x.plan->device_program->name, "f");
+  EXPECT_EQ(x.plan->device_program->ops.size(), 1u);
   EXPECT_EQ(x.plan->in[0].spec, AlongX());
   EXPECT_EQ(x.plan->collectives[0].bytes_per_device, 4096);
   EXPECT_EQ(x.plan->explain_text, "text");

@@ -21,8 +21,10 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
   // Ids are assigned in order and never reused, so an assigned id is of an array that has been
   // deleted, or of something else.
   const std::string* owner = ownership_.OwnerOf(id);
-  const bool assigned = owner != nullptr && Allowed(caller, *owner, access) &&
-                        catalogue_.FindExecutable(id) == nullptr && order_.Find(id) == nullptr;
+  const bool assigned = it != nullptr ? Allowed(caller, it->tenant, access)
+                                      : owner != nullptr && Allowed(caller, *owner, access) &&
+                                            catalogue_.FindExecutable(id) == nullptr &&
+                                            order_.Find(id) == nullptr;
   if (!assigned)
     return Error(ErrorKind::kArrayNotFound, "array ", id, " does not exist",
                  HintAboutId(caller, id, access));

@@ -78,6 +78,13 @@ void Cluster::RestoreIds(int64_t ids) {
   while (num_ids() < ids) DeleteDevice({});
 }
 
+void Cluster::Adopt(Executor& executor) {
+  EndAway(executor);
+  executor.session = workers_.at(executor.worker).session;
+  executor.lost_reason.clear();
+  executor.seen = {};
+}
+
 void Cluster::EndAway(Executor& executor) {
   if (executor.away) --num_away_;
   executor.away = false;

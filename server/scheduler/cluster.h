@@ -109,7 +109,9 @@ class Cluster {
   void RestoreExecutor(Executor executor);
   // The ids below this are assigned.
   void RestoreIds(int64_t ids);
-  // The executor is back with what it holds, or will not come back.
+  // It is back with what it holds. Requires: its worker is connected.
+  void Adopt(Executor& executor);
+  // It is back, or will not come back.
   void EndAway(Executor& executor);
   Worker& Connect(const std::string& worker, uint64_t session);
   // Marks its executors as lost; returns those that were alive.

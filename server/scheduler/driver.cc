@@ -165,7 +165,15 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   std::vector<Effect> effects = stepper_.Run(event, came, at);
   const uint64_t commits = stepper_.state().commits;
   const bool own = commits > before;
+  if (!outbox_.empty())
+    for (SendCommand& send : outbox_.Take(Durable())) Send(send);
   ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, own); });
+  commands_wait_ = !outbox_.empty();
+  if (commands_wait_) {
+    // They may have become durable since.
+    for (SendCommand& send : outbox_.Take(Durable())) Send(send);
+    commands_wait_ = !outbox_.empty();
+  }
   if (const auto* reported = std::get_if<WorkerReported>(&event)) {
     const api::Report& report = reported->report;
     if (report.number != 0)
@@ -180,11 +188,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
 }
 
 void Driver::AcknowledgeReports() {
-  uint64_t durable = 0;
-  {
-    absl::MutexLock lock(&mu_);
-    durable = inbox_.durable();
-  }
+  const uint64_t durable = Durable();
   std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last;
   for (; !processed_.empty() && processed_.front().commit <= durable; processed_.pop_front()) {
     const Processed& report = processed_.front();
@@ -237,11 +241,20 @@ void Driver::WithLink(uint64_t session, const Use& use) {
   sending_to_ = 0;
 }
 
+void Driver::Send(SendCommand& send) {
+  WithLink(send.session, [&](api::WorkerLink& link) {
+    link.Send(send.executor, send.incarnation, std::move(send.command));
+  });
+}
+
+uint64_t Driver::Durable() {
+  absl::MutexLock lock(&mu_);
+  return inbox_.durable();
+}
+
 void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool own) {
   if (auto* send = std::get_if<SendCommand>(&effect)) {
-    WithLink(send->session, [&](api::WorkerLink& link) {
-      link.Send(send->executor, send->incarnation, std::move(send->command));
-    });
+    if (!options_.config.durable || outbox_.MayLeave(*send, commits, Durable())) Send(*send);
   } else if (auto* reply = std::get_if<Reply>(&effect)) {
     std::optional<Inbox::Outgoing> out;
     {
@@ -282,6 +295,8 @@ void Driver::DurableThrough(uint64_t commit) {
     out = inbox_.DurableThrough(commit);
   }
   for (auto& [done, reply] : out) done(std::move(reply));
+  // Has the runner send what waited.
+  if (commands_wait_) Post(Tick{});
 }
 
 void Driver::Failing(const absl::Status& why) {

@@ -101,6 +101,9 @@ class Driver {
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
+  void Send(SendCommand& send) ABSL_LOCKS_EXCLUDED(mu_);
+  // Commits up to this one are durable.
+  uint64_t Durable() ABSL_LOCKS_EXCLUDED(mu_);
   // `commits` and `own` as for Inbox::Answer.
   void ApplyEffect(Effect& effect, uint64_t commits, bool own) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `use` with the link of a worker that is connected.
@@ -112,7 +115,9 @@ class Driver {
   const core::PlanFn plan_;
   std::atomic<uint64_t> last_request_ = 0;
 
-  Stepper stepper_;  // owned by the runner
+  Stepper stepper_;                          // owned by the runner
+  Outbox outbox_;                            // as well
+  std::atomic<bool> commands_wait_ = false;  // in the outbox
   // Reports of the steps so far that are not acknowledged, in order; owned by the runner.
   struct Processed {
     uint64_t commit = 0;  // the last when the step had ended

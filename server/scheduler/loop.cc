@@ -1,6 +1,7 @@
 #include "server/scheduler/loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -16,11 +17,15 @@ absl::Status Stopping() {
 
 namespace {
 
-// Whether the event makes something that is to last.
+// Whether the event makes something that is to last; what the coordinator's own tenant makes is not
+// kept.
 bool Makes(const Event& event) {
   return std::visit(
       [](const auto& e) {
         using E = std::decay_t<decltype(e)>;
+        if constexpr (std::is_base_of_v<Request, E>) {
+          if (e.caller.tenant == core::kSystemTenant) return false;
+        }
         if constexpr (std::is_same_v<E, Compile>) {
           return !e.body.plan_only;
         } else if constexpr (std::is_same_v<E, Execute>) {
@@ -113,6 +118,28 @@ std::optional<Inbox::Arrival> Inbox::Next(absl::Time now) {
   Arrival next = std::move(events_.front());
   events_.pop_front();
   return next;
+}
+
+bool Outbox::MayLeave(SendCommand& command, uint64_t commits, uint64_t durable) {
+  const auto* launch = std::get_if<api::Launch>(&command.command);
+  const bool consumes = launch != nullptr && std::find(launch->donate.begin(), launch->donate.end(),
+                                                       true) != launch->donate.end();
+  const bool waits = consumes && commits > durable;
+  const auto before = waiting_.find(command.session);
+  if (!waits && before == waiting_.end()) return true;
+  waiting_[command.session].push_back({waits ? commits : 0, std::move(command)});
+  return false;
+}
+
+std::vector<SendCommand> Outbox::Take(uint64_t durable) {
+  std::vector<SendCommand> out;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    std::deque<Waiting>& queue = it->second;
+    for (; !queue.empty() && queue.front().commit <= durable; queue.pop_front())
+      out.push_back(std::move(queue.front().command));
+    it = queue.empty() ? waiting_.erase(it) : std::next(it);
+  }
+  return out;
 }
 
 Stepper::Stepper(const Config& config, bool notes) : state_(Begin(config)) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -103,6 +104,25 @@ class Inbox {
   std::deque<Held> held_;
   uint64_t durable_ = 0;  // commits up to this one are durable
   absl::Status failing_;
+};
+
+// Commands on their way to the workers. They do not wait for the disk, but for one: a launch that
+// consumes its arguments, which a restart could otherwise find gone for a run that nobody knows of.
+// What comes after it for the same worker waits behind it.
+class Outbox {
+ public:
+  // Returns whether the command may leave at once; else it is kept. `commits` as for Inbox::Answer.
+  bool MayLeave(SendCommand& command, uint64_t commits, uint64_t durable);
+  // Those that may leave now that commits up to `durable` are, in order.
+  std::vector<SendCommand> Take(uint64_t durable);
+  bool empty() const { return waiting_.empty(); }
+
+ private:
+  struct Waiting {
+    uint64_t commit = 0;  // 0: only for what is before it
+    SendCommand command;
+  };
+  std::map<uint64_t, std::deque<Waiting>> waiting_;  // by session of the worker
 };
 
 // Steps the state with times that never go back.

@@ -117,6 +117,9 @@ TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
   Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
   EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL", "2"));
   EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("DISK_FULL"));
+  OpenSession canary;
+  canary.caller.tenant = core::kSystemTenant;
+  TESSERA_EXPECT_OK(inbox_.RejectionReason(canary));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(DeleteArrays{}));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(ListArrays{}));
   Answer(ReplyTo(3), /*commits=*/1, /*own=*/false);

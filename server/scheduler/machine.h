@@ -431,8 +431,6 @@ class Machine {
   void Take(Executor& x, const api::BufferWritten& written);
   void Take(Executor& x, const api::BufferRead& read);
   void Take(Executor& x, const api::FileInspected& inspected);
-  // Of an adopted executor; none is adopted.
-  void Take(Executor&, const api::ExecutorInventory&) {}
 
   // ---- restore.cc ----
   void RestoreCluster(const std::vector<RowChange>& rows);
@@ -443,6 +441,16 @@ class Machine {
   void ResumeOperation(uint64_t id);
   // Executors that are still away will not come back.
   void AwayTimer();
+  // Whether the process is the one that was there before the restart.
+  bool MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const;
+  // The executor is back: what it holds is compared with what it should hold.
+  void Adopt(Executor& executor, const api::ExecutorInventory& inventory);
+  // The operation was sent to the executor, and the coordinator restarted before that was durable.
+  void AdoptStarted(uint64_t operation, const std::string& executor);
+  void FailUnreached(uint64_t operation, const std::string& executor);
+  void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
+  void AdoptOperations(const Executor& executor, const api::ExecutorInventory& inventory);
+  void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);
 
   // ---- workers.cc ----
   absl::Status CheckName(const api::Registration& r) const;

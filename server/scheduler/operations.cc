@@ -294,6 +294,7 @@ void Machine::StartRunDeadline(Operation& op) {
 
 void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   if (op.outstanding.erase(executor) == 0) return;
+  Changed(op);  // The executor will not say it again once its report is acknowledged.
   auto& running = cluster_.executor(executor).running;
   running.erase(op.sequence);
   if (!running.empty()) StartRunDeadline(order_.operation(running.begin()->second));
@@ -301,7 +302,6 @@ void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   if (op.state == api::OperationState::kCancelled)
     Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
   Disarm(op.kill_at, kKillTimer, op.id);
-  Changed(op);
   order_.Leave(op);
   SettleDonated(op);
 }

@@ -55,6 +55,7 @@ class Order {
   bool Block(uint64_t id) { return blocked_.insert(id).second; }
   void Unblock(uint64_t id) { blocked_.erase(id); }
   void Hold(uint64_t id) { held_.insert(id); }
+  void Unhold(uint64_t id) { held_.erase(id); }
   std::set<uint64_t> TakeHeld() { return std::exchange(held_, {}); }
   // It has ended, and lingers until its executors acknowledge that.
   void End(const Operation& op);

@@ -67,6 +67,7 @@ void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
                        {{"array", absl::StrCat(id)}, {"why", "its devices do not exist"}});
   for (IdSet* set : {&array.waiting, &array.readers, &array.waiters}) set->clear();
   array.unwritten.clear();
+  array.freed = false;
   if (array.state == ArrayState::kWriting) {
     array.unwritten.insert(array.spec->placement.devices.begin(),
                            array.spec->placement.devices.end());
@@ -157,6 +158,153 @@ void Machine::AwayTimer() {
   for (const std::string& name : away) LoseExecutor(name, why, 0, "");
 }
 
+bool Machine::MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const {
+  const Executor* const known = cluster_.FindExecutor(executor);
+  return known != nullptr && known->away && known->info.incarnation == info.incarnation;
+}
+
+void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
+  cluster_.Adopt(x);
+  Changed(core::RowKind::kExecutor, x.name);
+  Log("executor ", x.name, " is back, with what it holds");
+  cluster_.ShareMemory(x.host);
+  AdoptPrograms(x, inventory);
+  AdoptOperations(x, inventory);
+  AdoptArrays(x, inventory);
+  RestartLoadWaits(x.name);
+  RetryBlocked();
+}
+
+void Machine::AdoptPrograms(const Executor& x, const api::ExecutorInventory& inventory) {
+  std::vector<uint64_t> unknown;
+  for (const std::vector<uint64_t>* list : {&inventory.executables, &inventory.compiling})
+    for (uint64_t id : *list) {
+      Executable* const executable = catalogue_.FindExecutable(id);
+      if (executable == nullptr || executable->state != ExecutableState::kPlanned) {
+        unknown.push_back(id);
+        continue;
+      }
+      executable->sent[x.name] = x.info.incarnation;
+      if (list == &inventory.executables) executable->loaded[x.name] = x.info.incarnation;
+    }
+  if (!unknown.empty()) Send(x, api::UnloadPrograms{std::move(unknown)});
+}
+
+void Machine::AdoptStarted(uint64_t id, const std::string& executor) {
+  Operation& op = order_.operation(id);
+  const std::vector<std::string> executors = ExecutorsOf(op);
+  if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return;
+  Unblock(op);
+  order_.Unhold(id);
+  order_.Place(op);
+  op.state = api::OperationState::kRunning;
+  op.started = now_;
+  Changed(op);
+  std::string missing;
+  for (const std::string& name : executors) {
+    Executor& x = cluster_.executor(name);
+    // One that is back already did not list it.
+    if (!x.away && name != executor) {
+      missing = name;
+      continue;
+    }
+    op.outstanding[name] = x.info.incarnation;
+    if (op.uses_devices()) x.running.emplace(op.sequence, id);
+  }
+  for (uint64_t a : op.args) catalogue_.array(a).waiting.erase(id);
+  for (uint64_t r : op.results)
+    if (const ArrayRecord* a = catalogue_.FindArray(r)) {
+      if (op.kind == api::OperationKind::kLoad) {
+        BeginWrites(r);
+      } else if (a->state == ArrayState::kPlanned) {
+        ArrayScheduled(r);
+      }
+    }
+  if (!missing.empty()) FailUnreached(id, missing);
+}
+
+void Machine::FailUnreached(uint64_t id, const std::string& executor) {
+  Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, " (", order_.operation(id).name,
+                 ") did not reach ", executor, " before the coordinator restarted; run it again"));
+}
+
+void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& inventory) {
+  std::set<uint64_t> there(inventory.running.begin(), inventory.running.end());
+  there.insert(inventory.ended.begin(), inventory.ended.end());
+  for (uint64_t id : there)
+    if (const Operation* const op = order_.Find(id);
+        op != nullptr && !op->ended() && op->sequence == 0)
+      AdoptStarted(id, x.name);
+  std::vector<uint64_t> missing;
+  for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
+    for (uint64_t id : *operations) {
+      const auto& outstanding = order_.operation(id).outstanding;
+      const auto mine = outstanding.find(x.name);
+      if (mine != outstanding.end() && mine->second == x.info.incarnation && there.count(id) == 0)
+        missing.push_back(id);
+    }
+  for (uint64_t id : missing) {
+    ExecutorLeft(order_.operation(id), x.name);
+    FailUnreached(id, x.name);
+  }
+  for (uint64_t id : inventory.running) {
+    const Operation* const op = order_.Find(id);
+    if (op == nullptr || op->outstanding.count(x.name) == 0) {
+      Send(x, api::CancelLaunch{id, Error(ErrorKind::kCancelled, "operation ", id,
+                                          " is not known since the coordinator restarted")});
+    } else if (op->ended()) {
+      Send(x, api::CancelLaunch{id, op->error});
+    }
+  }
+  if (!x.running.empty()) StartRunDeadline(order_.operation(x.running.begin()->second));
+  // A communicator that no operation is known to use is closed, unless one may use it of which only
+  // the executors know that it has started.
+  const auto uses = [&](uint64_t id, uint64_t generation) {
+    const Operation& op = order_.operation(id);
+    return op.generation == generation ||
+           (op.generation == 0 && op.run() != nullptr && op.outstanding.size() > 1);
+  };
+  for (uint64_t generation : inventory.generations)
+    if (std::none_of(order_.live().begin(), order_.live().end(),
+                     [&](uint64_t id) { return uses(id, generation); }))
+      Send(x, api::CloseCommunicator{generation});
+}
+
+void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
+  std::set<uint64_t> unknown;
+  std::vector<uint64_t> lost, written;
+  for (const api::ExecutorInventory::Device& device : inventory.devices)
+    for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
+      for (uint64_t id : *list)
+        if (const ArrayRecord* const a = catalogue_.FindArray(id); a == nullptr || a->freed)
+          unknown.insert(id);
+  for (const auto& [id, array] : catalogue_.arrays()) {
+    ArrayRecord& a = catalogue_.array(id);
+    if (!a.error.ok() || a.deleted) continue;
+    for (int32_t d = 0; d < x.info.num_devices; ++d) {
+      const auto held = a.holders.find(x.first_device + d);
+      if (held == a.holders.end() || held->second != x.info.incarnation) continue;
+      const bool ready = static_cast<size_t>(d) < inventory.devices.size() &&
+                         std::binary_search(inventory.devices[d].ready.begin(),
+                                            inventory.devices[d].ready.end(), id);
+      if (a.state == ArrayState::kReady && !ready) {
+        lost.push_back(id);
+      } else if (a.state == ArrayState::kWriting && ready &&
+                 a.unwritten.erase(x.first_device + d) > 0 && a.unwritten.empty()) {
+        written.push_back(id);
+      }
+    }
+  }
+  for (uint64_t id : lost)
+    ArrayFailed(id,
+                Error(ErrorKind::kWorkerLost, "array ", id, " is lost: executor ", x.name,
+                      " does not hold it after the restart of the coordinator; make it again"),
+                ArrayState::kLost);
+  for (uint64_t id : written) ArrayReady(id);
+  if (!unknown.empty())
+    Send(x, api::DeleteBuffers{std::vector<uint64_t>(unknown.begin(), unknown.end())});
+}
+
 void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
   for (const auto& [key, record] : Records<Worker>(rows)) {
     Worker worker;
@@ -178,6 +326,7 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
       Executor restored = *x;
       restored.running.clear();
       restored.seen = {};
+      restored.info.has_state = false;
       restored.overdue_for.clear();
       cluster_.RestoreExecutor(std::move(restored));
     } else {

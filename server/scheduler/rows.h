@@ -3,8 +3,8 @@
 // bytes; what of a record is written is listed there.
 //
 // Written are sessions, arrays, executables, operations and their ends, meshes, workers and
-// executors. Not written is what begins anew: leases, waits, communicators, and which operations an
-// executor has left; the executors say the last themselves when they return.
+// executors. Not written is what begins anew: leases, waits, communicators; and what executors say
+// themselves when they return: which programs they have, and which shards have been uploaded.
 #pragma once
 #include <algorithm>
 #include <compare>

@@ -171,7 +171,10 @@ class Harness {
       }
       for (const Effect& e : Step(state_, EventOf(words), now_)) {
         if (const auto* plan = std::get_if<MakePlan>(&e)) plans_[plan->executable] = plan->request;
-        if (const auto* commit = std::get_if<Commit>(&e)) rows_.Take(*commit);
+        if (const auto* commit = std::get_if<Commit>(&e)) {
+          rows_before_ = rows_;
+          rows_.Take(*commit);
+        }
         if (const std::string line = ToString(e); !line.empty()) absl::StrAppend(&out, line, "\n");
       }
       for (const core::Note& note : state_.notes)
@@ -288,9 +291,12 @@ class Harness {
     if (verb == "gone")
       return WorkerGone{Number(w.at(1).substr(1)), absl::UnavailableError(Rest(w, 2))};
     if (verb == "report") return ReportOf(w);
-    if (verb == "restart") {  // restart N: the N-th life begins, with what the one before committed
+    // restart N: the N-th life begins, with what the one before committed, or all but the last.
+    if (verb == "restart") {
       Start(core::LifeOfStart(Number(w.at(1))));
-      return Restore{rows_.All()};
+      CommittedRows rows = rows_;
+      if (Arg(w, "without") == "last") rows = rows_before_;
+      return Restore{(rows_ = rows).All()};
     }
     if (verb == "compile") return CompileOf(w);
     if (verb == "planned") {
@@ -461,6 +467,22 @@ class Harness {
       e.report.body =
           api::ExecutorLost{std::string(absl::StripAsciiWhitespace(parts.at(1))), Number(w.at(3)),
                             std::string(absl::StripAsciiWhitespace(parts.at(0)))};
+    } else if (what == "inventory") {  // inventory [ready=2,3/2,3] [expected=../..] [running=7] ...
+      api::ExecutorInventory inventory;
+      const auto lists = [&](const std::string& key, auto member) {
+        const Words devices = absl::StrSplit(Arg(w, key), '/');
+        inventory.devices.resize(std::max(inventory.devices.size(), devices.size()));
+        for (size_t d = 0; d < devices.size(); ++d)
+          inventory.devices[d].*member = Numbers(devices[d]);
+      };
+      lists("ready", &api::ExecutorInventory::Device::ready);
+      lists("expected", &api::ExecutorInventory::Device::expected);
+      inventory.running = Numbers(Arg(w, "running"));
+      inventory.ended = Numbers(Arg(w, "ended"));
+      inventory.executables = Numbers(Arg(w, "executables"));
+      inventory.compiling = Numbers(Arg(w, "compiling"));
+      inventory.generations = Numbers(Arg(w, "generations"));
+      e.report.body = std::move(inventory);
     } else {
       EXPECT_EQ(what, "ready");
       e.report.body = api::ExecutorReady{ExecutorOf(w.at(3))};
@@ -506,7 +528,7 @@ class Harness {
   }
 
   State state_;
-  CommittedRows rows_;
+  CommittedRows rows_, rows_before_;  // before the last commit
   absl::Time now_ = absl::UnixEpoch();
   uint64_t requests_ = 100;
   core::Caller caller_;
@@ -526,7 +548,7 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                                            "lives", "names", "devices", "incidents", "files",
                                            "sessions", "tenants", "drain", "meshes", "absent",
                                            "moves", "pending", "compile", "frozen", "holds",
-                                           "reshard", "restart", "outage"),
+                                           "reshard", "outage", "restart", "adopt"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -566,7 +588,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 28);
+  EXPECT_EQ(files, 29);
 }
 
 }  // namespace

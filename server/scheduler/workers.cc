@@ -121,14 +121,19 @@ void Machine::On(const WorkerRegistered& e) {
     if (oldest != nullptr) Forget(std::string(*oldest));
   }
   Worker& w = cluster_.Connect(r.worker, e.session);
-  effects_.emplace_back(AcceptWorker{e.session});
   w.last_seen = now_;
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
   Changed(core::RowKind::kWorker, r.worker);
+  AcceptWorker accept{e.session, {}};
+  for (const api::ExecutorInfo& info : r.executors)
+    if (info.has_state && MayAdopt(ExecutorName(r.worker, info.index), info))
+      accept.adopted.push_back({info.index, info.incarnation});
+  effects_.emplace_back(std::move(accept));
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
   Log("worker ", r.worker, " registered");
-  // One that comes with state is not adopted: its worker starts another process in its place.
+  // One that comes with state is there once it has said what it holds (Adopt); or, if it is not
+  // adopted, its worker starts another process in its place.
   for (const api::ExecutorInfo& info : r.executors)
     if (!info.has_state) ExecutorUp(r.worker, r.host, info);
   cluster_.ShareMemory(r.host);
@@ -339,13 +344,19 @@ void Machine::On(const WorkerReported& e) {
   if (const auto* ready = std::get_if<api::ExecutorReady>(&e.report.body))
     return Take(worker, e.session, *ready);
   Executor* const x = cluster_.FindExecutor(ExecutorName(worker, e.report.executor));
+  if (const auto* inventory = std::get_if<api::ExecutorInventory>(&e.report.body)) {
+    if (x != nullptr && x->away && x->info.incarnation == e.report.incarnation)
+      Adopt(*x, *inventory);
+    return;
+  }
   // Reports of an earlier incarnation are ignored.
   if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;
   std::visit(
       [&](const auto& report) {
         using Body = std::decay_t<decltype(report)>;
         if constexpr (!std::is_same_v<Body, api::Heartbeat> &&
-                      !std::is_same_v<Body, api::ExecutorReady>)
+                      !std::is_same_v<Body, api::ExecutorReady> &&
+                      !std::is_same_v<Body, api::ExecutorInventory>)
           Take(*x, report);
       },
       e.report.body);

@@ -111,12 +111,13 @@ class FrozenTest(unittest.TestCase):
                           "timeout": f"{timeout}s"})
 
     def execute(self, text, workers, deadline=None):
-        """The operation, once every device of it is at work."""
+        """The operation; `accepted` is when its deadline began, or just before."""
         compiled = self.compile(text, workers)
         array = self.write(compiled["in"][0])
         request = {"executable": compiled["executable"], "args": [array]}
         if deadline is not None:
             request["deadline"] = f"{deadline}s"
+        self.accepted = time.monotonic()
         return self.call(PROGRAMS + "ExecuteProgram", request)["operation"]
 
     def wait(self, operation):
@@ -153,8 +154,8 @@ class FrozenTest(unittest.TestCase):
 
     def test_a_run_that_was_begun(self):
         self.start()
-        began = time.monotonic()
         operation = self.execute(LOOP, [1], deadline=DEADLINE)
+        began = self.accepted
         # Its worker has seen what it runs.
         seen = self.await_op(began)
         pid = self.freeze(1)
@@ -187,8 +188,8 @@ class FrozenTest(unittest.TestCase):
 
     def test_a_run_over_two_workers_costs_only_the_one_that_is_frozen(self):
         self.start()
-        began = time.monotonic()
         operation = self.execute(SUMS, [0, 1], deadline=DEADLINE)
+        began = self.accepted
         other = self.executor(0)
         pid = self.freeze(1)
         ended = self.wait(operation)

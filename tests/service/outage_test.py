@@ -1,9 +1,25 @@
 """What workers do while the coordinator is away."""
 import pathlib
+import shutil
+import tempfile
 import time
 import unittest
 
 import daemons
+
+API = "tessera.v1."
+SERVES_AGAIN_WITHIN = 3
+# Seconds of work on one device.
+LOOP = """
+func main(%c: f32[2048]) -> (f32[2048]) {
+  %last = scan(%c) {num_consts=0, num_carry=1, length=LENGTH, reverse=false} with
+    func step(%carry: f32[2048]) -> (f32[2048]) {
+      %next = sine(%carry)
+      return %next
+    }
+  return %last
+}
+"""
 
 PATIENCE = 20
 DEATH_IS_SEEN_WITHIN = 1  # of a daemon, at its executors
@@ -23,9 +39,20 @@ def kill_coordinator(cluster):
     process.wait()
 
 
+def use(cluster):
+    """Every executor has been given something, and so has state. Devices are listed before that."""
+    with cluster.connect() as client:
+        for device in cluster.healthy_devices():
+            spec = {"dtype": "f32", "shape": ["2"],
+                    "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {},
+                                  "devices": [device.get("id", "0")]}}
+            client.call(API + "ArrayService/WriteArray", {"spec": spec, "json": [1, 2]})
+
+
 class OutageTest(unittest.TestCase):
     def test_executors_go_on_until_a_coordinator_does_not_know_them(self):
         with daemons.Cluster(workers=2, devices=1) as cluster:
+            use(cluster)
             before = [cluster.executor_pids(w) for w in range(2)]
             kill_coordinator(cluster)
             daemons.throughout(2, lambda: self.assertEqual(
@@ -39,9 +66,66 @@ class OutageTest(unittest.TestCase):
             self.assertFalse(set(sum(before, [])) & set(sum(after, [])))
             self.assertIn("does not go on with what it holds", cluster.logs())
 
+    def test_with_a_state_folder_everything_goes_on(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        with daemons.Cluster(workers=2, devices=1,
+                             coordinator_flags=[f"--state-dir={folder}/state"]) as cluster:
+            before = [cluster.executor_pids(w) for w in range(2)]
+            with cluster.connect() as client:
+                session = client.call(API + "SessionService/CreateSession", {})["id"]
+                program = client.call(API + "ProgramService/CompileProgram",
+                                      {"text": LOOP.replace("LENGTH", "100000"), "devices": ["0"]})
+                spec = dict(program["in"][0])
+                array = client.call(API + "ArrayService/WriteArray",
+                                    {"spec": spec, "json": [0.5] * 2048, "session": session})["array"]
+                given = client.call(API + "ArrayService/WriteArray",
+                                    {"spec": spec, "json": [0.5] * 2048})["array"]
+                short = self.execute(client, program, array)
+                self.assertEqual(self.wait(client, short)["state"], "OPERATION_STATE_DONE")
+                running = self.execute(client, program, given, donate=[True])
+                behind = self.execute(client, program, array)
+            for _ in range(3):
+                kill_coordinator(cluster)
+                began = time.monotonic()
+                cluster.restart_coordinator()
+                with cluster.connect() as client:
+                    self.assertEqual(client.call(API + "SessionService/GetSession",
+                                                 {"session": session})["id"], session)
+                took = time.monotonic() - began
+                print(f"serves again after {took:.2f} s")
+                self.assertLess(took, SERVES_AGAIN_WITHIN)
+            with cluster.connect() as client:
+                # Each ends once, as its executor has run it.
+                self.assertEqual(self.wait(client, short)["state"], "OPERATION_STATE_DONE")
+                for operation in (running, behind):
+                    ended = self.wait(client, operation)
+                    self.assertEqual(ended["state"], "OPERATION_STATE_DONE", ended)
+                value = client.call(API + "ArrayService/ReadArray", {"array": array, "json": True})
+                self.assertEqual(value["json"][:2], [0.5, 0.5])
+                # The compiled program is known, too.
+                again = self.execute(client, program, array)
+                self.assertEqual(self.wait(client, again)["state"], "OPERATION_STATE_DONE")
+                for operation in (running, again):
+                    [output] = client.call(API + "OperationService/GetOperation",
+                                           {"operation": operation})["outputs"]
+                    self.assertEqual(client.call(API + "ArrayService/GetArray",
+                                                 {"array": output})["state"], "READY")
+            self.assertEqual([cluster.executor_pids(w) for w in range(2)], before)
+
+    def execute(self, client, program, array, donate=()):
+        return client.call(API + "ProgramService/ExecuteProgram",
+                           {"executable": program["executable"], "args": [array],
+                            "donate": list(donate)})["operation"]
+
+    def wait(self, client, operation):
+        return client.call(API + "OperationService/WaitOperation",
+                           {"operation": operation, "timeout": "60s"}, timeout=70)
+
     def test_executors_are_started_anew_when_the_grace_is_over(self):
         with daemons.Cluster(workers=1, devices=1,
                              coordinator_flags=["--outage-grace-ms=500"]) as cluster:
+            use(cluster)
             [first] = cluster.executor_pids(0)
             kill_coordinator(cluster)
             daemons.eventually(lambda: cluster.executor_pids(0) not in ([], [first]), PATIENCE,
@@ -52,6 +136,7 @@ class OutageTest(unittest.TestCase):
 
     def test_no_executor_outlives_its_daemon_in_an_outage(self):
         with daemons.Cluster(workers=1, devices=1) as cluster:
+            use(cluster)
             [executor] = cluster.executor_pids(0)
             kill_coordinator(cluster)
             daemons.eventually(lambda: "it waits" in cluster.logs(), PATIENCE,

@@ -1,9 +1,11 @@
 """What is said when two programs do not find each other, or do not understand each other."""
+import contextlib
 import os
 import pathlib
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import daemons
@@ -132,24 +134,28 @@ class WorkerTest(unittest.TestCase):
         self.ends("w0", self.secure.address, "--devices=1", *self.tls("w0"), name="another")
 
     def test_a_coordinator_that_is_not_there_yet_is_waited_for(self):
-        with socket.socket() as reserved:
-            reserved.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{reserved.getsockname()[1]}"
-        with tempfile.TemporaryFile("w+") as log:
+        tries = []
+        with socket.create_server(("127.0.0.1", 0)) as nobody:
+            def turn_away():
+                with contextlib.suppress(OSError):  # it is closed
+                    while True:
+                        nobody.accept()[0].close()
+                        tries.append(1)
+
+            threading.Thread(target=turn_away, daemon=True).start()
             worker = subprocess.Popen(
                 daemons.dying_with_us([
-                    daemons.bin_dir() / "tessera-worker", f"--coordinator={address}", "--name=x",
+                    daemons.bin_dir() / "tessera-worker",
+                    f"--coordinator=127.0.0.1:{nobody.getsockname()[1]}", "--name=x",
                     "--devices=1", "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0",
-                    "--metrics-listen=off"]), stdout=log, stderr=log)
+                    "--metrics-listen=off"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                def tries():
-                    log.seek(0)
-                    return log.read().count("connection to the coordinator ended") > 3
-                daemons.eventually(tries, what="it tries again and again")
+                daemons.eventually(lambda: len(tries) > 3, what="it tries again and again")
                 self.assertIsNone(worker.poll())
             finally:
                 worker.kill()
                 worker.wait()
+                nobody.shutdown(socket.SHUT_RDWR)
 
 
 if __name__ == "__main__":

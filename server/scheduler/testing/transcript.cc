@@ -218,8 +218,14 @@ std::string Line(const Reply& e) {
       "reply ", e.request, ": ",
       e.status.ok() ? std::visit([](const auto& b) { return Text(b); }, e.body) : Text(e.status));
 }
-// Of every registration that is not dropped, and so no line of a transcript.
-std::string Line(const AcceptWorker&) { return ""; }
+// Of every registration that is not dropped; a line of a transcript when it adopts executors.
+std::string Line(const AcceptWorker& e) {
+  if (e.adopted.empty()) return "";
+  return absl::StrCat("accept s", e.session, " adopted=",
+                      absl::StrJoin(e.adopted, ",", [](std::string* out, const auto& x) {
+                        absl::StrAppend(out, x.executor, "#", x.incarnation);
+                      }));
+}
 std::string Line(const DropWorker& e) {
   return absl::StrCat("drop s", e.session, " ", Text(e.why));
 }

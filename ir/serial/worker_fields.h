@@ -1,0 +1,14 @@
+// The fields of worker.proto's messages that other messages hold as well; a struct has one list.
+#pragma once
+#include "ir/api/worker_link.h"
+#include "ir/serial/fields.h"
+#include "tessera/v1/worker.pb.h"
+
+namespace tessera::ir::serial {
+
+TESSERA_FIELDS(api::ExecutorInfo, v1::ExecutorInfo, index, incarnation, device_kind, num_devices,
+               data_endpoint, peer_endpoint, peer_data_endpoint, memory_bytes, files, files_folder,
+               has_state)
+TESSERA_FIELDS(api::FileArrayInfo, v1::FileArray, name, dtype, shape)
+
+}  // namespace tessera::ir::serial
