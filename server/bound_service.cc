@@ -47,7 +47,7 @@ class BoundService final : public api::Service {
     api::ExecuteRequest execute = request;
     if (execute.session == 0) execute.session = session_;
     absl::StatusOr<api::ExecuteReply> reply = Await<api::ExecuteReply>([&](auto then) {
-      coordinator_->ExecuteAsync(caller_, std::move(execute), std::move(then));
+      coordinator_->ExecuteAsync({0, caller_}, std::move(execute), std::move(then));
     });
     if (reply.ok()) reply->done = coordinator_->HasSucceeded(reply->operation);
     return reply;
@@ -97,7 +97,8 @@ class BoundService final : public api::Service {
   }
   absl::Status Delete(absl::Span<const uint64_t> arrays) override {
     return Await<scheduler::MissingArrays>([&](auto then) {
-             coordinator_->DeleteAsync(caller_, {arrays.begin(), arrays.end()}, std::move(then));
+             coordinator_->DeleteAsync({0, caller_}, {arrays.begin(), arrays.end()},
+                                       std::move(then));
            })
         .status();
   }

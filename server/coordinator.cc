@@ -36,6 +36,8 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.queue_bound = options.queue_bound;
   config.arrays_max = options.arrays_max;
   config.operations_kept = options.operations_kept;
+  config.request_ids_max = options.request_ids_max;
+  config.request_id_age = absl::Milliseconds(options.request_id_ms);
   config.sessions_max = options.sessions_max;
   config.meshes_max = options.meshes_max;
   config.lease = absl::Milliseconds(options.lease_ms);
@@ -138,7 +140,7 @@ void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest r
                           std::move(then));
 }
 
-void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
+void Coordinator::ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest request,
                                     Callback<api::ExecuteReply> accepted,
                                     Callback<api::Completion> ended) {
   absl::Status admitted = admission::ValidateExecute(request, limits_);
@@ -148,7 +150,7 @@ void Coordinator::ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequ
     return ended(admitted);
   }
   driver_.CallToEnd(
-      scheduler::Execute{{0, caller}, std::move(request)},
+      scheduler::Execute{std::move(from), std::move(request)},
       [then = std::move(accepted)](Reply r) { then(BodyOf<api::ExecuteReply>(std::move(r))); },
       [then = std::move(ended)](Reply r) { then(BodyOf<api::Completion>(std::move(r))); });
 }
@@ -168,12 +170,12 @@ void Coordinator::ReleaseHold(uint64_t session, uint64_t hold) {
   driver_.Tell(scheduler::DropHold{session, hold});
 }
 
-void Coordinator::ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
+void Coordinator::ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
                                Callback<api::ExecuteReply> then) {
   absl::Status admitted = admission::ValidateExecute(request, limits_);
   admitted.Update(admission::ValidateDelete(request.release.size()));
   if (!admitted.ok()) return then(admitted);
-  Post<api::ExecuteReply>(scheduler::Execute{{0, caller}, std::move(request)}, std::move(then));
+  Post<api::ExecuteReply>(scheduler::Execute{std::move(from), std::move(request)}, std::move(then));
 }
 
 TicketedArray Coordinator::MakeTickets(const ArrayInfo& info, const std::vector<int>& ordinals,
@@ -199,12 +201,11 @@ absl::Time Coordinator::TicketExpiry() const {
   return clock_->Steady() + absl::Milliseconds(options_.ticket_ms);
 }
 
-void Coordinator::CreateArrayAsync(const core::Caller& caller, uint64_t session,
-                                   api::ArraySpec spec, bool check_only,
-                                   Callback<TicketedArray> then) {
+void Coordinator::CreateArrayAsync(scheduler::Request from, uint64_t session, api::ArraySpec spec,
+                                   bool check_only, Callback<TicketedArray> then) {
   const absl::Status admitted = admission::ValidateArray(spec, limits_);
   if (!admitted.ok()) return then(admitted);
-  Post<ArrayInfo>(scheduler::CreateArray{{0, caller}, session, std::move(spec), check_only},
+  Post<ArrayInfo>(scheduler::CreateArray{std::move(from), session, std::move(spec), check_only},
                   [this, then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
                     if (!info.ok()) return then(info.status());
                     then(MakeTickets(*info, AllOrdinals(*info), Access::kWrite, TicketExpiry()));
@@ -239,11 +240,11 @@ void Coordinator::WriteTicketsAsync(const core::Caller& caller, uint64_t array,
                   });
 }
 
-void Coordinator::DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
+void Coordinator::DeleteAsync(scheduler::Request from, std::vector<uint64_t> arrays,
                               Callback<scheduler::MissingArrays> then) {
   const absl::Status admitted = admission::ValidateDelete(arrays.size());
   if (!admitted.ok()) return then(admitted);
-  Post<scheduler::MissingArrays>(scheduler::DeleteArrays{{0, caller}, std::move(arrays)},
+  Post<scheduler::MissingArrays>(scheduler::DeleteArrays{std::move(from), std::move(arrays)},
                                  std::move(then));
 }
 
@@ -278,7 +279,7 @@ void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const i
                            const api::Placement& placement, absl::Duration timeout,
                            Callback<uint64_t> then) {
   CreateArrayAsync(
-      caller, session, {value.dtype(), value.shape(), placement}, /*check_only=*/false,
+      {0, caller}, session, {value.dtype(), value.shape(), placement}, /*check_only=*/false,
       [this, caller, value, placement, timeout,
        then = std::move(then)](absl::StatusOr<TicketedArray> array) {
         if (!array.ok()) return then(array.status());
@@ -297,7 +298,7 @@ void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const i
           absl::Status error;
           for (const Reply& reply : replies) error.Update(reply.status);
           if (error.ok()) return then(id);
-          DeleteAsync(caller, {id}, [then, error](const auto&) { then(error); });
+          DeleteAsync({0, caller}, {id}, [then, error](const auto&) { then(error); });
         });
       });
 }

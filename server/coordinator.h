@@ -60,7 +60,8 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // Fails every pending request with SERVER_STOPPING and closes the links.
   void Stop();
 
-  // These calls do not block; scheduler/driver.h says on which thread the callbacks run.
+  // These calls do not block; scheduler/driver.h says on which thread the callbacks run. `from` has
+  // the caller and, if the call may come again, its request_id; its number is set here.
   template <class T>
   using Callback = std::function<void(absl::StatusOr<T>)>;
   // Posts an event of scheduler/events.h that needs no admission; T is the type of its reply.
@@ -71,10 +72,10 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   }
   void CompileAsync(const core::Caller& caller, api::CompileRequest request,
                     Callback<api::CompileReply> then);
-  void ExecuteAsync(const core::Caller& caller, api::ExecuteRequest request,
+  void ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
                     Callback<api::ExecuteReply> then);
   // Calls `accepted`, then `ended`; an error of the first is passed to the second as well.
-  void ExecuteToEndAsync(const core::Caller& caller, api::ExecuteRequest request,
+  void ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest request,
                          Callback<api::ExecuteReply> accepted, Callback<api::Completion> ended);
   // Keeps the session alive until ReleaseHold with the returned id. Calls `held` with the session,
   // and `ended` once, with the reason why the session has ended or could not be held.
@@ -84,7 +85,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   void ReleaseHold(uint64_t session, uint64_t hold);
   // See Driver::HasSucceeded.
   bool HasSucceeded(uint64_t operation) { return driver_.HasSucceeded(operation); }
-  void CreateArrayAsync(const core::Caller& caller, uint64_t session, api::ArraySpec spec,
+  void CreateArrayAsync(scheduler::Request from, uint64_t session, api::ArraySpec spec,
                         bool check_only, Callback<TicketedArray> then);
   // One ticket per ordinal; without ordinals one per distinct shard.
   void ReadTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
@@ -92,7 +93,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // One ticket per ordinal; without ordinals one per shard that is not written.
   void WriteTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                          Callback<TicketedArray> then);
-  void DeleteAsync(const core::Caller& caller, std::vector<uint64_t> arrays,
+  void DeleteAsync(scheduler::Request from, std::vector<uint64_t> arrays,
                    Callback<scheduler::MissingArrays> then);
   // Makes an array of `value`, relayed to the executors; `then` is called when they have it, or
   // with DEADLINE_EXCEEDED.

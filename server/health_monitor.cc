@@ -255,7 +255,7 @@ class MonitorThread final : public HealthMonitor {
       execute.inline_bytes_max = kInlineBytes;
       const absl::Time began = clock->Now();
       coordinator->ExecuteToEndAsync(
-          SystemCaller(), std::move(execute),
+          {0, SystemCaller()}, std::move(execute),
           [inbox](const absl::StatusOr<api::ExecuteReply>& accepted) {
             if (!accepted.ok()) return;
             absl::MutexLock lock(&inbox->mu);

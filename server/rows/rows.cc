@@ -37,6 +37,8 @@ TESSERA_FIELDS(server::core::Plan, state::Executable, mesh, in, out, collectives
 TESSERA_FIELDS(s::NamedMesh, state::NamedMesh, mesh, devices)
 TESSERA_FIELDS(s::Worker, state::Worker, host, host_memory_bytes, cordoned, cordon_reason, draining)
 TESSERA_FIELDS(s::Executor, state::Executor, worker, host, info, first_device, lost_reason)
+// Converted by hand: call.
+TESSERA_FIELDS(s::AnswerRecord, state::Answer, tenant, request_id, payload, made, arrays)
 
 }  // namespace tessera::ir::serial
 
@@ -111,6 +113,12 @@ state::Executable MessageOf(const s::Executable& x) {
   return out;
 }
 
+state::Answer MessageOf(const s::AnswerRecord& a) {
+  state::Answer out = serial::Written(a);
+  out.set_call(static_cast<int>(a.call));
+  return out;
+}
+
 // ---- Messages -> records. -----------------------------------------------------------------------
 template <class T>
 absl::Status Read(const typename serial::Fields<T>::Proto& from, T* to) {
@@ -160,6 +168,11 @@ absl::Status Read(const state::Operation& from, s::Operation* to) {
   return ReadEnum(from.state(), api::OperationState::kCancelled, &to->state);
 }
 
+absl::Status Read(const state::Answer& from, s::AnswerRecord* to) {
+  TESSERA_RETURN_IF_ERROR(serial::ReadFields(from, kNoLimits, to));
+  return ReadEnum(from.call(), s::CallKind::kDeleteArrays, &to->call);
+}
+
 absl::Status Read(const state::Executable& from, s::Executable* to) {
   TESSERA_RETURN_IF_ERROR(serial::ReadFields(from, kNoLimits, to));
   auto plan = std::make_shared<core::Plan>();
@@ -198,8 +211,9 @@ absl::Status ReadRecord(const core::Row& from, s::RowChange* row) {
       TESSERA_RETURN_IF_ERROR(ReadInto<s::Executor>(*from.value, row));
       std::get<s::Executor>(row->record).name = row->key.name;
       return absl::OkStatus();
-    case RowKind::kProgram:
     case RowKind::kAnswer:
+      return ReadInto<s::AnswerRecord>(*from.value, row);
+    case RowKind::kProgram:
       break;
   }
   return absl::OkStatus();
@@ -207,7 +221,7 @@ absl::Status ReadRecord(const core::Row& from, s::RowChange* row) {
 
 bool HasId(RowKind kind) {
   return kind == RowKind::kSession || kind == RowKind::kArray || kind == RowKind::kOperation ||
-         kind == RowKind::kExecutable;
+         kind == RowKind::kExecutable || kind == RowKind::kAnswer;
 }
 
 }  // namespace
@@ -239,7 +253,7 @@ absl::StatusOr<std::vector<scheduler::RowChange>> Decode(const std::vector<core:
   std::vector<scheduler::RowChange> changes;
   changes.reserve(rows.size());
   for (const core::Row& row : rows) {
-    if (row.kind == RowKind::kProgram || row.kind == RowKind::kAnswer || !row.value) continue;
+    if (row.kind == RowKind::kProgram || !row.value) continue;
     scheduler::RowChange& change = changes.emplace_back();
     change.key.kind = row.kind;
     absl::Status read;

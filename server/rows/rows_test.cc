@@ -142,6 +142,13 @@ RowChange AMesh() {
   return {{RowKind::kMesh, 0, "a/pair"}, scheduler::NamedMesh{ir::Mesh{{{"x", 2}}}, {4, 5}}};
 }
 
+RowChange AnAnswer() {
+  return {
+      {RowKind::kAnswer, 3},
+      scheduler::AnswerRecord{
+          "a", scheduler::CallKind::kExecute, "id", std::string("\x00\xff", 2), 9, {10, 11}, {}}};
+}
+
 // Encoded, decoded and encoded again it is the same; returns it decoded.
 RowChange Again(const RowChange& change) {
   const std::vector<core::Row> rows = Encode({change});
@@ -178,6 +185,13 @@ TEST(Rows, EveryRecordComesBackAsItWas) {
   EXPECT_EQ(executor.info.files_folder, "id");
   EXPECT_EQ(executor.lost_reason, "killed");
   EXPECT_EQ(std::get<scheduler::NamedMesh>(Again(AMesh()).record).devices.size(), 2u);
+  const auto answer = std::get<scheduler::AnswerRecord>(Again(AnAnswer()).record);
+  EXPECT_EQ(answer.tenant, "a");
+  EXPECT_EQ(answer.call, scheduler::CallKind::kExecute);
+  EXPECT_EQ(answer.request_id, "id");
+  EXPECT_EQ(answer.payload, std::string("\x00\xff", 2));
+  EXPECT_EQ(answer.made, 9u);
+  EXPECT_THAT(answer.arrays, ::testing::ElementsAre(10, 11));
 }
 
 TEST(Rows, TheTimesOfAnOperationBecomeThoseOfTheWallClock) {

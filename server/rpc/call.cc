@@ -30,6 +30,25 @@ std::string StableBytes(const google::protobuf::Message& message) {
   return bytes;
 }
 
+// Whether the method is one event, which the scheduler recognises when it comes again.
+bool IsOneEvent(Method method) {
+  switch (method) {
+    case Method::kArrayService_CreateArray:
+    case Method::kArrayService_DeleteArrays:
+    case Method::kArrayService_LoadArrays:
+    case Method::kArrayService_ReshardArray:
+    case Method::kArrayService_SaveArrays:
+    case Method::kClusterService_CreateMesh:
+    case Method::kClusterService_DeleteMesh:
+    case Method::kProgramService_ExecuteProgram:
+    case Method::kSessionService_CreateSession:
+    case Method::kSessionService_DeleteSession:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // LIMIT_EXCEEDED for messages that cannot be serialized: those of 2 GiB and more.
 absl::Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
   bool own = false;
@@ -43,18 +62,16 @@ absl::Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* 
 
 }  // namespace
 
-absl::StatusOr<RequestLog::Key> RequestKey(const core::Caller& caller, Method method,
-                                           std::string request_id) {
-  if (request_id.size() > kRequestIdMax)
+absl::StatusOr<scheduler::RequestId> TakeRequestId(std::string* field,
+                                                   const google::protobuf::Message& request) {
+  if (field == nullptr || field->empty()) return scheduler::RequestId();
+  if (field->size() > kRequestIdMax)
     return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("request_id: it has ", request_id.size(), " bytes, at most ",
+                     absl::StrCat("request_id: it has ", field->size(), " bytes, at most ",
                                   kRequestIdMax, " are accepted"));
-  return RequestLog::Key{caller.tenant, static_cast<int>(method), std::move(request_id)};
-}
-
-std::string PayloadOf(const google::protobuf::Message& request) {
-  std::string bytes = StableBytes(request);
-  return bytes.size() <= kPayloadKeptMax ? bytes : Sha256Hex(bytes);
+  scheduler::RequestId id{std::exchange(*field, ""), StableBytes(request)};
+  if (id.payload.size() > kPayloadKeptMax) id.payload = Sha256Hex(id.payload);
+  return id;
 }
 
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
@@ -115,16 +132,15 @@ grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
 }
 
 bool CallBase::AnswerFromLog() {
-  std::string* const id = request_id();
-  if (id == nullptr || id->empty()) return false;
-  absl::StatusOr<RequestLog::Key> known = RequestKey(caller_, method_, std::exchange(*id, ""));
-  if (!known.ok()) {
-    Send(known.status());
+  absl::StatusOr<scheduler::RequestId> id = TakeRequestId(request_id(), request_message());
+  if (!id.ok()) {
+    Send(id.status());
     return true;
   }
-  RequestLog::Key key = *std::move(known);
-  const std::string payload = PayloadOf(request_message());
-  const bool is_new = context_->requests->Begin(key, payload, context_->clock->Now(),
+  id_ = *std::move(id);
+  if (id_.text.empty() || IsOneEvent(method_)) return false;
+  RequestLog::Key key{caller_.tenant, static_cast<int>(method_), id_.text};
+  const bool is_new = context_->requests->Begin(key, id_.payload, context_->clock->Now(),
                                                 [self = shared_from_this()](const auto& answer) {
                                                   if (answer.status.ok()) {
                                                     grpc::Slice slice(answer.bytes);

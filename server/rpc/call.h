@@ -1,8 +1,9 @@
 // The calls of all methods, and the routes that map a method to its handler.
 //
-// A unary call goes through the gate, the decoder, the log of request_ids, its handler and the
-// encoder, in this order.  Bytes that do not decode are INVALID_ARGUMENT with a reason.  No call
-// blocks a thread while it waits, unless its handler does.
+// A unary call goes through the gate, the decoder, the log of request_ids unless the scheduler
+// recognises the method's calls itself, its handler and the encoder, in this order.  Bytes that do
+// not decode are INVALID_ARGUMENT with a reason.  No call blocks a thread while it waits, unless
+// its handler does.
 //
 // Handlers are declared in handlers.h; server.cc makes gRPC's services from their routes.
 #pragma once
@@ -56,11 +57,10 @@ struct CallContext {
   std::vector<std::string> features = {};  // the enabled ones, for GetCapabilities
 };
 
-// The key of a call in the request log. VALUE_ERROR: the id is too long.
-absl::StatusOr<RequestLog::Key> RequestKey(const core::Caller& caller, Method method,
-                                           std::string request_id);
-// Identifies a request, whose id has been cleared: its bytes if they are few, else their hash.
-std::string PayloadOf(const google::protobuf::Message& request);
+// Takes the request_id, if there is one, out of the request, which it is a field of. VALUE_ERROR:
+// it is too long.
+absl::StatusOr<scheduler::RequestId> TakeRequestId(std::string* field,
+                                                   const google::protobuf::Message& request);
 
 // How long a call may wait: the `timeout`, if it is `given`, but not beyond the caller's deadline.
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
@@ -74,6 +74,8 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   CallBase& operator=(const CallBase&) = delete;
 
   const core::Caller& caller() const { return caller_; }
+  // For an event of a method whose calls the scheduler recognises when they come again.
+  scheduler::Request asker() const { return {0, caller_, id_}; }
   const CallContext& context() const { return *context_; }
   Coordinator* coordinator() const { return context_->coordinator; }
   // See WaitOf. Only before Finish.
@@ -106,6 +108,7 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   grpc::ByteBuffer* const out_;
   grpc::ServerUnaryReactor* const reactor_;
   core::Caller caller_;
+  scheduler::RequestId id_;
   RequestLog::Key key_;  // its request_id is empty unless the call is in the log
   bool finished_ = false;
 };

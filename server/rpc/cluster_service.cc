@@ -157,7 +157,7 @@ void CreateMesh(const CallRef<v1::CreateMeshRequest, v1::NamedMesh>& call) {
                                   absl::StrCat("mesh: ", q.mesh().devices_size(),
                                                " devices, at most max_mesh_devices are accepted")));
   Answer<MeshInfo>(call,
-                   scheduler::CreateMesh{{0, call->caller()},
+                   scheduler::CreateMesh{call->asker(),
                                          q.mesh().name(),
                                          *std::move(mesh),
                                          {q.mesh().devices().begin(), q.mesh().devices().end()},
@@ -177,7 +177,7 @@ void ListMeshes(const CallRef<v1::ListMeshesRequest, v1::ListMeshesResponse>& ca
 }
 
 void DeleteMesh(const CallRef<v1::DeleteMeshRequest, v1::DeleteMeshResponse>& call) {
-  AnswerDone(call, scheduler::DeleteMesh{{0, call->caller()}, call->request().name()});
+  AnswerDone(call, scheduler::DeleteMesh{call->asker(), call->request().name()});
 }
 
 void ListTopPrograms(const CallRef<v1::ListTopProgramsRequest, v1::ListTopProgramsResponse>& call) {

@@ -37,84 +37,42 @@ int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
 using RunEvent = std::variant<v1::ExecuteProgramResponse, api::Completion, absl::Status>;
 
 // One run, from the request to its end. A request with the request_id of an earlier one starts no
-// run: it waits for the end of the earlier run. Kept alive by the callbacks that it waits for.
-class WatchedRun : public std::enable_shared_from_this<WatchedRun> {
+// run: it waits for the end of the earlier run, and reads by ticket the results that came with that
+// end to the first. Kept alive by the callbacks that it waits for.
+class WatchedRun {
  public:
   using OnEventFn = std::function<void(RunEvent)>;
 
   // `on_event` is called for one event at a time.
-  static void Start(const CallContext* context, Method method, const core::Caller& caller,
+  static void Start(Coordinator* coordinator, const core::Caller& caller,
                     v1::ExecuteProgramRequest request, OnEventFn on_event) {
-    const std::shared_ptr<WatchedRun> run(new WatchedRun(context, caller, std::move(on_event)));
-    run->Begin(method, std::move(request));
+    const std::shared_ptr<WatchedRun> run(new WatchedRun(std::move(on_event)));
+    absl::StatusOr<scheduler::RequestId> id = TakeRequestId(request.mutable_request_id(), request);
+    if (!id.ok()) return run->Refuse(id.status());
+    coordinator->ExecuteToEndAsync(
+        {0, caller, *std::move(id)}, FromProto(request),
+        [run](const absl::StatusOr<api::ExecuteReply>& reply) { run->Accepted(reply); },
+        [run](absl::StatusOr<api::Completion> end) { run->Ended(std::move(end)); });
   }
 
  private:
-  WatchedRun(const CallContext* context, const core::Caller& caller, OnEventFn on_event)
-      : context_(context), caller_(caller), on_event_(std::move(on_event)) {}
+  explicit WatchedRun(OnEventFn on_event) : on_event_(std::move(on_event)) {}
 
-  void Begin(Method method, v1::ExecuteProgramRequest request) {
-    std::string id = std::exchange(*request.mutable_request_id(), "");
-    if (!id.empty()) {
-      absl::StatusOr<RequestLog::Key> key = RequestKey(caller_, method, std::move(id));
-      if (!key.ok()) return Refuse(key.status());
-      const bool is_new = context_->requests->Begin(
-          *key, PayloadOf(request), context_->clock->Now(),
-          [self = shared_from_this()](const RequestLog::Answer& first) { self->Join(first); });
-      if (!is_new) return;
-      key_ = *std::move(key);
-    }
-    context_->coordinator->ExecuteToEndAsync(
-        caller_, FromProto(request),
-        [self = shared_from_this()](const absl::StatusOr<api::ExecuteReply>& reply) {
-          self->Accepted(reply);
-        },
-        [self = shared_from_this()](absl::StatusOr<api::Completion> end) {
-          self->Ended(std::move(end));
-        });
-  }
-  // Continues with the answer to the first call of this request_id.
-  void Join(const RequestLog::Answer& first) {
-    v1::ExecuteProgramResponse accepted;
-    absl::Status status = first.status;
-    if (status.ok() && !accepted.ParseFromString(first.bytes))
-      status = MakeError(ErrorKind::kInternal, "an answer that was kept does not decode");
-    if (!status.ok()) return Refuse(status);
-    on_event_(accepted);
-    context_->coordinator->Post<api::Operation>(
-        scheduler::WaitOperation{{0, caller_},
-                                 accepted.operation(),
-                                 context_->coordinator->config().result_wait_max,
-                                 {}},
-        [self = shared_from_this()](const absl::StatusOr<api::Operation>& ended) {
-          // Inline results were sent to the first call only; this caller reads them by ticket.
-          self->Ended(ended.ok() ? absl::StatusOr<api::Completion>(api::Completion{*ended, {}})
-                                 : ended.status());
-        });
-  }
   void Accepted(const absl::StatusOr<api::ExecuteReply>& reply) {
-    v1::ExecuteProgramResponse accepted;
-    if (reply.ok()) accepted = ToProto(*reply);
-    if (!key_.request_id.empty())
-      context_->requests->End(
-          key_, {reply.status(), reply.ok() ? accepted.SerializeAsString() : std::string()},
-          context_->clock->Now());
     if (!reply.ok()) return Refuse(reply.status());
-    on_event_(std::move(accepted));
+    on_event_(ToProto(*reply));
   }
   void Ended(absl::StatusOr<api::Completion> end) {
     if (!end.ok()) return Refuse(end.status());
-    on_event_(*std::move(end));
+    // A run whose acceptance could not be made durable goes on, and may end well.
+    if (!refused_) on_event_(*std::move(end));
   }
   // Only once: for a run that is not accepted, both callbacks of ExecuteToEndAsync get the error.
   void Refuse(const absl::Status& why) {
     if (!std::exchange(refused_, true)) on_event_(why);
   }
 
-  const CallContext* const context_;
-  const core::Caller caller_;
   const OnEventFn on_event_;
-  RequestLog::Key key_;  // its request_id is empty unless this call is the one in the log
   bool refused_ = false;
 };
 
@@ -194,8 +152,8 @@ class ExecutionsStream final
     };
     if (absl::Status s = call_.context->gate->AdmitAnother(call_.caller); !s.ok())
       return on_event(std::move(s));
-    WatchedRun::Start(call_.context, Method::kProgramService_ExecutePrograms, call_.caller,
-                      std::move(*request.mutable_run()), on_event);
+    WatchedRun::Start(call_.context->coordinator, call_.caller, std::move(*request.mutable_run()),
+                      on_event);
   }
   void SendEvent(uint64_t number, RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
     v1::ExecuteProgramsEvent out;
@@ -243,8 +201,7 @@ class ExecutionsStream final
 grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
     StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
   const auto stream = ExecutionStream::Make();
-  WatchedRun::Start(call.context, Method::kProgramService_ExecuteAndWatch, call.caller,
-                    std::move(call.request),
+  WatchedRun::Start(call.context->coordinator, call.caller, std::move(call.request),
                     [stream](const RunEvent& event) { stream->OnEvent(event); });
   return stream.get();
 }

@@ -180,7 +180,7 @@ void ExplainProgram(const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramR
 // ---- Run. ---------------------------------------------------------------------------------------
 void ExecuteProgram(const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramResponse>& call) {
   call->coordinator()->ExecuteAsync(
-      call->caller(), FromProto(call->request()),
+      call->asker(), FromProto(call->request()),
       AnswerWith<api::ExecuteReply>(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
 }
 

@@ -63,11 +63,11 @@ class HoldStream final
 
 void CreateSession(const CallRef<v1::CreateSessionRequest, v1::Session>& call) {
   const v1::CreateSessionRequest& q = call->request();
-  Answer<SessionInfo>(call,
-                      scheduler::OpenSession{{0, call->caller()},
-                                             q.display_name().substr(0, kDisplayNameMax),
-                                             ir::serial::FromProto(q.lease())},
-                      Fill);
+  Answer<SessionInfo>(
+      call,
+      scheduler::OpenSession{call->asker(), q.display_name().substr(0, kDisplayNameMax),
+                             ir::serial::FromProto(q.lease())},
+      Fill);
 }
 
 void GetSession(const CallRef<v1::GetSessionRequest, v1::Session>& call) {
@@ -97,7 +97,7 @@ grpc::ServerWriteReactor<v1::Session>* HoldSession(
 }
 
 void DeleteSession(const CallRef<v1::DeleteSessionRequest, v1::DeleteSessionResponse>& call) {
-  AnswerDone(call, scheduler::CloseSession{{0, call->caller()}, call->request().session()});
+  AnswerDone(call, scheduler::CloseSession{call->asker(), call->request().session()});
 }
 
 }  // namespace tessera::server::rpc

@@ -62,7 +62,7 @@ void WriteWait::Late(Machine& m, uint64_t request) const {
 void CreateWait::Late(Machine& m, uint64_t request) const {
   const Cluster& cluster = m.state().cluster;
   m.AnswerLate(request, Error(ErrorKind::kWorkerLost, "array: ",
-                              cluster.FirstLost(cluster.ExecutorsOf(spec.placement.devices)),
+                              cluster.FirstLost(cluster.ExecutorsOf(call.spec.placement.devices)),
                               ", and it was not back within ",
                               absl::FormatDuration(m.state().config.recovery_wait), "; retry"));
 }
@@ -159,8 +159,8 @@ void Machine::On(const CreateArray& e) {
     checked.spec = e.spec;
     return Answer(e.request, std::move(checked));
   }
-  if (TryCreate(e.request, *session, e.spec)) return;
-  Wait(e.request, now_ + s_.config.recovery_wait, CreateWait{*session, e.spec});
+  if (TryCreate(e, *session)) return;
+  Wait(e.request, now_ + s_.config.recovery_wait, CreateWait{*session, e});
 }
 
 bool Machine::BeginWrites(uint64_t id) {
@@ -173,17 +173,20 @@ bool Machine::BeginWrites(uint64_t id) {
   return true;
 }
 
-bool Machine::TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec) {
-  for (int64_t d : spec.placement.devices)
+bool Machine::TryCreate(const CreateArray& e, uint64_t session) {
+  for (int64_t d : e.spec.placement.devices)
     if (!cluster_.ExecutorOf(d).alive()) return false;
+  // The same call may have waited too.
+  if (AnswerAgain(e)) return true;
   const uint64_t id =
-      NewArray(std::make_shared<const api::ArraySpec>(spec), ArrayState::kWriting, session);
+      NewArray(std::make_shared<const api::ArraySpec>(e.spec), ArrayState::kWriting, session);
   BeginWrites(id);
   ArrayRecord& a = catalogue_.array(id);
   a.upload_until = now_ + s_.config.write_wait;
   Arm(a.upload_until, kUploadTimer, id);
   Log("array ", id, " created");
-  Answer(request, Info(id));
+  Remember(e, id);
+  Answer(e.request, Info(id));
   return true;
 }
 
@@ -297,6 +300,7 @@ absl::StatusOr<MissingArrays> Machine::On(const DeleteArrays& e) {
   for (uint64_t id : e.arrays)
     if (!FindArray(e.caller, id, Access::kChange).ok()) missing.arrays.push_back(id);
   Delete(e.caller, e.arrays);
+  Remember(e, /*made=*/0, missing.arrays);
   return missing;
 }
 

@@ -19,11 +19,12 @@ struct Config {
   int64_t meshes_max = 1'000;     // with a name, over all tenants; then LIMIT_EXCEEDED
   int64_t page_size = 100;        // of lists, by default
   int64_t page_size_max = 1000;
-  int64_t owners_max = 100'000;  // ranges of ids whose tenant is stored; older ids are unknown
-  core::Life life;               // the range of ids of this incarnation of the coordinator
-  bool durable = false;          // whether to make rows for the next life
-  bool debug = true;             // whether somebody reads the Debug lines of a step
-  bool notes = true;             // whether somebody reads the notes of a step
+  int64_t owners_max = 100'000;      // ranges of ids whose tenant is stored; older ids are unknown
+  int64_t request_ids_max = 10'000;  // answers kept of a tenant (answers.h)
+  core::Life life;                   // the range of ids of this incarnation of the coordinator
+  bool durable = false;              // whether to make rows for the next life
+  bool debug = true;                 // whether somebody reads the Debug lines of a step
+  bool notes = true;                 // whether somebody reads the notes of a step
   absl::Duration lease = absl::Milliseconds(1500);
   absl::Duration heartbeat = absl::Milliseconds(300);  // two missed ones make a worker suspect
   absl::Duration session_lease = absl::Seconds(60);    // by default
@@ -35,8 +36,9 @@ struct Config {
   absl::Duration outage_grace = absl::Seconds(60);
   // How long to wait for the root cause of a failure once an executor has blamed a peer.
   absl::Duration verdict_wait = absl::Seconds(2);
-  absl::Duration load_wait = absl::Seconds(120);  // for executors to compile
-  absl::Duration write_wait = absl::Minutes(5);   // for an upload to finish; a ticket's life
+  absl::Duration load_wait = absl::Seconds(120);      // for executors to compile
+  absl::Duration request_id_age = absl::Minutes(10);  // of an answer that is kept
+  absl::Duration write_wait = absl::Minutes(5);       // for an upload to finish; a ticket's life
   absl::Duration result_wait_max = absl::Seconds(60);
   absl::Duration run_deadline = absl::Hours(1);    // of a run, by default
   absl::Duration file_deadline = absl::Hours(1);   // of work on a file: disks may be slow

@@ -21,9 +21,15 @@
 
 namespace tessera::server::scheduler {
 
+// Chosen by the client for a call that it may repeat (answers.h).
+struct RequestId {
+  std::string text;     // empty: none
+  std::string payload;  // identifies the rest of the request
+};
 struct Request {
   uint64_t request = 0;
   core::Caller caller;
+  RequestId id = {};
 };
 // One page of a list: the items after the key `after`, in order; a size of 0 is the default.
 template <class Key>

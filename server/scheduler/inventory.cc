@@ -224,6 +224,7 @@ absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
     if (!same)
       return Error(ErrorKind::kAlreadyExists, "mesh '", e.name, "' exists already as ",
                    it->second.mesh.ToString(), "; choose another name");
+    if (!e.check_only) Remember(e);
     return MeshInfo{e.name, e.caller.tenant, it->second.mesh, it->second.devices};
   }
   if (static_cast<int64_t>(catalogue_.meshes().size()) >= s_.config.meshes_max)
@@ -234,6 +235,7 @@ absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
     catalogue_.AddMesh(key, {e.mesh, std::move(devices)});
     Changed(core::RowKind::kMesh, MeshName(key));
     Log("mesh ", e.name, " created");
+    Remember(e);
   }
   return info;
 }
@@ -260,6 +262,7 @@ absl::StatusOr<std::monostate> Machine::On(const DeleteMesh& e) {
   catalogue_.RemoveMesh({e.caller.tenant, e.name});
   Changed(core::RowKind::kMesh, MeshName({e.caller.tenant, e.name}));
   Log("mesh ", e.name, " deleted");
+  Remember(e);
   return std::monostate();
 }
 

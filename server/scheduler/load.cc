@@ -39,6 +39,11 @@ void Machine::On(const LoadArrays& e) {
 }
 
 absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileInspected& report) {
+  // The same call may have waited too.
+  if (const AnswerRecord* const first = FindAnswer(e, KindOfCall(e)); first != nullptr) {
+    if (first->payload != e.id.payload) return Reused(e);
+    return MakingOf(e.caller, *first);
+  }
   TESSERA_RETURN_IF_ERROR(report.arrays.status());
   TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
                            FindSession(e.caller, e.session, Access::kChange));
@@ -68,6 +73,7 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
   Log("operation ", id, " accepted: load from ", path);
   TryStart(id);
   const Operation& started = order_.operation(id);
+  Remember(e, id, started.results);
   Making making{Describe(order_.operation(id)), {}};
   for (uint64_t r : started.results) making.arrays.push_back(Info(r));
   return making;

@@ -6,6 +6,7 @@
 //   ownership  sessions.cc
 //   catalogue  arrays.cc, programs.cc
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
+//   answers    again.cc
 //   all        state.cc, telemetry.cc, restore.cc (what the next life gets, and what this one got)
 //
 // The calls from part to part:
@@ -54,6 +55,18 @@ template <class... Parts>
 absl::Status Error(ErrorKind kind, const Parts&... parts) {
   return MakeError(kind, absl::StrCat(parts...));
 }
+
+// The calls that happen once if they come with a request_id (answers.h).
+constexpr CallKind KindOfCall(const OpenSession&) { return CallKind::kOpenSession; }
+constexpr CallKind KindOfCall(const CloseSession&) { return CallKind::kCloseSession; }
+constexpr CallKind KindOfCall(const CreateMesh&) { return CallKind::kCreateMesh; }
+constexpr CallKind KindOfCall(const DeleteMesh&) { return CallKind::kDeleteMesh; }
+constexpr CallKind KindOfCall(const Execute&) { return CallKind::kExecute; }
+constexpr CallKind KindOfCall(const CreateArray&) { return CallKind::kCreateArray; }
+constexpr CallKind KindOfCall(const ReshardArray&) { return CallKind::kReshardArray; }
+constexpr CallKind KindOfCall(const SaveArrays&) { return CallKind::kSaveArrays; }
+constexpr CallKind KindOfCall(const LoadArrays&) { return CallKind::kLoadArrays; }
+constexpr CallKind KindOfCall(const DeleteArrays&) { return CallKind::kDeleteArrays; }
 
 // What a caller wants to do with a tenant's resource.
 enum class Access : uint8_t { kRead, kChange };
@@ -212,6 +225,44 @@ class Machine {
     return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
   }
 
+  // ---- again.cc ----
+  // Answers a call that has come before as the first was, or with REQUEST_ID_REUSED; returns
+  // whether it has. Else the call must run.
+  template <class E>
+  bool AnswerAgain(const E& e) {
+    const AnswerRecord* const first = FindAnswer(e, KindOfCall(e));
+    if (first == nullptr) return false;
+    if (first->payload == e.id.payload) {
+      Again(e, *first);
+    } else {
+      Answer(e.request, Reused(e));
+      if constexpr (requires { e.end_request; }) {
+        if (e.end_request != 0) Answer(e.end_request, Reused(e));
+      }
+    }
+    return true;
+  }
+  const AnswerRecord* FindAnswer(const Request& e, CallKind call) const;
+  static absl::Status Reused(const Request& e);
+  // The call is accepted, and has made this; one that comes again makes nothing.
+  template <class E>
+  void Remember(const E& e, uint64_t made = 0, std::vector<uint64_t> arrays = {}) {
+    if (!e.id.text.empty()) Remember(e, KindOfCall(e), made, std::move(arrays));
+  }
+  void Remember(const Request& e, CallKind call, uint64_t made, std::vector<uint64_t> arrays);
+  absl::StatusOr<Making> MakingOf(const core::Caller& caller, const AnswerRecord& first);
+  // Answers the call from what the first one has made.
+  void Again(const OpenSession& e, const AnswerRecord& first);
+  void Again(const CloseSession& e, const AnswerRecord& first);
+  void Again(const CreateMesh& e, const AnswerRecord& first);
+  void Again(const DeleteMesh& e, const AnswerRecord& first);
+  void Again(const Execute& e, const AnswerRecord& first);
+  void Again(const CreateArray& e, const AnswerRecord& first);
+  void Again(const ReshardArray& e, const AnswerRecord& first);
+  void Again(const SaveArrays& e, const AnswerRecord& first);
+  void Again(const LoadArrays& e, const AnswerRecord& first);
+  void Again(const DeleteArrays& e, const AnswerRecord& first);
+
   // ---- telemetry.cc ----
   template <class T>
   void Note(T note) {
@@ -265,7 +316,8 @@ class Machine {
   // Its shards are written from now on, at the current incarnations.  False if it no longer exists.
   bool BeginWrites(uint64_t id);
   void UploadTimer(uint64_t id);
-  bool TryCreate(uint64_t request, uint64_t session, const api::ArraySpec& spec);
+  // False: an executor is away.
+  bool TryCreate(const CreateArray& e, uint64_t session);
   void SendRead(uint64_t request, const ArrayRecord& array);
   void ArrayScheduled(uint64_t id);
   void ArrayReady(uint64_t id);

@@ -46,6 +46,11 @@ void Machine::On(const Restore& e) {
     made.insert(results.begin(), results.end());
     ResumeOperation(id);
   }
+  for (const auto& [key, answer] : Records<AnswerRecord>(e.rows)) {
+    AnswerRecord restored = *answer;
+    restored.until = now_ + s_.config.request_id_age;
+    s_.answers.Restore(key->id, std::move(restored));
+  }
   std::vector<uint64_t> arrays;
   for (const auto& [id, array] : catalogue_.arrays())
     if (array.deleted || array.state == ArrayState::kPlanned ||

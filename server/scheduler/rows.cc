@@ -46,8 +46,10 @@ RowChange RowOf(const State& state, const RowKey& key) {
         row.record = *x;
       }
       break;
-    case core::RowKind::kProgram:
     case core::RowKind::kAnswer:
+      if (const AnswerRecord* a = FindIn(state.answers.all(), key.id)) row.record = *a;
+      break;
+    case core::RowKind::kProgram:
       break;  // Not the scheduler's.
   }
   return row;

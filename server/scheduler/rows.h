@@ -2,9 +2,10 @@
 // a step, and as the first step of a life gets them (events.h, Restore). server/rows writes them as
 // bytes; what of a record is written is listed there.
 //
-// Written are sessions, arrays, executables, operations and their ends, meshes, workers and
-// executors. Not written is what begins anew: leases, waits, communicators; and what executors say
-// themselves when they return: which programs they have, and which shards have been uploaded.
+// Written are sessions, arrays, executables, operations and their ends, meshes, workers, executors
+// and the answers to calls that may come again. Not written is what begins anew: leases, waits,
+// communicators; and what executors say themselves when they return: which programs they have, and
+// which shards have been uploaded.
 #pragma once
 #include <algorithm>
 #include <compare>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "server/core/rows.h"
+#include "server/scheduler/answers.h"
 #include "server/scheduler/catalogue.h"
 #include "server/scheduler/cluster.h"
 #include "server/scheduler/operation.h"
@@ -24,7 +26,7 @@ namespace tessera::server::scheduler {
 
 struct RowKey {
   core::RowKind kind = core::RowKind::kSession;
-  uint64_t id = 0;        // of a session, array, operation or executable
+  uint64_t id = 0;        // of a session, array, operation or executable; an answer's number
   std::string name = {};  // of a worker or executor; "tenant/name" of a mesh
   auto operator<=>(const RowKey&) const = default;
 };
@@ -34,7 +36,7 @@ struct RowChange {
   // None: it no longer exists. The executor "" says how many ids of devices are assigned
   // (first_device), since those of deleted workers are not used again.
   std::variant<std::monostate, Session, ArrayRecord, Operation, Executable, NamedMesh, Worker,
-               Executor>
+               Executor, AnswerRecord>
       record;
 };
 

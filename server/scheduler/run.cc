@@ -134,6 +134,7 @@ void Machine::On(const Execute& e) {
   if (s_.config.debug)
     Log("operation ", id, " accepted: executable ", e.body.executable, " (",
         absl::StrJoin(e.body.args, ","), ") -> (", absl::StrJoin(accepted.results, ","), ")");
+  Remember(e, id, accepted.results);
   Answer(e.request, api::ExecuteReply{id, accepted.results});
   if (e.end_request != 0)
     Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{id}});

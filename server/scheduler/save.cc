@@ -63,6 +63,7 @@ absl::StatusOr<api::Operation> Machine::On(const SaveArrays& e) {
   const uint64_t id = NewOperation(std::move(op), /*results=*/{});
   Log("operation ", id, " accepted: save to ", path);
   TryStart(id);
+  Remember(e, id);
   return Describe(order_.operation(id));
 }
 

@@ -89,6 +89,7 @@ absl::StatusOr<SessionInfo> Machine::On(const OpenSession& e) {
   Arm(session.until, kSessionTimer, id);
   Changed(core::RowKind::kSession, id, session.tenant);
   Log("session ", id, " opened");
+  Remember(e, id);
   return Info(id, session);
 }
 
@@ -125,6 +126,7 @@ absl::StatusOr<std::monostate> Machine::On(const CloseSession& e) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t key, FindSession(e.caller, e.session, Access::kChange));
   Note(core::SessionEnded{ownership_.session(key).tenant, "deleted"});
   EndSession(key, "it was deleted");
+  Remember(e);
   return std::monostate();
 }
 

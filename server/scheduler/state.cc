@@ -23,6 +23,9 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
       [&](const auto& e) {
         if constexpr (std::is_base_of_v<Request, std::decay_t<decltype(e)>>)
           machine.SetCaller(&e.caller);
+        if constexpr (requires { KindOfCall(e); }) {
+          if (machine.AnswerAgain(e)) return;
+        }
         if constexpr (std::is_void_v<decltype(machine.On(e))>) {
           machine.On(e);
         } else {

@@ -10,9 +10,10 @@
 //
 // Every table is bounded by Config; what happens at a bound is an error that says so.
 //
-// The state has four parts: the machines (cluster.h), the owners of everything (ownership.h), what
-// requests can name (catalogue.h) and what runs when (order.h).  Each keeps its own tables; the
-// functions of Machine (machine.h) use them together.
+// The state has five parts: the machines (cluster.h), the owners of everything (ownership.h), what
+// requests can name (catalogue.h), what runs when (order.h) and what calls have made that may come
+// again (answers.h).  Each keeps its own tables; the functions of Machine (machine.h) use them
+// together.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,6 +23,7 @@
 
 #include "absl/time/time.h"
 #include "server/core/telemetry.h"
+#include "server/scheduler/answers.h"
 #include "server/scheduler/catalogue.h"
 #include "server/scheduler/cluster.h"
 #include "server/scheduler/config.h"
@@ -42,6 +44,7 @@ struct State {
   Ownership ownership;
   Catalogue catalogue;
   Order order;
+  Answers answers;
   std::map<uint64_t, Waiter> waiters;                                // by request
   std::set<std::pair<absl::Time, std::pair<int, uint64_t>>> timers;  // (TimerKind, id), machine.h
   absl::Time armed = absl::InfiniteFuture();  // the time of the last SetTimer

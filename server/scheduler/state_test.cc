@@ -34,7 +34,7 @@
 //   tick
 //   invariants                               checks what must hold in every state
 //
-// Lists take [size=2] [after=7].
+// Lists take [size=2] [after=7]; what makes something takes [request-id=abc].
 #include "server/scheduler/state.h"
 
 #include <filesystem>
@@ -238,6 +238,8 @@ class Harness {
       rows_.Take(known);
     }
     if (Arg(w, "durable") == "0") state_.config.durable = false;
+    if (const std::string v = Arg(w, "request-ids"); !v.empty())
+      state_.config.request_ids_max = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "owners"); !v.empty())
       state_.config.owners_max = static_cast<int64_t>(Number(v));
   }
@@ -248,8 +250,8 @@ class Harness {
     if (!state_.config.durable) rows_ = {};
   }
 
-  // A request of the caller that was named last.
-  Request Ask() { return {++requests_, caller_}; }
+  // A request of the caller that was named last, with the request_id of the line.
+  Request Ask() { return {++requests_, caller_, id_}; }
   template <class Key>
   static PageRequest<Key> PageOf(const Words& w) {
     PageRequest<Key> page;
@@ -270,8 +272,15 @@ class Harness {
     return absl::Milliseconds(n);
   }
 
-  Event EventOf(const Words& w) {
+  Event EventOf(Words w) {
     const std::string& verb = w[0];
+    id_ = {Arg(w, "request-id"), ""};
+    w.erase(std::remove_if(w.begin(), w.end(),
+                           [](auto& word) { return absl::StartsWith(word, "request-id="); }),
+            w.end());
+    // A run is the same whether its end is watched or not.
+    for (const std::string& word : w)
+      if (!absl::StartsWith(word, "watch=")) absl::StrAppend(&id_.payload, word, " ");
     if (verb == "register") {
       WorkerRegistered e;
       e.session = Number(w.at(1).substr(1));
@@ -532,6 +541,7 @@ class Harness {
   absl::Time now_ = absl::UnixEpoch();
   uint64_t requests_ = 100;
   core::Caller caller_;
+  RequestId id_;
   std::map<uint64_t, core::PlanRequest> plans_;
   bool show_incidents_ = false;
 };
@@ -548,7 +558,8 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                                            "lives", "names", "devices", "incidents", "files",
                                            "sessions", "tenants", "drain", "meshes", "absent",
                                            "moves", "pending", "compile", "frozen", "holds",
-                                           "reshard", "outage", "restart", "adopt"),
+                                           "reshard", "outage", "restart", "adopt", "answers",
+                                           "answers_waiting", "answers_kept"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -588,7 +599,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 29);
+  EXPECT_EQ(files, 32);
 }
 
 }  // namespace

@@ -135,6 +135,7 @@ absl::StatusOr<Making> Machine::On(const ReshardArray& e) {
       Reshard(session, e.array, {source->spec->dtype, source->spec->shape, e.placement}));
   const Operation& op = order_.operation(operation);
   Log("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]);
+  Remember(e, op.id, op.results);
   return Making{Describe(op), {Info(op.results[0])}};
 }
 

@@ -81,7 +81,7 @@ struct DrainWait {
 // Waits for the executors of an array that is to be created (arrays.cc).
 struct CreateWait {
   uint64_t session = 0;
-  api::ArraySpec spec;
+  CreateArray call;
   Requests* Listed(State&) const { return nullptr; }
   void Late(Machine& m, uint64_t request) const;
 };

@@ -255,7 +255,7 @@ void Machine::RetryBlocked() {
   for (const auto& [request, array] : reads) SendRead(request, catalogue_.array(array));
   for (uint64_t request : creates) {
     const CreateWait wait = *WaitOf<CreateWait>(request);
-    if (TryCreate(request, wait.session, wait.spec)) EndWait(request);
+    if (TryCreate(wait.call, wait.session)) EndWait(request);
   }
   for (uint64_t id : executables)
     if (catalogue_.executable(id).state == ExecutableState::kPlanned) LoadWhereAlive(id);

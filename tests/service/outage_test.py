@@ -6,6 +6,7 @@ import time
 import unittest
 
 import daemons
+import json_client
 
 API = "tessera.v1."
 SERVES_AGAIN_WITHIN = 3
@@ -112,6 +113,60 @@ class OutageTest(unittest.TestCase):
                     self.assertEqual(client.call(API + "ArrayService/GetArray",
                                                  {"array": output})["state"], "READY")
             self.assertEqual([cluster.executor_pids(w) for w in range(2)], before)
+
+    def test_a_call_that_is_repeated_after_a_restart_happens_once(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        with daemons.Cluster(workers=1, devices=1,
+                             coordinator_flags=[f"--state-dir={folder}/state"]) as cluster:
+            with cluster.connect() as client:
+                program = client.call(API + "ProgramService/CompileProgram",
+                                      {"text": LOOP.replace("LENGTH", "10"), "devices": ["0"]})
+                spec = dict(program["in"][0])
+                write = lambda: client.call(API + "ArrayService/WriteArray",
+                                            {"spec": spec, "json": [0.5] * 2048})["array"]
+                given, moved, left = write(), write(), write()
+            mesh = {"axes": [{"name": "x", "size": "1"}]}
+            calls = [
+                ("SessionService/CreateSession", {"displayName": "one"}),
+                ("ProgramService/ExecuteProgram",
+                 {"executable": program["executable"], "args": [given], "donate": [True]}),
+                ("ArrayService/CreateArray", {"spec": spec}),
+                ("ArrayService/ReshardArray", {"array": moved, "placement": spec["placement"]}),
+                ("ArrayService/DeleteArrays", {"arrays": [left, "99"]}),
+                ("ClusterService/CreateMesh", {"mesh": {"name": "pair", "mesh": mesh}}),
+                ("ClusterService/DeleteMesh", {"name": "pair"}),
+            ]
+            calls = [(method, {**request, "requestId": f"call-{i}"})
+                     for i, (method, request) in enumerate(calls)]
+            first = self.call_all(cluster, calls)
+            kill_coordinator(cluster)
+            cluster.restart_coordinator()
+            cluster.await_devices(1)
+            # A mesh that has been deleted since is the one answer that cannot be given again.
+            again = self.call_all(cluster, calls[:-2] + calls[-1:])
+            self.assertEqual(again, first[:-2] + first[-1:])
+            with cluster.connect() as client:
+                self.assertEqual(self.wait(client, first[1][0])["state"], "OPERATION_STATE_DONE")
+                with self.assertRaises(json_client.Error) as caught:
+                    client.call(API + calls[1][0], {**calls[1][1], "args": [moved]})
+                self.assertEqual(caught.exception.reason, "REQUEST_ID_REUSED")
+
+    def call_all(self, cluster, calls):
+        """What identifies what each call has made."""
+        made = []
+        with cluster.connect() as client:
+            for method, request in calls:
+                answer = client.call(API + method, request)
+                operation = answer.get("operation")
+                if isinstance(operation, dict):
+                    operation = operation["id"]
+                array = answer.get("array")
+                if isinstance(array, dict):
+                    array = array["id"]
+                made.append((operation, array, answer.get("id"), answer.get("outputs"),
+                             answer.get("missing")))
+        return made
 
     def execute(self, client, program, array, donate=()):
         return client.call(API + "ProgramService/ExecuteProgram",

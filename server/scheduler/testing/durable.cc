@@ -45,6 +45,10 @@ std::string Text(const Executor& x) {
   return absl::StrCat(x.worker, " #", x.info.incarnation, " ", x.first_device, "x",
                       x.info.num_devices, x.alive() || x.away ? "" : " lost");
 }
+std::string Text(const AnswerRecord& a) {
+  return absl::StrCat(a.tenant, " ", static_cast<int>(a.call), " ", a.request_id, " '", a.payload,
+                      "' made ", a.made, " (", absl::StrJoin(a.arrays, ","), ")");
+}
 std::string Text(const RowChange& row) {
   return std::visit([](const auto& record) { return Text(record); }, row.record);
 }
@@ -66,6 +70,7 @@ std::vector<RowKey> KeysOf(const State& s) {
   for (const auto& [id, x] : s.catalogue.executables())
     if (x.state == ExecutableState::kPlanned && !x.plan_only)
       add(RowKind::kExecutable, id, x.tenant);
+  for (const auto& [number, answer] : s.answers.all()) add(RowKind::kAnswer, number, answer.tenant);
   for (const auto& [name, mesh] : s.catalogue.meshes())
     keys.push_back({RowKind::kMesh, 0, MeshName(name)});
   for (const auto& [name, worker] : s.cluster.workers())

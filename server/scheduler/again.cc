@@ -1,0 +1,90 @@
+// Calls that came with a request_id: what they have made is remembered, and one that comes again is
+// answered from that (answers.h).
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "server/scheduler/machine.h"
+
+namespace tessera::server::scheduler {
+
+const AnswerRecord* Machine::FindAnswer(const Request& e, CallKind call) const {
+  return e.id.text.empty() ? nullptr : s_.answers.Find(e.caller.tenant, call, e.id.text, now_);
+}
+
+void Machine::Remember(const Request& e, CallKind call, uint64_t made,
+                       std::vector<uint64_t> arrays) {
+  const Answers::Limits limits{.answers_max = s_.config.request_ids_max,
+                               .age_max = s_.config.request_id_age};
+  AnswerRecord answer{e.caller.tenant, call, e.id.text, e.id.payload, made, std::move(arrays), {}};
+  for (const auto& [number, tenant] : s_.answers.Add(std::move(answer), limits, now_))
+    Changed(core::RowKind::kAnswer, number, tenant);
+}
+
+absl::Status Machine::Reused(const Request& e) {
+  return Error(ErrorKind::kRequestIdReused, "request_id '", absl::CEscape(e.id.text),
+               "' came before with another request; use a new one");
+}
+
+absl::StatusOr<Making> Machine::MakingOf(const core::Caller& caller, const AnswerRecord& first) {
+  TESSERA_ASSIGN_OR_RETURN(const Operation* op, FindOperation(caller, first.made, Access::kRead));
+  Making making{Describe(*op), {}};
+  for (uint64_t id : first.arrays) {
+    TESSERA_RETURN_IF_ERROR(FindArray(caller, id, Access::kRead).status());
+    making.arrays.push_back(Info(id));
+  }
+  return making;
+}
+
+void Machine::Again(const OpenSession& e, const AnswerRecord& first) {
+  const Session* const session = ownership_.FindSession(first.made);
+  if (session == nullptr) return Answer(e.request, NoSession(first.made));
+  Answer(e.request, Info(first.made, *session));
+}
+
+void Machine::Again(const CloseSession& e, const AnswerRecord&) {
+  Answer(e.request, std::monostate());
+}
+
+void Machine::Again(const CreateMesh& e, const AnswerRecord&) {
+  Answer(e.request, On(GetMesh{e, e.name}));
+}
+
+void Machine::Again(const DeleteMesh& e, const AnswerRecord&) {
+  Answer(e.request, std::monostate());
+}
+
+void Machine::Again(const Execute& e, const AnswerRecord& first) {
+  Answer(e.request, api::ExecuteReply{first.made, first.arrays});
+  if (e.end_request == 0) return;
+  const auto found = FindOperation(e.caller, first.made, Access::kRead);
+  if (!found.ok()) return Answer(e.end_request, found.status());
+  Operation& op = order_.operation(first.made);
+  if (op.ended()) return Answer(e.end_request, Complete(op));
+  Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{op.id}});
+}
+
+void Machine::Again(const CreateArray& e, const AnswerRecord& first) {
+  const auto found = FindArray(e.caller, first.made, Access::kChange);
+  if (!found.ok()) return Answer(e.request, found.status());
+  Answer(e.request, Info(first.made));
+}
+
+void Machine::Again(const ReshardArray& e, const AnswerRecord& first) {
+  Answer(e.request, MakingOf(e.caller, first));
+}
+
+void Machine::Again(const SaveArrays& e, const AnswerRecord& first) {
+  const auto found = FindOperation(e.caller, first.made, Access::kRead);
+  if (!found.ok()) return Answer(e.request, found.status());
+  Answer(e.request, Describe(**found));
+}
+
+void Machine::Again(const LoadArrays& e, const AnswerRecord& first) {
+  Answer(e.request, MakingOf(e.caller, first));
+}
+
+void Machine::Again(const DeleteArrays& e, const AnswerRecord& first) {
+  Answer(e.request, MissingArrays{first.arrays});
+}
+
+}  // namespace tessera::server::scheduler

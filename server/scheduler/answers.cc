@@ -1,0 +1,77 @@
+#include "server/scheduler/answers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera::server::scheduler {
+namespace {
+
+int64_t BytesOf(const AnswerRecord& answer) {
+  return static_cast<int64_t>(sizeof(answer) + answer.request_id.size() + answer.payload.size() +
+                              answer.arrays.size() * sizeof(uint64_t));
+}
+
+}  // namespace
+
+const AnswerRecord* Answers::Find(const std::string& tenant, CallKind call,
+                                  const std::string& request_id, absl::Time now) const {
+  const auto of = tenants_.find(tenant);
+  if (of == tenants_.end()) return nullptr;
+  const auto number = of->second.numbers.find(std::pair(call, request_id));
+  if (number == of->second.numbers.end()) return nullptr;
+  const AnswerRecord& answer = all_.at(number->second);
+  return answer.until <= now ? nullptr : &answer;
+}
+
+void Answers::Restore(uint64_t number, AnswerRecord answer) {
+  last_ = number;
+  const int64_t bytes = BytesOf(answer);
+  Tenant& tenant = tenants_[answer.tenant];
+  tenant.numbers[std::pair(answer.call, answer.request_id)] = number;
+  tenant.order.push_back(number);
+  tenant.bytes += bytes;
+  bytes_ += bytes;
+  all_.emplace_hint(all_.end(), number, std::move(answer));
+}
+
+void Answers::Erase(uint64_t number) {
+  const auto it = all_.find(number);
+  const AnswerRecord& answer = it->second;
+  const auto of = tenants_.find(answer.tenant);
+  Tenant& tenant = of->second;
+  tenant.numbers.erase(std::pair(answer.call, answer.request_id));
+  tenant.order.pop_front();
+  tenant.bytes -= BytesOf(answer);
+  bytes_ -= BytesOf(answer);
+  if (tenant.order.empty()) tenants_.erase(of);
+  all_.erase(it);
+}
+
+std::vector<std::pair<uint64_t, std::string>> Answers::Add(AnswerRecord answer,
+                                                           const Limits& limits, absl::Time now) {
+  std::vector<std::pair<uint64_t, std::string>> changed;
+  // Always the oldest of its tenant.
+  const auto evict = [&](uint64_t number) {
+    changed.emplace_back(number, all_.at(number).tenant);
+    Erase(number);
+  };
+  while (!all_.empty() && all_.begin()->second.until <= now) evict(all_.begin()->first);
+  const std::string name = answer.tenant;
+  answer.until = now + limits.age_max;
+  changed.emplace_back(last_ + 1, name);
+  Restore(last_ + 1, std::move(answer));
+  const Tenant& tenant = tenants_.at(name);
+  while (tenant.order.size() > 1 &&
+         (static_cast<int64_t>(tenant.order.size()) > limits.answers_max ||
+          tenant.bytes > limits.bytes_max))
+    evict(tenant.order.front());
+  while (bytes_ > limits.all_bytes_max && all_.size() > 1) {
+    const auto most = std::max_element(tenants_.begin(), tenants_.end(), [](auto& a, auto& b) {
+      return a.second.bytes < b.second.bytes;
+    });
+    evict(most->second.order.front());
+  }
+  return changed;
+}
+
+}  // namespace tessera::server::scheduler
