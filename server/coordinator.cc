@@ -4,13 +4,13 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "ir/api/placement.h"
 #include "server/admission/admission.h"
@@ -21,13 +21,6 @@ namespace {
 using Access = api::Ticket::Access;
 using scheduler::ArrayInfo;
 using scheduler::Reply;
-
-std::string RandomBytes(size_t n) {
-  std::random_device random;
-  std::string out(n, '\0');
-  for (char& c : out) c = static_cast<char>(random() & 0xff);
-  return out;
-}
 
 scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key,
                            const store::Store& store, const core::Observer* observer,
@@ -57,7 +50,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.outage_grace = absl::Milliseconds(options.outage_grace_ms);
   config.debug = observer != nullptr;  // an embedded coordinator is not observed
   config.ticket_key = ticket_key;
-  config.communicator_secret = RandomBytes(32);
+  config.communicator_secret = Sha256Hex("communicators " + store.secret());
   return config;
 }
 
@@ -95,7 +88,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanF
     : options_(options),
       limits_(admission::LimitsOf(options)),
       clock_(clock),
-      ticket_key_(RandomBytes(32)),
+      ticket_key_(Sha256Hex("tickets " + store->secret())),
       config_(ConfigOf(options_, ticket_key_, *store, observer, tenant_folders)),
       store_(store),
       fenced_(std::move(durability.fenced)),

@@ -342,6 +342,8 @@ struct ExecutorInventory {
   std::vector<uint64_t> executables = {};  // loaded, ascending
   std::vector<uint64_t> compiling = {};    // executables that ProgramLoaded is still to come of
   std::vector<uint64_t> generations = {};  // of communicators that are configured, ascending
+  // By place in `running`: their sequence numbers, and their communicators or 0.
+  std::vector<uint64_t> sequences = {}, running_generations = {};
 };
 
 using ReportBody = std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone,

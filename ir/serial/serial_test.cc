@@ -299,7 +299,8 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
       api::ExecutorReady{{0, 2, "cpu", 4, "h:1", "h:2", "h:3", 1 << 20, true, "h:/files"}},
       api::FileInspected{1, std::vector<api::FileArrayInfo>{{"x", DType::kBF16, {4, 2}}}},
       api::FileInspected{1, lost},
-      api::ExecutorInventory{{{{1, 2}, {3}, {}}, {{}, {}, {4}}}, {5, 6}, {7}, {8}, {9}, {10}}};
+      api::ExecutorInventory{
+          {{{1, 2}, {3}, {}}, {{}, {}, {4}}}, {5, 6}, {7}, {8}, {9}, {10}, {11, 12}, {0, 13}}};
   EXPECT_GE(bodies.size(), std::variant_size_v<api::ReportBody>);
   for (const api::ReportBody& body : bodies) {
     const v1::Envelope wire = ToEnvelope(api::Report{3, 4, body, 5});

@@ -31,7 +31,8 @@ struct Executor {
   std::string lost_reason;   // when it is lost or away
   // Not alive since the coordinator restarted; it may come back with what it holds.
   bool away = false;
-  int64_t memory_bytes = 0;  // per device: as reported, or its share of its host's
+  std::vector<uint64_t> came_with;  // communicators that it had when it came back
+  int64_t memory_bytes = 0;         // per device: as reported, or its share of its host's
   // For health: launches that succeeded, those of them with collectives, and the last reported
   // progress.
   int64_t ended = 0, ended_collectives = 0;

@@ -89,11 +89,12 @@ std::vector<std::string> Load::Executors(Machine& m, const Operation& op) const 
   return s.cluster.ExecutorsOf(devices);
 }
 
-void Load::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+void Load::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
+                const std::string& only) {
   State& s = m.state();
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.results.size(); ++i) {
-    if (!m.BeginWrites(op.results[i])) continue;
+    if (only.empty() && !m.BeginWrites(op.results[i])) continue;
     const api::ArraySpec& spec = *s.catalogue.array(op.results[i]).spec;
     for (size_t k = 0; k < spec.placement.devices.size(); ++k) {
       const Device& device = s.cluster.device(spec.placement.devices[k]);
@@ -108,7 +109,7 @@ void Load::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   load.timeout = kFileTimeout;
   for (const std::string& name : executors) {
     load.shards = shards[name];
-    m.Send(s.cluster.executor(name), load);
+    if (only.empty() || name == only) m.Send(s.cluster.executor(name), load);
   }
 }
 

@@ -17,7 +17,8 @@ struct Load {
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;
   std::vector<std::string> Executors(Machine& m, const Operation& op) const;
-  void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
+  void Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
+            const std::string& only);
 };
 
 }  // namespace tessera::server::scheduler

@@ -391,6 +391,9 @@ class Machine {
   // The communicator of the executors' current incarnations, in this order; opened if there is
   // none.
   uint64_t GenerationFor(const std::vector<std::string>& executors);
+  // Tells one of the members of a communicator.
+  void Configure(uint64_t generation, const std::vector<std::string>& members,
+                 const std::string& to);
   // Has the members that are still alive close it.
   void CloseCommunicator(uint64_t generation, const Order::Members& members);
 
@@ -497,9 +500,19 @@ class Machine {
   bool MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const;
   // The executor is back: what it holds is compared with what it should hold.
   void Adopt(Executor& executor, const api::ExecutorInventory& inventory);
+  // An operation that an executor has, and how it was sent; 0: that is not known.
+  struct Started {
+    uint64_t sequence = 0, operation = 0, generation = 0;
+    auto operator<=>(const Started&) const = default;
+  };
+  // What of the inventory runs or has ended, in the order that it was sent in.
+  static std::vector<Started> StartedOn(const api::ExecutorInventory& inventory);
   // The operation was sent to the executor, and the coordinator restarted before that was durable.
-  void AdoptStarted(uint64_t operation, const std::string& executor);
-  void FailUnreached(uint64_t operation, const std::string& executor);
+  void AdoptStarted(const Started& started, const std::string& executor);
+  // What the operation asks of the executor was lost on its way when the coordinator ended, with
+  // all that came after it. It is sent again, or the operation fails where that is not possible.
+  void Resend(uint64_t operation, const std::string& executor);
+  bool TryResend(Operation& op, const std::string& executor);
   void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
   void AdoptOperations(const Executor& executor, const api::ExecutorInventory& inventory);
   void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);

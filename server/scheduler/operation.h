@@ -2,7 +2,8 @@
 //
 // What it does is its work, a variant.  Each kind of work is a struct in a file of its own, with
 // - Executors: the distinct executors that it runs on;
-// - Send: sends the commands to these executors, once it is scheduled;
+// - Send: sends the commands to these executors, once it is scheduled; or again to `only` one of
+//   them, if that is not empty, which never got them;
 // - kUsesDevices: it occupies its executors' devices in sequence order, and later operations there
 //   wait for it;
 // - kReadsPeers: executors read its arguments from each other, so that their buffers stay until it

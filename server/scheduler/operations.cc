@@ -179,7 +179,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
     op.outstanding[name] = x.info.incarnation;
     if (uses_devices) x.running.emplace(op.sequence, op.id);
   }
-  std::visit([&](auto& work) { work.Send(*this, op, executors); }, op.work);
+  std::visit([&](auto& work) { work.Send(*this, op, executors, /*only=*/""); }, op.work);
   StartRunDeadline(op);
   // Operations and deletions sent from now on run after this launch.
   for (uint64_t a : op.args) {

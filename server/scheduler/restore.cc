@@ -170,6 +170,7 @@ bool Machine::MayAdopt(const std::string& executor, const api::ExecutorInfo& inf
 
 void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   cluster_.Adopt(x);
+  x.came_with = inventory.generations;
   Changed(core::RowKind::kExecutor, x.name);
   Log("executor ", x.name, " is back, with what it holds");
   cluster_.ShareMemory(x.host);
@@ -195,28 +196,44 @@ void Machine::AdoptPrograms(const Executor& x, const api::ExecutorInventory& inv
   if (!unknown.empty()) Send(x, api::UnloadPrograms{std::move(unknown)});
 }
 
-void Machine::AdoptStarted(uint64_t id, const std::string& executor) {
-  Operation& op = order_.operation(id);
+std::vector<Machine::Started> Machine::StartedOn(const api::ExecutorInventory& inventory) {
+  const auto at = [](const std::vector<uint64_t>& list, size_t i) {
+    return i < list.size() ? list[i] : 0;
+  };
+  std::vector<Started> started;
+  for (size_t i = 0; i < inventory.running.size(); ++i)
+    started.push_back(
+        {at(inventory.sequences, i), inventory.running[i], at(inventory.running_generations, i)});
+  // They have ended before the others.
+  for (uint64_t id : inventory.ended) started.push_back({0, id, 0});
+  std::sort(started.begin(), started.end());
+  return started;
+}
+
+void Machine::AdoptStarted(const Started& started, const std::string& executor) {
+  Operation& op = order_.operation(started.operation);
   const std::vector<std::string> executors = ExecutorsOf(op);
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return;
   Unblock(op);
-  order_.Unhold(id);
+  order_.Unhold(op.id);
   order_.Place(op);
+  if (started.sequence != 0) op.sequence = started.sequence;
   op.state = api::OperationState::kRunning;
   op.started = now_;
   Changed(op);
-  std::string missing;
+  std::vector<std::string> missing;
+  Order::Members members;
   for (const std::string& name : executors) {
     Executor& x = cluster_.executor(name);
     // One that is back already did not list it.
-    if (!x.away && name != executor) {
-      missing = name;
-      continue;
-    }
+    if (!x.away && name != executor) missing.push_back(name);
     op.outstanding[name] = x.info.incarnation;
-    if (op.uses_devices()) x.running.emplace(op.sequence, id);
+    members.emplace_back(name, x.info.incarnation);
+    if (op.uses_devices()) x.running.emplace(op.sequence, op.id);
   }
-  for (uint64_t a : op.args) catalogue_.array(a).waiting.erase(id);
+  op.generation = started.generation;
+  if (op.generation != 0) order_.RestoreRetired(op.generation, std::move(members));
+  for (uint64_t a : op.args) catalogue_.array(a).waiting.erase(op.id);
   for (uint64_t r : op.results)
     if (const ArrayRecord* a = catalogue_.FindArray(r)) {
       if (op.kind == api::OperationKind::kLoad) {
@@ -225,33 +242,65 @@ void Machine::AdoptStarted(uint64_t id, const std::string& executor) {
         ArrayScheduled(r);
       }
     }
-  if (!missing.empty()) FailUnreached(id, missing);
+  for (const std::string& name : missing)
+    if (!op.ended()) Resend(op.id, name);
 }
 
-void Machine::FailUnreached(uint64_t id, const std::string& executor) {
-  Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, " (", order_.operation(id).name,
-                 ") did not reach ", executor, " before the coordinator restarted; run it again"));
+void Machine::Resend(uint64_t id, const std::string& executor) {
+  Operation& op = order_.operation(id);
+  if (TryResend(op, executor)) return Log("operation ", id, " was sent to ", executor, " again");
+  ExecutorLeft(op, executor);
+  Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, " (", op.name, ") did not reach ",
+                 executor, " before the coordinator restarted; run it again"));
+}
+
+bool Machine::TryResend(Operation& op, const std::string& executor) {
+  const auto known = [this](uint64_t id) { return catalogue_.FindArray(id) != nullptr; };
+  if (op.run() != nullptr && ExecutableOf(op) == nullptr) return false;
+  if (!std::all_of(op.args.begin(), op.args.end(), known) ||
+      !std::all_of(op.results.begin(), op.results.end(), known))
+    return false;
+  const std::vector<std::string> executors =
+      std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
+  if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return false;
+  Executor& x = cluster_.executor(executor);
+  if (!x.alive()) return false;
+  if (op.run() != nullptr && executors.size() > 1) {
+    if (op.generation == 0) return false;  // The others wait for it in one that is not known.
+    if (std::find(x.came_with.begin(), x.came_with.end(), op.generation) == x.came_with.end()) {
+      Configure(op.generation, executors, executor);
+      x.came_with.push_back(op.generation);
+    }
+  }
+  std::visit([&](auto& work) { work.Send(*this, op, executors, executor); }, op.work);
+  return true;
 }
 
 void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& inventory) {
-  std::set<uint64_t> there(inventory.running.begin(), inventory.running.end());
-  there.insert(inventory.ended.begin(), inventory.ended.end());
-  for (uint64_t id : there)
-    if (const Operation* const op = order_.Find(id);
+  std::set<uint64_t> there;
+  for (const Started& started : StartedOn(inventory)) {
+    there.insert(started.operation);
+    if (const Operation* const op = order_.Find(started.operation);
         op != nullptr && !op->ended() && op->sequence == 0)
-      AdoptStarted(id, x.name);
-  std::vector<uint64_t> missing;
+      AdoptStarted(started, x.name);
+  }
+  std::vector<uint64_t> left;
+  std::map<uint64_t, uint64_t> unreached;  // by their place in the order
   for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations) {
-      const auto& outstanding = order_.operation(id).outstanding;
-      const auto mine = outstanding.find(x.name);
-      if (mine != outstanding.end() && mine->second == x.info.incarnation && there.count(id) == 0)
-        missing.push_back(id);
+      const Operation& op = order_.operation(id);
+      const auto mine = op.outstanding.find(x.name);
+      if (mine == op.outstanding.end() || mine->second != x.info.incarnation || there.count(id) > 0)
+        continue;
+      if (op.ended()) {
+        left.push_back(id);
+      } else {
+        unreached.emplace(op.sequence, id);
+      }
     }
-  for (uint64_t id : missing) {
-    ExecutorLeft(order_.operation(id), x.name);
-    FailUnreached(id, x.name);
-  }
+  for (uint64_t id : left) ExecutorLeft(order_.operation(id), x.name);
+  for (const auto& [sequence, id] : unreached)
+    if (!order_.operation(id).ended()) Resend(id, x.name);
   for (uint64_t id : inventory.running) {
     const Operation* const op = order_.Find(id);
     if (op == nullptr || op->outstanding.count(x.name) == 0) {

@@ -146,7 +146,8 @@ std::vector<std::string> Run::Executors(Machine& m, const Operation&) const {
   return m.state().catalogue.executable(executable).members;
 }
 
-void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
+               const std::string& only) {
   State& s = m.state();
   api::Launch launch;
   launch.launch = op.id;
@@ -160,9 +161,11 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
     const ArrayRecord& a = s.catalogue.array(op.args[i]);
     launch.donate.push_back(donate[i] && a.waiting.size() == 1 && !m.ReadFromAfar(a));
   }
-  launch.generation = op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
+  if (only.empty()) op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
+  launch.generation = op.generation;
   const std::vector<std::pair<int32_t, int>> inlined_shards = m.InlineShards(op, inline_bytes_max);
   for (const std::string& name : executors) {
+    if (!only.empty() && name != only) continue;
     launch.inline_results.clear();
     for (const auto& [result, ordinal] : inlined_shards) {
       const int64_t id = s.catalogue.array(op.results[result]).spec->placement.devices[ordinal];
@@ -237,18 +240,22 @@ uint64_t Machine::GenerationFor(const std::vector<std::string>& executors) {
   for (const std::string& name : executors)
     members.emplace_back(name, cluster_.executor(name).info.incarnation);
   if (const uint64_t known = order_.FindCommunicator(members); known != 0) return known;
+  const uint64_t generation = order_.AddCommunicator(members);
+  for (const std::string& name : executors) Configure(generation, executors, name);
+  return generation;
+}
+
+void Machine::Configure(uint64_t generation, const std::vector<std::string>& members,
+                        const std::string& to) {
   api::ConfigureCommunicator configure;
-  configure.generation = order_.AddCommunicator(members);
+  configure.generation = generation;
   configure.secret = s_.config.communicator_secret;
-  for (const auto& [name, incarnation] : members) {
+  for (const std::string& name : members) {
     const api::ExecutorInfo& info = cluster_.executor(name).info;
-    configure.members.push_back({name, incarnation, info.peer_endpoint, info.num_devices});
+    if (name == to) configure.self = static_cast<int32_t>(configure.members.size());
+    configure.members.push_back({name, info.incarnation, info.peer_endpoint, info.num_devices});
   }
-  for (size_t i = 0; i < executors.size(); ++i) {
-    configure.self = static_cast<int32_t>(i);
-    Send(cluster_.executor(executors[i]), configure);
-  }
-  return configure.generation;
+  Send(cluster_.executor(to), std::move(configure));
 }
 
 void Machine::CloseCommunicator(uint64_t generation, const Order::Members& members) {

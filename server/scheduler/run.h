@@ -24,7 +24,8 @@ struct Run {
   static constexpr bool kUsesDevices = true;
   static constexpr bool kReadsPeers = false;
   std::vector<std::string> Executors(Machine& m, const Operation& op) const;
-  void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
+  void Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
+            const std::string& only);
 };
 
 }  // namespace tessera::server::scheduler

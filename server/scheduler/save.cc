@@ -78,7 +78,8 @@ std::vector<std::string> Save::Executors(Machine& m, const Operation& op) const 
   return s.cluster.ExecutorsOf(devices);
 }
 
-void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
+                const std::string& only) {
   State& s = m.state();
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.args.size(); ++i) {
@@ -92,15 +93,16 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   save.launch = op.id;
   save.sequence = op.sequence;
   save.path = path;
-  // Names the temporary file. Without --state-dir a later life may assign the same id.
-  save.token = absl::StrCat(op.id, "-", absl::ToUnixNanos(m.now()));
+  // Names the temporary file, for all parts, whenever they are sent. Without --state-dir a later
+  // life may assign the same id.
+  save.token = absl::StrCat(op.id, "-", absl::ToUnixMillis(op.created + op.wall_ahead));
   save.overwrite = overwrite;
   save.parts = static_cast<int32_t>(executors.size());
   save.arrays = arrays;
   save.timeout = kFileTimeout;
   for (const std::string& name : executors) {
     save.shards = shards[name];
-    m.Send(s.cluster.executor(name), save);
+    if (only.empty() || name == only) m.Send(s.cluster.executor(name), save);
     ++save.part;
   }
 }

@@ -476,7 +476,7 @@ class Harness {
       e.report.body =
           api::ExecutorLost{std::string(absl::StripAsciiWhitespace(parts.at(1))), Number(w.at(3)),
                             std::string(absl::StripAsciiWhitespace(parts.at(0)))};
-    } else if (what == "inventory") {  // inventory [ready=2,3/2,3] [expected=../..] [running=7] ...
+    } else if (what == "inventory") {  // inventory [ready=2,3/2,3] [running=7/1/0] ...
       api::ExecutorInventory inventory;
       const auto lists = [&](const std::string& key, auto member) {
         const Words devices = absl::StrSplit(Arg(w, key), '/');
@@ -486,7 +486,12 @@ class Harness {
       };
       lists("ready", &api::ExecutorInventory::Device::ready);
       lists("expected", &api::ExecutorInventory::Device::expected);
-      inventory.running = Numbers(Arg(w, "running"));
+      for (const std::string& one : List(Arg(w, "running"))) {  // 7, or 7/sequence/generation
+        const Words of = absl::StrSplit(one, '/');
+        inventory.running.push_back(Number(of.at(0)));
+        inventory.sequences.push_back(of.size() > 1 ? Number(of.at(1)) : 0);
+        inventory.running_generations.push_back(of.size() > 2 ? Number(of.at(2)) : 0);
+      }
       inventory.ended = Numbers(Arg(w, "ended"));
       inventory.executables = Numbers(Arg(w, "executables"));
       inventory.compiling = Numbers(Arg(w, "compiling"));
@@ -559,7 +564,7 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                                            "sessions", "tenants", "drain", "meshes", "absent",
                                            "moves", "pending", "compile", "frozen", "holds",
                                            "reshard", "outage", "restart", "adopt", "answers",
-                                           "answers_waiting", "answers_kept"),
+                                           "answers_waiting", "answers_kept", "resend"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -599,7 +604,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 32);
+  EXPECT_EQ(files, 33);
 }
 
 }  // namespace

@@ -145,7 +145,8 @@ std::vector<std::string> Transfer::Executors(Machine& m, const Operation& op) co
   return s.cluster.ExecutorsOf(s.catalogue.array(op.results[0]).spec->placement.devices);
 }
 
-void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& executors) {
+void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
+                    const std::string& only) {
   State& s = m.state();
   const ArrayRecord& source = s.catalogue.array(op.args[0]);
   const api::ArraySpec& wanted = *s.catalogue.array(op.results[0]).spec;
@@ -187,6 +188,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
     transfers[here].shards.push_back(std::move(shard));
   }
   for (const std::string& name : executors) {
+    if (!only.empty() && name != only) continue;
     api::Transfer& t = transfers.at(name);
     t.launch = op.id;
     t.sequence = op.sequence;

@@ -16,7 +16,8 @@ struct Transfer {
   static constexpr bool kUsesDevices = true;
   static constexpr bool kReadsPeers = true;
   std::vector<std::string> Executors(Machine& m, const Operation& op) const;
-  void Send(Machine& m, Operation& op, const std::vector<std::string>& executors);
+  void Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
+            const std::string& only);
 };
 
 // Whether each device of `wanted` has exactly its shard of `array` already, so that no bytes move.

@@ -96,9 +96,20 @@ absl::Status Import(sqlite::Database& database, const LegacyFiles& legacy,
   return absl::OkStatus();
 }
 
+// Random, from the first start of a build that wants it on.
+absl::StatusOr<std::string> ReadSecret(sqlite::Database& database) {
+  TESSERA_ASSIGN_OR_RETURN(sqlite::Statement make,
+                           database.Prepare("INSERT OR IGNORE INTO meta VALUES ('secret', ?)"));
+  const std::string random = RandomHex(kSecretBytes);
+  make.BindText(1, random);
+  TESSERA_RETURN_IF_ERROR(make.Run());
+  return database.ReadText("SELECT value FROM meta WHERE name = 'secret'");
+}
+
 // Brings the schema to the newest version and counts the start; returns its number.
 absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
-                                   const LegacyFiles& legacy, const SqliteOptions& options) {
+                                   const LegacyFiles& legacy, const SqliteOptions& options,
+                                   std::string* secret) {
   TESSERA_RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
   TESSERA_RETURN_IF_ERROR(Migrate(database, version, Migrations()));
   if (version == 0) {
@@ -121,6 +132,7 @@ absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
   count.BindInt(1, static_cast<int64_t>(starts));
   count.BindText(2, options.build);
   TESSERA_RETURN_IF_ERROR(count.Run());
+  TESSERA_ASSIGN_OR_RETURN(*secret, ReadSecret(database));
   TESSERA_RETURN_IF_ERROR(database.Execute("COMMIT"));
   return starts;
 }
@@ -149,7 +161,8 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
     TESSERA_RETURN_IF_ERROR(
         Annotate(state_file::CheckIntegrity(*database, /*quick=*/true), "state_dir"));
   TESSERA_RETURN_IF_ERROR(ConfigureLog(*database));
-  const absl::StatusOr<uint64_t> start = BeginLife(*database, *version, legacy, options);
+  std::string secret;
+  const absl::StatusOr<uint64_t> start = BeginLife(*database, *version, legacy, options, &secret);
   if (!start.ok()) {
     database->RollBack();
     return start.status();
@@ -158,8 +171,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
   if (options.row_of_executor) RemoveExecutors(folder);
   if (stat(path.c_str(), &file) != 0)
     return StateError(absl::StrCat(path, ": ", std::strerror(errno)));
-  std::unique_ptr<SqliteStore> store(new SqliteStore(
-      std::move(options), std::move(lock), std::move(database), file, core::LifeOfStart(*start)));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(options), std::move(lock),
+                                                     std::move(database), file,
+                                                     core::LifeOfStart(*start), std::move(secret)));
   TESSERA_RETURN_IF_ERROR(store->PrepareStatements());
   store->thread_ = std::thread([self = store.get()] { self->Run(); });
   return store;
@@ -167,11 +181,12 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
 
 SqliteStore::SqliteStore(SqliteOptions options, UniqueFd lock,
                          std::unique_ptr<sqlite::Database> database, struct stat file,
-                         core::Life life)
+                         core::Life life, std::string secret)
     : options_(std::move(options)),
       lock_(std::move(lock)),
       file_(file),
       life_(life),
+      secret_(std::move(secret)),
       database_(std::move(database)) {}
 
 SqliteStore::~SqliteStore() {

@@ -52,6 +52,7 @@ class SqliteStore final : public Store {
   ~SqliteStore() override;
 
   core::Life life() const override { return life_; }
+  const std::string& secret() const override { return secret_; }
   bool is_persistent() const override { return true; }
   absl::StatusOr<std::vector<core::Row>> Load() const override;
   void Listen(Listener* listener) override ABSL_LOCKS_EXCLUDED(mu_);
@@ -68,7 +69,7 @@ class SqliteStore final : public Store {
   };
 
   SqliteStore(SqliteOptions options, UniqueFd lock, std::unique_ptr<sqlite::Database> database,
-              struct stat file, core::Life life);
+              struct stat file, core::Life life, std::string secret);
   absl::Status PrepareStatements();
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // One transaction; an error has changed nothing.
@@ -85,6 +86,7 @@ class SqliteStore final : public Store {
   const UniqueFd lock_;
   const struct stat file_;  // of the database, when it was opened
   const core::Life life_;
+  const std::string secret_;
 
   // Used by the store's thread; before the first Commit by Load.
   const std::unique_ptr<sqlite::Database> database_;

@@ -140,6 +140,18 @@ TEST_F(SqliteStoreTest, EveryStartHasIdsOfItsOwn) {
   }
 }
 
+TEST_F(SqliteStoreTest, ItsSecretIsTheSameInEveryLife) {
+  std::string secret;
+  for (int start = 0; start < 3; ++start) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
+    if (start == 0) secret = store->secret();
+    EXPECT_EQ(store->secret(), secret);
+  }
+  EXPECT_EQ(secret.size(), 2 * kSecretBytes);
+  EXPECT_NE(MemoryStore().secret(), secret);
+  EXPECT_NE(MemoryStore().secret(), MemoryStore().secret());
+}
+
 TEST_F(SqliteStoreTest, AllKindsAreKept) {
   std::vector<Row> rows;
   for (int k = 0; k < core::kRowKinds; ++k)

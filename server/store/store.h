@@ -3,15 +3,19 @@
 // not said otherwise.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/secret.h"
 #include "server/core/life.h"
 #include "server/core/rows.h"
 
 namespace tessera::server::store {
+
+inline constexpr size_t kSecretBytes = 32;  // as hexadecimal digits twice as many
 
 class Store {
  public:
@@ -33,6 +37,9 @@ class Store {
   virtual ~Store() = default;
   // The present life of the coordinator; never changes.
   virtual core::Life life() const = 0;
+  // Random, and the same in every life: what the lives of one coordinator sign, each of them
+  // accepts.
+  virtual const std::string& secret() const = 0;
   // Whether another life will read the rows; if not, callers need not make any.
   virtual bool is_persistent() const { return false; }
   // The rows of earlier lives, in order of kind and key. Called at most once, before the first
@@ -56,6 +63,7 @@ class MemoryStore final : public Store {
  public:
   explicit MemoryStore(core::Life life = {}) : life_(life) {}
   core::Life life() const override { return life_; }
+  const std::string& secret() const override { return secret_; }
   void Listen(Listener* listener) override { listener_ = listener; }
   void Commit(uint64_t number, std::vector<core::Row>) override {
     if (listener_ != nullptr) listener_->DurableThrough(number);
@@ -64,6 +72,7 @@ class MemoryStore final : public Store {
 
  private:
   const core::Life life_;
+  const std::string secret_ = RandomHex(kSecretBytes);
   Listener* listener_ = nullptr;
 };
 

@@ -1,6 +1,5 @@
 #include "worker/rpc/command_ledger.h"
 
-#include <algorithm>
 #include <type_traits>
 #include <variant>
 
@@ -12,7 +11,9 @@ void CommandLedger::Take(api::Command& command) {
         using C = std::decay_t<decltype(c)>;
         if constexpr (std::is_same_v<C, api::Launch> || std::is_same_v<C, api::Transfer> ||
                       std::is_same_v<C, api::SaveShards> || std::is_same_v<C, api::LoadShards>) {
-          running_.insert(c.launch);
+          Running& running = running_[c.launch];
+          if constexpr (requires { c.sequence; }) running.sequence = c.sequence;
+          if constexpr (requires { c.generation; }) running.generation = c.generation;
         } else if constexpr (std::is_same_v<C, api::LoadProgram>) {
           executables_[c.executable] = false;
         } else if constexpr (std::is_same_v<C, api::UnloadPrograms>) {
@@ -64,8 +65,11 @@ bool CommandLedger::Answer(uint64_t* request) {
 }
 
 void CommandLedger::Describe(api::ExecutorInventory* inventory) const {
-  inventory->running.assign(running_.begin(), running_.end());
-  std::sort(inventory->running.begin(), inventory->running.end());
+  for (const auto& [operation, running] : running_) {
+    inventory->running.push_back(operation);
+    inventory->sequences.push_back(running.sequence);
+    inventory->running_generations.push_back(running.generation);
+  }
   for (const auto& [id, loaded] : executables_)
     (loaded ? inventory->executables : inventory->compiling).push_back(id);
   inventory->generations.assign(generations_.begin(), generations_.end());

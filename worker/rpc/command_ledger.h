@@ -10,7 +10,6 @@
 #include <set>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "ir/api/worker_link.h"
 
 namespace tessera::worker::rpc {
@@ -24,14 +23,17 @@ class CommandLedger {
   bool Settle(api::ReportBody& report);
   // The stream has ended.
   void ForgetRequests() { requests_.clear(); }
-  // What it knows of: `running`, `executables`, `compiling` and `generations`.
+  // All that is said of operations that run, executables and communicators.
   void Describe(api::ExecutorInventory* inventory) const;
 
  private:
   bool Answer(uint64_t* request);
   void Number(uint64_t* request);
 
-  absl::flat_hash_set<uint64_t> running_;
+  struct Running {
+    uint64_t sequence = 0, generation = 0;
+  };
+  std::map<uint64_t, Running> running_;   // by operation
   std::map<uint64_t, bool> executables_;  // -> whether it is loaded
   std::set<uint64_t> generations_;
   uint64_t last_request_ = 0;

@@ -45,6 +45,21 @@ TEST_F(CommandLedgerTest, AnOperationRunsFromItsCommandToItsEnd) {
   EXPECT_THAT(Described().running, ElementsAre(7, 8));
 }
 
+TEST_F(CommandLedgerTest, AnOperationThatRunsIsToldWithItsPlaceAndItsCommunicator) {
+  api::Launch launch;
+  launch.launch = 9;
+  launch.sequence = 4;
+  launch.generation = 2;
+  api::Transfer transfer;
+  transfer.launch = 7;
+  transfer.sequence = 5;
+  Take(launch);
+  Take(transfer);
+  EXPECT_THAT(Described().running, ElementsAre(7, 9));
+  EXPECT_THAT(Described().sequences, ElementsAre(5, 4));
+  EXPECT_THAT(Described().running_generations, ElementsAre(0, 2));
+}
+
 TEST_F(CommandLedgerTest, AnExecutableIsCompiledThenLoadedUntilItIsUnloaded) {
   for (const uint64_t id : {3, 4, 5}) {
     api::LoadProgram load;

@@ -56,8 +56,7 @@ class Service final : public RawDataService {
 
   void SetTicketKey(const std::string& key, absl::Duration clock_ahead) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    if (key != current_.text) previous_ = std::move(current_);
-    current_ = {key, clock_ahead};
+    key_ = {key, clock_ahead};
   }
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* Write(grpc::CallbackServerContext* context,
@@ -76,25 +75,19 @@ class Service final : public RawDataService {
 
   absl::StatusOr<api::Ticket> Check(const std::string& text, api::Ticket::Access access) const
       ABSL_LOCKS_EXCLUDED(mu_) {
-    Key current, previous;
+    Key key;
     {
       absl::MutexLock lock(&mu_);
-      current = current_;
-      previous = previous_;
+      key = key_;
     }
     const auto denied = [](absl::string_view why) {
       return MakeError(ErrorKind::kTicketRefused, absl::StrCat("ticket: ", why));
     };
-    if (current.text.empty()) {
+    if (key.text.empty()) {
       return MakeError(ErrorKind::kTicketStale,
                        "ticket: this executor is not registered yet; ask the coordinator for one");
     }
-    absl::StatusOr<api::Ticket> checked = CheckBy(current, text);
-    if (KindOf(checked.status()) == ErrorKind::kTicketRefused && !previous.text.empty()) {
-      if (auto older = CheckBy(previous, text); KindOf(older.status()) != ErrorKind::kTicketRefused)
-        checked = std::move(older);
-    }
-    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket, std::move(checked));
+    TESSERA_ASSIGN_OR_RETURN(api::Ticket ticket, CheckBy(key, text));
     if (ticket.access != access) {
       return denied(access == api::Ticket::Access::kRead ? "not for reading" : "not for writing");
     }
@@ -119,7 +112,7 @@ class Service final : public RawDataService {
   UploadTable uploads_;
   Timer timer_;
   mutable absl::Mutex mu_;
-  Key current_ ABSL_GUARDED_BY(mu_), previous_ ABSL_GUARDED_BY(mu_);
+  Key key_ ABSL_GUARDED_BY(mu_);
 };
 
 absl::Status NoMessage(absl::string_view type) {

@@ -76,7 +76,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
                            .epoch = epoch_,
                            .heartbeat = absl::Milliseconds(50),
                            .lease = absl::Seconds(1),
-                           .ticket_key = key_,
+                           .ticket_key = kKey,
                            .clock = SteadyNow(),
                            .outage_grace = grace_};
       for (const api::ExecutorInfo& info : registration->executors)
@@ -107,7 +107,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
       epoch = epoch_;
       EXPECT_EQ(attachment->session, session_);
       EXPECT_EQ(attachment->epoch, epoch_);
-      EXPECT_EQ(attachment->key, api::ExecutorTicketKey(key_, attachment->executor, incarnation));
+      EXPECT_EQ(attachment->key, api::ExecutorTicketKey(kKey, attachment->executor, incarnation));
       attached_[incarnation] = {stream, context};
     }
     TakeReports(stream, epoch);
@@ -130,12 +130,11 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&ended), kPatience));
   }
   // As another, with the registrations and reports so far forgotten.
-  void Return(uint64_t epoch, bool adopt, const std::string& key = kKey) {
+  void Return(uint64_t epoch, bool adopt) {
     absl::MutexLock lock(&mu_);
     away_ = false;
     epoch_ = epoch;
     adopt_ = adopt;
-    key_ = key;
     registrations_.clear();
     reports_.clear();
   }
@@ -239,7 +238,6 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   absl::Mutex mu_;
   bool away_ = false, adopt_ = false;
   uint64_t session_ = 0, epoch_ = kEpoch;
-  std::string key_ = kKey;
   absl::Duration grace_;
   Stream* stream_ = nullptr;
   std::map<uint64_t, Attached> attached_;  // by incarnation
@@ -502,7 +500,7 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   ASSERT_THAT(Upload(Ticket(api::Ticket::Access::kWrite, 12, 0, {4}), Ramp(4), 16), IsOk());
 
   const absl::Time back = absl::Now();
-  coordinator_.Return(kEpoch + 1, /*adopt=*/true, "another key");
+  coordinator_.Return(kEpoch + 1, /*adopt=*/true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
   EXPECT_LT(absl::Now() - back, absl::Seconds(1));
   ASSERT_EQ(registration.executors.size(), 1u);
@@ -527,7 +525,7 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   for (int shard = 0; shard < 3; ++shard)
     TESSERA_ASSERT_OK(coordinator_.Next<api::BufferWritten>(&number));
   EXPECT_EQ(number, 5u);
-  // It serves the one that is there now; tickets of the other hold until they expire.
+  // The tickets of the life before hold until they expire.
   EXPECT_THAT(Read(12, 0), IsOkAndHolds(Ramp(4)));
   EXPECT_THAT(read(ticket), IsOk());
   EXPECT_THAT(read(TicketBy("no key", info_.incarnation, 11, {kSize})), ReasonIs("TICKET_REFUSED"));

@@ -1,0 +1,57 @@
+"""kill_history.py finds what it is there to find."""
+import unittest
+
+from kill_history import Ended, Found, Kill, Measured, Read, Refused, violations
+
+KILL = Kill(10, "w0", "executor")
+LOST = "array 3 is lost with its shards on worker w0"
+
+
+class KillHistoryTest(unittest.TestCase):
+    def check(self, *events, broken=None):
+        found = violations([KILL, *events])
+        if broken is None:
+            self.assertEqual(found, [])
+        else:
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(broken, found[0])
+
+    def test_an_operation_ends_once(self):
+        self.check(Ended(1, 1, 2, ("w1",), "DONE"), Ended(1, 1, 50, ("w1",), "DONE"))
+        self.check(Ended(1, 1, 2, ("w0",), "DONE"), Ended(1, 1, 50, ("w0",), "FAILED", "why"),
+                   broken="and later as FAILED")
+
+    def test_an_operation_fails_for_a_kill_alone(self):
+        self.check(Ended(1, 9, 11, ("w0", "w1"), "FAILED", "why"))
+        self.check(Ended(1, 9, 11, ("w1",), "FAILED", "why"), broken="none of which was killed")
+        self.check(Ended(1, 1, 9, ("w0",), "FAILED", "why"), broken="none of which was killed")
+        self.check(Ended(1, 50, 51, ("w0",), "FAILED", "why"), broken="none of which was killed")
+        self.check(Refused("put", 9, 11, ("w0",), "why"))
+        self.check(Refused("put", 1, 9, ("w0",), "why"), broken="put on")
+
+    def test_the_death_of_the_coordinator_excuses_nothing(self):
+        for event in (Ended(1, 9, 11, ("w1",), "FAILED", "why"), Refused("put", 9, 11, ("w1",), "why"),
+                      Read(3, 9, 11, ("w1",), error="why")):
+            self.assertEqual(len(violations([Kill(10, "", "coordinator"), event])), 1)
+
+    def test_an_array_holds_what_was_computed(self):
+        self.check(Read(3, 1, 2, ("w1",)))
+        self.check(Read(3, 1, 2, ("w0",), right=False), broken="not what was computed")
+
+    def test_an_array_is_lost_with_its_owner(self):
+        self.check(Read(3, 1, 11, ("w0", "w1"), error=LOST, lost=True))
+        self.check(Read(3, 1, 11, ("w1",), error=LOST, lost=True), broken="none of which was killed")
+        self.check(Read(3, 11, 12, ("w0",), error=LOST, lost=True), broken="none of which was killed")
+        self.check(Read(3, 1, 11, ("w0",), error="it is lost", lost=True), broken="not named")
+
+    def test_nothing_happens_that_nobody_asked_for(self):
+        self.check(Found(7, frozenset({1}), frozenset({1, 2})))
+        self.check(Found(7, frozenset({1, 3}), frozenset({1, 2})), broken="[3]")
+
+    def test_bounds_are_kept(self):
+        self.check(Measured("serves again", 3, 2.9))
+        self.check(Measured("serves again", 3, 3.1), broken="promised 3 s")
+
+
+if __name__ == "__main__":
+    unittest.main()
