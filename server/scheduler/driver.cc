@@ -37,6 +37,7 @@ Driver::~Driver() { Stop(); }
 
 void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_request, Done ended) {
   Clock::Moment at;
+  uint64_t durable = 0;
   absl::Status refused;
   bool next = false;  // nothing precedes it, so that it need not be queued
   {
@@ -46,6 +47,7 @@ void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_reque
       if (request != 0) inbox_.AddRequest(request, std::move(done));
       if (end_request != 0) inbox_.AddRequest(end_request, std::move(ended));
       at = clock_->Look();
+      durable = inbox_.durable();
       next = inbox_.IsFirst(at.now) && TryBecomeRunner();
       if (!next) {
         inbox_.Push(at.now, std::move(event));
@@ -58,7 +60,7 @@ void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_reque
     if (end_request != 0) ended(Reply{.request = end_request, .status = refused, .body = {}});
     return;
   }
-  if (next) ProcessEvent(event, at.now, at);
+  if (next) ProcessEvent(event, at.now, at, durable);
   ProcessEvents(at.now, kEventsOfOthersMax);
 }
 
@@ -131,6 +133,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
   while (true) {
     std::optional<Inbox::Arrival> next;
     Clock::Moment at;
+    uint64_t durable = 0;
     {
       absl::MutexLock lock(&mu_);
       if (limit-- > 0 && inbox_.HasNext(now)) {
@@ -138,6 +141,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
         // With an empty queue the driver's own thread waits for the timer.
         if (!inbox_.empty()) now = at.now;
         next = inbox_.Next(now);
+        durable = inbox_.durable();
       }
       if (!next) {
         runner_ = std::thread::id();
@@ -146,7 +150,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
         return;
       }
     }
-    ProcessEvent(next->event, next->came, at);
+    ProcessEvent(next->event, next->came, at, durable);
   }
 }
 
@@ -158,11 +162,12 @@ bool Driver::HasSucceeded(uint64_t operation) {
   return op != nullptr && op->state == api::OperationState::kDone;
 }
 
-void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at) {
+void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at,
+                          uint64_t durable) {
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
   const uint64_t before = stepper_.state().commits;
-  std::vector<Effect> effects = stepper_.Run(event, came, at);
+  std::vector<Effect> effects = stepper_.Run(event, came, at, durable);
   const uint64_t commits = stepper_.state().commits;
   const bool own = commits > before;
   if (!outbox_.empty())

@@ -94,8 +94,8 @@ class Driver {
   // Processes at most `limit` events, and the timer if it was due `now`.  Requires: this thread is
   // the runner.
   void ProcessEvents(absl::Time now, int limit) ABSL_LOCKS_EXCLUDED(mu_);
-  // One step, its effects and its notes.  `at`: the present.
-  void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at);
+  // One step, its effects and its notes.  `at`: the present. `durable`: commits that are.
+  void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at, uint64_t durable);
   // Acknowledges the reports whose steps are durable.  Runs on the runner, with each heartbeat.
   void AcknowledgeReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);

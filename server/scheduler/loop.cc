@@ -146,11 +146,13 @@ Stepper::Stepper(const Config& config, bool notes) : state_(Begin(config)) {
   state_.config.notes = notes;
 }
 
-std::vector<Effect> Stepper::Run(const Event& event, absl::Time came, const Clock::Moment& at) {
+std::vector<Effect> Stepper::Run(const Event& event, absl::Time came, const Clock::Moment& at,
+                                 uint64_t durable) {
   // An event must not be earlier than the last step.
   last_ = std::max(came, last_);
   state_.wall_ahead = at.wall - at.now;
   state_.steady_ahead = at.steady - at.now;
+  state_.durable = durable;
   return Step(state_, event, last_);
 }
 

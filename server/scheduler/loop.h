@@ -131,8 +131,9 @@ class Stepper {
   // `notes`: state().notes are read after each step.
   Stepper(const Config& config, bool notes);
 
-  // `at`: the present.
-  std::vector<Effect> Run(const Event& event, absl::Time came, const Clock::Moment& at);
+  // `at`: the present. `durable`: commits up to this one are, as of Inbox::durable.
+  std::vector<Effect> Run(const Event& event, absl::Time came, const Clock::Moment& at,
+                          uint64_t durable);
   State& state() { return state_; }
 
  private:

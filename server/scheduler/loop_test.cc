@@ -138,9 +138,9 @@ TEST(Stepper, TimeDoesNotGoBack) {
   open.request = 1;
   open.display_name = "first";
   open.lease = absl::Seconds(60);
-  stepper.Run(open, At(20), at);
+  stepper.Run(open, At(20), at, 0);
   open.request = 2;
-  stepper.Run(open, At(10), at);  // came before the last step's
+  stepper.Run(open, At(10), at, 0);  // came before the last step's
   for (const auto& [key, session] : stepper.state().ownership.sessions())
     EXPECT_EQ(session.until, At(20) + absl::Seconds(60));
   EXPECT_EQ(stepper.state().ownership.num_leased(), 2);

@@ -437,9 +437,10 @@ class Machine {
   void ExecutorLeft(Operation& op, const std::string& executor);
   // The default deadline of a run begins when it is the first on all of its executors.
   void StartRunDeadline(Operation& op);
-  // Kills the executors that have not acknowledged the operation's end, except those that are busy
-  // with earlier operations, which it checks again later.
+  // Kills the executors that have not acknowledged the operation's end, except those that are
+  // behind, or were a moment ago, which it checks again later.
   void KillLingering(uint64_t id);
+  bool IsBehind(const Operation& op, const Executor& x) const;
   // An earlier operation that this one waits for on the executor; 0: none.
   uint64_t OperationAhead(const Operation& op, const Executor& executor) const;
   // What each of its executors is doing for it, as their workers have reported.

@@ -12,6 +12,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -47,6 +48,10 @@ struct Operation {
   absl::Duration time_allowed = absl::InfiniteDuration();  // from which `deadline` was computed
   // When it has ended: executors that have not acknowledged the end by then are killed.
   absl::Time kill_at = absl::InfiniteFuture();
+  // The commit of its start, which its commands may wait for (loop.h, Outbox); 0: for none.
+  uint64_t started_in = 0;
+  // Executors that had something else to do first when it ended, or at the last kill_at.
+  std::set<std::string> behind;
   // While it waits for executors: to come back or, if `loading`, to compile its program.
   absl::Time executors_until = absl::InfiniteFuture();
   absl::Duration executors_wait;  // from which it was computed

@@ -172,6 +172,8 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   op.state = api::OperationState::kRunning;
   op.started = now_;
   Changed(op);
+  const bool kept = s_.config.durable && op.tenant != core::kSystemTenant;
+  op.started_in = kept ? s_.commits + 1 : 0;
   AnswerChangeWaits(op);
   const bool uses_devices = op.uses_devices();
   for (const std::string& name : executors) {
@@ -331,16 +333,26 @@ uint64_t Machine::OperationAhead(const Operation& op, const Executor& executor) 
   return 0;
 }
 
+// Whether an executor that does what it should may not have left the operation yet: the commands
+// wait for the disk, or it is busy with an earlier operation, or it waits for a file, which
+// occupies no device.
+bool Machine::IsBehind(const Operation& op, const Executor& x) const {
+  return op.started_in > s_.durable || !op.uses_devices() || OperationAhead(op, x) != 0;
+}
+
 void Machine::KillLingering(uint64_t id) {
   auto* const it = order_.Find(id);
   if (it == nullptr || order_.lingering().count(id) == 0) return;
   Operation& op = *it;
+  const std::set<std::string> was_behind = std::exchange(op.behind, {});
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
     if (!x.alive()) continue;
-    // A responsive executor that is busy with an earlier operation will drop this one when it gets
-    // to it. One that waits for a file occupies no device.
-    if (Responsive(x) && (!op.uses_devices() || OperationAhead(op, x) != 0)) continue;
+    const bool behind = IsBehind(op, x);
+    if (behind) op.behind.insert(name);
+    // A responsive executor that is behind will drop this one when it gets to it. If it was behind
+    // it may have got to it just now.
+    if (Responsive(x) && (behind || was_behind.count(name) > 0)) continue;
     std::string reason =
         absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
                      ToAbsl(InfoOf(KindOf(op.error)).reason), ", was not left within ",
@@ -391,6 +403,11 @@ void Machine::End(Operation& op, api::OperationState state) {
   if (Run* const run = op.run()) run->inlined.clear();
   if (!op.outstanding.empty()) {
     op.kill_at = now_ + s_.config.cancel_grace;
+    for (const auto& [name, incarnation] : op.outstanding) {
+      const auto& running = cluster_.executor(name).running;
+      const bool next = !running.empty() && running.begin()->second == id;
+      if (!next || op.started_in > s_.durable) op.behind.insert(name);
+    }
     Arm(op.kill_at, kKillTimer, id);
   }
   for (uint64_t a : op.args)

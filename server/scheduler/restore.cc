@@ -93,6 +93,8 @@ void Machine::RestoreOperation(Operation op) {
   op.waiters.clear();
   op.peer_error = absl::OkStatus();
   op.kill_at = op.executors_until = op.verdict_until = absl::InfiniteFuture();
+  op.started_in = 0;
+  op.behind.clear();
   op.loading = false;
   if (Run* const run = op.run()) run->inlined.clear();
   if (op.generation != 0)

@@ -16,6 +16,7 @@
 // together.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -40,6 +41,9 @@ struct State {
   // How far the wall clock and the steady clock are ahead of the `now` of a step; set by the caller
   // of Step. They decide nothing: they are added to dates for people, and to the expiry of tickets.
   absl::Duration wall_ahead, steady_ahead;
+  // Commits up to this one are durable, and what waited for them has left; set by the caller of
+  // Step.
+  uint64_t durable = std::numeric_limits<uint64_t>::max();
   Cluster cluster;
   Ownership ownership;
   Catalogue catalogue;

@@ -196,6 +196,7 @@ class Harness {
  private:
   void Configure(const Words& w) {
     if (!Arg(w, "incidents").empty()) show_incidents_ = true;  // what goes to the log, too
+    if (const std::string v = Arg(w, "durable"); !v.empty()) state_.durable = Number(v);
     if (const std::string v = Arg(w, "queue"); !v.empty())
       state_.config.queue_bound = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "executables"); !v.empty())
