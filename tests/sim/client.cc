@@ -1,262 +1,210 @@
+// Its calls and its session; client_work.cc has what it does.
 #include "tests/sim/client.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/status.h"
-#include "ir/builder.h"
+#include "tests/sim/client_call.h"
 
 namespace tessera::sim {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(20);
+constexpr absl::Duration kGiveUp = absl::Seconds(60);    // repeating a call
+constexpr absl::Duration kPatience = absl::Seconds(45);  // for one answer
+constexpr absl::Duration kNoticeMin = absl::Milliseconds(500), kNoticeMax = absl::Seconds(4);
 // The latest answer to anything: the longest wait of the scheduler's own, and its lateness.
 constexpr absl::Duration kAnswerMax = absl::Seconds(130);
-constexpr int64_t kOpenMax = 12;
-constexpr size_t kArraysMax = 40;
-
-// f(a, b) = (b, a), or f(a) = a, over `devices` devices.
-struct Source {
-  int devices;
-  std::vector<int> results;  // of the arguments
-  int arguments;
-  bool sharded;
-};
-constexpr int kSources = 6;
-Source SourceOf(int i) {
-  const Source sources[kSources] = {{1, {0}, 1, false}, {2, {1, 0}, 2, true}, {4, {1, 0}, 2, true},
-                                    {2, {0}, 1, false}, {4, {0, 0}, 1, true}, {8, {1, 0}, 2, true}};
-  return sources[i];
-}
-
-scheduler::Compile CompileOf(int i) {
-  const Source source = SourceOf(i);
-  scheduler::Compile e;
-  e.key = e.body.name = absl::StrCat("f", i);
-  ir::Mesh mesh;
-  mesh.axes.push_back({"x", source.devices});
-  ir::Builder b({mesh, true}, e.body.name);
-  ir::PartitionSpec spec;
-  if (source.sharded) spec.dims = {{"x"}};
-  std::vector<ir::Value> params, results;
-  for (int p = 0; p < source.arguments; ++p) {
-    params.push_back(b.Param(ir::MakeType(ir::DType::kF32, {8})));
-    e.body.program.in_shardings.emplace_back(spec);
-  }
-  for (int r : source.results) {
-    results.push_back(params.at(r));
-    e.body.program.out_shardings.emplace_back(spec);
-  }
-  e.body.program.entry = b.Build(results);
-  return e;
-}
+constexpr absl::Duration kRenewal = absl::Seconds(3);
 
 }  // namespace
 
-Client::Client(World* world, Coordinator* coordinator, std::string tenant)
-    : world_(world), coordinator_(coordinator) {
-  caller_.tenant = std::move(tenant);
+Client::Client(World* world, Coordinator* coordinator, Checker* checker, int index)
+    : world_(world), coordinator_(coordinator), checker_(checker), index_(index), path_(world) {
+  caller_.tenant = absl::StrCat("tenant", index);
   caller_.role = server::core::Role::kUser;
+  OpenSession();
   Act();
 }
 
-template <class E>
-void Client::Call(const std::string& what, E event, std::function<void(scheduler::Reply)> then) {
-  event.caller = caller_;
-  ++open_;
-  const absl::Time sent = world_->now();
-  Random& random = world_->random();
-  const auto delay = [&] { return random.Within(absl::Microseconds(50), absl::Milliseconds(3)); };
-  const absl::Duration back = delay();
-  world_->After(delay(), [=, this, event = std::move(event)] {
-    coordinator_->Call(event, [=, this](scheduler::Reply reply) {
-      world_->After(back, [=, this] {
-        --open_;
-        world_->Log(caller_.tenant, " ", what, ": ",
-                    reply.status.ok() ? "OK" : std::string(ReasonOf(reply.status)));
-        if (world_->now() - sent > kAnswerMax)
-          world_->Violate(what, " was answered after ", absl::FormatDuration(world_->now() - sent));
-        if (!reply.status.ok() && KindOf(reply.status) == ErrorKind::kInternal)
-          world_->Violate(what, " failed: ", std::string(reply.status.message()));
-        then(reply);
-      });
-    });
-  });
-}
-
-void Client::Act() {
-  Random& random = world_->random();
-  world_->After(random.Within(absl::Milliseconds(5), absl::Milliseconds(400)), [this] { Act(); });
-  if (stopped_ || open_ >= kOpenMax) return;
-  if (programs_.empty() || random.OneIn(40)) return CompileOne();
-  const Program program = AnyProgram();
-  if (arrays_.size() < 3 || random.OneIn(8)) return Upload(program, [](uint64_t) {});
-  const uint64_t array = AnyArray();
-  if (arrays_.size() > kArraysMax || random.OneIn(8)) {
-    scheduler::DeleteArrays e;
-    e.arrays = {array};
-    arrays_.erase(array);
-    return Call(absl::StrCat("delete ", array), e, [](const scheduler::Reply&) {});
-  }
-  switch (random.Below(8)) {
-    case 0:
-      return Move(array);
-    case 1:
-      if (!recent_.empty()) Wait(recent_[random.Below(static_cast<int64_t>(recent_.size()))]);
-      return;
-    case 2:
-      if (!recent_.empty() && random.OneIn(4)) {
-        scheduler::CancelOperation e;
-        e.operation = recent_.back();
-        Call(absl::StrCat("cancel ", e.operation), e, [](const scheduler::Reply&) {});
-      }
-      return;
-    case 3:
-    case 4:
-      return Read(array, [] {});
-    default: {
-      std::vector<uint64_t> args;
-      for (size_t i = 0; i < program.in.size(); ++i) args.push_back(AnyArray());
-      return Execute(program, args, random.OneIn(6), [](uint64_t) {});
-    }
-  }
-}
-
-const Client::Program& Client::AnyProgram() {
-  return programs_[world_->random().Below(static_cast<int64_t>(programs_.size()))];
-}
-
-uint64_t Client::AnyArray() {
-  auto it = arrays_.begin();
-  std::advance(it, world_->random().Below(static_cast<int64_t>(arrays_.size())));
-  return it->first;
-}
-
-void Client::CompileOne() {
-  const int i = static_cast<int>(world_->random().Below(kSources));
-  scheduler::Compile e = CompileOf(i);
-  e.body.timeout = kTimeout;
-  Call(absl::StrCat("compile f", i), e, [this, i](const scheduler::Reply& reply) {
-    if (!reply.status.ok()) return;
-    const auto& compiled = std::get<api::CompileReply>(reply.body);
-    programs_.push_back({compiled.executable, SourceOf(i).results, compiled.in, compiled.out});
-    if (programs_.size() > 4) programs_.erase(programs_.begin());
-  });
-}
-
-void Client::Upload(const Program& program, std::function<void(uint64_t)> then) {
-  scheduler::CreateArray e;
-  e.spec = program.in[0];
-  const double value = static_cast<double>(world_->random().Below(1 << 24));
-  const size_t shards = e.spec.placement.devices.size();
-  Call("create", e, [=, this](const scheduler::Reply& reply) {
-    if (!reply.status.ok()) return then(0);
-    const uint64_t id = std::get<scheduler::ArrayInfo>(reply.body).array;
-    arrays_[id] = {value, std::get<scheduler::ArrayInfo>(reply.body).spec};
-    Write(id, value, 0, shards, then);
-  });
-}
-
-void Client::Write(uint64_t array, double value, size_t ordinal, size_t shards,
-                   std::function<void(uint64_t)> then) {
-  if (ordinal == shards) return then(array);
-  scheduler::WriteShard e;
-  e.array = array;
-  e.ordinal = static_cast<int>(ordinal);
-  e.value = ir::Array(ir::DType::kF32, {1});
-  e.value.Set(0, value);
-  e.timeout = kTimeout;
-  Call(absl::StrCat("write ", array, ".", ordinal), e, [=, this](const scheduler::Reply& reply) {
-    if (!reply.status.ok()) {
-      arrays_.erase(array);
-      return then(0);
-    }
-    Write(array, value, ordinal + 1, shards, then);
-  });
-}
-
-void Client::Execute(const Program& program, std::vector<uint64_t> args, bool donate,
-                     std::function<void(uint64_t)> then) {
-  scheduler::Execute e;
-  e.body.executable = program.executable;
-  e.body.args = args;
-  if (donate && std::set<uint64_t>(args.begin(), args.end()).size() == args.size())
-    e.body.donate.assign(args.size(), true);
-  if (!stopped_ && world_->random().OneIn(10))
-    e.body.deadline = world_->random().Within(absl::Milliseconds(5), absl::Seconds(3));
-  std::vector<double> values;
-  for (uint64_t arg : args) values.push_back(arrays_.at(arg).value);
-  if (!e.body.donate.empty())
-    for (uint64_t arg : args) arrays_.erase(arg);
-  Call(absl::StrCat("execute ", program.executable), e, [=, this](const scheduler::Reply& reply) {
-    if (!reply.status.ok()) return then(0);
-    ++operations_;
-    const auto& made = std::get<api::ExecuteReply>(reply.body);
-    for (size_t r = 0; r < made.outputs.size(); ++r)
-      arrays_[made.outputs[r]] = {values.at(program.sources[r]), program.out[r]};
-    recent_.push_back(made.operation);
-    if (recent_.size() > 8) recent_.erase(recent_.begin());
-    then(made.outputs.at(0));
-  });
-}
-
-void Client::Read(uint64_t array, std::function<void()> then) {
-  scheduler::ReadShard e;
-  e.array = array;
-  const Array known = arrays_.at(array);
-  e.ordinal = static_cast<int>(
-      world_->random().Below(static_cast<int64_t>(known.spec.placement.devices.size())));
-  e.timeout = kTimeout;
-  Call(absl::StrCat("read ", array), e, [=, this](const scheduler::Reply& reply) {
-    if (!reply.status.ok()) {
-      if (KindOf(reply.status) != ErrorKind::kDeadlineExceeded) arrays_.erase(array);
-      return;
-    }
-    const double got = std::get<ir::Array>(reply.body).At(0);
-    if (got != known.value) world_->Violate("array ", array, " is ", got, ", not ", known.value);
-    then();
-  });
-}
-
-void Client::Move(uint64_t array) {
-  scheduler::ReshardArray e;
-  e.array = array;
-  e.placement = AnyProgram().in[0].placement;
-  const Array known = arrays_.at(array);
-  Call(absl::StrCat("reshard ", array), e, [=, this](const scheduler::Reply& reply) {
-    if (!reply.status.ok()) return;
-    ++operations_;
-    const auto& made = std::get<scheduler::Making>(reply.body);
-    arrays_[made.arrays.at(0).array] = {known.value, made.arrays.at(0).spec};
-    recent_.push_back(made.operation.id);
-  });
-}
-
-void Client::Wait(uint64_t operation) {
-  scheduler::WaitOperation e;
-  e.operation = operation;
-  e.timeout = kTimeout;
-  Call(absl::StrCat("wait ", operation), e, [](const scheduler::Reply&) {});
-}
-
-void Client::Probe() {
+void Client::Kill() {
+  world_->Log(caller_.tenant, "'s client dies");
+  const uint64_t session = session_, hold = holds_;
+  // The end of its connection is noticed.
+  world_->After(world_->random().Within(absl::ZeroDuration(), absl::Seconds(10)),
+                [this, session, hold] {
+                  if (Process* const process = coordinator_->current())
+                    process->Post(scheduler::DropHold{session, hold});
+                });
+  ++life_;
+  session_ = 0;
+  open_ = 0;
   programs_.clear();
-  scheduler::Compile e = CompileOf(1);
-  e.body.timeout = kTimeout;
-  Call("probe: compile", e, [this](const scheduler::Reply& reply) {
-    if (!reply.status.ok())
-      return world_->Violate("after the faults: ", std::string(reply.status.message()));
-    const auto& compiled = std::get<api::CompileReply>(reply.body);
-    const Program program{compiled.executable, SourceOf(1).results, compiled.in, compiled.out};
-    Upload(program, [this, program](uint64_t array) {
-      if (array == 0) return world_->Violate("after the faults an upload fails");
-      Execute(program, {array, array}, false, [this](uint64_t result) {
-        if (result == 0) return world_->Violate("after the faults a run is refused");
-        Read(result, [this] { probed_ = true; });
-      });
+  arrays_.clear();
+  donated_.clear();
+  for (uint64_t operation : std::exchange(operations_, {})) checker_->Abandoned(operation);
+  world_->After(world_->random().Within(absl::Milliseconds(100), absl::Seconds(5)),
+                [this, life = life_] {
+                  if (life == life_) OpenSession();
+                });
+}
+
+// ---- Calls. -------------------------------------------------------------------------------------
+
+bool Client::Unknown(const absl::Status& status) {
+  if (status.ok()) return false;
+  const ErrorKind kind = KindOf(status);
+  return ReasonOf(status).empty() || kind == ErrorKind::kDiskFull ||
+         kind == ErrorKind::kStoreFailed || kind == ErrorKind::kStaleEpoch ||
+         kind == ErrorKind::kServerStopping;
+}
+
+void Client::Begin(CallRef call) {
+  call->began = world_->now();
+  call->life = life_;
+  ++open_;
+  Attempt(call);
+}
+
+void Client::Attempt(const CallRef& call) {
+  if (call->ended || call->life != life_) return;
+  call->attempted = world_->now();
+  world_->After(path_.Delay(), [this, call] { Deliver(call); });
+  if (world_->now() < duplicates_until_ && call->repeats)
+    world_->After(world_->random().Within(absl::ZeroDuration(), absl::Milliseconds(300)),
+                  [this, call] { Deliver(call); });
+  world_->After(kPatience, [this, call, attempted = call->attempted] {
+    if (call->attempted == attempted) Unanswered(call, absl::ZeroDuration());
+  });
+}
+
+void Client::Deliver(const CallRef& call) {
+  Random& random = world_->random();
+  if (path_.blocked(/*up=*/true)) return Unanswered(call, random.Within(kNoticeMin, kNoticeMax));
+  Process* const process = coordinator_->current();
+  if (process == nullptr) return Unanswered(call, absl::Milliseconds(20));
+  call->send(
+      process, [this, call](const scheduler::Reply& reply) { Receive(call, reply); },
+      [this, call] { Unanswered(call, absl::ZeroDuration()); });
+}
+
+void Client::Receive(const CallRef& call, const scheduler::Reply& reply) {
+  if (call->life != life_ || call->ended) return;
+  const absl::Time answered = world_->now();
+  if (call->attempted != absl::InfinitePast() && answered - call->attempted > kAnswerMax)
+    world_->Violate(call->what, " was answered after ",
+                    absl::FormatDuration(answered - call->attempted));
+  world_->After(path_.Delay(), [this, call, reply, answered] {
+    if (path_.blocked(/*up=*/false) || world_->now() < replies_lost_until_)
+      return Unanswered(call, world_->random().Within(kNoticeMin, kNoticeMax));
+    world_->After(paused_until_ - world_->now(), [this, call, reply, answered] {
+      if (call->life != life_ || call->ended) return;
+      if (Unknown(reply.status)) return Unanswered(call, absl::ZeroDuration());
+      answered_ = answered;
+      End(call, reply);
     });
   });
+}
+
+void Client::Unanswered(const CallRef& call, absl::Duration notice) {
+  if (call->life != life_ || call->ended) return;
+  const absl::Duration pause =
+      notice + world_->random().Within(absl::Milliseconds(50), absl::Milliseconds(800));
+  if (call->repeats && world_->now() - call->began < kGiveUp) {
+    call->attempted = absl::InfinitePast();
+    return world_->After(pause, [this, call] {
+      if (call->attempted == absl::InfinitePast()) Attempt(call);
+    });
+  }
+  world_->After(notice, [this, call] {
+    if (call->life != life_ || call->ended) return;
+    answered_ = world_->now();
+    End(call, {.request = 0, .status = absl::UnavailableError("no answer"), .body = {}});
+  });
+}
+
+void Client::End(const CallRef& call, const scheduler::Reply& reply) {
+  call->ended = true;
+  --open_;
+  world_->Log(caller_.tenant, " ", call->what, ": ",
+              reply.status.ok()                ? "OK"
+              : ReasonOf(reply.status).empty() ? "unanswered"
+                                               : std::string(ReasonOf(reply.status)));
+  if (!reply.status.ok() && !ReasonOf(reply.status).empty() &&
+      KindOf(reply.status) == ErrorKind::kInternal)
+    world_->Violate(call->what, " failed: ", std::string(reply.status.message()));
+  call->then(reply);
+}
+
+// ---- The session. -------------------------------------------------------------------------------
+
+void Client::OpenSession() {
+  scheduler::OpenSession e;
+  e.display_name = caller_.tenant;
+  e.lease = kSessionLease;
+  const absl::Time sent = world_->now();
+  Ask("open a session", e, [this, sent](const scheduler::Reply& reply) {
+    if (!reply.status.ok())
+      return world_->After(absl::Seconds(1), [this, life = life_] {
+        if (life == life_) OpenSession();
+      });
+    session_ = std::get<scheduler::SessionInfo>(reply.body).id;
+    checker_->Gave("session", session_);
+    safe_until_ = sent + kSessionLease;
+    Hold();
+    Renew();
+  });
+}
+
+void Client::Renew() {
+  world_->After(kRenewal, [this, life = life_, session = session_] {
+    if (life != life_ || session != session_) return;
+    Renew();
+    if (world_->now() < paused_until_) return;
+    scheduler::GetSession e;
+    e.session = session;
+    e.renew = true;
+    const absl::Time sent = world_->now();
+    Ask("renew", e, [this, session, sent](const scheduler::Reply& reply) {
+      if (session != session_) return;
+      if (reply.status.ok()) {
+        safe_until_ = std::max(safe_until_, sent + kSessionLease);
+      } else if (KindOf(reply.status) == ErrorKind::kSessionNotFound) {
+        SessionLost(session);
+      }
+    });
+  });
+}
+
+void Client::Hold() {
+  Process* const process = coordinator_->current();
+  const auto again = [this, life = life_, session = session_](absl::Duration after) {
+    world_->After(after, [this, life, session] {
+      if (life == life_ && session == session_) Hold();
+    });
+  };
+  if (process == nullptr || path_.blocked(/*up=*/true)) return again(absl::Milliseconds(500));
+  scheduler::HoldSession e;
+  e.caller = caller_;
+  e.session = session_;
+  e.hold = holds_ = ++requests_ * 16 + static_cast<uint64_t>(index_);
+  process->CallToEnd(
+      e, [](const scheduler::Reply&) {},
+      [again](const scheduler::Reply&) { again(absl::Seconds(2)); },
+      [again] { again(absl::Milliseconds(300)); });
+}
+
+bool Client::IsSafe(uint64_t session) const {
+  return session == 0 || (session == session_ && answered_ < safe_until_);
+}
+
+void Client::SessionLost(uint64_t session) {
+  if (session != session_) return;
+  if (IsSafe(session)) world_->Violate("session ", session, " is gone before its lease ends");
+  session_ = 0;
+  arrays_.clear();
+  donated_.clear();
+  OpenSession();
 }
 
 }  // namespace tessera::sim

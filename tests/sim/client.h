@@ -1,28 +1,49 @@
-// A model of a client: it uploads, compiles, runs, moves, reads, cancels and deletes at random,
-// knows what each array must hold, and checks every answer against that.
+// A model of a client: it opens a session, uploads, compiles, runs, moves, reads, cancels and
+// deletes at random, repeats calls that were not answered, knows what each array must hold, and
+// checks every answer against that.
 #pragma once
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/core/caller.h"
+#include "tests/sim/checker.h"
 #include "tests/sim/coordinator.h"
+#include "tests/sim/network.h"
 #include "tests/sim/world.h"
 
 namespace tessera::sim {
 
 class Client {
  public:
-  Client(World* world, Coordinator* coordinator, std::string tenant);
+  Client(World* world, Coordinator* coordinator, Checker* checker, int index);
 
+  Path& path() { return path_; }
   // Begins no new work after this.
   void Stop() { stopped_ = true; }
-  // After the faults have ended: a run must succeed from upload to read.
+  // Looks after all that it was told: reads every array, waits for every operation.
+  void Audit();
+  // A run must succeed from upload to read.
   void Probe();
-  int64_t operations() const { return operations_; }
   bool probed() const { return probed_; }
+  int64_t open() const { return open_; }
+
+  // ---- Faults. ----
+  // Another process of the same tenant follows, and knows nothing of this one.
+  void Kill();
+  void PauseFor(absl::Duration time) { paused_until_ = world_->now() + time; }
+  void LoseRepliesFor(absl::Duration time) { replies_lost_until_ = world_->now() + time; }
+  void DuplicateFor(absl::Duration time) { duplicates_until_ = world_->now() + time; }
 
  private:
+  using Then = std::function<void(const scheduler::Reply& reply)>;
+  using Sender = std::function<void(Process* process, Process::Done done, Process::Lost lost)>;
+
   struct Program {
     uint64_t executable = 0;
     std::vector<int> sources;  // of each result: the argument that it is
@@ -31,33 +52,97 @@ class Client {
   struct Array {
     double value = 0;
     api::ArraySpec spec;
+    uint64_t session = 0;
+    uint64_t producer = 0;  // operation; 0: an upload
+    bool whole = true;      // of an upload: every write was acknowledged
   };
+  struct Donated {
+    Array array;
+    uint64_t operation = 0;
+    // The operation itself reads it. Of others it reads a copy, and they are gone once copied.
+    bool direct = false;
+    bool is_back = false;  // the operation has failed before it began
+  };
+  // A call, with its repetitions.
+  struct Call {
+    std::string what;
+    Sender send;
+    Then then;
+    bool repeats = false;
+    bool ended = false;
+    absl::Time began, attempted;
+    uint64_t life = 0;
+  };
+  using CallRef = std::shared_ptr<Call>;
 
-  // Sends a request and passes its reply on, each over the network; checks that it is answered in
-  // time and with an error that a client may see.
+  // ---- Calls (client.cc). ----
+  // `then` gets the answer; UNAVAILABLE without a reason: none came, and what the call has done is
+  // not known.
   template <class E>
-  void Call(const std::string& what, E event, std::function<void(scheduler::Reply)> then);
+  void Ask(const std::string& what, E event, Then then);
+  void Begin(CallRef call);
+  void Attempt(const CallRef& call);
+  void Deliver(const CallRef& call);
+  void Receive(const CallRef& call, const scheduler::Reply& reply);
+  void Unanswered(const CallRef& call, absl::Duration notice);
+  void End(const CallRef& call, const scheduler::Reply& reply);
+  static bool Unknown(const absl::Status& status);
+
+  // ---- The session (client.cc). ----
+  void OpenSession();
+  void Renew();
+  void Hold();
+  void SessionLost(uint64_t session);
+  // Whether the session must exist as of the last answer.
+  bool IsSafe(uint64_t session) const;
+
+  // ---- Work (client_work.cc). ----
   void Act();
+  void ActOnArray(uint64_t array);
+  void Look(uint64_t array);
+  void LookAround();
+  void Administer();
   void CompileOne();
   void Upload(const Program& program, std::function<void(uint64_t)> then);
   void Write(uint64_t array, double value, size_t ordinal, size_t shards,
              std::function<void(uint64_t)> then);
   void Execute(const Program& program, std::vector<uint64_t> args, bool donate,
                std::function<void(uint64_t)> then);
+  void Accepted(const Program& program, const std::vector<Array>& args,
+                const api::ExecuteReply& made);
+  void Refused(const std::map<uint64_t, Array>& taken, const absl::Status& status);
   void Read(uint64_t array, std::function<void()> then);
+  void CheckError(uint64_t array, const Array& known, const absl::Status& status);
+  void CheckDonated(uint64_t array);
+  void Delete(uint64_t array);
   void Move(uint64_t array);
-  void Wait(uint64_t operation);
+  void Wait(uint64_t operation, bool until_ended);
+  void Seen(const api::Operation& operation);
+  void List();
+  void Peek();
   const Program& AnyProgram();
   uint64_t AnyArray();
 
   World* const world_;
   Coordinator* const coordinator_;
+  Checker* const checker_;
+  const int index_;
   server::core::Caller caller_;
+  Path path_;
   bool stopped_ = false, probed_ = false;
-  int64_t open_ = 0, operations_ = 0;
+  absl::Time paused_until_ = absl::InfinitePast(), replies_lost_until_ = absl::InfinitePast(),
+             duplicates_until_ = absl::InfinitePast();
+  uint64_t life_ = 1, holds_ = 0, requests_ = 0;
+  int64_t open_ = 0;
+  absl::Time answered_ = absl::InfinitePast();  // by the coordinator: the answer at hand
+
+  // Of this life.
+  uint64_t session_ = 0;                          // 0: none yet, or the tenant's own
+  absl::Time safe_until_ = absl::InfinitePast();  // the session's lease does not end before
   std::vector<Program> programs_;
   std::map<uint64_t, Array> arrays_;
-  std::vector<uint64_t> recent_;  // operations
+  std::map<uint64_t, Donated> donated_;
+  std::set<uint64_t> operations_;  // that were accepted, and not seen to end
 };
 
 }  // namespace tessera::sim

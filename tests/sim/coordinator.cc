@@ -1,151 +1,116 @@
 #include "tests/sim/coordinator.h"
 
-#include <string>
-#include <variant>
+#include <utility>
 
 #include "base/status.h"
-#include "server/scheduler/testing/invariants.h"
 
 namespace tessera::sim {
 namespace {
 
-constexpr int64_t kEventsMax = 100'000;
-constexpr uint64_t kStepsPerCheck = 7;  // of all invariants, which takes longer than a step
-
-scheduler::Config ConfigOf() {
-  scheduler::Config config;
-  config.ticket_key = "key";
-  config.queue_bound = 64;
-  config.operations_kept = 50;
-  config.write_wait = absl::Seconds(60);
-  return config;
-}
-
-// What a planner would say of a program that moves its arguments to its results.
-server::core::Plan PlanOf(const server::core::PlanRequest& request) {
-  server::core::Plan plan;
-  const ir::Function& entry = *request.program.entry;
-  plan.device_program = request.program.entry;
-  plan.mesh = request.program.mesh();
-  const auto value = [&](ir::ValueId v, const std::optional<ir::PartitionSpec>& spec) {
-    return server::core::PlanValue{entry.type(v).dtype, entry.type(v).shape,
-                                   spec.value_or(ir::PartitionSpec{})};
-  };
-  for (int i = 0; i < entry.num_params; ++i)
-    plan.in.push_back(value(i, request.program.in_shardings.at(i)));
-  for (size_t r = 0; r < entry.results.size(); ++r)
-    plan.out.push_back(value(entry.results[r], request.program.out_shardings.at(r)));
-  return plan;
-}
+constexpr absl::Duration kResetMax = absl::Milliseconds(50);
 
 }  // namespace
 
-Coordinator::Coordinator(World* world)
-    : world_(world),
-      inbox_(kEventsMax),
-      stepper_(ConfigOf(), /*notes=*/false),
-      awake_(world->now()) {
-  Tick();
+void Uplink::Send(uint64_t epoch, const api::Report& report) {
+  stream_->SendUp([self = shared_from_this(), epoch, report] {
+    if (self->process_ == nullptr) return;
+    self->process_->Arrive([self, epoch, report] {
+      const auto registration = self->registration_.lock();
+      if (registration == nullptr) return;
+      if (self->of_daemon_) {
+        registration->Take(epoch, report);
+      } else {
+        registration->TakeFromExecutor(epoch, self->stream_.get(), report);
+      }
+    });
+  });
 }
 
-Clock::Moment Coordinator::Look() {
-  return {awake_.Advance(world_->now()), world_->now(), world_->now()};
+Coordinator::Coordinator(World* world, Checker* checker)
+    : world_(world), checker_(checker), disk_(world) {
+  Start();
 }
 
-// The driver's thread, which looks at the timer and keeps the time.
-void Coordinator::Tick() {
-  if (world_->now() >= paused_until_) Process();
-  world_->After(AwakeTime::kTickInterval, [this] { Tick(); });
+void Coordinator::Start() {
+  auto fenced = [this, index = processes_.size()] {
+    world_->Log("a coordinator that was replaced ends");
+    processes_[index]->Kill();
+  };
+  processes_.push_back(
+      std::make_unique<Process>(world_, &disk_, checker_, &wall_ahead_, std::move(fenced)));
+  current_ = processes_.back().get();
+  world_->Log("coordinator ", current_->epoch(), " serves");
+}
+
+Process* Coordinator::AnyAlive() {
+  for (const auto& process : processes_)
+    if (process->alive()) return process.get();
+  return nullptr;
+}
+
+void Coordinator::KillFor(absl::Duration time) {
+  if (current_ == nullptr) return;
+  current_->Kill();
+  current_ = nullptr;
+  world_->After(time, [this] {
+    if (current_ == nullptr) Start();
+  });
 }
 
 void Coordinator::PauseFor(absl::Duration time) {
-  world_->Log("the coordinator is suspended for ", absl::FormatDuration(time));
-  paused_until_ = world_->now() + time;
-  world_->After(time, [this] {
-    if (world_->now() < paused_until_) return;
-    world_->Log("the coordinator goes on");
-    for (const auto& message : std::exchange(waiting_, {})) message();
+  if (current_ != nullptr) current_->PauseFor(time);
+}
+
+void Coordinator::ReplaceFor(absl::Duration time) {
+  if (current_ == nullptr) return;
+  current_->PauseFor(time);
+  current_ = nullptr;
+  world_->After(world_->random().Within(absl::Milliseconds(50), absl::Milliseconds(500)), [this] {
+    if (current_ == nullptr) Start();
   });
 }
 
-void Coordinator::Arrive(std::function<void()> message) {
-  if (world_->now() < paused_until_) return waiting_.push_back(std::move(message));
-  message();
-}
-
-void Coordinator::Submit(scheduler::Event event, uint64_t request, Done done) {
-  ++num_open_;
-  auto counted = [this, done = std::move(done)](scheduler::Reply reply) {
-    --num_open_;
-    done(std::move(reply));
-  };
-  Arrive([this, event = std::move(event), request, counted] {
-    if (absl::Status refused = inbox_.RejectionReason(event); !refused.ok())
-      return counted({.request = request, .status = std::move(refused), .body = {}});
-    inbox_.AddRequest(request, counted);
-    inbox_.Push(Look().now, event);
-    Process();
+std::shared_ptr<Uplink> Coordinator::Open(
+    Path* path, Stream::Ended ended, std::function<void(Uplink* uplink, Process* process)> first) {
+  const auto uplink = std::make_shared<Uplink>(Stream::Open(world_, path));
+  uplink->stream_->below_ended = std::move(ended);
+  uplink->stream_->SendUp([this, uplink, first = std::move(first)] {
+    if (current_ == nullptr) return uplink->stream_->Break("connection refused", kResetMax);
+    uplink->process_ = current_;
+    current_->Owns(uplink->stream_);
+    current_->Arrive([uplink, process = current_, first] { first(uplink.get(), process); });
   });
+  return uplink;
 }
 
-void Coordinator::Post(scheduler::Event event) {
-  Arrive([this, event = std::move(event)] {
-    inbox_.Push(Look().now, event);
-    Process();
+std::shared_ptr<Uplink> Coordinator::Register(Path* path, const api::Registration& registration,
+                                              DaemonEnd end, Stream::Ended ended) {
+  return Open(path, std::move(ended),
+              [world = world_, registration, end](Uplink* uplink, Process* process) {
+                const auto link =
+                    std::make_shared<Registration>(world, process, uplink->stream_, end);
+                uplink->registration_ = link;
+                uplink->of_daemon_ = true;
+                uplink->stream_->above_ended =
+                    [process, weak = uplink->registration_](const absl::Status& why) {
+                      process->Arrive([weak, text = std::string(why.message())] {
+                        if (const auto registered = weak.lock()) registered->Ended(text);
+                      });
+                    };
+                link->Register(registration);
+              });
+}
+
+std::shared_ptr<Uplink> Coordinator::Attach(Path* path, const api::Attachment& attachment,
+                                            ExecutorEnd end, Stream::Ended ended) {
+  return Open(path, std::move(ended), [attachment, end](Uplink* uplink, Process* process) {
+    const auto registration = process->Find(attachment.session);
+    if (registration == nullptr)
+      return uplink->stream_->EndFromAbove(
+          MakeError(ErrorKind::kWorkerLost, "executor: its worker is not registered"));
+    uplink->registration_ = registration;
+    registration->Attach(attachment, uplink->stream_, end);
   });
-}
-
-uint64_t Coordinator::AddWorker(const api::Registration& registration, std::shared_ptr<Link> link) {
-  const uint64_t session = ++last_session_;
-  links_[session] = std::move(link);
-  Post(scheduler::WorkerRegistered{session, registration});
-  return session;
-}
-
-void Coordinator::Report(uint64_t session, api::Report report) {
-  Post(scheduler::WorkerReported{session, std::move(report)});
-}
-
-void Coordinator::RemoveWorker(uint64_t session, const absl::Status& why) {
-  if (links_.erase(session) > 0) Post(scheduler::WorkerGone{session, why});
-}
-
-void Coordinator::Process() {
-  if (std::exchange(processing_, true)) return;  // the outer one goes on
-  while (true) {
-    const Clock::Moment at = Look();
-    const std::optional<scheduler::Inbox::Arrival> next = inbox_.Next(at.now);
-    if (!next) break;
-    std::vector<scheduler::Effect> effects = stepper_.Run(next->event, next->came, at);
-    if (++steps_ % kStepsPerCheck == 0)
-      if (const std::string broken = scheduler::FirstBrokenInvariant(state()); !broken.empty())
-        world_->Violate(broken);
-    scheduler::ApplyInOrder(effects, [this](scheduler::Effect& effect) { Apply(effect); });
-  }
-  processing_ = false;
-}
-
-void Coordinator::Apply(scheduler::Effect& effect) {
-  if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
-    if (const auto it = links_.find(send->session); it != links_.end()) it->second->Send(*send);
-  } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
-    if (auto out = inbox_.Answer(std::move(*reply), 0, false)) out->done(std::move(out->reply));
-  } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
-    world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),
-                  [this, id = plan->executable, request = plan->request] {
-                    Post(scheduler::Planned{id, PlanOf(request)});
-                  });
-  } else if (auto* accept = std::get_if<scheduler::AcceptWorker>(&effect)) {
-    if (const auto it = links_.find(accept->session); it != links_.end()) it->second->Accept();
-  } else if (auto* drop = std::get_if<scheduler::DropWorker>(&effect)) {
-    const auto it = links_.find(drop->session);
-    if (it == links_.end()) return;
-    const std::shared_ptr<Link> link = it->second;
-    links_.erase(it);
-    link->Close(drop->why);
-  } else if (auto* timer = std::get_if<scheduler::SetTimer>(&effect)) {
-    inbox_.SetTimer(timer->when);
-  }
 }
 
 }  // namespace tessera::sim

@@ -1,70 +1,65 @@
-// The coordinator: the scheduler's own inbox, stepper and state, driven by simulated time.
+// The coordinator's address: at most one process serves it, over one disk. A process that ended or
+// was replaced may be followed by another.
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "base/clock.h"
-#include "server/scheduler/loop.h"
+#include "tests/sim/checker.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/network.h"
+#include "tests/sim/process.h"
 #include "tests/sim/world.h"
 
 namespace tessera::sim {
 
-namespace scheduler = server::scheduler;
-
-// A worker's connection as the coordinator sees it.
-class Link {
+// A machine's end of a stream: what is sent up reaches the process that took the stream.
+class Uplink : public std::enable_shared_from_this<Uplink> {
  public:
-  virtual ~Link() = default;
-  virtual void Accept() = 0;
-  virtual void Send(const scheduler::SendCommand& command) = 0;
-  virtual void Close(const absl::Status& why) = 0;
+  explicit Uplink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  Stream& stream() { return *stream_; }
+  void Send(uint64_t epoch, const api::Report& report);
+
+ private:
+  friend class Coordinator;
+  const std::shared_ptr<Stream> stream_;
+  Process* process_ = nullptr;
+  std::weak_ptr<Registration> registration_;
+  bool of_daemon_ = false;
 };
 
 class Coordinator {
  public:
-  using Done = std::function<void(scheduler::Reply)>;
+  Coordinator(World* world, Checker* checker);
 
-  explicit Coordinator(World* world);
+  // Who serves the address; null: nobody. Others may live that it has replaced.
+  Process* current() { return current_; }
+  Process* AnyAlive();
+  Disk& disk() { return disk_; }
 
-  // A client's request that arrives now.
-  template <class E>
-  void Call(E event, Done done) {
-    event.request = ++last_request_;
-    Submit(std::move(event), last_request_, std::move(done));
-  }
-  uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<Link> link);
-  void Report(uint64_t session, api::Report report);
-  void RemoveWorker(uint64_t session, const absl::Status& why);
-  // The process is suspended: what arrives waits.
+  void KillFor(absl::Duration time);
   void PauseFor(absl::Duration time);
+  // The process is suspended, and another takes its place; then the first goes on.
+  void ReplaceFor(absl::Duration time);
+  void StepWall(absl::Duration by) { wall_ahead_ += by; }
 
-  scheduler::State& state() { return stepper_.state(); }
-  // The requests that have not been answered.
-  int64_t num_open() const { return num_open_; }
+  // ---- Of machines. ----
+  std::shared_ptr<Uplink> Register(Path* path, const api::Registration& registration, DaemonEnd end,
+                                   Stream::Ended ended);
+  std::shared_ptr<Uplink> Attach(Path* path, const api::Attachment& attachment, ExecutorEnd end,
+                                 Stream::Ended ended);
 
  private:
-  // Runs now, or when the process goes on.
-  void Arrive(std::function<void()> message);
-  void Submit(scheduler::Event event, uint64_t request, Done done);
-  void Post(scheduler::Event event);
-  void Process();
-  void Apply(scheduler::Effect& effect);
-  void Tick();
-  Clock::Moment Look();
+  void Start();
+  std::shared_ptr<Uplink> Open(Path* path, Stream::Ended ended,
+                               std::function<void(Uplink* uplink, Process* process)> first);
 
   World* const world_;
-  scheduler::Inbox inbox_;
-  scheduler::Stepper stepper_;
-  AwakeTime awake_;
-  absl::Time paused_until_ = absl::InfinitePast();
-  std::vector<std::function<void()>> waiting_;       // while it is paused
-  std::map<uint64_t, std::shared_ptr<Link>> links_;  // by session
-  uint64_t last_request_ = 0, last_session_ = 0, steps_ = 0;
-  int64_t num_open_ = 0;
-  bool processing_ = false;
+  Checker* const checker_;
+  Disk disk_;
+  absl::Duration wall_ahead_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  Process* current_ = nullptr;
 };
 
 }  // namespace tessera::sim

@@ -1,112 +1,239 @@
 #include "tests/sim/sim.h"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "tests/sim/client.h"
 #include "tests/sim/coordinator.h"
-#include "tests/sim/worker.h"
+#include "tests/sim/daemon.h"
 #include "tests/sim/world.h"
 
 namespace tessera::sim {
 namespace {
 
-constexpr absl::Duration kFaults = absl::Seconds(300);
-constexpr absl::Duration kSettling = absl::Seconds(200);
+constexpr absl::Duration kSettling = absl::Seconds(150);
+constexpr absl::Duration kAuditing = absl::Seconds(60);
 constexpr absl::Duration kProbing = absl::Seconds(60);
 constexpr int kWorkers = 3, kExecutors = 2, kClients = 3;
 constexpr int32_t kDevices = 2;  // of an executor
+// The shortest time for which who is cut off or suspended may be counted as lost.
+constexpr absl::Duration kMayBeLost = absl::Seconds(1);
+// Until both ends of a broken connection know.
+constexpr absl::Duration kCutOff = absl::Seconds(6);
+// What a fault has set off goes on for a while.
+constexpr absl::Duration kAftermath = absl::Seconds(3);
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed) : world_(seed), coordinator_(&world_) {
-    fleet_.is_live = [this](uint64_t id) {
-      return coordinator_.state().order.live().count(id) > 0;
-    };
+  Simulation(uint64_t seed, const std::vector<Fault>& faults, size_t lines)
+      : world_(seed, lines), checker_(&world_), coordinator_(&world_, &checker_) {
+    fleet_.checker = &checker_;
+    fleet_.is_live = [this](uint64_t id) { return IsLive(id); };
     for (int w = 0; w < kWorkers; ++w)
-      workers_.push_back(std::make_unique<Worker>(&world_, &fleet_, &coordinator_,
+      workers_.push_back(std::make_unique<Daemon>(&world_, &fleet_, &coordinator_,
                                                   absl::StrCat("w", w), kExecutors, kDevices));
     for (int c = 0; c < kClients; ++c)
-      clients_.push_back(
-          std::make_unique<Client>(&world_, &coordinator_, absl::StrCat("tenant", c)));
-    Break();
+      clients_.push_back(std::make_unique<Client>(&world_, &coordinator_, &checker_, c));
+    for (const Fault& fault : faults) world_.After(fault.at, [this, fault] { Inject(fault); });
   }
 
   Outcome Run() {
-    const absl::Time start = world_.now();
-    world_.RunUntil(start + kFaults);
-    healed_ = true;
+    RunFor(kFaultTime);
     for (const auto& client : clients_) client->Stop();
-    world_.RunUntil(start + kFaults + kSettling);
+    RunFor(kSettling);
+    for (const auto& client : clients_) client->Audit();
+    RunFor(kAuditing);
     CheckSettled();
     for (const auto& client : clients_) client->Probe();
-    world_.RunUntil(start + kFaults + kSettling + kProbing);
-    Outcome out;
-    for (const auto& client : clients_) {
+    RunFor(kProbing);
+    for (const auto& client : clients_)
       if (!client->probed()) world_.Violate("after the faults a probe has no answer");
-      out.operations += client->operations();
-    }
+    Outcome out;
+    out.operations = checker_.operations();
     out.violation = world_.violation();
     out.transcript = world_.Transcript();
     out.hash = world_.hash();
-    out.faults = world_.counts();
+    out.time = world_.now() - absl::UnixEpoch();
+    out.counts = world_.counts();
+    out.coverage = checker_.coverage();
     return out;
   }
 
  private:
+  void RunFor(absl::Duration time) { world_.RunUntil(world_.now() + time); }
+
+  bool IsLive(uint64_t id) {
+    Process* const process = coordinator_.current();
+    return process != nullptr && process->state().order.live().count(id) > 0;
+  }
+
   void CheckSettled() {
-    if (coordinator_.num_open() != 0)
-      world_.Violate(coordinator_.num_open(), " requests have no answer");
-    for (uint64_t id : coordinator_.state().order.live())
-      world_.Violate("operation ", id, " has not ended");
-    for (uint64_t id : coordinator_.state().order.lingering())
+    Process* const process = coordinator_.current();
+    if (process == nullptr) return world_.Violate("no coordinator serves");
+    const scheduler::State& state = process->state();
+    for (const auto& client : clients_)
+      if (client->open() != 0) world_.Violate(client->open(), " calls have no answer");
+    for (uint64_t id : checker_.open())
+      world_.Violate("operation ", id, " was accepted and has not been seen to end");
+    for (uint64_t id : state.order.live()) world_.Violate("operation ", id, " has not ended");
+    for (uint64_t id : state.order.lingering())
       world_.Violate("operation ", id, " has ended, and an executor has not left it");
+    if (state.ownership.num_leased() > kClients)
+      world_.Violate(state.ownership.num_leased(), " sessions are left, of ", kClients, " clients");
+    for (const auto& worker : workers_)
+      for (const auto& executor : worker->executors())
+        for (uint64_t array : executor->Arrays())
+          if (state.catalogue.arrays().count(array) == 0)
+            world_.Violate(executor->name(), " holds array ", array, ", which nobody has");
   }
 
-  Worker& AnyWorker() { return *workers_[world_.random().Below(kWorkers)]; }
-  Executor& AnyExecutor(Worker& worker) {
-    return *worker.executors()[world_.random().Below(kExecutors)];
+  // ---- Faults. ----
+  void Inject(const Fault& fault) {
+    world_.Log("FAULT ", ToString(fault));
+    world_.Count(NameOf(fault.kind));
+    checker_.FaultIsOn(fault.kind, fault.lasts + kAftermath);
+    if (!InjectIntoCoordinator(fault) && !InjectIntoClient(fault)) InjectIntoWorker(fault);
   }
 
-  // Something breaks about every ten seconds.
-  void Break() {
-    Random& random = world_.random();
-    world_.After(random.Within(absl::Seconds(1), absl::Seconds(18)), [this] { Break(); });
-    if (healed_ || world_.now() == absl::UnixEpoch()) return;
-    Worker& worker = AnyWorker();
-    Executor& executor = AnyExecutor(worker);
-    switch (random.Below(6)) {
-      case 0:
-      case 1:
-        world_.Count("an executor dies");
+  bool InjectIntoCoordinator(const Fault& fault) {
+    switch (fault.kind) {
+      case FaultKind::kCoordinatorPause:
+        coordinator_.PauseFor(fault.lasts);
+        return true;
+      case FaultKind::kCoordinatorKill:
+      case FaultKind::kCoordinatorLongOutage:
+        coordinator_.KillFor(fault.lasts);
+        return true;
+      case FaultKind::kCoordinatorReplaced:
+        coordinator_.ReplaceFor(fault.lasts);
+        // Connections to the machine that serves no more end.
+        for (const auto& worker : workers_) worker->path().BreakStreams();
+        return true;
+      case FaultKind::kDiskSlow:
+        coordinator_.disk().Slow(fault.lasts);
+        return true;
+      case FaultKind::kDiskFull:
+        coordinator_.disk().Fill(fault.lasts);
+        return true;
+      case FaultKind::kClockAhead:
+        coordinator_.StepWall(absl::Hours(1));
+        return true;
+      case FaultKind::kClockBack:
+        coordinator_.StepWall(-absl::Hours(1));
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool InjectIntoClient(const Fault& fault) {
+    Client& client = *clients_[fault.pick % kClients];
+    switch (fault.kind) {
+      case FaultKind::kSlowClientNetwork:
+        client.path().Slow(fault.lasts);
+        return true;
+      case FaultKind::kClientPartition:
+        client.path().Block(/*up=*/true, /*down=*/true, fault.lasts);
+        return true;
+      case FaultKind::kRepliesLost:
+        client.LoseRepliesFor(fault.lasts);
+        return true;
+      case FaultKind::kDuplicateCalls:
+        client.DuplicateFor(fault.lasts);
+        return true;
+      case FaultKind::kClientKill:
+        client.Kill();
+        return true;
+      case FaultKind::kClientPause:
+        client.PauseFor(fault.lasts);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  void InjectIntoWorker(const Fault& fault) {
+    Daemon& worker = *workers_[fault.pick % kWorkers];
+    Executor& executor = *worker.executors()[fault.pick / kWorkers % kExecutors];
+    switch (fault.kind) {
+      case FaultKind::kSlowNetwork:
+        return worker.path().Slow(fault.lasts);
+      case FaultKind::kConnectionReset:
+        worker.Excuse(kCutOff);
+        return worker.path().BreakStreams();
+      case FaultKind::kStreamReset:
+        checker_.Excuse(executor.name(), executor.incarnation());
+        return executor.ResetStream();
+      case FaultKind::kPartition:
+      case FaultKind::kPartitionUp:
+      case FaultKind::kPartitionDown:
+        if (fault.lasts >= kMayBeLost) worker.Excuse(fault.lasts + kCutOff);
+        return worker.path().Block(fault.kind != FaultKind::kPartitionDown,
+                                   fault.kind != FaultKind::kPartitionUp, fault.lasts);
+      case FaultKind::kWorkerKill:
+        return worker.Kill();
+      case FaultKind::kExecutorKill:
         return worker.Crash(executor, "killed by signal 9");
-      case 2:
-        world_.Count("an executor freezes");
-        world_.Log(executor.Name(), " freezes");
-        return executor.FreezeFor(random.Within(absl::Milliseconds(50), absl::Seconds(20)));
-      case 3:
-        world_.Count("a network is cut");
-        return worker.Cut();
-      case 4:
-        world_.Count("the coordinator is suspended");
-        return coordinator_.PauseFor(random.Within(absl::Milliseconds(100), absl::Seconds(12)));
-      case 5:
-        world_.Count("two executors die at once");
+      case FaultKind::kExecutorsKill:
         for (const auto& each : worker.executors()) worker.Crash(*each, "out of memory");
+        return;
+      case FaultKind::kExecutorFreeze:
+        if (fault.lasts >= kMayBeLost) checker_.Excuse(executor.name(), executor.incarnation());
+        return executor.FreezeFor(fault.lasts);
+      case FaultKind::kDaemonPause:
+        if (fault.lasts >= kMayBeLost) worker.Excuse(fault.lasts + kCutOff);
+        return worker.PauseFor(fault.lasts);
+      default:
         return;
     }
   }
 
   World world_;
+  Checker checker_;
   Coordinator coordinator_;
   Fleet fleet_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Daemon>> workers_;
   std::vector<std::unique_ptr<Client>> clients_;
-  bool healed_ = false;
 };
 
 }  // namespace
 
-Outcome RunSeed(uint64_t seed) { return Simulation(seed).Run(); }
+Outcome Run(uint64_t seed, const std::vector<Fault>& faults, size_t lines) {
+  return Simulation(seed, faults, lines).Run();
+}
+
+Outcome RunSeed(uint64_t seed) { return Run(seed, FaultsOf(seed, kFaultTime)); }
+
+namespace {
+
+// What was violated, without its numbers and details.
+std::string KindOf(const std::string& violation) {
+  std::string kind;
+  for (const char c : violation.substr(0, violation.find(':')))
+    if (c < '0' || c > '9') kind += c;
+  return kind;
+}
+
+}  // namespace
+
+std::vector<Fault> Shrink(uint64_t seed, std::vector<Fault> faults) {
+  const std::string kind = KindOf(Run(seed, faults).violation);
+  // Leaves out runs of faults, each half as long as the last (Zeller and Hildebrandt, 2002).
+  for (size_t length = std::max<size_t>(1, faults.size() / 2); length > 0; length /= 2) {
+    for (size_t at = 0; at < faults.size();) {
+      std::vector<Fault> fewer = faults;
+      const size_t end = std::min(at + length, faults.size());
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(at),
+                  fewer.begin() + static_cast<std::ptrdiff_t>(end));
+      if (KindOf(Run(seed, fewer).violation) != kind) {
+        at = end;
+      } else {
+        faults = std::move(fewer);
+      }
+    }
+  }
+  return faults;
+}
 
 }  // namespace tessera::sim

@@ -16,21 +16,25 @@ uint64_t Setting(const char* name, uint64_t otherwise) {
 
 TEST(Sim, EveryPromiseIsKept) {
   const uint64_t first = Setting("TESSERA_SIM_FIRST", 1), seeds = Setting("TESSERA_SIM_SEEDS", 15);
-  std::map<std::string, int64_t> faults;
+  std::map<std::string, int64_t> counts;
   int64_t operations = 0;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     const Outcome outcome = RunSeed(seed);
     ASSERT_EQ(outcome.violation, "") << "seed " << seed << "\n" << outcome.transcript;
+    EXPECT_GE(outcome.operations, 1'000) << "seed " << seed;
     operations += outcome.operations;
-    for (const auto& [fault, count] : outcome.faults) faults[fault] += count;
+    for (const auto& [what, count] : outcome.counts) counts[what] += count;
   }
   std::printf("%llu seeds: %lld operations", static_cast<unsigned long long>(seeds),
               static_cast<long long>(operations));
-  for (const auto& [fault, count] : faults)
-    std::printf(", %s %lld", fault.c_str(), static_cast<long long>(count));
+  for (const auto& [what, count] : counts)
+    std::printf(", %s %lld", what.c_str(), static_cast<long long>(count));
   std::printf("\n");
-  EXPECT_EQ(faults.size(), 5u) << "every kind of fault happens";
-  EXPECT_GE(operations, static_cast<int64_t>(300 * seeds));
+}
+
+TEST(Sim, ASeedHasEnoughFaults) {
+  for (uint64_t seed = 1; seed <= 500; ++seed)
+    EXPECT_GE(FaultsOf(seed, kFaultTime).size(), 20u) << "seed " << seed;
 }
 
 TEST(Sim, ASeedGivesTheSameTranscript) {

@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace tessera::sim {
-namespace {
-
-constexpr size_t kLinesKept = 3000;
-
-}  // namespace
-
 uint64_t Random::Next() {
   uint64_t z = state_ += 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -38,8 +32,8 @@ void World::Append(const std::string& line) {
   const std::string timed =
       absl::StrCat(absl::ToInt64Microseconds(now_ - absl::UnixEpoch()), " ", line);
   for (const char c : timed) hash_ = (hash_ ^ static_cast<uint8_t>(c)) * 1099511628211u;
-  if (lines_.size() < kLinesKept) lines_.emplace_back();
-  lines_[next_line_++ % kLinesKept] = timed;
+  if (lines_.size() < lines_kept_) lines_.emplace_back();
+  lines_[next_line_++ % lines_kept_] = timed;
 }
 
 std::string World::Transcript() const {
@@ -47,18 +41,6 @@ std::string World::Transcript() const {
   for (size_t i = 0; i < lines_.size(); ++i)
     absl::StrAppend(&out, lines_[(next_line_ + i) % lines_.size()], "\n");
   return out;
-}
-
-void Pipe::Send(std::function<void()> arrives) {
-  Random& random = world_->random();
-  // Rarely something takes long, and all that follows waits behind it.
-  const absl::Duration delay = random.OneIn(200)
-                                   ? random.Within(absl::Milliseconds(10), absl::Milliseconds(900))
-                                   : random.Within(absl::Microseconds(50), absl::Milliseconds(5));
-  last_ = std::max(last_, world_->now() + delay);
-  world_->After(last_ - world_->now(), [cut = cut_, arrives = std::move(arrives)] {
-    if (!*cut) arrives();
-  });
 }
 
 }  // namespace tessera::sim

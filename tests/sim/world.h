@@ -32,7 +32,8 @@ class Random {
 // The time, what happens when, and what was seen to go wrong.
 class World {
  public:
-  explicit World(uint64_t seed) : random_(seed) {}
+  // `lines`: of the transcript that are kept.
+  World(uint64_t seed, size_t lines) : random_(seed), lines_kept_(lines) {}
 
   Random& random() { return random_; }
   absl::Time now() const { return now_; }
@@ -73,6 +74,7 @@ class World {
     }
   };
   Random random_;
+  const size_t lines_kept_;
   absl::Time now_ = absl::UnixEpoch();
   uint64_t last_ = 0;
   std::priority_queue<Due> due_;
@@ -81,18 +83,6 @@ class World {
   std::vector<std::string> lines_;         // the last ones, circular
   size_t next_line_ = 0;
   std::map<std::string, int64_t> counts_;
-};
-
-// One direction of a connection: what is sent arrives later, in order, unless it is cut before.
-class Pipe {
- public:
-  Pipe(World* world, std::shared_ptr<const bool> cut) : world_(world), cut_(std::move(cut)) {}
-  void Send(std::function<void()> arrives);
-
- private:
-  World* const world_;
-  const std::shared_ptr<const bool> cut_;
-  absl::Time last_ = absl::InfinitePast();
 };
 
 }  // namespace tessera::sim

@@ -1,0 +1,174 @@
+#include "tests/sim/checker.h"
+
+#include <algorithm>
+#include <iterator>
+#include <variant>
+
+#include "base/status.h"
+
+namespace tessera::sim {
+namespace {
+
+// In the order of scheduler::Event; "": the model has none.
+constexpr const char* kEventNames[] = {"open session",
+                                       "get session",
+                                       "list sessions",
+                                       "close session",
+                                       "hold session",
+                                       "drop hold",
+                                       "reshard",
+                                       "",
+                                       "list devices",
+                                       "list workers",
+                                       "get worker",
+                                       "get topology",
+                                       "cordon",
+                                       "drain",
+                                       "",
+                                       "create mesh",
+                                       "get mesh",
+                                       "list meshes",
+                                       "delete mesh",
+                                       "compile",
+                                       "execute",
+                                       "create array",
+                                       "describe upload",
+                                       "write",
+                                       "read",
+                                       "describe array",
+                                       "list arrays",
+                                       "wait array",
+                                       "",
+                                       "",
+                                       "delete",
+                                       "wait operation",
+                                       "cancel",
+                                       "list operations",
+                                       "explain pending",
+                                       "read telemetry",
+                                       "planned",
+                                       "worker registered",
+                                       "worker gone",
+                                       "",
+                                       "restore",
+                                       "tick"};
+static_assert(std::size(kEventNames) == Checker::kEvents);
+// In the order of api::ReportBody.
+constexpr const char* kReportNames[] = {
+    "heartbeat",      "communicator ready", "program loaded", "launch done",    "launch failed",
+    "buffer written", "buffer read",        "executor lost",  "executor ready", "",
+    "inventory"};
+static_assert(std::size(kReportNames) == Checker::kReports);
+
+}  // namespace
+
+std::string Checker::EventName(size_t kind) {
+  return kind < kEvents ? kEventNames[kind] : kReportNames[kind - kEvents];
+}
+
+void Checker::FaultIsOn(FaultKind kind, absl::Duration time) {
+  absl::Time& until = active_until_[static_cast<size_t>(kind)];
+  until = std::max(until, world_->now() + time);
+  clock_stepped_ |= kind == FaultKind::kClockAhead || kind == FaultKind::kClockBack;
+}
+
+void Checker::Runs(uint64_t launch, const std::string& executor) {
+  if (!runs_.emplace(launch, executor).second)
+    world_->Violate(executor, " runs launch ", launch, " twice");
+}
+
+void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler::Effect>& effects,
+                     const scheduler::State& state) {
+  const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
+  const size_t kind = reported != nullptr ? kEvents + reported->report.body.index() : event.index();
+  for (size_t fault = 0; fault < kFaultKinds; ++fault)
+    if (world_->now() < active_until_[fault]) ++coverage_[kind][fault];
+  for (const scheduler::Effect& effect : effects)
+    if (const auto* commit = std::get_if<scheduler::Commit>(&effect))
+      for (const scheduler::RowChange& row : commit->rows) CheckRow(row, state);
+}
+
+void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& state) {
+  if (row.key.kind != server::core::RowKind::kArray) return;
+  const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
+  if (array == nullptr || (array->deleted && array->donated_to == 0)) deleted_.insert(row.key.id);
+  if (array == nullptr || deleted_.count(row.key.id) > 0 ||
+      array->state != scheduler::ArrayState::kLost)
+    return;
+  if (!lost_.insert(row.key.id).second) return;
+  const bool excused =
+      std::any_of(array->holders.begin(), array->holders.end(), [&](const auto& holder) {
+        const std::string& executor = state.cluster.device(holder.first).executor;
+        return excused_.count({executor, holder.second}) > 0;
+      });
+  if (!excused)
+    world_->Violate("array ", row.key.id, " is lost, and no holder of it has died: ",
+                    std::string(array->error.message()));
+}
+
+void Checker::Gave(const char* what, uint64_t id) {
+  if (!given_.emplace(what, id).second) world_->Violate(what, " ", id, " is given twice");
+}
+
+void Checker::Accepted(uint64_t operation) {
+  Gave("operation", operation);
+  operations_[operation].number = ++accepted_;
+  open_.insert(operation);
+}
+
+void Checker::Ended(uint64_t operation, api::OperationState state, const absl::Status& error) {
+  if (state < api::OperationState::kDone) return;
+  Operation& op = operations_[operation];
+  const std::string text(ReasonOf(error));
+  open_.erase(operation);
+  if (op.state >= api::OperationState::kDone && (op.state != state || op.error != text))
+    return world_->Violate("operation ", operation, " ended with state ",
+                           static_cast<int>(op.state), " (", op.error, "), and now has state ",
+                           static_cast<int>(state), " (", text, ")");
+  op.state = state;
+  op.error = text;
+  const ErrorKind kind = error.ok() ? ErrorKind::kCancelled : KindOf(error);
+  if (kind == ErrorKind::kArrayDeleted || kind == ErrorKind::kArrayNotFound ||
+      kind == ErrorKind::kInternal)
+    world_->Violate("operation ", operation, " ended with ", std::string(error.message()));
+  if (op.gave_back && state == api::OperationState::kDone)
+    world_->Violate("operation ", operation, " succeeded, and has not consumed its arguments");
+}
+
+void Checker::GaveBack(uint64_t operation) {
+  Operation& op = operations_[operation];
+  op.gave_back = true;
+  if (op.state == api::OperationState::kDone)
+    world_->Violate("operation ", operation, " succeeded, and has not consumed its arguments");
+}
+
+void Checker::Owns(const std::string& tenant, uint64_t array) {
+  constexpr size_t kOwnedMax = 32;
+  if (owned_.size() == kOwnedMax) owned_.erase(owned_.begin());
+  owned_.emplace_back(tenant, array);
+}
+
+uint64_t Checker::OfAnother(const std::string& tenant, Random& random) const {
+  if (owned_.empty()) return 0;
+  const auto& [owner, array] = owned_[random.Below(static_cast<int64_t>(owned_.size()))];
+  return owner == tenant ? 0 : array;
+}
+
+void Checker::Forgotten(uint64_t operation) {
+  // Each may have had two copies of arguments made, with records of their own, and some were made
+  // whose acknowledgement was lost.
+  constexpr int64_t kRecordsOfEach = 4;
+  open_.erase(operation);
+  const auto op = operations_.find(operation);
+  // After a restart, records are in order of the wall clock.
+  if (clock_stepped_) return;
+  if (op == operations_.end() || kRecordsOfEach * (accepted_ - op->second.number) < kOperationsKept)
+    world_->Violate("operation ", operation, " was accepted and is unknown");
+}
+
+bool Checker::IsDone(uint64_t operation) const {
+  const auto op = operations_.find(operation);
+  return op != operations_.end() && op->second.state == api::OperationState::kDone;
+}
+
+}  // namespace tessera::sim

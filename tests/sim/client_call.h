@@ -1,0 +1,37 @@
+// How a client makes one kind of call; included where calls are made.
+#pragma once
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "tests/sim/client.h"
+
+namespace tessera::sim {
+
+// Whether a call that comes twice does no more than one that comes once.
+template <class E>
+inline constexpr bool kIdempotent =
+    !std::is_same_v<E, scheduler::OpenSession> && !std::is_same_v<E, scheduler::CreateArray> &&
+    !std::is_same_v<E, scheduler::Execute> && !std::is_same_v<E, scheduler::ReshardArray>;
+
+template <class E>
+void Client::Ask(const std::string& what, E event, Then then) {
+  event.caller = caller_;
+  const auto call = std::make_shared<Call>();
+  call->what = what;
+  call->then = std::move(then);
+  call->repeats = kIdempotent<E>;
+  if constexpr (requires { event.id.text; }) {
+    call->repeats = true;
+    event.id.text = absl::StrCat(caller_.tenant, "-", ++requests_);
+    event.id.payload = what;
+  }
+  call->send = [event = std::move(event)](Process* process, Process::Done done,
+                                          Process::Lost lost) {
+    process->Call(event, std::move(done), std::move(lost));
+  };
+  Begin(call);
+}
+
+}  // namespace tessera::sim

@@ -1,0 +1,76 @@
+// A worker's daemon: the rules of the real one (worker/daemon/core.h), which start, question and
+// kill the models of its executors and register with the coordinator.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/coordinator.h"
+#include "tests/sim/executor.h"
+#include "tests/sim/network.h"
+#include "tests/sim/world.h"
+#include "worker/daemon/core.h"
+
+namespace tessera::sim {
+
+namespace daemon = worker::daemon;
+
+class Daemon {
+ public:
+  Daemon(World* world, Fleet* fleet, Coordinator* coordinator, std::string name, int executors,
+         int32_t devices);
+
+  const std::string& name() const { return name_; }
+  Path& path() { return path_; }
+  std::vector<std::unique_ptr<Executor>>& executors() { return executors_; }
+
+  // ---- Faults. ----
+  // The process dies, and its executors with it; another is started.
+  void Kill();
+  void PauseFor(absl::Duration time);
+  void Crash(Executor& executor, const std::string& why);
+  // Its executors may be counted as lost from now on, and those that are started within `time`.
+  void Excuse(absl::Duration time);
+
+ private:
+  void Start();
+  void Post(daemon::Event event);
+  void Step(const daemon::Event& event);
+  void ArmTimer();
+  void Apply(const daemon::StartChild& e);
+  void Apply(const daemon::KillChild& e);
+  void Apply(const daemon::CloseChildInput&) {}  // A daemon is never stopped.
+  void Apply(const daemon::PingChild& e);
+  void Apply(const daemon::WelcomeChild& e);
+  void Apply(const daemon::Connect& e);
+  void Apply(const daemon::CancelLink&);
+  void Apply(const daemon::SendReport& e);
+  void Apply(const daemon::SendHeartbeat& e);
+  void Apply(const daemon::Lost& e);
+  void Apply(const daemon::Registered&) {}
+  void Apply(const daemon::RefusedStale&) { world_->Count("a stale coordinator is refused"); }
+  void Apply(const daemon::Refused& e);
+  void Apply(const daemon::SetTimer& e);
+  void Apply(const daemon::Stopped&) {}
+  // Posts the event if this process of the daemon, and this one of the executor, still run.
+  void PostOf(int32_t executor, uint64_t incarnation, daemon::Event event);
+
+  World* const world_;
+  Fleet* const fleet_;
+  Coordinator* const coordinator_;
+  const std::string name_;
+  Path path_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  uint64_t life_ = 0;
+  bool alive_ = false;
+  daemon::State state_;
+  absl::Time timer_ = absl::InfiniteFuture();
+  absl::Time excused_until_ = absl::InfinitePast();
+  absl::Time paused_until_ = absl::InfinitePast();
+  std::vector<daemon::Event> waiting_;  // while it is paused
+  uint64_t links_ = 0;
+  std::shared_ptr<Uplink> uplink_;
+};
+
+}  // namespace tessera::sim

@@ -1,0 +1,77 @@
+#include "tests/sim/disk.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "server/rows/rows.h"
+
+namespace tessera::sim {
+namespace {
+
+constexpr absl::Duration kRetry = absl::Milliseconds(250);  // after a failed attempt
+
+}  // namespace
+
+Disk::Store::Store(Disk* disk, uint64_t start)
+    : disk_(disk), life_(server::core::LifeOfStart(start)) {}
+
+void Disk::Store::Commit(const scheduler::Commit& commit) {
+  waiting_.push_back(commit);
+  Write();
+}
+
+void Disk::Store::Write() {
+  if (writing_ || dead_ || stale_ || waiting_.empty()) return;
+  writing_ = true;
+  batch_ = waiting_.size();
+  World& world = *disk_->world_;
+  const bool slow = world.now() < disk_->slow_until_;
+  const absl::Duration time =
+      slow ? world.random().Within(absl::Milliseconds(20), absl::Milliseconds(1500))
+           : world.random().Within(absl::Microseconds(200), absl::Milliseconds(4));
+  world.After(time, [this] { EndWrite(); });
+}
+
+void Disk::Store::EndWrite() {
+  if (dead_) return;
+  writing_ = false;
+  World& world = *disk_->world_;
+  if (!newest()) {
+    stale_ = true;
+    return failing(MakeError(ErrorKind::kStaleEpoch, "another coordinator has taken over"));
+  }
+  if (world.now() < disk_->full_until_) {
+    failing(MakeError(ErrorKind::kDiskFull, "the disk is full"));
+    return world.After(kRetry, [this] { Write(); });
+  }
+  uint64_t last = 0;
+  for (; batch_ > 0; --batch_) {
+    last = waiting_.front().number;
+    disk_->rows_.Take(waiting_.front());
+    waiting_.pop_front();
+  }
+  durable(last);
+  Write();
+}
+
+void Disk::Store::Die() {
+  const bool fresh = newest() && disk_->world_->now() >= disk_->full_until_;
+  if (!dead_ && writing_ && fresh && disk_->world_->random().OneIn(2))
+    for (size_t i = 0; i < batch_; ++i) disk_->rows_.Take(waiting_.at(i));
+  dead_ = true;
+  waiting_.clear();
+}
+
+Disk::Store* Disk::Open() {
+  stores_.push_back(std::unique_ptr<Store>(new Store(this, ++starts_)));
+  return stores_.back().get();
+}
+
+std::vector<scheduler::RowChange> Disk::Load() {
+  auto read = server::rows::Decode(server::rows::Encode(rows_.All()));
+  if (read.ok()) return *std::move(read);
+  world_->Violate("the rows do not read: ", std::string(read.status().message()));
+  return {};
+}
+
+}  // namespace tessera::sim

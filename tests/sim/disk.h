@@ -1,0 +1,69 @@
+// The coordinator's disk: rows that outlast its process. Commits become durable in order, whole and
+// late, those that wait together; what is not durable when the process ends is lost.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/core/life.h"
+#include "server/scheduler/effects.h"
+#include "server/scheduler/testing/durable.h"
+#include "tests/sim/world.h"
+
+namespace tessera::sim {
+
+namespace scheduler = server::scheduler;
+
+class Disk {
+ public:
+  // One life's way to it (server/store/store.h).
+  class Store {
+   public:
+    std::function<void(uint64_t commit)> durable;
+    std::function<void(const absl::Status& why)> failing;
+
+    const server::core::Life& life() const { return life_; }
+    // No other has been opened since.
+    bool newest() const { return life_.epoch == disk_->starts_; }
+    void Commit(const scheduler::Commit& commit);
+    // The process has ended. What was being written may be on the disk or not.
+    void Die();
+
+   private:
+    friend class Disk;
+    explicit Store(Disk* disk, uint64_t start);
+    void Write();
+    void EndWrite();
+
+    Disk* const disk_;
+    const server::core::Life life_;
+    std::deque<scheduler::Commit> waiting_;
+    bool writing_ = false, dead_ = false, stale_ = false;
+    size_t batch_ = 0;  // of waiting_, being written
+  };
+
+  explicit Disk(World* world) : world_(world) {}
+
+  // Counts a start: older stores become stale.
+  Store* Open();
+  // What is durable.
+  std::vector<scheduler::RowChange> Rows() const { return rows_.All(); }
+  // The same, as its bytes say.
+  std::vector<scheduler::RowChange> Load();
+
+  void Slow(absl::Duration time) { slow_until_ = world_->now() + time; }
+  void Fill(absl::Duration time) { full_until_ = world_->now() + time; }
+
+ private:
+  World* const world_;
+  scheduler::CommittedRows rows_;
+  uint64_t starts_ = 0;
+  std::vector<std::unique_ptr<Store>> stores_;
+  absl::Time slow_until_ = absl::InfinitePast(), full_until_ = absl::InfinitePast();
+};
+
+}  // namespace tessera::sim

@@ -1,0 +1,177 @@
+// A model of an executor's process. It keeps the rules of the real ones: launches, transfers and
+// deletions are carried out in the order sent, a gang's launch runs when all of its members have
+// come to it, a process that follows has another incarnation and no buffers. Over an outage of the
+// coordinator it goes on; reports are numbered and kept until they are acknowledged, and each
+// stream after the first begins with an inventory (worker/rpc/coordinator_stream.h).
+//
+// It breaks when told to, and it reports what a coordinator must never ask of it: a launch whose
+// argument or program is not there, a transfer from a buffer that was deleted too early.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/api/worker_link.h"
+#include "tests/sim/checker.h"
+#include "tests/sim/coordinator.h"
+#include "tests/sim/network.h"
+#include "tests/sim/world.h"
+
+namespace tessera::sim {
+
+class Executor;
+
+// What the executors have in common: who is there, and who has come to which gang's launch.
+struct Fleet {
+  struct Gang {
+    uint64_t sequence = 0;
+    std::vector<Executor*> members;  // that wait in it
+  };
+  std::map<std::string, Executor*> by_endpoint;  // those that live
+  std::map<uint64_t, Gang> rendezvous;           // by launch
+  // Whether the operation has not ended, as far as a coordinator knows. What has ended is being
+  // cancelled, and may find that its arguments are gone.
+  std::function<bool(uint64_t operation)> is_live;
+  Checker* checker = nullptr;
+};
+
+class Executor {
+ public:
+  Executor(World* world, Fleet* fleet, Coordinator* coordinator, Path* path, std::string worker,
+           int32_t index, int32_t devices);
+
+  api::ExecutorInfo Info() const;
+  const std::string& name() const { return name_; }
+  bool alive() const { return alive_; }
+  uint64_t incarnation() const { return incarnation_; }
+  // One of the launches that run; 0: none.
+  uint64_t running() const { return m_.running.empty() ? 0 : m_.running.begin()->first; }
+  // How long it has not gone on.
+  absl::Duration silence() const;
+  // The arrays of which it holds or expects shards.
+  std::set<uint64_t> Arrays() const;
+
+  // ---- Its daemon. ----
+  void Start(uint64_t incarnation);
+  // The process ends: its buffers are lost, gangs that it ran in fail.
+  void Die();
+  void FreezeFor(absl::Duration time);
+  // Calls back once commands are carried out.
+  void Ping(std::function<void()> pong) { Take(std::move(pong)); }
+  void Welcome(const api::Welcome& welcome);
+  void ResetStream();
+
+  // A member of a gang's launch is gone, or has left it.
+  void LeaveGang(uint64_t launch, const absl::Status& why);
+
+ private:
+  using Key = std::pair<uint64_t, int32_t>;  // (array, local device)
+  struct Buffer {
+    enum { kExpected, kReady, kFailed } state = kExpected;
+    double value = 0;
+    absl::Status error;
+  };
+  struct Program {
+    std::vector<int> sources;      // of each result: the argument that it is
+    std::vector<int32_t> devices;  // local
+    bool loaded = false;
+  };
+  using Members = std::vector<api::ConfigureCommunicator::Member>;
+  // A command that takes its turn on its devices, with what it named when it came.
+  struct Queued {
+    api::Command command;
+    uint32_t devices = 0;  // bits
+    Program program = {};
+    Members members = {};  // of the communicator; empty: it is not open
+  };
+  // A launch that has begun.
+  struct Running {
+    uint32_t devices = 0;
+    uint64_t generation = 0;
+    std::map<Key, Buffer> results = {};
+  };
+  struct Reader {
+    uint64_t stream = 0, request = 0;
+  };
+
+  // Runs `then` unless the process has ended meanwhile; when it is frozen, once it goes on.
+  void Later(absl::Duration delay, std::function<void()> then);
+  // What comes over a socket: in order, once the process goes on.
+  void Take(std::function<void()> message);
+  void TakeWaiting();
+
+  // ---- Streams and reports. ----
+  void Attach(const api::Welcome& welcome);
+  void OnCommand(uint64_t stream, uint64_t epoch, const api::Command& command);
+  void Report(api::ReportBody body);
+  void Answer(const Reader& reader, absl::StatusOr<ir::Array> value);
+  void SendWaiting();
+  void Acknowledge(uint64_t through);
+  api::ExecutorInventory Inventory() const;
+
+  // ---- Commands. ----
+  void CarryOut(const api::Command& command);
+  void On(const api::LoadProgram& c);
+  void On(const api::ConfigureCommunicator& c);
+  void On(const api::Launch& c);
+  void On(const api::Transfer& c);
+  void On(const api::WriteBuffer& c);
+  void On(const api::ReadBuffer& c);
+  void CheckSequence(uint64_t sequence);
+  void Expect(uint64_t array, int32_t device);
+  void Resolve(const Key& key, Buffer buffer);
+  // Begins what is next on its devices.
+  void Advance();
+  bool BeginNext();
+  void BeginQueued(const Queued& next);
+  uint32_t AllDevices() const { return (1u << devices_) - 1; }
+  bool Runs(uint64_t launch) const { return m_.running.count(launch) > 0; }
+  void Delete(uint64_t array, int32_t device);
+  void Begin(const api::Launch& launch, const Queued& queued);
+  void BeginGang(const api::Launch& launch, const Members& generation);
+  void Run(const api::Launch& launch, std::map<Key, Buffer> results);
+  void Begin(const api::Transfer& transfer, absl::Time until);
+  void Copy(const api::Transfer& transfer, double value);
+  void End(uint64_t launch, const absl::Status& status, bool inputs_kept);
+  void Cancel(uint64_t launch, const absl::Status& why);
+
+  World* const world_;
+  Fleet* const fleet_;
+  Coordinator* const coordinator_;
+  Path* const path_;
+  const std::string name_;
+  const int32_t index_, devices_;
+  uint64_t incarnation_ = 0;
+  bool alive_ = false;
+  absl::Time frozen_since_, frozen_until_ = absl::InfinitePast();
+  std::deque<std::function<void()>> inbox_;
+
+  // Of the process; all of it is lost with it.
+  struct Memory {
+    uint64_t stream = 0;  // the number of the last
+    uint64_t epoch = 0;   // of the last
+    std::shared_ptr<Uplink> uplink;
+    std::deque<api::Report> journal;
+    size_t sent = 0;  // of the journal
+    uint64_t last_report = 0;
+    std::map<Key, Buffer> buffers;
+    std::set<Key> deleted;
+    std::map<Key, std::vector<Reader>> readers;  // that wait for a buffer
+    std::map<uint64_t, Program> programs;
+    std::map<uint64_t, Members> generations;
+    // Launches that have not been reported -> their sequence and generation.
+    std::map<uint64_t, std::pair<uint64_t, uint64_t>> taken;
+    std::deque<Queued> queue;
+    std::map<uint64_t, Running> running;
+    std::set<uint64_t> cancelled;
+    uint64_t last_sequence = 0;
+  };
+  Memory m_;
+};
+
+}  // namespace tessera::sim

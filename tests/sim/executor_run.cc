@@ -1,0 +1,372 @@
+// What an executor does with commands.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "tests/sim/executor.h"
+
+namespace tessera::sim {
+namespace {
+
+constexpr absl::Duration kCollectiveTimeout = absl::Seconds(30);
+
+// For the transcript.
+std::string Text(const api::Command& command) {
+  const auto ids = [](const std::vector<uint64_t>& list) { return absl::StrJoin(list, ","); };
+  if (const auto* c = std::get_if<api::Launch>(&command))
+    return absl::StrCat("launch ", c->launch, " (", ids(c->args), ") -> (", ids(c->results), ")");
+  if (const auto* c = std::get_if<api::Transfer>(&command))
+    return absl::StrCat("transfer ", c->launch, " (", c->shards.at(0).pieces.at(0).source, ") -> (",
+                        c->result, ")");
+  if (const auto* c = std::get_if<api::DeleteBuffers>(&command))
+    return absl::StrCat("delete ", ids(c->arrays));
+  if (const auto* c = std::get_if<api::CancelLaunch>(&command))
+    return absl::StrCat("cancel ", c->launch, ": ", std::string(c->why.message()));
+  return "";
+}
+
+absl::Status PeerFailed(const std::string& what) { return MakeError(ErrorKind::kPeerFailed, what); }
+
+}  // namespace
+
+void Executor::CarryOut(const api::Command& command) {
+  if (const std::string text = Text(command); !text.empty()) world_->Log(name_, " gets ", text);
+  std::visit(
+      [&](const auto& c) {
+        using C = std::decay_t<decltype(c)>;
+        if constexpr (requires { On(c); }) {
+          On(c);
+        } else if constexpr (std::is_same_v<C, api::CancelLaunch>) {
+          Cancel(c.launch, c.why);
+        } else if constexpr (std::is_same_v<C, api::DeleteBuffers>) {
+          for (int32_t device = 0; device < devices_; ++device)
+            m_.queue.push_back({c, 1u << device});
+          Advance();
+        } else if constexpr (std::is_same_v<C, api::UnloadPrograms>) {
+          for (uint64_t id : c.executables) m_.programs.erase(id);
+        } else if constexpr (std::is_same_v<C, api::CloseCommunicator>) {
+          m_.generations.erase(c.generation);
+          for (const auto& [launch, running] : std::map<uint64_t, Running>(m_.running))
+            if (running.generation == c.generation)
+              LeaveGang(launch, PeerFailed("the communicator was closed"));
+        } else if constexpr (std::is_same_v<C, api::AcknowledgeReports>) {
+          Acknowledge(c.through);
+        }
+      },
+      command);
+}
+
+void Executor::On(const api::LoadProgram& c) {
+  Program program;
+  for (const ir::ValueId v : c.program.entry->results) program.sources.push_back(v);
+  for (const auto& [mesh_device, device] : c.Local()) program.devices.push_back(device);
+  m_.programs[c.executable] = std::move(program);
+  Later(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(300)),
+        [this, id = c.executable] {
+          if (const auto it = m_.programs.find(id); it != m_.programs.end())
+            it->second.loaded = true;
+          Report(api::ProgramLoaded{id, absl::OkStatus(), 64});
+        });
+}
+
+void Executor::On(const api::ConfigureCommunicator& c) {
+  m_.generations[c.generation] = c.members;
+  Later(absl::Milliseconds(1), [this, generation = c.generation] {
+    Report(api::CommunicatorReady{generation, absl::OkStatus()});
+  });
+}
+
+void Executor::Expect(uint64_t array, int32_t device) {
+  if (m_.deleted.count({array, device}) == 0) m_.buffers.try_emplace({array, device});
+}
+
+void Executor::CheckSequence(uint64_t sequence) {
+  if (sequence <= m_.last_sequence)
+    world_->Violate(name_, " got sequence ", sequence, " after ", m_.last_sequence);
+  m_.last_sequence = sequence;
+}
+
+void Executor::On(const api::Launch& c) {
+  CheckSequence(c.sequence);
+  m_.taken[c.launch] = {c.sequence, c.generation};
+  const auto program = m_.programs.find(c.executable);
+  if (program == m_.programs.end())
+    return world_->Violate("launch ", c.launch, " names executable ", c.executable, ", which ",
+                           name_, " does not have");
+  for (uint64_t result : c.results)
+    for (int32_t device : program->second.devices) Expect(result, device);
+  Queued queued{c, 0, program->second};
+  for (int32_t device : program->second.devices) queued.devices |= 1u << device;
+  if (const auto it = m_.generations.find(c.generation); it != m_.generations.end())
+    queued.members = it->second;
+  m_.queue.push_back(std::move(queued));
+  Advance();
+}
+
+void Executor::On(const api::Transfer& c) {
+  CheckSequence(c.sequence);
+  m_.taken[c.launch] = {c.sequence, 0};
+  Queued queued{c};
+  for (const auto& shard : c.shards) {
+    Expect(c.result, shard.device);
+    queued.devices |= 1u << shard.device;
+  }
+  m_.queue.push_back(std::move(queued));
+  Advance();
+}
+
+void Executor::On(const api::WriteBuffer& c) {
+  const Key key{c.array, c.device};
+  if (m_.deleted.count(key) > 0)
+    return Report(api::BufferWritten{c.array, c.device,
+                                     MakeError(ErrorKind::kArrayDeleted, "deleted meanwhile")});
+  if (const auto it = m_.buffers.find(key); it != m_.buffers.end())
+    return Report(
+        api::BufferWritten{c.array, c.device, MakeError(ErrorKind::kInternal, "written twice")});
+  Resolve(key, {Buffer::kReady, c.value.At(0), {}});
+  Report(api::BufferWritten{c.array, c.device, absl::OkStatus()});
+}
+
+void Executor::On(const api::ReadBuffer& c) {
+  const Key key{c.array, c.device};
+  if (m_.deleted.count(key) > 0)
+    return Answer({m_.stream, c.request}, MakeError(ErrorKind::kArrayDeleted, "deleted"));
+  const auto it = m_.buffers.find(key);
+  if (it == m_.buffers.end())
+    return Answer({m_.stream, c.request}, MakeError(ErrorKind::kArrayNotFound, "not here"));
+  m_.readers[key].push_back({m_.stream, c.request});
+  if (it->second.state != Buffer::kExpected) Resolve(key, it->second);
+}
+
+void Executor::Resolve(const Key& key, Buffer buffer) {
+  if (const auto readers = m_.readers.extract(key)) {
+    ir::Array value(ir::DType::kF32, {1});
+    value.Set(0, buffer.value);
+    for (const Reader& reader : readers.mapped()) {
+      if (buffer.state == Buffer::kFailed) {
+        Answer(reader, buffer.error);
+      } else {
+        Answer(reader, value);
+      }
+    }
+  }
+  m_.buffers[key] = std::move(buffer);
+}
+
+void Executor::Advance() {
+  while (BeginNext()) continue;
+}
+
+bool Executor::BeginNext() {
+  uint32_t busy = 0;
+  for (const auto& [launch, running] : m_.running) busy |= running.devices;
+  for (size_t i = 0; i < m_.queue.size() && busy != AllDevices(); ++i) {
+    const uint32_t devices = m_.queue[i].devices;
+    if ((devices & busy) == 0) {
+      const Queued next = std::move(m_.queue[i]);
+      m_.queue.erase(m_.queue.begin() + static_cast<std::ptrdiff_t>(i));
+      BeginQueued(next);
+      return true;
+    }
+    busy |= devices;
+  }
+  return false;
+}
+
+void Executor::BeginQueued(const Queued& next) {
+  if (const auto* launch = std::get_if<api::Launch>(&next.command)) {
+    world_->Log(name_, " begins ", launch->launch);
+    m_.running[launch->launch] = {next.devices, launch->generation};
+    Begin(*launch, next);
+  } else if (const auto* transfer = std::get_if<api::Transfer>(&next.command)) {
+    world_->Log(name_, " begins ", transfer->launch);
+    Running& running = m_.running[transfer->launch] = {next.devices};
+    for (const auto& shard : transfer->shards)
+      running.results[{transfer->result, shard.device}] = {};
+    Begin(*transfer, world_->now() + transfer->timeout);
+  } else if (const auto* deletion = std::get_if<api::DeleteBuffers>(&next.command)) {
+    for (int32_t device = 0; device < devices_; ++device)
+      if (next.devices == 1u << device)
+        for (uint64_t array : deletion->arrays) Delete(array, device);
+  }
+}
+
+void Executor::Delete(uint64_t array, int32_t device) {
+  Resolve({array, device}, {Buffer::kFailed, 0, MakeError(ErrorKind::kArrayDeleted, "deleted")});
+  m_.buffers.erase({array, device});
+  m_.deleted.insert({array, device});
+}
+
+void Executor::Begin(const api::Launch& launch, const Queued& queued) {
+  const Program& program = queued.program;
+  for (size_t r = 0; r < launch.results.size(); ++r)
+    for (int32_t device : program.devices)
+      m_.running.at(launch.launch).results[{launch.results[r], device}] = {};
+  if (m_.cancelled.count(launch.launch) > 0)
+    return End(launch.launch, MakeError(ErrorKind::kCancelled, "cancelled in the queue"), true);
+  std::map<Key, Buffer> results;
+  for (int32_t device : program.devices) {
+    for (uint64_t arg : launch.args) {
+      const auto it = m_.buffers.find({arg, device});
+      if (it == m_.buffers.end() && !fleet_->is_live(launch.launch))
+        return End(launch.launch, MakeError(ErrorKind::kArrayDeleted, "it has ended"), true);
+      if (it == m_.buffers.end())
+        return world_->Violate("launch ", launch.launch, " reads array ", arg, ", which ", name_,
+                               " does not have",
+                               m_.deleted.count({arg, device}) ? ": deleted" : "");
+      if (it->second.state == Buffer::kFailed)
+        return End(launch.launch, it->second.error, /*inputs_kept=*/true);
+      if (it->second.state == Buffer::kExpected)
+        return world_->Violate("launch ", launch.launch, " reads array ", arg, " on ", name_,
+                               " before it is made");
+    }
+    for (size_t r = 0; r < launch.results.size(); ++r)
+      results[{launch.results[r], device}] =
+          m_.buffers.at({launch.args[program.sources[r]], device});
+  }
+  fleet_->checker->Runs(launch.launch, name_);
+  for (size_t i = 0; i < launch.donate.size(); ++i)
+    if (launch.donate[i])
+      for (int32_t device : program.devices) {
+        m_.buffers.erase({launch.args[i], device});
+        m_.deleted.insert({launch.args[i], device});
+      }
+  m_.running.at(launch.launch).results = results;
+  if (launch.generation != 0) return BeginGang(launch, queued.members);
+  Run(launch, std::move(results));
+}
+
+void Executor::BeginGang(const api::Launch& launch, const Members& generation) {
+  if (generation.empty())
+    return End(launch.launch, PeerFailed("the communicator is closed"), false);
+  Fleet::Gang& here = fleet_->rendezvous[launch.launch];
+  if (here.members.empty()) here.sequence = launch.sequence;
+  if (here.sequence != launch.sequence)
+    world_->Violate("members of launch ", launch.launch, " have sequences ", here.sequence, " and ",
+                    launch.sequence);
+  here.members.push_back(this);
+  for (const auto& member : generation) {
+    const auto peer =
+        fleet_->by_endpoint.find(absl::StrCat(member.executor, "#", member.incarnation));
+    if (peer != fleet_->by_endpoint.end()) continue;
+    return Later(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(300)),
+                 [this, id = launch.launch, name = member.executor] {
+                   LeaveGang(id, PeerFailed(absl::StrCat(name, " is gone")));
+                 });
+  }
+  if (here.members.size() < generation.size()) {
+    return Later(kCollectiveTimeout, [this, id = launch.launch] {
+      if (Runs(id) && fleet_->rendezvous.count(id) > 0)
+        LeaveGang(id, MakeError(ErrorKind::kCollectiveTimeout, "a peer did not come"));
+    });
+  }
+  // All are here: they run, and no one of them waits for another any more.
+  const std::vector<Executor*> members = std::exchange(here.members, {});
+  fleet_->rendezvous.erase(launch.launch);
+  for (Executor* member : members)
+    member->Run(launch, member->m_.running.at(launch.launch).results);
+}
+
+void Executor::LeaveGang(uint64_t launch, const absl::Status& why) {
+  const auto it = fleet_->rendezvous.find(launch);
+  if (it == fleet_->rendezvous.end()) return;
+  const std::vector<Executor*> members = std::exchange(it->second.members, {});
+  fleet_->rendezvous.erase(it);
+  for (Executor* member : members) {
+    if (!member->alive_) continue;
+    member->Later(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),
+                  [member, launch, why] {
+                    if (member->Runs(launch)) member->End(launch, why, false);
+                  });
+  }
+}
+
+void Executor::Run(const api::Launch& launch, std::map<Key, Buffer> results) {
+  const absl::Duration time =
+      world_->random().OneIn(50)
+          ? world_->random().Within(absl::Milliseconds(100), absl::Seconds(4))
+          : world_->random().Within(absl::Microseconds(50), absl::Milliseconds(20));
+  Later(time, [this, launch, results = std::move(results), time] {
+    if (m_.running.erase(launch.launch) == 0) return;  // it was cancelled
+    for (const auto& [key, buffer] : results)
+      if (m_.deleted.count(key) == 0) Resolve(key, buffer);
+    api::LaunchDone done{launch.launch, time, {}};
+    for (const auto& [result, device] : launch.inline_results) {
+      ir::Array value(ir::DType::kF32, {1});
+      value.Set(0, results.at({launch.results.at(result), device}).value);
+      done.inline_results.push_back({launch.results.at(result), device, value});
+    }
+    Report(std::move(done));
+    Advance();
+  });
+}
+
+void Executor::Begin(const api::Transfer& transfer, absl::Time until) {
+  if (!Runs(transfer.launch)) return;
+  if (m_.cancelled.count(transfer.launch) > 0)
+    return End(transfer.launch, MakeError(ErrorKind::kCancelled, "cancelled"), true);
+  if (world_->now() > until)
+    return End(transfer.launch, MakeError(ErrorKind::kDeadlineExceeded, "too slow"), true);
+  double value = 0;
+  for (const auto& shard : transfer.shards) {
+    for (const auto& piece : shard.pieces) {
+      Executor* source = this;
+      if (!piece.local) {
+        const auto peer = fleet_->by_endpoint.find(piece.endpoint);
+        if (peer == fleet_->by_endpoint.end())
+          return End(transfer.launch, PeerFailed(piece.endpoint + " is gone"), true);
+        source = peer->second;
+      }
+      const Key key{piece.source, piece.source_device};
+      if (source->m_.deleted.count(key) > 0 && !fleet_->is_live(transfer.launch))
+        return End(transfer.launch, PeerFailed("it has ended"), true);
+      if (source->m_.deleted.count(key) > 0)
+        return world_->Violate("transfer ", transfer.launch, " on ", name_, " reads array ",
+                               piece.source, ", which ", source->name(), " has deleted already");
+      const auto it = source->m_.buffers.find(key);
+      if (it != source->m_.buffers.end() && it->second.state == Buffer::kFailed)
+        return End(transfer.launch, it->second.error, true);
+      if (it == source->m_.buffers.end() || it->second.state == Buffer::kExpected)
+        return Later(absl::Milliseconds(5), [this, transfer, until] { Begin(transfer, until); });
+      value = it->second.value;
+    }
+  }
+  Copy(transfer, value);
+}
+
+void Executor::Copy(const api::Transfer& transfer, double value) {
+  Later(world_->random().Within(absl::Microseconds(100), absl::Milliseconds(30)),
+        [this, transfer, value] {
+          if (m_.running.erase(transfer.launch) == 0) return;
+          for (const auto& shard : transfer.shards)
+            if (m_.deleted.count({transfer.result, shard.device}) == 0)
+              Resolve({transfer.result, shard.device}, {Buffer::kReady, value, {}});
+          fleet_->checker->Runs(transfer.launch, name_);
+          Report(api::LaunchDone{transfer.launch, absl::Milliseconds(1), {}});
+          Advance();
+        });
+}
+
+void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept) {
+  if (const auto running = m_.running.extract(launch))
+    for (const auto& [key, buffer] : running.mapped().results)
+      if (m_.deleted.count(key) == 0) Resolve(key, {Buffer::kFailed, 0, status});
+  if (const auto it = fleet_->rendezvous.find(launch); it != fleet_->rendezvous.end())
+    std::erase(it->second.members, this);
+  Report(api::LaunchFailed{launch, status, inputs_kept});
+  Later(absl::ZeroDuration(), [this] { Advance(); });
+}
+
+void Executor::Cancel(uint64_t launch, const absl::Status& why) {
+  if (!Runs(launch)) {
+    m_.cancelled.insert(launch);
+    return;
+  }
+  Later(world_->random().Within(absl::Microseconds(100), absl::Milliseconds(50)),
+        [this, launch, why] {
+          if (Runs(launch)) End(launch, why, false);
+        });
+}
+
+}  // namespace tessera::sim

@@ -1,0 +1,86 @@
+// The network between the coordinator and one machine: a stream keeps its order and loses a suffix
+// at most, streams do not wait for each other, and what is cut off is noticed late.
+#pragma once
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "tests/sim/world.h"
+
+namespace tessera::sim {
+
+class Stream;
+
+// How messages get from a machine to the coordinator (up) and back (down).
+class Path {
+ public:
+  explicit Path(World* world) : world_(world) {}
+
+  // Of a message that is sent now.
+  absl::Duration Delay();
+  // Nothing gets through until then.
+  absl::Time blocked_until(bool up) const { return up ? up_blocked_ : down_blocked_; }
+  bool blocked(bool up) const { return world_->now() < blocked_until(up); }
+
+  void Slow(absl::Duration time);
+  // Streams that are cut off for longer than their keepalive break.
+  void Block(bool up, bool down, absl::Duration time);
+  // Connections are reset.
+  void BreakStreams();
+
+ private:
+  friend class Stream;
+  std::vector<std::shared_ptr<Stream>> Open();
+
+  World* const world_;
+  absl::Time slow_until_ = absl::InfinitePast();
+  absl::Time up_blocked_ = absl::InfinitePast(), down_blocked_ = absl::InfinitePast();
+  std::vector<std::weak_ptr<Stream>> streams_;
+};
+
+// One gRPC stream from a machine (below) to the coordinator (above).
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  using Ended = std::function<void(const absl::Status& why)>;
+
+  static std::shared_ptr<Stream> Open(World* world, Path* path);
+
+  // Called once each, when that side learns that the stream has ended.
+  Ended above_ended, below_ended;
+
+  void SendUp(std::function<void()> arrives) { Send(up_, std::move(arrives)); }
+  void SendDown(std::function<void()> arrives) { Send(down_, std::move(arrives)); }
+  // What is under way is lost; each side learns of it by itself, within `notice`.
+  void Break(const std::string& why, absl::Duration notice);
+  // The coordinator ends it: nothing more comes up, and the other side learns why after what was
+  // sent before.
+  void EndFromAbove(const absl::Status& why);
+  // The machine ends it.
+  void EndFromBelow(const absl::Status& why);
+  // Messages that have not arrived yet.
+  size_t waiting_up() const { return up_.messages.size(); }
+
+ private:
+  struct Direction {
+    bool is_up = false;
+    bool cut = false;
+    absl::Time last = absl::InfinitePast();
+    std::deque<std::function<void()>> messages;
+  };
+  Stream(World* world, Path* path) : world_(world), path_(path) { up_.is_up = true; }
+  void Send(Direction& direction, std::function<void()> arrives);
+  void Deliver(Direction& direction);
+  void TellAbove(const absl::Status& why, absl::Duration after);
+  void TellBelow(const absl::Status& why, absl::Duration after);
+
+  World* const world_;
+  Path* const path_;
+  Direction up_, down_;
+  bool connected_ = false;  // something has come up
+};
+
+}  // namespace tessera::sim

@@ -1,0 +1,289 @@
+#include "tests/sim/process.h"
+
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "base/status.h"
+#include "server/scheduler/testing/invariants.h"
+
+namespace tessera::sim {
+namespace {
+
+constexpr int64_t kEventsMax = 100'000;
+// Of all invariants and rows, which take longer than a step.
+constexpr uint64_t kStepsPerCheck = 61, kStepsPerRowCheck = 997;
+
+scheduler::Config ConfigOf(const server::core::Life& life) {
+  scheduler::Config config;
+  config.ticket_key = "key";
+  config.queue_bound = 64;
+  config.operations_kept = kOperationsKept;
+  config.write_wait = absl::Seconds(60);
+  config.outage_grace = kOutageGrace;
+  config.session_lease = kSessionLease;
+  config.life = life;
+  config.durable = true;
+  config.debug = false;
+  return config;
+}
+
+// What a planner would say of a program that moves its arguments to its results.
+server::core::Plan PlanOf(const server::core::PlanRequest& request) {
+  server::core::Plan plan;
+  const ir::Function& entry = *request.program.entry;
+  plan.device_program = request.program.entry;
+  plan.mesh = request.program.mesh();
+  const auto value = [&](ir::ValueId v, const std::optional<ir::PartitionSpec>& spec) {
+    return server::core::PlanValue{entry.type(v).dtype, entry.type(v).shape,
+                                   spec.value_or(ir::PartitionSpec{})};
+  };
+  for (int i = 0; i < entry.num_params; ++i)
+    plan.in.push_back(value(i, request.program.in_shardings.at(i)));
+  for (size_t r = 0; r < entry.results.size(); ++r)
+    plan.out.push_back(value(entry.results[r], request.program.out_shardings.at(r)));
+  return plan;
+}
+
+}  // namespace
+
+Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duration* wall_ahead,
+                 std::function<void()> fenced)
+    : world_(world),
+      checker_(checker),
+      wall_ahead_(wall_ahead),
+      fenced_(std::move(fenced)),
+      store_(disk->Open()),
+      awake_(world->now()) {
+  inbox_.emplace(kEventsMax);
+  outbox_.emplace();
+  stepper_.emplace(ConfigOf(store_->life()), /*notes=*/false);
+  committed_.emplace();
+  last_session_ = store_->life().first_id;
+  store_->durable = [this](uint64_t commit) {
+    Arrive([this, commit] {
+      Answer(inbox_->DurableThrough(commit));
+      if (!outbox_->empty()) Post(scheduler::Tick{});
+    });
+  };
+  store_->failing = [this](const absl::Status& why) {
+    Arrive([this, why] {
+      Answer(inbox_->Failing(why));
+      if (KindOf(why) == ErrorKind::kStaleEpoch) fenced_();
+    });
+  };
+  std::vector<scheduler::RowChange> rows = disk->Load();
+  if (!rows.empty()) {
+    committed_->Take({0, disk->Rows()});
+    Post(scheduler::Restore{std::move(rows)});
+  }
+  Tick();
+}
+
+void Process::Kill() {
+  if (!alive_) return;
+  if (const std::string differs = committed_->FirstDifference(state()); !differs.empty())
+    world_->Violate("the rows of the coordinator that ends: ", differs);
+  alive_ = false;
+  store_->Die();
+  waiting_.clear();
+  for (const auto& weak : std::exchange(streams_, {}))
+    if (const auto stream = weak.lock()) {
+      stream->above_ended = nullptr;
+      stream->Break("the coordinator is gone", absl::Milliseconds(50));
+    }
+  for (const auto& [request, lost] : std::exchange(open_, {}))
+    world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(50)), lost);
+  links_.clear();
+  processed_.clear();
+  // A process that fences itself is in the middle of a step's effects.
+  world_->After(absl::ZeroDuration(), [this] {
+    inbox_.reset();
+    outbox_.reset();
+    stepper_.reset();
+    committed_.reset();
+  });
+}
+
+Clock::Moment Process::Look() {
+  return {awake_.Advance(world_->now()), world_->now(), world_->now() + *wall_ahead_};
+}
+
+// The driver's thread, which looks at the timer and keeps the time.
+void Process::Tick() {
+  if (!alive_) return;
+  if (!paused()) Run();
+  world_->After(AwakeTime::kTickInterval, [this] { Tick(); });
+}
+
+void Process::PauseFor(absl::Duration time) {
+  paused_until_ = std::max(paused_until_, world_->now() + time);
+  world_->After(time, [this] {
+    if (!alive_ || paused()) return;
+    for (const auto& message : std::exchange(waiting_, {})) Arrive(message);
+  });
+}
+
+void Process::Arrive(std::function<void()> message) {
+  if (!alive_) return;
+  if (paused()) return waiting_.push_back(std::move(message));
+  message();
+}
+
+Process::Done Process::Counted(uint64_t request, Done done, Lost lost) {
+  open_[request] = std::move(lost);
+  return [this, request, done = std::move(done)](scheduler::Reply reply) {
+    open_.erase(request);
+    done(std::move(reply));
+  };
+}
+
+void Process::Submit(scheduler::Event event, uint64_t request, Done done, Lost lost,
+                     uint64_t end_request, Done ended) {
+  Done counted = Counted(request, std::move(done), std::move(lost));
+  Arrive([this, event = std::move(event), request, counted, end_request, ended] {
+    if (absl::Status refused = inbox_->RejectionReason(event); !refused.ok()) {
+      counted({.request = request, .status = refused, .body = {}});
+      if (ended) ended({.request = end_request, .status = refused, .body = {}});
+      return;
+    }
+    inbox_->AddRequest(request, counted);
+    if (ended) inbox_->AddRequest(end_request, ended);
+    inbox_->Push(Look().now, event);
+    Run();
+  });
+}
+
+void Process::Post(scheduler::Event event) {
+  Arrive([this, event = std::move(event)] {
+    inbox_->Push(Look().now, event);
+    Run();
+  });
+}
+
+std::shared_ptr<Registration> Process::Find(uint64_t session) const {
+  const auto it = links_.find(session);
+  return it == links_.end() ? nullptr : it->second;
+}
+
+uint64_t Process::AddWorker(const api::Registration& registration,
+                            std::shared_ptr<Registration> link) {
+  const uint64_t session = ++last_session_;
+  links_[session] = std::move(link);
+  // The link learns its session before the scheduler uses it.
+  inbox_->Push(Look().now, scheduler::WorkerRegistered{session, registration});
+  world_->After(absl::ZeroDuration(), [this] { Arrive([this] { Run(); }); });
+  return session;
+}
+
+void Process::RemoveWorker(uint64_t session, const absl::Status& why) {
+  if (links_.erase(session) > 0) Post(scheduler::WorkerGone{session, why});
+}
+
+void Process::Report(uint64_t session, const api::Report& report) {
+  Post(scheduler::WorkerReported{session, report});
+}
+
+api::Welcome Process::Welcome(uint64_t session) {
+  const scheduler::Config& config = stepper_->state().config;
+  api::Welcome welcome;
+  welcome.session = session;
+  welcome.epoch = epoch();
+  welcome.heartbeat = config.heartbeat;
+  welcome.lease = config.lease;
+  welcome.outage_grace = config.outage_grace;
+  welcome.clock = world_->now();
+  return welcome;
+}
+
+void Process::Run() {
+  if (std::exchange(running_, true)) return;  // the outer one goes on
+  while (alive_ && !paused()) {
+    const Clock::Moment at = Look();
+    const std::optional<scheduler::Inbox::Arrival> next = inbox_->Next(at.now);
+    if (!next) break;
+    RunOne(*next, at);
+  }
+  running_ = false;
+}
+
+void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at) {
+  const uint64_t before = state().commits;
+  std::vector<scheduler::Effect> effects = stepper_->Run(next.event, next.came, at, durable());
+  const uint64_t commits = state().commits;
+  // What one says that was replaced is on no disk, so nobody hears of it.
+  if (store_->newest()) checker_->OnStep(next.event, effects, state());
+  if (++steps_ % kStepsPerCheck == 0)
+    if (const std::string broken = scheduler::FirstBrokenInvariant(state()); !broken.empty())
+      world_->Violate(broken);
+  SendWaiting();
+  scheduler::ApplyInOrder(effects, [&](scheduler::Effect& effect) {
+    if (alive_) Apply(effect, commits, commits > before);
+  });
+  if (!alive_) return;
+  if (steps_ % kStepsPerRowCheck == 0)
+    if (const std::string differs = committed_->FirstDifference(state()); !differs.empty())
+      world_->Violate("the rows: ", differs);
+  SendWaiting();
+  const auto* reported = std::get_if<scheduler::WorkerReported>(&next.event);
+  if (reported == nullptr) return;
+  const api::Report& report = reported->report;
+  if (report.number != 0)
+    processed_.push_back(
+        {commits, reported->session, report.executor, report.incarnation, report.number});
+  if (std::holds_alternative<api::Heartbeat>(report.body)) AcknowledgeReports();
+}
+
+void Process::AcknowledgeReports() {
+  std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last;
+  for (; !processed_.empty() && processed_.front().commit <= durable(); processed_.pop_front()) {
+    const Processed& report = processed_.front();
+    last[{report.session, report.executor, report.incarnation}] = report.number;
+  }
+  for (const auto& [of, number] : last)
+    if (const auto link = Find(std::get<0>(of)))
+      link->Acknowledge(std::get<1>(of), std::get<2>(of), number);
+}
+
+void Process::Send(const scheduler::SendCommand& send) {
+  if (const auto link = Find(send.session))
+    link->Send(send.executor, send.incarnation, send.command);
+}
+
+void Process::SendWaiting() {
+  if (outbox_->empty()) return;
+  for (const scheduler::SendCommand& send : outbox_->Take(durable())) Send(send);
+}
+
+void Process::Answer(std::vector<scheduler::Inbox::Outgoing> replies) {
+  for (auto& [done, reply] : replies) done(std::move(reply));
+}
+
+void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool own) {
+  if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
+    if (outbox_->MayLeave(*send, commits, durable())) Send(*send);
+  } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
+    if (auto out = inbox_->Answer(std::move(*reply), commits, own))
+      out->done(std::move(out->reply));
+  } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
+    world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),
+                  [this, id = plan->executable, request = plan->request] {
+                    Post(scheduler::Planned{id, PlanOf(request)});
+                  });
+  } else if (auto* accept = std::get_if<scheduler::AcceptWorker>(&effect)) {
+    if (const auto link = Find(accept->session)) link->Accept(accept->adopted);
+  } else if (auto* drop = std::get_if<scheduler::DropWorker>(&effect)) {
+    const auto link = Find(drop->session);
+    if (link == nullptr) return;
+    world_->Log("the coordinator drops a worker: ", std::string(drop->why.message()));
+    links_.erase(drop->session);
+    link->Close(drop->why);
+  } else if (auto* commit = std::get_if<scheduler::Commit>(&effect)) {
+    committed_->Take(*commit);
+    store_->Commit(*commit);
+  } else if (auto* timer = std::get_if<scheduler::SetTimer>(&effect)) {
+    inbox_->SetTimer(timer->when);
+  }
+}
+
+}  // namespace tessera::sim

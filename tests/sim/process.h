@@ -1,0 +1,114 @@
+// One life of the coordinator's process: the scheduler's own inbox, outbox, stepper and state, as
+// its driver runs them (server/scheduler/driver.h), in simulated time.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "server/scheduler/loop.h"
+#include "server/scheduler/testing/durable.h"
+#include "tests/sim/checker.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/registration.h"
+#include "tests/sim/world.h"
+
+namespace tessera::sim {
+
+class Process {
+ public:
+  using Done = std::function<void(scheduler::Reply)>;
+  using Lost = std::function<void()>;
+
+  // `wall_ahead`: of the machine's wall clock. `fenced`: the process is to end.
+  Process(World* world, Disk* disk, Checker* checker, const absl::Duration* wall_ahead,
+          std::function<void()> fenced);
+
+  bool alive() const { return alive_; }
+  uint64_t epoch() const { return store_->life().epoch; }
+  bool paused() const { return world_->now() < paused_until_; }
+  // Requires: alive.
+  scheduler::State& state() { return stepper_->state(); }
+  uint64_t durable() const { return inbox_->durable(); }
+
+  void Kill();
+  // What arrives waits.
+  void PauseFor(absl::Duration time);
+  // Runs now, or when the process goes on.
+  void Arrive(std::function<void()> message);
+
+  // A client's request that arrives. `lost`: the process ends first.
+  template <class E>
+  void Call(E event, Done done, Lost lost) {
+    event.request = ++last_request_;
+    const uint64_t request = last_request_;
+    Submit(std::move(event), request, std::move(done), std::move(lost));
+  }
+  // With a second reply, at the end.
+  template <class E>
+  void CallToEnd(E event, Done done, Done ended, Lost lost) {
+    event.request = ++last_request_;
+    const uint64_t request = last_request_;
+    event.end_request = ++last_request_;
+    Submit(std::move(event), request, std::move(done), std::move(lost), last_request_,
+           std::move(ended));
+  }
+  void Post(scheduler::Event event);
+
+  // ---- For Registration. ----
+  std::shared_ptr<Registration> Find(uint64_t session) const;
+  uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<Registration> link);
+  void RemoveWorker(uint64_t session, const absl::Status& why);
+  void Report(uint64_t session, const api::Report& report);
+  api::Welcome Welcome(uint64_t session);
+  // It ends with the process.
+  void Owns(const std::shared_ptr<Stream>& stream) { streams_.push_back(stream); }
+
+  // The requests that have not been answered.
+  int64_t num_open() const { return static_cast<int64_t>(open_.size()); }
+
+ private:
+  void Submit(scheduler::Event event, uint64_t request, Done done, Lost lost,
+              uint64_t end_request = 0, Done ended = nullptr);
+  Done Counted(uint64_t request, Done done, Lost lost);
+  void Run();
+  void RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at);
+  void Apply(scheduler::Effect& effect, uint64_t commits, bool own);
+  void Send(const scheduler::SendCommand& send);
+  void SendWaiting();
+  void AcknowledgeReports();
+  void Answer(std::vector<scheduler::Inbox::Outgoing> replies);
+  void Tick();
+  Clock::Moment Look();
+
+  World* const world_;
+  Checker* const checker_;
+  const absl::Duration* const wall_ahead_;
+  const std::function<void()> fenced_;
+  Disk::Store* const store_;
+  bool alive_ = true, running_ = false;
+  absl::Time paused_until_ = absl::InfinitePast();
+  std::vector<std::function<void()>> waiting_;  // while it is paused
+  AwakeTime awake_;
+
+  std::optional<scheduler::Inbox> inbox_;
+  std::optional<scheduler::Outbox> outbox_;
+  std::optional<scheduler::Stepper> stepper_;
+  std::optional<scheduler::CommittedRows> committed_;        // durable or not
+  std::map<uint64_t, std::shared_ptr<Registration>> links_;  // by session
+  std::vector<std::weak_ptr<Stream>> streams_;
+  std::map<uint64_t, Lost> open_;  // requests
+  struct Processed {
+    uint64_t commit = 0, session = 0;
+    int32_t executor = 0;
+    uint64_t incarnation = 0, number = 0;
+  };
+  std::deque<Processed> processed_;
+  uint64_t last_request_ = 0, last_session_ = 0, steps_ = 0;
+};
+
+}  // namespace tessera::sim

@@ -1,0 +1,191 @@
+#include "tests/sim/registration.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "base/status.h"
+#include "tests/sim/process.h"
+
+namespace tessera::sim {
+namespace {
+
+constexpr absl::Duration kAttachWait = absl::Seconds(10);
+constexpr absl::Duration kLossWait = absl::Seconds(2);
+constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
+
+absl::Status Gone(const std::string& what) {
+  return MakeError(ErrorKind::kWorkerLost, "executor: " + what);
+}
+
+}  // namespace
+
+void Registration::Register(const api::Registration& registration) {
+  for (const api::ExecutorInfo& info : registration.executors)
+    executors_[info.index].incarnation = info.incarnation;
+  session_ = process_->AddWorker(registration, shared_from_this());
+}
+
+void Registration::Accept(const std::vector<api::AdoptedExecutor>& adopted) {
+  api::Welcome welcome = process_->Welcome(session_);
+  welcome.adopted = adopted;
+  stream_->SendDown([end = end_, welcome] { end.welcome(welcome); });
+}
+
+Registration::Executor* Registration::Find(int32_t executor, uint64_t incarnation) {
+  const auto found = executors_.find(executor);
+  if (found == executors_.end() || found->second.incarnation > incarnation) return nullptr;
+  Executor& e = found->second;
+  if (e.incarnation < incarnation) {
+    Release(e);
+    if (e.stream != nullptr) e.stream->EndFromAbove(Gone("another process serves the index"));
+    e = Executor();
+    e.incarnation = incarnation;
+  }
+  return &e;
+}
+
+void Registration::SendOn(const Executor& executor, const api::Command& command) {
+  executor.stream->SendDown(
+      [end = executor.end, epoch = process_->epoch(), command] { end(epoch, command); });
+}
+
+void Registration::Send(int32_t executor, uint64_t incarnation, const api::Command& command) {
+  if (const auto* kill = std::get_if<api::KillExecutor>(&command)) {
+    stream_->SendDown([end = end_, epoch = process_->epoch(), executor, incarnation,
+                       reason = kill->reason] { end.kill(epoch, executor, incarnation, reason); });
+    return;
+  }
+  Executor* const e = Find(executor, incarnation);
+  if (e == nullptr || e->gone || closed_) return;
+  if (e->stream != nullptr) return SendOn(*e, command);
+  if (e->waiting.empty()) e->deadline = world_->now() + kAttachWait;
+  e->waiting.push_back(command);
+}
+
+void Registration::Kill(int32_t executor, uint64_t incarnation, const std::string& reason) {
+  Executor* const e = Find(executor, incarnation);
+  if (e == nullptr) return;
+  e->gone = true;
+  e->waiting.clear();
+  Send(executor, incarnation, api::KillExecutor{reason});
+}
+
+void Registration::Close(const absl::Status& why) {
+  stream_->EndFromAbove(why);
+  CloseExecutors(why);
+}
+
+void Registration::Ended(const std::string& why) {
+  process_->RemoveWorker(session_, absl::UnavailableError(why));
+  CloseExecutors(Gone("its worker is lost: " + why));
+}
+
+void Registration::CloseExecutors(const absl::Status& why) {
+  closed_ = true;
+  for (auto& [index, executor] : executors_) {
+    executor.waiting.clear();
+    if (const auto stream = std::exchange(executor.stream, nullptr)) stream->EndFromAbove(why);
+  }
+}
+
+void Registration::Take(uint64_t epoch, const api::Report& report) {
+  if (epoch != process_->epoch()) return;
+  if (std::holds_alternative<api::Heartbeat>(report.body)) {
+    MeetDeadlines();
+    SendAcknowledgements();
+  }
+  Queue(report);
+}
+
+void Registration::Queue(const api::Report& report) {
+  const auto found = executors_.find(report.executor);
+  if (found != executors_.end() && !std::holds_alternative<api::Heartbeat>(report.body)) {
+    Executor& e = found->second;
+    const bool lost = std::holds_alternative<api::ExecutorLost>(report.body) &&
+                      report.incarnation == e.incarnation;
+    if (lost) {
+      e.gone = true;
+      e.waiting.clear();
+      e.deadline = e.stream == nullptr ? absl::InfiniteFuture() : world_->now() + kLastReportsWait;
+    }
+    if ((lost && e.stream != nullptr) || !e.held.empty()) return e.held.push_back(report);
+  }
+  process_->Report(session_, report);
+}
+
+void Registration::Release(Executor& executor) {
+  if (executor.held.empty()) return;
+  executor.deadline = absl::InfiniteFuture();
+  for (const api::Report& report : std::exchange(executor.held, {}))
+    process_->Report(session_, report);
+}
+
+void Registration::MeetDeadlines() {
+  for (auto& [index, e] : executors_) {
+    if (world_->now() < e.deadline) continue;
+    e.deadline = absl::InfiniteFuture();
+    if (!e.held.empty()) {
+      const auto late = std::exchange(e.stream, nullptr);
+      Release(e);
+      if (late != nullptr) late->EndFromAbove(Gone("its daemon has reported its loss"));
+    } else {
+      Kill(index, e.incarnation,
+           e.gone ? "killed: its connection to the coordinator ended"
+                  : "killed: it did not connect to the coordinator in time");
+    }
+  }
+}
+
+void Registration::Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {
+  const auto found = executors_.find(executor);
+  if (found == executors_.end() || found->second.incarnation != incarnation) return;
+  found->second.processed = std::max(found->second.processed, number);
+}
+
+void Registration::SendAcknowledgements() {
+  for (auto& [index, e] : executors_) {
+    if (e.stream == nullptr || e.processed == e.acknowledged) continue;
+    e.acknowledged = e.processed;
+    SendOn(e, api::AcknowledgeReports{e.processed});
+  }
+}
+
+void Registration::Attach(const api::Attachment& attachment, const std::shared_ptr<Stream>& stream,
+                          ExecutorEnd end) {
+  if (attachment.epoch != process_->epoch())
+    return stream->EndFromAbove(Gone("it means another coordinator than this one"));
+  if (closed_) return stream->EndFromAbove(Gone("its worker is lost"));
+  Executor* const e = Find(attachment.executor, attachment.incarnation);
+  if (e == nullptr || e->stream != nullptr || e->gone)
+    return stream->EndFromAbove(Gone("it is attached already, or gone"));
+  e->stream = stream;
+  e->end = std::move(end);
+  e->deadline = absl::InfiniteFuture();
+  for (const api::Command& command : std::exchange(e->waiting, {})) SendOn(*e, command);
+  stream->above_ended = [process = process_, session = session_, index = attachment.executor,
+                         raw = stream.get()](const absl::Status&) {
+    process->Arrive([process, session, index, raw] {
+      if (const auto registration = process->Find(session)) registration->Detach(index, raw);
+    });
+  };
+}
+
+void Registration::Detach(int32_t executor, const Stream* stream) {
+  const auto found = executors_.find(executor);
+  if (found == executors_.end() || found->second.stream.get() != stream) return;
+  Executor& e = found->second;
+  e.stream = nullptr;
+  e.gone = true;
+  e.deadline = world_->now() + kLossWait;
+  Release(e);
+}
+
+void Registration::TakeFromExecutor(uint64_t epoch, const Stream* stream,
+                                    const api::Report& report) {
+  if (epoch != process_->epoch()) return;
+  const auto found = executors_.find(report.executor);
+  if (found == executors_.end() || found->second.stream.get() != stream) return;
+  process_->Report(session_, report);
+}
+
+}  // namespace tessera::sim

@@ -1,0 +1,81 @@
+// A registered worker at the coordinator: its daemon's stream and those of its executors, by the
+// rules of server/rpc/worker_streams.h.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/api/worker_link.h"
+#include "tests/sim/network.h"
+#include "tests/sim/world.h"
+
+namespace tessera::sim {
+
+class Process;
+
+// What the coordinator sends to a machine.
+struct DaemonEnd {
+  std::function<void(const api::Welcome& welcome)> welcome;
+  std::function<void(uint64_t epoch, int32_t executor, uint64_t incarnation,
+                     const std::string& reason)>
+      kill;
+};
+using ExecutorEnd = std::function<void(uint64_t epoch, const api::Command& command)>;
+
+class Registration : public std::enable_shared_from_this<Registration> {
+ public:
+  Registration(World* world, Process* process, std::shared_ptr<Stream> stream, DaemonEnd end)
+      : world_(world), process_(process), stream_(std::move(stream)), end_(std::move(end)) {}
+
+  void Register(const api::Registration& registration);
+
+  // ---- The scheduler's link (api::WorkerLink). ----
+  void Accept(const std::vector<api::AdoptedExecutor>& adopted);
+  void Send(int32_t executor, uint64_t incarnation, const api::Command& command);
+  void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number);
+  void Close(const absl::Status& why);
+
+  // ---- Messages. ----
+  void Take(uint64_t epoch, const api::Report& report);  // of the daemon
+  void Attach(const api::Attachment& attachment, const std::shared_ptr<Stream>& stream,
+              ExecutorEnd end);
+  void TakeFromExecutor(uint64_t epoch, const Stream* stream, const api::Report& report);
+  void Ended(const std::string& why);
+
+  uint64_t session() const { return session_; }
+
+ private:
+  struct Executor {
+    uint64_t incarnation = 0;
+    std::shared_ptr<Stream> stream;
+    ExecutorEnd end;
+    bool gone = false;
+    std::deque<api::Command> waiting;
+    std::deque<api::Report> held;
+    absl::Time deadline = absl::InfiniteFuture();
+    uint64_t processed = 0, acknowledged = 0;
+  };
+  Executor* Find(int32_t executor, uint64_t incarnation);
+  void SendOn(const Executor& executor, const api::Command& command);
+  void Detach(int32_t executor, const Stream* stream);
+  void Queue(const api::Report& report);
+  void Release(Executor& executor);
+  void MeetDeadlines();
+  void SendAcknowledgements();
+  void Kill(int32_t executor, uint64_t incarnation, const std::string& reason);
+  void CloseExecutors(const absl::Status& why);
+
+  World* const world_;
+  Process* const process_;
+  const std::shared_ptr<Stream> stream_;
+  const DaemonEnd end_;
+  uint64_t session_ = 0;
+  bool closed_ = false;
+  std::map<int32_t, Executor> executors_;
+};
+
+}  // namespace tessera::sim
