@@ -98,6 +98,9 @@ time_t time(time_t* out) {
 // a spurious wake-up, after which callers look again.
 int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* deadline) {
   static const auto real = Next<CondTimedWait>("pthread_cond_timedwait");
+  // glibc's mark of a condition whose deadlines are of the monotonic clock, which does not step.
+  constexpr unsigned kMonotonic = 2;
+  if ((cond->__data.__wrefs & kMonotonic) != 0) return real(cond, mutex, deadline);
   const int64_t now = RealNow(), end = SliceEnd(ToNanos(*deadline), now);
   const timespec slice = ToTime(end);
   const int result = real(cond, mutex, &slice);

@@ -61,10 +61,11 @@ class Cluster:
     secure  With the certificates and tokens of `tessera init`: TLS on every link, `ca` is the
             authority's file and `token` an administrator's.
     environment  Of every daemon, beside this process's.
+    environments  By name ("coordinator", "w0"), of that daemon only.
     """
 
     def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=(), secure=False,
-                 environment=None):
+                 environment=None, environments=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
         self.processes = {}
         self.ca = self.token = None
@@ -72,6 +73,7 @@ class Cluster:
         self._coordinator_flags = list(coordinator_flags)
         self._worker_flags = list(worker_flags)
         self._environment = dict(environment or {})
+        self._environments = dict(environments or {})
         try:
             if secure:
                 self._init(workers)
@@ -130,6 +132,7 @@ class Cluster:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
         env["TESSERA_METRICS_LISTEN"] = "off"
         env.update(self._environment)
+        env.update(self._environments.get(name, {}))
         with log:
             self.processes[name] = subprocess.Popen(
                 dying_with_us([bin_dir() / binary, *flags]), stdout=stdout or log, stderr=log,
