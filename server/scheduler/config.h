@@ -35,7 +35,7 @@ struct Config {
   // they hold.
   absl::Duration outage_grace = absl::Seconds(60);
   // How long to wait for the root cause of a failure once an executor has blamed a peer.
-  absl::Duration verdict_wait = absl::Seconds(2);
+  absl::Duration verdict_wait = absl::Milliseconds(1500);
   absl::Duration load_wait = absl::Seconds(120);      // for executors to compile
   absl::Duration request_id_age = absl::Minutes(10);  // of an answer that is kept
   absl::Duration write_wait = absl::Minutes(5);       // for an upload to finish; a ticket's life

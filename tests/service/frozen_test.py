@@ -25,6 +25,9 @@ TOLD_WITHIN = 1  # of the deadline
 KILLED_WITHIN = 2 + 1  # of the deadline: the grace, and what the kill takes
 NOT_READY_WITHIN = 3 + 1
 BACK_WITHIN = 5  # of the kill
+LOST_WITHIN = 2 * 1.5  # of the silence of a worker: two leases
+WATCHDOG = 1.5  # of a collective
+VERDICT_WITHIN = 2  # of the watchdog
 
 DOUBLE = """
 func main(%a: f32[4]) -> (f32[4]) {
@@ -62,14 +65,16 @@ func main(%x: f32[8]) -> (f32[8]) {
 }
 """
 
+STUCK = SUMS.replace("i=2", "i=3").replace("f32[8]", "f32[12]")
+
 
 def one(device):
     return {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": [str(device)]}
 
 
 class FrozenTest(unittest.TestCase):
-    def start(self, *flags, worker_flags=()):
-        self.cluster = daemons.Cluster(devices=1, coordinator_flags=flags,
+    def start(self, *flags, worker_flags=(), workers=2):
+        self.cluster = daemons.Cluster(workers, devices=1, coordinator_flags=flags,
                                        worker_flags=worker_flags)
         self.addCleanup(self.cluster.close)
         self.client = self.cluster.connect()
@@ -200,6 +205,59 @@ class FrozenTest(unittest.TestCase):
         self.expect_within("killed after the beginning", DEADLINE + KILLED_WITHIN, began)
         self.expect_works_again(1, pid)
         self.assertEqual(self.executor(0), other)
+
+    def expect_verdict(self, ended, worker, phases):
+        """It is said who is stuck: rank, device, op, line and phase."""
+        [info] = [d for d in ended["error"]["details"] if "reason" in d]
+        self.assertEqual(info["reason"], "COLLECTIVE_TIMEOUT", ended)
+        print(ended["error"]["message"])
+        # Who waits for it in the step before is missing in this one, too, and may be named beside it.
+        self.assertRegex(
+            ended["error"]["message"],
+            r"psum \(program.txt:9\): [12] of 3 members missing after 1.5s, seen from rank "
+            rf"[^{worker}]: .*rank {worker} \(device {worker}, executor w{worker}/0, host [^)]+\): "
+            rf"({phases})[; ]")
+
+    def test_a_collective_that_somebody_is_stuck_in(self):
+        watchdog = f"--collective-timeout-ms={int(WATCHDOG * 1000)}"
+        self.start(watchdog, "--canary-interval-ms=0", worker_flags=[watchdog], workers=3)
+        for worker, begun in ((1, True), (0, True), (2, False)):
+            with self.subTest(worker=worker, begun=begun):
+                operation = self.execute(STUCK, [0, 1, 2])
+                if begun:
+                    self.await_op(self.accepted)
+                else:  # It may not have come to the collective, or not to its first step.
+                    daemons.eventually(lambda: self.is_running(operation))
+                pid = self.freeze(worker)
+                began = time.monotonic()
+                ended = self.wait(operation)
+                self.expect_within("the verdict", WATCHDOG + VERDICT_WITHIN, began)
+                self.expect_verdict(ended, worker, "[a-z ]+")
+                self.await_gone(pid, 20)
+                daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 3, 20)
+
+    def is_running(self, operation):
+        found = self.call(OPERATIONS + "GetOperation", {"operation": operation})
+        return found["state"] == "OPERATION_STATE_RUNNING"
+
+    def test_a_daemon_that_is_silent_is_lost_and_comes_back_as_another(self):
+        self.start()
+        spec = {"dtype": "f32", "shape": ["2"], "placement": one(self.at[1])}
+        array, pid = self.write(spec), self.executor(1)
+        daemon = self.cluster.processes["w1"].pid
+        os.kill(daemon, signal.SIGSTOP)
+        self.stopped.append(daemon)
+        began = time.monotonic()
+        daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 1)
+        self.expect_within("the silent worker is lost", LOST_WITHIN, began)
+        with self.assertRaises(json_client.Error) as lost:
+            self.call(ARRAYS + "ReadArray", {"array": array, "json": True})
+        self.assertEqual(lost.exception.reason, "WORKER_LOST")
+        self.assertIn("w1", lost.exception.message)
+        self.resume(daemon)
+        self.expect_works_again(1, pid)
+        with self.assertRaises(json_client.Error):
+            self.call(ARRAYS + "ReadArray", {"array": array, "json": True})
 
     def test_a_cancel_costs_no_other_run(self):
         self.start()
