@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Breaks rules of the scheduler one at a time and says whether the simulation notices.
+
+  scripts/sim_mutations.py [build/dev] [--only PATTERN] [--seeds 24] [--list]
+
+A mutation replaces a piece of a file of server/scheduler or base; some take back the repair of a
+fault that was found once.  The changed file is compiled in a folder of its own and linked into
+tessera-sim, which runs a few seeds, and more if they notice nothing.  A broken promise, a failed check
+and a run that does not end count as noticed, if the unchanged program does not break the same.  The
+tree and the build are not touched, but that tessera-sim is built.
+
+The exit status is 1 when the repair of a fault can be taken back unnoticed, or more than one in ten
+of the other mutations goes unnoticed; 2 when a piece is not in its file exactly once (--list says so).
+"""
+import argparse
+import fnmatch
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from mutate_rules import ROOT, Build
+
+LIBRARIES = {"base": "tessera_base", "server/scheduler": "tessera_server_scheduler"}
+FIRST_SEEDS = 4
+SECONDS_MAX = 300  # of a run; the unchanged program needs about one second for a seed
+
+# What was mended once: name, file, what is there, what takes its place.
+REPAIRS = [
+    # Leases went on while the coordinator was paused ...
+    ("paused-coordinator-clock", "base/clock.cc",
+     "std::clamp(steady - last_steady_, absl::ZeroDuration(), kMaxStep);",
+     "std::max(steady - last_steady_, absl::ZeroDuration());"),
+    # ... and it then served its timers before the heartbeats that waited.
+    ("paused-coordinator-queue", "loop.cc", "before_timer_ = events_.size();",
+     "before_timer_ = 0;"),
+    # Ids began again after a restart.
+    ("ids-after-restart", "state.cc", "state.ownership.Begin(config.life.first_id);",
+     "state.ownership.Begin(0);"),
+    # A launch that consumes its arguments leaves when its operation is durable.
+    ("donation-before-durable", "loop.cc", "const bool waits = consumes && commits > durable;",
+     "const bool waits = false && consumes && commits > durable;"),
+    # What another executor reads is not donated.
+    ("donation-of-what-is-read", "run.cc", " && !m.ReadFromAfar(a)", ""),
+    # What was donated to a run that never began is there again.
+    ("donation-given-back", "operations.cc", "if (op.outstanding.empty()) SettleDonated(op);", ""),
+    # A call that comes again with its request id makes nothing again ...
+    ("request-log", "again.cc", "return e.id.text.empty() ? nullptr",
+     "return !e.id.text.empty() ? nullptr"),
+    # ... nor after a restart.
+    ("request-log-after-restart", "restore.cc", "s_.answers.Restore(key->id, std::move(restored));",
+     ""),
+]
+
+# Other rules.
+RULES = [
+    ("old-incarnation", "workers.cc",
+     "if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;",
+     "if (x == nullptr || !x->alive()) return;"),
+    ("end-not-kept", "operations.cc", "op.ended_at = now_;\n  Changed(op);", "op.ended_at = now_;"),
+    ("failure-not-passed-on", "arrays.cc", "for (uint64_t op : IdSet(a.readers)) Fail(op, error);",
+     ""),
+    ("deleted-while-read", "arrays.cc", "if (ReadFromAfar(a)) return;", ""),
+    ("loss-of-arrays", "workers.cc", "arrays = ArraysOn(catalogue_, x);", "arrays;"),
+    ("start-before-arguments", "operations.cc",
+     "if (a.state != ArrayState::kReady && a.state != ArrayState::kScheduled) return;", ""),
+    ("lease-after-restart", "restore.cc",
+     "session.until = now_ + std::max(session.lease, s_.config.outage_grace);",
+     "session.until = now_;"),
+    ("inventory-not-compared", "restore.cc", "if (a.state == ArrayState::kReady && !ready) {",
+     "if (false) {"),
+    ("answer-before-durable", "loop.cc", "if (commits <= durable_ || PromisesNothing(out.reply))",
+     "if (true)"),
+    ("communicator-kept", "operations.cc", "if (op.generation != 0) order_.Retire(op.generation);",
+     ""),
+    ("lease-not-renewed", "sessions.cc",
+     "if (access == Access::kChange) it->until = now_ + it->lease;", ""),
+    ("arrays-of-ended-session", "sessions.cc", "for (uint64_t array : arrays) Delete(array);", ""),
+    ("peers-not-stopped", "operations.cc",
+     "if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop});",
+     ""),
+    ("others-arrays", "arrays.cc",
+     "if (it != nullptr && !it->deleted && Allowed(caller, it->tenant, access)) return it;",
+     "if (it != nullptr && !it->deleted) return it;"),
+]
+
+
+class Mutation:
+    """What Build compiles: a file with its text."""
+
+    def __init__(self, name, file, was, now):
+        self.name, self.was = name, was
+        self.path = ROOT / (file if "/" in file else f"server/scheduler/{file}")
+        text = self.path.read_text()
+        self.fits = text.count(was) == 1
+        self.text = text.replace(was, now)
+
+    def __str__(self):
+        return f"{self.name} ({self.path.name})"
+
+
+class SimBuild(Build):
+    def object_of(self, path):
+        folder = str(path.parent.relative_to(ROOT))
+        return f"{folder}/CMakeFiles/{LIBRARIES[folder]}.dir/{path.name}.o"
+
+
+def kind_of(violation):
+    return re.sub(r"\d+", "#", violation)
+
+
+def run(binary, first, seeds):
+    """What each seed that fails says, by its kind; a run that stops or does not end says it of all."""
+    command = [binary, "--first", str(first), "--seeds", str(seeds), "--no-shrink"]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=SECONDS_MAX, text=True, errors="replace")
+    except subprocess.TimeoutExpired:
+        return {"a run does not end": ["a run does not end"] * seeds}
+    said = {}
+    for violation in re.findall(r"^seed \d+ fails: (.*)", done.stdout, re.M):
+        said.setdefault(kind_of(violation), []).append(violation)
+    if done.returncode != 0 and not said:
+        check = re.search(r"^.*check.*failed.*$", done.stdout, re.M | re.I)
+        text = f"the process stops: {check.group().strip() if check else done.returncode}"
+        said[kind_of(text)] = [text] * seeds
+    return said
+
+
+def noticed(said, seeds, known, known_seeds):
+    """The first violation that tells the changed program from the unchanged, with how often.
+
+    Every mutation changes the course of each seed.  So what the unchanged program breaks in some of its
+    seeds shows nothing, unless it is ten times as frequent, and in three seeds at least."""
+    for kind, violations in sorted(said.items(), key=lambda item: -len(item[1])):
+        before = len(known.get(kind, []))
+        often = len(violations) >= 3 and len(violations) * known_seeds >= 10 * before * seeds
+        if before == 0 or often:
+            return f"{len(violations)} of {seeds} seeds: {violations[0]}"
+    return None
+
+
+def verdict_on(build, mutation, seeds, known, known_seeds):
+    error = build.compile(mutation)
+    if error is not None:
+        sys.exit(f"{mutation} does not compile: {error}")
+    binary = build.link("tessera_sim_binary")
+    first = min(FIRST_SEEDS, seeds)
+    said = run(binary, 1, first)
+    verdict = noticed(said, first, known, known_seeds)
+    if verdict or seeds == first:
+        return verdict
+    for kind, violations in run(binary, first + 1, seeds - first).items():
+        said.setdefault(kind, []).extend(violations)
+    return noticed(said, seeds, known, known_seeds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("build", nargs="?", default="build/dev")
+    parser.add_argument("--only", default="*", help="names, as patterns with commas between")
+    parser.add_argument("--seeds", type=int, default=24, help="at most, for each mutation")
+    parser.add_argument("--unchanged", type=int, default=144,
+                        help="seeds of the unchanged program; what it breaks is no sign")
+    parser.add_argument("--list", action="store_true", help="only check that each fits its file")
+    args = parser.parse_args()
+    chosen = [Mutation(*row) for row in REPAIRS + RULES
+              if any(fnmatch.fnmatch(row[0], name) for name in args.only.split(","))]
+    if not chosen:
+        sys.exit("no mutation is called so")
+    misfits = [m for m in chosen if not m.fits]
+    for m in misfits:
+        print(f"{m}: this is not there exactly once: {m.was}")
+    if misfits:
+        sys.exit(2)
+    if args.list:
+        print("\n".join(map(str, chosen)))
+        return
+    build = SimBuild((ROOT / args.build).resolve(),
+                     pathlib.Path(tempfile.mkdtemp(prefix="sim_mutations.")))
+    subprocess.run(["ninja", "tessera_sim_binary"], cwd=build.folder, check=True,
+                   stdout=subprocess.DEVNULL)
+    known_seeds = args.unchanged
+    known = run(build.folder / "bin/tessera-sim", 1, known_seeds)
+    for kind, violations in known.items():
+        print(f"the unchanged program, {len(violations)} of {known_seeds} seeds: {violations[0]}",
+              flush=True)
+    unnoticed = []
+    for m in chosen:
+        verdict = verdict_on(build, m, args.seeds, known, known_seeds)
+        if verdict is None:
+            unnoticed.append(m.name)
+        print(f"{m}\n    {verdict or 'UNNOTICED'}", flush=True)
+    shutil.rmtree(build.scratch)
+    repairs = {row[0] for row in REPAIRS}
+    rules = [m for m in chosen if m.name not in repairs]
+    lost = [name for name in unnoticed if name in repairs]
+    missed = len(unnoticed) - len(lost)
+    print(f"{len(chosen) - len(rules) - len(lost)} of {len(chosen) - len(rules)} repairs and "
+          f"{len(rules) - missed} of {len(rules)} other rules are guarded")
+    sys.exit(1 if lost or 10 * missed > len(rules) else 0)
+
+
+if __name__ == "__main__":
+    main()
