@@ -275,6 +275,10 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
     }
   }
   std::visit([&](auto& work) { work.Send(*this, op, executors, executor); }, op.work);
+  // What has been deleted meanwhile was deleted where somebody was.
+  for (const std::vector<uint64_t>* arrays : {&op.args, &op.results})
+    for (uint64_t a : *arrays)
+      if (catalogue_.array(a).freed) deletes_[executor].push_back(a);
   return true;
 }
 
