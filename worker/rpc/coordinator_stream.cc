@@ -47,6 +47,7 @@ void CoordinatorStream::Attach(const api::Welcome& welcome) {
   link->Send(ir::serial::ToEnvelope(api::Attachment{
       options_.index, options_.incarnation, welcome.session, welcome.ticket_key, welcome.epoch}));
   if (stream > 1) {
+    AwaitCommand();  // One of an earlier stream may still change what there is.
     v1::Envelope inventory = Inventory();
     inventory.set_epoch(welcome.epoch);
     link->Send(std::move(inventory));

@@ -115,10 +115,21 @@ api::ExecutorInfo Executor::info() const {
 
 std::vector<api::ExecutorInventory::Device> Executor::Arrays() const {
   std::vector<api::ExecutorInventory::Device> devices(num_devices_);
+  // Before the buffers, so that one that is deleted meanwhile is in neither.
+  std::set<BufferId> deleting;
+  {
+    absl::MutexLock lock(&mu_);
+    deleting = deleting_;
+  }
+  const auto list = [&](const std::vector<BufferId>& ids,
+                        std::vector<uint64_t> api::ExecutorInventory::Device::*arrays) {
+    for (const BufferId& id : ids)
+      if (deleting.count(id) == 0) (devices[id.device].*arrays).push_back(id.array);
+  };
   const BufferTable::Listing listing = buffers_.List();
-  for (const BufferId& id : listing.ready) devices[id.device].ready.push_back(id.array);
-  for (const BufferId& id : listing.expected) devices[id.device].expected.push_back(id.array);
-  for (const BufferId& id : listing.failed) devices[id.device].failed.push_back(id.array);
+  list(listing.ready, &api::ExecutorInventory::Device::ready);
+  list(listing.expected, &api::ExecutorInventory::Device::expected);
+  list(listing.failed, &api::ExecutorInventory::Device::failed);
   return devices;
 }
 
@@ -570,9 +581,21 @@ void Executor::Handle(const api::DeleteBuffers& command) {
     claimed_ = Claimed{.device = 0, .deleted = command.arrays};
     return;
   }
-  for (int32_t device = 0; device < num_devices_; ++device) {
-    streams_[device]->Push([this, device, arrays = command.arrays] { Delete(arrays, device); });
+  {
+    absl::MutexLock lock(&mu_);
+    for (const uint64_t array : command.arrays)
+      for (int32_t device = 0; device < num_devices_; ++device) deleting_.insert({array, device});
   }
+  for (int32_t device = 0; device < num_devices_; ++device) {
+    streams_[device]->Push(
+        [this, device, arrays = command.arrays] { DeleteQueued(arrays, device); });
+  }
+}
+
+void Executor::DeleteQueued(const std::vector<uint64_t>& arrays, int32_t device) {
+  Delete(arrays, device);
+  absl::MutexLock lock(&mu_);
+  for (const uint64_t array : arrays) deleting_.erase({array, device});
 }
 
 void Executor::Handle(const api::Drain&) {

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,8 +69,9 @@ class Executor {
   ~Executor();
 
   api::ExecutorInfo info() const;
-  // What it holds, per device, for an ExecutorInventory.
-  std::vector<api::ExecutorInventory::Device> Arrays() const;
+  // What it holds, per device, for an ExecutorInventory: without what it has been told to delete
+  // and deletes once earlier launches have ended.
+  std::vector<api::ExecutorInventory::Device> Arrays() const ABSL_LOCKS_EXCLUDED(mu_);
   void Send(api::Command command);
   // Waits until every launch has ended and been reported; returns false at the `deadline`. For a
   // process that is about to end.
@@ -115,6 +117,8 @@ class Executor {
   void Handle(const api::ReadBuffer& command);
   void Handle(const api::DeleteBuffers& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
   void Delete(const std::vector<uint64_t>& arrays, int32_t device);
+  // Of a deletion that waited for its turn.
+  void DeleteQueued(const std::vector<uint64_t>& arrays, int32_t device) ABSL_LOCKS_EXCLUDED(mu_);
   void Handle(const api::CancelLaunch& command);
   void Handle(const api::Drain& command);
   // The daemon handles this; an embedded executor ignores it.
@@ -244,6 +248,7 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
+  std::set<BufferId> deleting_ ABSL_GUARDED_BY(mu_);         // once earlier launches have ended
   std::vector<int64_t> runs_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: runs that have not ended
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 

@@ -559,6 +559,20 @@ TEST_F(ExecutorTest, CancelEndsARunningLaunchWithItsReason) {
   EXPECT_EQ(executor_->in_flight(0).launch, 0u);
 }
 
+TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
+  Start(1);
+  Load(1, LongProgram(1, 1 << 16));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  Write(20, 0, Array(DType::kF32, {1 << 12}));
+  EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10, 20));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  executor_->Send(api::DeleteBuffers{{20}});
+  EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10));
+  executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "enough")});
+  TESSERA_EXPECT_OK(reports_.Next<api::LaunchFailed>());
+}
+
 TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
   Start(1);
   Load(1, LongProgram(1, 1 << 16));
