@@ -340,7 +340,8 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
           unknown.insert(id);
   for (const auto& [id, array] : catalogue_.arrays()) {
     ArrayRecord& a = catalogue_.array(id);
-    if (!a.error.ok() || a.deleted) continue;
+    // One that is donated to an operation which has not begun is deleted, and needed.
+    if (!a.error.ok() || (a.deleted && a.waiting.empty())) continue;
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
       const auto held = a.holders.find(x.first_device + d);
       if (held == a.holders.end() || held->second != x.info.incarnation) continue;
