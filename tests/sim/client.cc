@@ -2,6 +2,7 @@
 #include "tests/sim/client.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/status.h"
@@ -38,7 +39,7 @@ void Client::Kill() {
                 });
   ++life_;
   session_ = 0;
-  open_ = 0;
+  open_.clear();
   programs_.clear();
   arrays_.clear();
   donated_.clear();
@@ -59,10 +60,14 @@ bool Client::Unknown(const absl::Status& status) {
          kind == ErrorKind::kServerStopping;
 }
 
+int64_t Client::OpenFor(absl::Duration time) const {
+  return std::distance(open_.begin(), open_.lower_bound(world_->now() - time));
+}
+
 void Client::Begin(CallRef call) {
   call->began = world_->now();
   call->life = life_;
-  ++open_;
+  open_.insert(call->began);
   Attempt(call);
 }
 
@@ -125,7 +130,7 @@ void Client::Unanswered(const CallRef& call, absl::Duration notice) {
 
 void Client::End(const CallRef& call, const scheduler::Reply& reply) {
   call->ended = true;
-  --open_;
+  open_.erase(open_.find(call->began));
   world_->Log(caller_.tenant, " ", call->what, ": ",
               reply.status.ok()                ? "OK"
               : ReasonOf(reply.status).empty() ? "unanswered"

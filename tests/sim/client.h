@@ -31,7 +31,8 @@ class Client {
   // A run must succeed from upload to read.
   void Probe();
   bool probed() const { return probed_; }
-  int64_t open() const { return open_; }
+  // Calls that have had no answer for so long.
+  int64_t OpenFor(absl::Duration time) const;
 
   // ---- Faults. ----
   // Another process of the same tenant follows, and knows nothing of this one.
@@ -133,7 +134,7 @@ class Client {
   absl::Time paused_until_ = absl::InfinitePast(), replies_lost_until_ = absl::InfinitePast(),
              duplicates_until_ = absl::InfinitePast();
   uint64_t life_ = 1, holds_ = 0, requests_ = 0;
-  int64_t open_ = 0;
+  std::multiset<absl::Time> open_;              // when the calls began that have no answer
   absl::Time answered_ = absl::InfinitePast();  // by the coordinator: the answer at hand
 
   // Of this life.

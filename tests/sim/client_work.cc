@@ -10,7 +10,7 @@ namespace tessera::sim {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(20);
-constexpr int64_t kOpenMax = 12;
+constexpr size_t kOpenMax = 12;
 constexpr size_t kArraysMax = 40;
 
 // f(a, b) = (b, a), or f(a) = a, over `devices` devices.
@@ -58,7 +58,8 @@ bool IsGone(const absl::Status& status) {
 void Client::Act() {
   Random& random = world_->random();
   world_->After(random.Within(absl::Milliseconds(5), absl::Milliseconds(260)), [this] { Act(); });
-  if (stopped_ || open_ >= kOpenMax || session_ == 0 || world_->now() < paused_until_) return;
+  if (stopped_ || open_.size() >= kOpenMax || session_ == 0 || world_->now() < paused_until_)
+    return;
   if (programs_.empty() || random.OneIn(60)) return CompileOne();
   if (random.OneIn(25)) return LookAround();
   const Program program = AnyProgram();
@@ -292,8 +293,10 @@ void Client::Look(uint64_t array) {
 
 // Whether a donated array was consumed, or is back.
 void Client::CheckDonated(uint64_t array) {
+  // Whether the answer must say so, too: it may be older than what is known when it comes.
+  const bool is_back = donated_.at(array).is_back;
   Ask(absl::StrCat("describe ", array), scheduler::DescribeArray{{}, array},
-      [this, array](const scheduler::Reply& reply) {
+      [this, array, is_back](const scheduler::Reply& reply) {
         const auto it = donated_.find(array);
         if (it == donated_.end()) return;
         const Donated donated = it->second;
@@ -302,7 +305,7 @@ void Client::CheckDonated(uint64_t array) {
           checker_->GaveBack(donated.operation);
           arrays_[array] = donated.array;
         } else if (IsGone(reply.status)) {
-          if (donated.is_back && IsSafe(donated.array.session))
+          if (is_back && IsSafe(donated.array.session))
             world_->Violate("array ", array, " was consumed by operation ", donated.operation,
                             ", which did not begin");
           donated_.erase(it);
@@ -441,6 +444,8 @@ void Client::Wait(uint64_t operation, bool until_ended) {
 
 void Client::Seen(const api::Operation& operation) {
   if (operation.state < api::OperationState::kDone) return;
+  world_->Log("operation ", operation.id,
+              " has ended: ", operation.error.ok() ? "OK" : std::string(operation.error.message()));
   checker_->Ended(operation.id, operation.state, operation.error);
   operations_.erase(operation.id);
   if (operation.state == api::OperationState::kDone || operation.started != absl::InfiniteFuture())

@@ -91,9 +91,17 @@ void Daemon::PostOf(int32_t executor, uint64_t incarnation, daemon::Event event)
   if (alive_ && state_.executors.at(executor).incarnation == incarnation) Post(std::move(event));
 }
 
+// An event that an effect sets off waits until the step's effects are applied.
 void Daemon::Step(const daemon::Event& event) {
-  for (const daemon::Effect& effect : daemon::Step(state_, event, world_->now()))
-    std::visit([this](const auto& e) { Apply(e); }, effect);
+  events_.push_back(event);
+  if (std::exchange(stepping_, true)) return;
+  while (!events_.empty()) {
+    const daemon::Event next = std::move(events_.front());
+    events_.pop_front();
+    for (const daemon::Effect& effect : daemon::Step(state_, next, world_->now()))
+      std::visit([this](const auto& e) { Apply(e); }, effect);
+  }
+  stepping_ = false;
 }
 
 void Daemon::ArmTimer() {

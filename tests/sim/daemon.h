@@ -1,6 +1,7 @@
 // A worker's daemon: the rules of the real one (worker/daemon/core.h), which start, question and
 // kill the models of its executors and register with the coordinator.
 #pragma once
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -68,6 +69,8 @@ class Daemon {
   absl::Time timer_ = absl::InfiniteFuture();
   absl::Time excused_until_ = absl::InfinitePast();
   absl::Time paused_until_ = absl::InfinitePast();
+  std::deque<daemon::Event> events_;
+  bool stepping_ = false;
   std::vector<daemon::Event> waiting_;  // while it is paused
   uint64_t links_ = 0;
   std::shared_ptr<Uplink> uplink_;
