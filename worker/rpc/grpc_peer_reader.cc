@@ -60,6 +60,7 @@ class GrpcPeerReader final : public PeerReader {
     }
     // An error of the shard is returned as it is; an error of the connection names the endpoint.
     if (!status.ok() && ReasonOf(status).empty()) {
+      Forget(endpoint);
       status = MakeError(
           status.code() == absl::StatusCode::kDeadlineExceeded ? ErrorKind::kDeadlineExceeded
                                                                : ErrorKind::kWorkerLost,
@@ -85,10 +86,19 @@ class GrpcPeerReader final : public PeerReader {
       arguments.SetMaxReceiveMessageSize(kMessageBytes);
       // Executors' certificates say what they are, not where.
       arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
+      // A new channel is a new connection.
+      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
       for (const ChannelArgument& a : ClientArguments({})) arguments.SetInt(a.name, a.value);
       channel = grpc::CreateCustomChannel(endpoint, credentials_, arguments);
     }
     return channel;
+  }
+
+  // A channel whose connection failed waits before it connects again, and fails calls meanwhile; an
+  // executor that was started anew at the same port is there earlier.
+  void Forget(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    channels_.erase(endpoint);
   }
 
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;

@@ -40,6 +40,7 @@ using testing::Eventually;
 using testing::HasEnded;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr char kKey[] = "the key of this epoch";
@@ -667,6 +668,37 @@ TEST_F(ProcessTest, NoExecutorOutlivesItsDaemon) {
   daemon.Kill(SIGKILL);
   EXPECT_TRUE(Eventually([&] { return daemon.Reap().has_value(); }));
   EXPECT_TRUE(Eventually([&] { return HasEnded(executors[0]); }));
+}
+
+TEST(GrpcPeerReaderTest, WhoIsBackAtItsPortIsReadAtOnce) {
+  // Knows no method: an answer all the same.
+  const auto serve = [](int* port) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", *port), grpc::InsecureServerCredentials(),
+                             port);
+    static v1::DataService::Service none;
+    builder.RegisterService(&none);
+    return builder.BuildAndStart();
+  };
+  int port = 0;
+  std::unique_ptr<grpc::Server> server = serve(&port);
+  ASSERT_NE(server, nullptr);
+  const std::unique_ptr<PeerReader> reader = MakeGrpcPeerReader();
+  const auto read = [&] {
+    CancelToken cancel;
+    const absl::Status status = reader
+                                    ->Read(absl::StrCat("127.0.0.1:", port), "ticket", DType::kF32,
+                                           {0}, {1}, SteadyNow() + kPatience, cancel)
+                                    .status();
+    return std::string(status.message());
+  };
+  EXPECT_THAT(read(), Not(HasSubstr("connect")));
+  server->Shutdown();
+  server.reset();
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(read(), HasSubstr("connect"));
+  server = serve(&port);
+  ASSERT_NE(server, nullptr);
+  EXPECT_THAT(read(), Not(HasSubstr("connect")));
 }
 
 }  // namespace
