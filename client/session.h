@@ -34,6 +34,10 @@ struct ConnectOptions {
   // transfer.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
   Keepalive keepalive = {};  // how soon a dead connection is detected
+  // How long calls wait for a coordinator that has gone away, each within its own timeout; then,
+  // and until it is back, they fail with UNREACHABLE within a few seconds. The session, its arrays
+  // and its runs stay valid meanwhile.
+  absl::Duration reconnect = absl::Seconds(30);
   // Unset: a session is opened at the coordinator, which owns the arrays and runs. It ends with
   // this object and with the process: at exit, and at SIGINT and SIGTERM if the program does not
   // handle them. If the process is killed, its runs are cancelled after session_grace_ms and its

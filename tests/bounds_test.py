@@ -123,6 +123,8 @@ GOES_ON = [
     ("calls that are open when the coordinator stops", "shutdown_grace",
      "they end with `SERVER_STOPPING` or are cut"),
     ("a call of the C++ SDK that does not block", "call_timeout", "`UNREACHABLE`"),
+    ("a coordinator that is away, at the calls of the C++ SDK, each within its own bound",
+     "reconnect", "`UNREACHABLE`"),
     ("the queue to have room, in the C++ SDK", "queue_wait", "`QUEUE_FULL` is thrown"),
 ]
 
@@ -137,6 +139,7 @@ FIXED = {
     "handshake": ("server/rpc/server.cc", "int kHandshakeMillis"),
     "begin_timeout": ("worker/files/task.h", "absl::Duration kBeginTimeout"),
     "shutdown_grace": ("server/main.cc", "absl::Duration kShutdownGrace"),
+    "reconnect": ("client/session.h", "absl::Duration reconnect"),
     "call_timeout": ("client/remote/remote_service.h", "absl::Duration kCallTimeout"),
     "queue_wait": ("client/session.cc", "absl::Duration kMaxQueueWait"),
 }

@@ -35,10 +35,10 @@ std::string ThisProcess() {
 }
 
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::Channel>& channel,
-                                                   LeaseOptions options, PrepareFn prepare,
-                                                   DoneFn done) {
+                                                   Outage* outage, LeaseOptions options,
+                                                   PrepareFn prepare, DoneFn done) {
   std::unique_ptr<Lease> lease(
-      new Lease(channel, std::move(options), std::move(prepare), std::move(done)));
+      new Lease(channel, outage, std::move(options), std::move(prepare), std::move(done)));
   absl::StatusOr<v1::Session> session = v1::Session();
   if (!lease->options_.session) {
     session = lease->Create();
@@ -73,12 +73,13 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
   return lease;
 }
 
-Lease::Lease(const std::shared_ptr<grpc::Channel>& channel, LeaseOptions options, PrepareFn prepare,
-             DoneFn done)
+Lease::Lease(const std::shared_ptr<grpc::Channel>& channel, Outage* outage, LeaseOptions options,
+             PrepareFn prepare, DoneFn done)
     : options_(std::move(options)),
       prepare_(std::move(prepare)),
       done_(std::move(done)),
       channel_(channel),
+      outage_(outage),
       stub_(v1::SessionService::NewStub(channel)),
       process_(getpid()) {}
 
@@ -132,8 +133,8 @@ absl::StatusOr<v1::Session> Lease::Create() const {
   if (options_.lease > absl::ZeroDuration())
     *request.mutable_lease() = ir::serial::ToProto(options_.lease);
   v1::Session session;
-  TESSERA_RETURN_IF_ERROR(
-      CallUntilAnswered(channel_, kOpenTimeout, prepare_, done_, [&](grpc::ClientContext* context) {
+  TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
+      channel_, kOpenTimeout, outage_, prepare_, done_, [&](grpc::ClientContext* context) {
         return stub_->CreateSession(context, request, &session);
       }));
   return session;

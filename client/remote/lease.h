@@ -34,10 +34,10 @@ struct LeaseOptions {
 
 class Lease {
  public:
-  // Works without a session if the caller's role may not open one.
+  // Works without a session if the caller's role may not open one. `outage` must outlive the lease.
   static absl::StatusOr<std::unique_ptr<Lease>> Open(const std::shared_ptr<grpc::Channel>& channel,
-                                                     LeaseOptions options, PrepareFn prepare,
-                                                     DoneFn done);
+                                                     Outage* outage, LeaseOptions options,
+                                                     PrepareFn prepare, DoneFn done);
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -53,8 +53,8 @@ class Lease {
   bool ended() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  Lease(const std::shared_ptr<grpc::Channel>& channel, LeaseOptions options, PrepareFn prepare,
-        DoneFn done);
+  Lease(const std::shared_ptr<grpc::Channel>& channel, Outage* outage, LeaseOptions options,
+        PrepareFn prepare, DoneFn done);
   absl::StatusOr<v1::Session> Create() const;
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void Renew(uint64_t session, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
@@ -65,6 +65,7 @@ class Lease {
   const PrepareFn prepare_;
   const DoneFn done_;
   const std::shared_ptr<grpc::Channel> channel_;
+  Outage* const outage_;
   const std::unique_ptr<v1::SessionService::Stub> stub_;
   mutable absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

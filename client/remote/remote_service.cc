@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   TESSERA_ASSIGN_OR_RETURN(
       service->lease_,
       Lease::Open(
-          service->channel_,
+          service->channel_, &service->outage_,
           {.display_name = ThisProcess(), .lease = options.lease, .session = options.session},
           [self](grpc::ClientContext* context, absl::Duration timeout) {
             self->Prepare(context, timeout);
@@ -142,6 +142,7 @@ RemoteService::RemoteService(const std::string& address, const ConnectOptions& o
                              std::shared_ptr<grpc::ChannelCredentials> credentials)
     : address_(address),
       token_(options.token),
+      outage_(options.reconnect),
       channel_(ChannelTo(address, credentials, options.keepalive)),
       cluster_(v1::ClusterService::NewStub(channel_)),
       programs_(v1::ProgramService::NewStub(channel_)),
@@ -168,7 +169,7 @@ absl::StatusOr<Response> RemoteService::Call(const std::unique_ptr<Stub>& stub,
                                              const Request& request, absl::Duration timeout) const {
   Response response;
   TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
-      channel_, timeout,
+      channel_, timeout, &outage_,
       [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
       [this](const grpc::Status& status) { return Done(status); },
       [&](grpc::ClientContext* context) {
@@ -225,11 +226,11 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   proto.set_request_id(NewRequestId());
   std::shared_ptr<Executions::Run> run;
   api::ExecuteReply reply;
-  Retries tries(channel_, kWatchTimeout);
+  Retries tries(channel_, kWatchTimeout, &outage_);
   grpc::Status accepted;
   do {
     accepted = executions_.Execute(proto, tries.left(), &run, &reply);
-  } while (!accepted.ok() && tries.Again(accepted));
+  } while (tries.Again(accepted));
   if (!accepted.ok()) return tries.End([this](const grpc::Status& end) { return Done(end); });
   std::vector<std::shared_ptr<Executions::Run>> dropped;  // destroyed after the lock is released
   absl::MutexLock lock(&mu_);

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/remote/executions.h"
 #include "client/remote/lease.h"
+#include "client/remote/retry.h"
 #include "client/remote/transfer.h"
 #include "client/session.h"
 #include "ir/api/service.h"
@@ -99,6 +100,7 @@ class RemoteService final : public api::Service {
   void Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string address_, token_;
+  mutable Outage outage_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::ClusterService::Stub> cluster_;
   const std::unique_ptr<v1::ProgramService::Stub> programs_;

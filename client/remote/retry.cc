@@ -15,20 +15,35 @@ namespace {
 
 constexpr int kMaxAttempts = 5;
 constexpr absl::Duration kInitialBackoff = absl::Milliseconds(100);  // doubles
-// How long an attempt waits for a connection.
-constexpr absl::Duration kReconnectTimeout = absl::Milliseconds(1'500);
+// How long a call waits for a connection in an outage that has lasted too long already.
+constexpr absl::Duration kMinReconnect = absl::Milliseconds(1'500);
 
 // A status without details comes from the transport, not from the server.
 bool IsFromServer(const grpc::Status& status) { return !status.error_details().empty(); }
 
 }  // namespace
 
-Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
-    : channel_(std::move(channel)), end_(SteadyNow() + timeout) {}
+void Outage::Over() {
+  absl::MutexLock lock(&mu_);
+  answered_ = true;
+  began_.reset();
+}
+
+absl::Time Outage::Until() {
+  const absl::Time now = SteadyNow();
+  absl::MutexLock lock(&mu_);
+  if (!answered_) return now + kMinReconnect;
+  if (!began_) began_ = now;
+  return std::max(*began_ + patience_, now + std::min(patience_, kMinReconnect));
+}
+
+Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage)
+    : channel_(std::move(channel)), end_(SteadyNow() + timeout), outage_(outage) {}
 
 absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl::ZeroDuration()); }
 
 bool Retries::Again(const grpc::Status& status) {
+  if (status.ok() || IsFromServer(status)) outage_->Over();
   // A response of the server is more informative than a later connection failure.
   if (IsFromServer(status) || !IsFromServer(status_)) status_ = status;
   // A server that is stopping has not executed the call, so it is retried.
@@ -40,8 +55,9 @@ bool Retries::Again(const grpc::Status& status) {
   }
   const absl::Duration backoff = kInitialBackoff * (1 << attempts_);
   if (++attempts_ >= kMaxAttempts || backoff >= left()) return false;
+  const absl::Time until = std::min(outage_->Until(), end_);
   absl::SleepFor(backoff);
-  unreachable_ = !channel_->WaitForConnected(WallDeadline(std::min(left(), kReconnectTimeout)));
+  unreachable_ = !channel_->WaitForConnected(WallDeadline(until - SteadyNow()));
   return !unreachable_;
 }
 
@@ -52,9 +68,10 @@ absl::Status Retries::End(const DoneFn& done) const {
 }
 
 absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
-                               absl::Duration timeout, const PrepareFn& prepare, const DoneFn& done,
+                               absl::Duration timeout, Outage* outage, const PrepareFn& prepare,
+                               const DoneFn& done,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call) {
-  Retries tries(channel, timeout);
+  Retries tries(channel, timeout, outage);
   while (true) {
     grpc::ClientContext context;
     prepare(&context, tries.left());

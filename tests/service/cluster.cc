@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(const ClusterOptions& op
     TESSERA_RETURN_IF_ERROR(cluster->StartCoordinator());
     cluster->workers_.resize(options.workers);
     for (int w = 0; w < options.workers; ++w) TESSERA_RETURN_IF_ERROR(cluster->StartWorker(w));
-    cluster->session_ = Session::Connect(cluster->address_);
+    cluster->session_ = Session::Connect(cluster->address_, options.connect);
     return cluster->AwaitHealthyDevices(options.num_devices(), kStartPatience);
   };
   if (const absl::Status status = start(); !status.ok()) {
@@ -136,7 +136,9 @@ Cluster::~Cluster() {
 absl::Status Cluster::StartCoordinator() {
   int ends[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0) return Errno("pipe");
-  std::vector<std::string> args = {"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"};
+  const std::string listen = address_.empty() ? "127.0.0.1:0" : address_;
+  std::vector<std::string> args = {absl::StrCat("--listen=", listen),
+                                   "--metrics-listen=127.0.0.1:0"};
   args.insert(args.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
   auto started = Process::Start(TESSERA_COORDINATOR_BINARY, args, LogFile("coordinator"), ends[1]);
   close(ends[1]);
@@ -176,6 +178,11 @@ absl::Status Cluster::StartWorker(int w) {
   TESSERA_RETURN_IF_ERROR(started);
   workers_[w] = *std::move(started);
   return absl::OkStatus();
+}
+
+absl::Status Cluster::RestartCoordinator() {
+  coordinator_.reset();
+  return StartCoordinator();
 }
 
 absl::Status Cluster::RestartWorker(int w) {

@@ -51,6 +51,7 @@ struct ClusterOptions {
   int gpus_per_worker = 0;
   // Variables of worker w's environment beside this process's, "NAME=value".
   std::function<std::vector<std::string>(int w)> worker_env;
+  ConnectOptions connect = {};  // of the session
 
   int num_devices() const {
     return workers * (gpus_per_worker > 0 ? gpus_per_worker : devices_per_worker);
@@ -77,6 +78,8 @@ class Cluster {
   std::vector<int> pids() const;
   std::vector<int> members() const;
 
+  // Starts the coordinator, which has ended or is killed by this, again at its address.
+  absl::Status RestartCoordinator();
   // Starts worker `w`, which has ended, again under its name.
   absl::Status RestartWorker(int w);
   absl::Status AwaitHealthyDevices(int count, absl::Duration patience = absl::Seconds(20)) const;

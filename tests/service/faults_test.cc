@@ -36,6 +36,8 @@ constexpr int kDevices = 2;  // of each
 // What the service promises after a kill.
 constexpr absl::Duration kToldWithin = absl::Seconds(2);
 constexpr absl::Duration kBackWithin = absl::Seconds(3);
+// How long the client looks for a coordinator that has gone away.
+constexpr absl::Duration kReconnect = absl::Seconds(1);
 // A daemon that was told to stop.
 constexpr absl::Duration kStopsWithin = absl::Seconds(5);
 
@@ -58,7 +60,11 @@ worker::InFlightOp InFlight(int daemon) {
 class FaultsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({kWorkers, kDevices, {}, {}, 0, {}}));
+    ClusterOptions options;
+    options.workers = kWorkers;
+    options.devices_per_worker = kDevices;
+    options.connect.reconnect = kReconnect;
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
     Session::SetDefault(cluster_->session());
     mesh_ = make_mesh({kWorkers * kDevices}, {"i"}, {AxisType::kAuto});
   }

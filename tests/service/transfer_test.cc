@@ -178,6 +178,7 @@ TEST_F(TransferTest, ACallIntoABlackHoleIsGivenUpWithinTheKeepalive) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto to_coordinator, FaultProxy::Start(cluster_->address()));
   ConnectOptions options;
   options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
+  options.reconnect = absl::Seconds(1);
   const auto session = Session::Connect(to_coordinator->address(), options);
   ASSERT_THAT(session->service().ListDevices(), IsOk());
   to_coordinator->Blackhole(true);

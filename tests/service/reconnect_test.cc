@@ -1,0 +1,107 @@
+// A client of the C++ SDK outlives its coordinator: it is killed and started again on its state
+// folder, while the client holds arrays and a run, and the same objects go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/testing/status_matchers.h"
+#include "client/tessera.h"
+#include "tests/service/cluster.h"
+
+namespace tessera::service {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Longer than a client looks for a coordinator that it has never reached.
+constexpr absl::Duration kOutage = absl::Seconds(3);
+constexpr absl::Duration kPatience = absl::Seconds(60);
+// How long the client without patience may take to say that nobody answers.
+constexpr absl::Duration kSaidWithin = absl::Seconds(15);
+
+class ReconnectTest : public ::testing::Test {
+ protected:
+  void Start(absl::Duration reconnect) {
+    std::string folder = (std::filesystem::temp_directory_path() / "tessera-XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    ClusterOptions options;
+    options.workers = 1;
+    options.coordinator_flags = {absl::StrCat("--state-dir=", folder_, "/state")};
+    options.connect.reconnect = reconnect;
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
+    Session::SetDefault(cluster_->session());
+  }
+  ~ReconnectTest() override {
+    if (HasFailure() && cluster_) std::puts(cluster_->Logs().c_str());
+    Session::SetDefault(nullptr);
+    cluster_.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  void Kill() {
+    cluster_->coordinator().Signal(SIGKILL);
+    ASSERT_TRUE(cluster_->coordinator().Wait(kPatience));
+  }
+
+  std::string folder_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+// About a second of work, which ends as it began.
+Array Steps(const Array& x) {
+  static const auto* const steps = new auto(jit([](Array v) {
+    const auto step = [](Array c, NoneType) { return std::make_pair(c * 1.0, std::tuple<>()); };
+    return scan(step, v, None, {.length = 100'000}).first;
+  }));
+  return (*steps)(x);
+}
+
+TEST_F(ReconnectTest, ArraysAndRunsGoOnOverAKilledCoordinator) {
+  ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(30)));
+  const Mesh mesh = make_mesh({2}, {"x"}, {AxisType::kAuto});
+  const Array held = put(array<float>({1, 2}), mesh, P("x"));
+  EXPECT_THAT(Steps(held).get<float>(), ElementsAre(1, 2));
+  const int executor = cluster_->executor_pid(0);
+  for (int i = 0; i < 3; ++i) {
+    const Array running = Steps(held);
+    ASSERT_NO_FATAL_FAILURE(Kill());
+    // A new run begins while nobody is there to take it.
+    auto next = std::async(std::launch::async, [&] { return Steps(held).get<float>(); });
+    // It neither fails nor ends meanwhile.
+    ASSERT_EQ(next.wait_for(absl::ToChronoSeconds(kOutage)), std::future_status::timeout);
+    TESSERA_ASSERT_OK(cluster_->RestartCoordinator());  // it lives as long as this thread
+    EXPECT_THAT(next.get(), ElementsAre(1, 2));
+    EXPECT_THAT(running.get<float>(), ElementsAre(1, 2));
+    EXPECT_THAT(held.get<float>(), ElementsAre(1, 2));
+  }
+  EXPECT_EQ(cluster_->executor_pid(0), executor);
+}
+
+TEST_F(ReconnectTest, ACoordinatorThatStaysAwayIsSaidWithinTheBound) {
+  ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(2)));
+  ASSERT_NO_FATAL_FAILURE(Kill());
+  for (int i = 0; i < 2; ++i) {
+    const absl::Time start = absl::Now();
+    EXPECT_EQ(ReasonOf(cluster_->session()->service().ListDevices().status()), "UNREACHABLE");
+    EXPECT_LT(absl::Now() - start, kSaidWithin);
+  }
+  // The session goes on when it is back.
+  TESSERA_ASSERT_OK(cluster_->RestartCoordinator());
+  EXPECT_THAT(cluster_->AwaitHealthyDevices(2), IsOk());
+}
+
+}  // namespace
+}  // namespace tessera::service
