@@ -1,8 +1,25 @@
 #include "server/scheduler/catalogue.h"
 
 #include <limits>
+#include <utility>
 
 namespace tessera::server::scheduler {
+
+ArrayRecord& Catalogue::AddArray(uint64_t id, ArrayRecord record) {
+  for (const int64_t device : record.spec->placement.devices) OnDevice(device).Add(id);
+  return arrays_.emplace_hint(arrays_.end(), id, std::move(record))->second;
+}
+
+void Catalogue::RemoveArray(uint64_t id) {
+  const auto it = arrays_.find(id);
+  for (const int64_t device : it->second.spec->placement.devices) OnDevice(device).Remove(id);
+  arrays_.erase(it);
+}
+
+IdList& Catalogue::OnDevice(int64_t device) {
+  if (static_cast<size_t>(device) >= on_device_.size()) on_device_.resize(device + 1);
+  return on_device_[device];
+}
 
 uint64_t Catalogue::ExecutableOf(const std::string& key) const {
   const auto it = executable_of_.find(key);

@@ -20,6 +20,7 @@
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
 #include "server/scheduler/find.h"
+#include "server/scheduler/id_list.h"
 #include "server/scheduler/id_set.h"
 
 namespace tessera::server::scheduler {
@@ -79,8 +80,16 @@ class Catalogue {
   ArrayRecord* FindArray(uint64_t id) { return FindIn(arrays_, id); }
   // Requires: it exists.
   ArrayRecord& array(uint64_t id) { return arrays_.at(id); }
-  ArrayRecord& AddArray(uint64_t id) { return arrays_[id]; }
-  void RemoveArray(uint64_t id) { arrays_.erase(id); }
+  // Requires: the record has a spec, whose devices have ids.
+  ArrayRecord& AddArray(uint64_t id, ArrayRecord record);
+  void RemoveArray(uint64_t id);
+  // The arrays whose placement has the device, whatever their state, ascending. Valid until an
+  // array is added or removed.
+  const std::vector<uint64_t>& ArraysOn(int64_t device) { return OnDevice(device).ids(); }
+  // Their number.
+  size_t NumArraysOn(int64_t device) const {
+    return static_cast<size_t>(device) < on_device_.size() ? on_device_[device].size() : 0;
+  }
 
   const std::map<uint64_t, Executable>& executables() const { return executables_; }
   int64_t plans() const { return plans_; }
@@ -109,7 +118,10 @@ class Catalogue {
   void RemoveMesh(const MeshKey& key) { meshes_.erase(key); }
 
  private:
+  IdList& OnDevice(int64_t device);
+
   std::map<uint64_t, ArrayRecord> arrays_;
+  std::vector<IdList> on_device_;  // by device
   std::map<uint64_t, Executable> executables_;
   std::map<std::string, uint64_t> executable_of_;  // by key
   int64_t plans_ = 0;

@@ -114,20 +114,20 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
   return info;
 }
 
-void Machine::CountArrays(std::vector<WorkerInfo>& workers) const {
-  std::map<std::string, WorkerInfo*> by_name;
-  for (WorkerInfo& w : workers) by_name[w.name] = &w;
-  std::set<WorkerInfo*> holders;
-  for (const auto& [id, array] : catalogue_.arrays()) {
-    // Arrays of canaries are not counted.
-    if (array.tenant == core::kSystemTenant) continue;
-    holders.clear();
-    for (const auto& [device, incarnation] : array.holders) {
-      const Executor& x = cluster_.ExecutorOf(device);
-      if (array.freed || !x.alive() || x.info.incarnation != incarnation) continue;
-      if (const auto w = by_name.find(x.worker); w != by_name.end()) holders.insert(w->second);
+void Machine::CountArrays(std::vector<WorkerInfo>& workers) {
+  for (WorkerInfo& info : workers) {
+    std::set<uint64_t> several;  // of a worker with several executors
+    const std::vector<std::string>& executors = cluster_.worker(info.name).executors;
+    for (const std::string& name : executors) {
+      const Executor& x = cluster_.executor(name);
+      if (!x.alive()) continue;
+      for (uint64_t id : ArraysOn(x)) {
+        const ArrayRecord& a = catalogue_.array(id);
+        // Arrays of canaries are not counted.
+        if (a.freed || a.tenant == core::kSystemTenant || !IsHeldBy(a, x)) continue;
+        info.arrays += executors.size() == 1 || several.insert(id).second;
+      }
     }
-    for (WorkerInfo* w : holders) ++w->arrays;
   }
 }
 
@@ -148,7 +148,7 @@ absl::StatusOr<WorkerInfo> Machine::On(const GetWorker& e) {
   return Info(e.worker);
 }
 
-WorkerInfo Machine::Info(const std::string& worker) const {
+WorkerInfo Machine::Info(const std::string& worker) {
   std::vector<WorkerInfo> one = {WorkerInfoOf(worker, cluster_.worker(worker))};
   CountArrays(one);
   return std::move(one[0]);

@@ -290,11 +290,11 @@ class Machine {
   // ---- inventory.cc ----
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
   static absl::Status NoWorker(const std::string& name);
-  WorkerInfo Info(const std::string& worker) const;
+  WorkerInfo Info(const std::string& worker);
   // Answers the requests that wait for its drain with its current state.
   void AnswerDrains(const std::string& worker);
   // Fills in how many arrays have shards on each worker.
-  void CountArrays(std::vector<WorkerInfo>& workers) const;
+  void CountArrays(std::vector<WorkerInfo>& workers);
   int64_t OperationsOn(const Worker& worker) const;
   // Answers the drain requests of workers where nothing runs any more.
   void EndDrains();
@@ -519,6 +519,10 @@ class Machine {
   void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);
 
   // ---- workers.cc ----
+  // The arrays whose placement has a device of the executor, whatever their state, ascending.
+  std::vector<uint64_t> ArraysOn(const Executor& executor);
+  // Whether this incarnation of it has, or will have, a shard.
+  static bool IsHeldBy(const ArrayRecord& array, const Executor& executor);
   absl::Status CheckName(const api::Registration& r) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
   void ExecutorUp(const std::string& worker, const std::string& host,

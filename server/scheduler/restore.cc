@@ -67,7 +67,10 @@ void Machine::On(const Restore& e) {
 }
 
 void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
-  if (!cluster_.CheckDevices(array.spec->placement.devices).ok() && array.error.ok())
+  const std::vector<int64_t>& devices = array.spec->placement.devices;
+  const bool assigned = std::all_of(devices.begin(), devices.end(),
+                                    [&](int64_t d) { return d >= 0 && d < cluster_.num_ids(); });
+  if (!assigned || (!cluster_.CheckDevices(devices).ok() && array.error.ok()))
     return LogIncident("record of the store dropped",
                        {{"array", absl::StrCat(id)}, {"why", "its devices do not exist"}});
   for (IdSet* set : {&array.waiting, &array.readers, &array.waiters}) set->clear();
@@ -83,7 +86,7 @@ void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
   if (Session* const session = ownership_.FindSession(array.session);
       session != nullptr && !array.deleted)
     session->arrays.insert(id);
-  catalogue_.AddArray(id) = std::move(array);
+  catalogue_.AddArray(id, std::move(array));
 }
 
 void Machine::RestoreOperation(Operation op) {
@@ -338,7 +341,7 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
       for (uint64_t id : *list)
         if (const ArrayRecord* const a = catalogue_.FindArray(id); a == nullptr || a->freed)
           unknown.insert(id);
-  for (const auto& [id, array] : catalogue_.arrays()) {
+  for (const uint64_t id : ArraysOn(x)) {
     ArrayRecord& a = catalogue_.array(id);
     // One that is donated to an operation which has not begun is deleted, and needed.
     if (!a.error.ok() || (a.deleted && a.waiting.empty())) continue;

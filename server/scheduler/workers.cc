@@ -7,10 +7,6 @@
 namespace tessera::server::scheduler {
 namespace {
 
-bool HasDevice(const Executor& x, int64_t device) {
-  return device >= x.first_device && device < x.first_device + x.info.num_devices;
-}
-
 // Fails every operation on the lost executor, and returns them. The one that was running comes
 // first, because its error is the cause of the others'.
 std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, uint64_t running,
@@ -43,20 +39,6 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
     m.Fail(id, MakeError(ErrorKind::kWorkerLost, std::move(message)));
   }
   return affected;
-}
-
-// The arrays without an error that have shards on this incarnation of the executor.
-std::vector<uint64_t> ArraysOn(const Catalogue& catalogue, const Executor& x) {
-  std::vector<uint64_t> arrays;
-  for (const auto& [id, a] : catalogue.arrays()) {
-    const auto first = a.holders.lower_bound(x.first_device);
-    const auto last = a.holders.lower_bound(x.first_device + x.info.num_devices);
-    if (a.error.ok() && std::any_of(first, last, [&](const auto& holder) {
-          return holder.second == x.info.incarnation;
-        }))
-      arrays.push_back(id);
-  }
-  return arrays;
 }
 
 }  // namespace
@@ -213,7 +195,7 @@ void Machine::ForgetExecutor(const std::string& name) {
   const Executor x = cluster_.executor(name);
   const absl::Status gone = Error(ErrorKind::kWorkerLost, "executor ", name, " of worker ",
                                   x.worker, " is lost (its worker was deleted)");
-  std::vector<uint64_t> executables, operations, arrays;
+  std::vector<uint64_t> executables, operations;
   for (const auto& [id, executable] : catalogue_.executables())
     if (std::find(executable.members.begin(), executable.members.end(), name) !=
         executable.members.end())
@@ -224,10 +206,7 @@ void Machine::ForgetExecutor(const std::string& name) {
     if (std::find(on.begin(), on.end(), name) != on.end()) operations.push_back(id);
   }
   for (uint64_t id : operations) Fail(id, gone);
-  const auto is_its = [&x](int64_t d) { return HasDevice(x, d); };
-  for (const auto& [id, a] : catalogue_.arrays())
-    if (std::any_of(a.spec->placement.devices.begin(), a.spec->placement.devices.end(), is_its))
-      arrays.push_back(id);
+  const std::vector<uint64_t> arrays = ArraysOn(x);
   for (uint64_t id : arrays) ArrayFailed(id, gone, ArrayState::kLost);
   for (uint64_t id : arrays)
     if (auto* const a = catalogue_.FindArray(id); a != nullptr) {
@@ -294,6 +273,25 @@ void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   for (const std::string& name : lost) LoseExecutor(name, reason, 0, "");
 }
 
+std::vector<uint64_t> Machine::ArraysOn(const Executor& x) {
+  if (x.info.num_devices == 1) return catalogue_.ArraysOn(x.first_device);
+  std::vector<uint64_t> arrays;
+  for (int32_t d = 0; d < x.info.num_devices; ++d) {
+    const std::vector<uint64_t>& on = catalogue_.ArraysOn(x.first_device + d);
+    arrays.insert(arrays.end(), on.begin(), on.end());
+  }
+  std::sort(arrays.begin(), arrays.end());
+  arrays.erase(std::unique(arrays.begin(), arrays.end()), arrays.end());
+  return arrays;
+}
+
+bool Machine::IsHeldBy(const ArrayRecord& a, const Executor& x) {
+  const auto last = a.holders.lower_bound(x.first_device + x.info.num_devices);
+  for (auto held = a.holders.lower_bound(x.first_device); held != last; ++held)
+    if (held->second == x.info.incarnation) return true;
+  return false;
+}
+
 void Machine::LoseExecutor(const std::string& name, const std::string& reason, uint64_t launch,
                            const std::string& op_text) {
   Executor& x = cluster_.executor(name);
@@ -311,7 +309,12 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   EndWaits(inspections, Error(ErrorKind::kWorkerLost, "files: ", who, "; retry"));
   x.running.clear();
   const std::vector<uint64_t> affected = FailOperations(*this, name, launch, op_text, who);
-  const std::vector<uint64_t> arrays = ArraysOn(catalogue_, x);
+  std::vector<uint64_t> arrays = ArraysOn(x);
+  const auto unharmed = [&](uint64_t id) {
+    const ArrayRecord& a = catalogue_.array(id);
+    return !a.error.ok() || !IsHeldBy(a, x);
+  };
+  arrays.erase(std::remove_if(arrays.begin(), arrays.end(), unharmed), arrays.end());
   if (!arrays.empty()) Note(core::ArraysLost{static_cast<int64_t>(arrays.size())});
   LogIncident("executor lost", {{"executor", name},
                                 {"worker", x.worker},

@@ -1,5 +1,6 @@
 #include "server/scheduler/testing/invariants.h"
 
+#include <map>
 #include <set>
 #include <variant>
 
@@ -131,6 +132,12 @@ std::string FirstBrokenInvariant(const State& state) {
     if (std::string broken = CheckOperation(state, id, op); !broken.empty()) return broken;
   for (const auto& [id, array] : state.catalogue.arrays())
     if (std::string broken = CheckArray(state, id, array); !broken.empty()) return broken;
+  std::map<int64_t, size_t> on_device;
+  for (const auto& [id, array] : state.catalogue.arrays())
+    for (const int64_t d : array.spec->placement.devices) ++on_device[d];
+  for (int64_t d = 0; d < state.cluster.num_ids(); ++d)
+    TESSERA_HOLDS(state.catalogue.NumArraysOn(d) == on_device[d], "device ", d, " lists ",
+                  state.catalogue.NumArraysOn(d), " arrays, and has ", on_device[d]);
   for (const auto& [key, session] : state.ownership.sessions())
     if (std::string broken = CheckSession(state, key, session); !broken.empty()) return broken;
   for (const auto& [request, waiter] : state.waiters)
