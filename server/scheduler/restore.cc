@@ -180,8 +180,13 @@ void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   Log("executor ", x.name, " is back, with what it holds");
   cluster_.ShareMemory(x.host);
   AdoptPrograms(x, inventory);
+  // Nothing starts before all that it has started is known: what reads the result of an operation
+  // that it has may have been sent to it as well.
+  running_due_ = true;
   AdoptOperations(x, inventory);
   AdoptArrays(x, inventory);
+  running_due_ = false;
+  RunDue();
   RestartLoadWaits(x.name);
   RetryBlocked();
 }
