@@ -63,7 +63,7 @@ RULES = [
     ("failure-not-passed-on", "arrays.cc", "for (uint64_t op : IdSet(a.readers)) Fail(op, error);",
      ""),
     ("deleted-while-read", "arrays.cc", "if (ReadFromAfar(a)) return;", ""),
-    ("loss-of-arrays", "workers.cc", "arrays = ArraysOn(catalogue_, x);", "arrays;"),
+    ("loss-of-arrays", "workers.cc", "return !a.error.ok() || !IsHeldBy(a, x);", "return true;"),
     ("start-before-arguments", "operations.cc",
      "if (a.state != ArrayState::kReady && a.state != ArrayState::kScheduled) return;", ""),
     ("lease-after-restart", "restore.cc",
