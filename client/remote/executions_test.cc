@@ -89,7 +89,8 @@ void End(ServerStream* stream, uint64_t number, uint64_t array) {
   result->mutable_value()->set_data(std::string(1, static_cast<char>(array)));
   EXPECT_TRUE(stream->Write(event));
 }
-// Accepts every request as the operation of its executable's id, and ends it at once.
+// Accepts every request as the operation of its executable's id, and ends it at once. A client
+// awaits the end before it leaves, else the end cannot be written.
 grpc::Status ServeAll(ServerStream* stream) {
   v1::ExecuteProgramsRequest request;
   while (stream->Read(&request)) {
@@ -177,7 +178,8 @@ TEST(ExecutionsTest, AStreamThatBreaksIsFollowedByAnother) {
   EXPECT_TRUE(client->AwaitEnd(*accepted, SteadyNow() + kLimit));
   EXPECT_EQ(client->FailureOf(*accepted).error_message(), "gone");
   coordinator.Set(ServeAll);
-  EXPECT_TRUE(client->Execute(Of(3), kLimit, &next, &reply).ok());
+  ASSERT_TRUE(client->Execute(Of(3), kLimit, &next, &reply).ok());
+  EXPECT_TRUE(client->AwaitEnd(*next, SteadyNow() + kLimit));
   EXPECT_EQ(coordinator.streams(), 2);
 }
 
@@ -200,8 +202,9 @@ TEST(ExecutionsTest, AnEndThatNobodySawIsSeenBeforeTheNextRun) {
   ASSERT_TRUE(client->AwaitEnd(*run, SteadyNow() + kLimit));
   coordinator.Set(ServeAll);
   leave.Notify();
-  EXPECT_TRUE(Eventually([&] { return client->Execute(Of(2), kLimit, &run, &reply).ok(); }));
+  ASSERT_TRUE(Eventually([&] { return client->Execute(Of(2), kLimit, &run, &reply).ok(); }));
   EXPECT_EQ(reply.operation, 2);
+  EXPECT_TRUE(client->AwaitEnd(*run, SteadyNow() + kLimit));
 }
 
 TEST(ExecutionsTest, AnEndWithoutAnAcceptanceIsAnError) {
