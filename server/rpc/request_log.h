@@ -1,11 +1,11 @@
-// Cached responses of calls with a request_id, for retries: the same tenant, method, id and payload
-// get the response of the first call, whether it has ended or still runs; another payload is
+// Cached responses of calls with a request_id, for retries, of those methods that are not one event
+// of the scheduler (WriteArray, CompileProgram, DeleteProgram, CreateToken); those that are keep
+// theirs in its state (server/scheduler/answers.h). The same tenant, method, id and payload get the
+// response of the first call, whether it has ended or still runs; another payload is
 // REQUEST_ID_REUSED.
 //
 // Only successes are cached: a call that failed has changed nothing, and its id may be used again.
-// A tenant's responses are bounded in number, age and bytes; its own oldest is evicted first, and a
-// call whose response is evicted runs again. Beyond the bound of bytes over all tenants, the tenant
-// with the most bytes loses its oldest, so that no tenant evicts those of smaller ones. Running
+// The responses are bounded as those of the scheduler are, and forgotten at a restart; running
 // calls are bounded by the server's calls. Thread-safe; callbacks run without a lock. Reads no
 // clock.
 #pragma once
@@ -21,17 +21,13 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/core/answer_limits.h"
 
 namespace tessera::server::rpc {
 
 class RequestLog {
  public:
-  struct Limits {
-    int64_t answers_max = 10'000;  // of a tenant
-    absl::Duration age_max = absl::Minutes(10);
-    int64_t bytes_max = 16 << 20;       // of a tenant
-    int64_t all_bytes_max = 256 << 20;  // of all tenants
-  };
+  using Limits = core::AnswerLimits;
   struct Key {
     std::string tenant;
     int method = 0;

@@ -13,8 +13,8 @@ const AnswerRecord* Machine::FindAnswer(const Request& e, CallKind call) const {
 
 void Machine::Remember(const Request& e, CallKind call, uint64_t made,
                        std::vector<uint64_t> arrays) {
-  const Answers::Limits limits{.answers_max = s_.config.request_ids_max,
-                               .age_max = s_.config.request_id_age};
+  const core::AnswerLimits limits{.answers_max = s_.config.request_ids_max,
+                                  .age_max = s_.config.request_id_age};
   AnswerRecord answer{e.caller.tenant, call, e.id.text, e.id.payload, made, std::move(arrays), {}};
   for (const auto& [number, tenant] : s_.answers.Add(std::move(answer), limits, now_))
     Changed(core::RowKind::kAnswer, number, tenant);

@@ -48,7 +48,8 @@ void Answers::Erase(uint64_t number) {
 }
 
 std::vector<std::pair<uint64_t, std::string>> Answers::Add(AnswerRecord answer,
-                                                           const Limits& limits, absl::Time now) {
+                                                           const core::AnswerLimits& limits,
+                                                           absl::Time now) {
   std::vector<std::pair<uint64_t, std::string>> changed;
   // Always the oldest of its tenant.
   const auto evict = [&](uint64_t number) {

@@ -3,9 +3,7 @@
 // store in the commit of what was made, so that this holds over a restart too.
 //
 // Only calls that were accepted are here: one that was refused has changed nothing, and its id may
-// be used again. A tenant's answers are bounded in number, age and bytes; its own oldest goes
-// first, and a call whose answer is gone runs again. Beyond the bound of bytes over all tenants,
-// the tenant with the most bytes loses its oldest, so that no tenant evicts those of smaller ones.
+// be used again. What happens at the bounds is said at core::AnswerLimits.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -16,6 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "server/core/answer_limits.h"
 
 namespace tessera::server::scheduler {
 
@@ -40,20 +39,13 @@ struct AnswerRecord {
   std::string request_id;
   std::string payload;  // identifies the request
   uint64_t made = 0;    // the session, array or operation
-  std::vector<uint64_t>
-      arrays;        // the operation's results; of a deletion, those that it did not find
+  // The operation's results; of a deletion, those that it did not find.
+  std::vector<uint64_t> arrays;
   absl::Time until;  // when it may go
 };
 
 class Answers {
  public:
-  struct Limits {
-    int64_t answers_max = 10'000;  // of a tenant
-    absl::Duration age_max = absl::Minutes(10);
-    int64_t bytes_max = 16 << 20;       // of a tenant
-    int64_t all_bytes_max = 256 << 20;  // of all tenants
-  };
-
   // By number, which rises in the order that the calls were accepted in.
   const std::map<uint64_t, AnswerRecord>& all() const { return all_; }
   // Null: no such call has been accepted, or too long ago.
@@ -61,7 +53,8 @@ class Answers {
                            absl::Time now) const;
   // Also erases what is beyond the limits. Returns the numbers and tenants of what was added and
   // erased. Requires: Find returns null.
-  std::vector<std::pair<uint64_t, std::string>> Add(AnswerRecord answer, const Limits& limits,
+  std::vector<std::pair<uint64_t, std::string>> Add(AnswerRecord answer,
+                                                    const core::AnswerLimits& limits,
                                                     absl::Time now);
   // One of an earlier life; these come in the order of their numbers.
   void Restore(uint64_t number, AnswerRecord answer);

@@ -59,6 +59,8 @@ void Machine::Take(Executor& executor, const api::FileInspected& report) {
   const std::shared_ptr<const LoadArrays> load = wait->load;
   EndWait(report.request);
   if (load == nullptr) return Answer(report.request, report.arrays);
+  // The same call may have come twice while the file was looked at.
+  if (AnswerAgain(*load)) return;
   Answer(report.request, StartLoad(*load, report));
 }
 

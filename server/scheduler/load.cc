@@ -39,11 +39,6 @@ void Machine::On(const LoadArrays& e) {
 }
 
 absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileInspected& report) {
-  // The same call may have waited too.
-  if (const AnswerRecord* const first = FindAnswer(e, KindOfCall(e)); first != nullptr) {
-    if (first->payload != e.id.payload) return Reused(e);
-    return MakingOf(e.caller, *first);
-  }
   TESSERA_RETURN_IF_ERROR(report.arrays.status());
   TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
                            FindSession(e.caller, e.session, Access::kChange));

@@ -49,6 +49,15 @@ def throughout(seconds, look):
         pause.wait(0.1)
 
 
+def has_ended(pid):
+    """Whether the process is gone, or a zombie that its parent has not waited for."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return stat.rsplit(")", 1)[1].split()[0] == "Z"
+
+
 def dying_with_us(command):
     """`command`, which the kernel kills when the thread that starts it ends. A program sets that, not
     Python between fork and exec: threads of gRPC may hold locks there."""

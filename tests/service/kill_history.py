@@ -6,7 +6,8 @@ rules are those of a service that loses nothing it acknowledged:
 - An operation ends once: all that is heard of its end is the same, to the last question.
 - An operation fails only if one of its workers was killed, shortly before or while it ran.
 - An array holds what was computed: who reads it gets that, or hears why not.
-- An array is lost only if one of its workers was killed after it was begun, and says which.
+- An array is lost only if one of its workers was killed after it was begun, or so shortly before
+  that the coordinator had not noticed, and says which.
 - Nothing happens that nobody asked for: what runs in a session is what was acknowledged in it.
 - The bounds that were measured are kept.
 """
@@ -15,6 +16,8 @@ import dataclasses
 # How long after a kill its worker may still be away: it is noticed, the processes start again and
 # attach, programs are compiled again.
 AWAY = 20.0
+# How long after a kill the coordinator may still send work to what was killed.
+NOTICED = 1.0
 
 
 @dataclasses.dataclass
@@ -108,7 +111,7 @@ def violations(events):
 def _read(e, kills):
     if not e.error:
         return [] if e.right else [f"array {e.array} on {e.workers} is not what was computed"]
-    if not _killed(kills, e.workers, e.born - (0 if e.lost else AWAY), e.at):
+    if not _killed(kills, e.workers, e.born - (NOTICED if e.lost else AWAY), e.at):
         return [f"array {e.array} on {e.workers}, none of which was killed since it was begun: "
                 f"{e.error}"]
     if e.lost and not any(w in e.error for w in e.workers):

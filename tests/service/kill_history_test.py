@@ -41,7 +41,9 @@ class KillHistoryTest(unittest.TestCase):
     def test_an_array_is_lost_with_its_owner(self):
         self.check(Read(3, 1, 11, ("w0", "w1"), error=LOST, lost=True))
         self.check(Read(3, 1, 11, ("w1",), error=LOST, lost=True), broken="none of which was killed")
-        self.check(Read(3, 11, 12, ("w0",), error=LOST, lost=True), broken="none of which was killed")
+        self.check(Read(3, 10.5, 12, ("w0",), error=LOST, lost=True))
+        self.check(Read(3, 11.5, 12, ("w0",), error=LOST, lost=True),
+                   broken="none of which was killed")
         self.check(Read(3, 1, 11, ("w0",), error="it is lost", lost=True), broken="not named")
 
     def test_nothing_happens_that_nobody_asked_for(self):

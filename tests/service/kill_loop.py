@@ -26,7 +26,7 @@ import time
 
 import daemons
 import numpy as np
-from daemons import eventually
+from daemons import eventually, has_ended
 from kill_history import Ended, Found, Kill, Measured, Read, Refused, violations
 from promised_faults.harness import python_client
 
@@ -200,13 +200,10 @@ class Worker(threading.Thread):
         if donate and done:
             self.drop(kept)
         elif donate:
-            self.settle(client, kept)
+            # A failed run gives back what it was given, unless a process that had it was killed.
+            self.read(client, kept)
         if done:
             self.keep(run.outputs[0], kept.value + 1, kept.workers, born)
-
-    def settle(self, client, kept):
-        """A failed run gives back what it was given, unless a process that had it was killed."""
-        self.read(client, kept)
 
     def reduce(self, client, kept):
         born = time.monotonic()
@@ -292,7 +289,7 @@ class Killer:
         began = time.monotonic()
         self.log.add(Kill(began, f"w{number}", "daemon"))
         self.cluster.kill_worker(number)
-        eventually(lambda: all(_has_ended(pid) for pid in children), 20, "its executors end")
+        eventually(lambda: all(has_ended(pid) for pid in children), 20, "its executors end")
         self.log.add(Measured("a killed daemon's executors have ended", CHILDREN_END_WITHIN,
                               time.monotonic() - began))
         self.cluster.start_worker(number)
@@ -301,18 +298,9 @@ class Killer:
         for pid in self.cluster.executor_pids(number):
             self.log.add(Kill(time.monotonic(), f"w{number}", "executor"))
             try:
-                pathlib.Path(f"/proc/{pid}/stat").read_text()
                 os.kill(pid, 9)
-            except (FileNotFoundError, ProcessLookupError):
+            except ProcessLookupError:
                 pass  # its daemon was killed a moment ago
-
-
-def _has_ended(pid):
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return True
-    return stat.rsplit(")", 1)[1].split()[0] == "Z"
 
 
 def _fill(cluster, arrays, sessions, devices):

@@ -26,14 +26,6 @@ PATIENCE = 20
 DEATH_IS_SEEN_WITHIN = 1  # of a daemon, at its executors
 
 
-def has_ended(pid):
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return True
-    return stat.rsplit(")", 1)[1].split()[0] == "Z"
-
-
 def kill_coordinator(cluster):
     process = cluster.processes["coordinator"]
     process.kill()
@@ -196,9 +188,9 @@ class OutageTest(unittest.TestCase):
             kill_coordinator(cluster)
             daemons.eventually(lambda: "it waits" in cluster.logs(), PATIENCE,
                                "the executor waits")
-            self.assertFalse(has_ended(executor))
+            self.assertFalse(daemons.has_ended(executor))
             cluster.kill_worker(0)
-            daemons.eventually(lambda: has_ended(executor), DEATH_IS_SEEN_WITHIN,
+            daemons.eventually(lambda: daemons.has_ended(executor), DEATH_IS_SEEN_WITHIN,
                                "the executor ends")
 
 
