@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/site.h"
 #include "spdlog/async.h"
 #include "spdlog/sinks/basic_file_sink.h"
@@ -33,17 +35,39 @@ constexpr std::array<LevelRow, 5> kLevels = {{
     {LogLevel::kOff, "off", spdlog::level::off},
 }};
 
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
 // The log of the process. Leaked, so that objects that outlive main may still log.
 struct ProcessLog {
-  std::atomic<LogLevel> level{LogLevel::kOff};
+  std::atomic<LogLevel> level{LogLevel::kOff};  // in force
+  // By SteadyNow, in nanoseconds: when `base` is in force again.
+  std::atomic<int64_t> reverts_at{kNever};
   std::atomic<LogFormat> format{LogFormat::kText};
   absl::Mutex mu;
+  LogLevel base ABSL_GUARDED_BY(mu) = LogLevel::kOff;
   std::shared_ptr<spdlog::details::thread_pool> pool ABSL_GUARDED_BY(mu);
   std::shared_ptr<spdlog::logger> logger ABSL_GUARDED_BY(mu);
 };
 ProcessLog& TheLog() {
   static ProcessLog* const log = new ProcessLog;
   return *log;
+}
+
+// Sets `level` back when its time is over; returns how much of it is left.
+absl::Duration RevertIfDue(ProcessLog& log) {
+  LogLevel level = LogLevel::kOff;
+  {
+    absl::MutexLock lock(&log.mu);
+    const int64_t at = log.reverts_at.load(std::memory_order_relaxed);
+    if (at == kNever) return absl::InfiniteDuration();
+    const absl::Duration left = absl::FromUnixNanos(at) - SteadyNow();
+    if (left > absl::ZeroDuration()) return left;
+    level = log.base;
+    log.level = level;
+    log.reverts_at = kNever;
+  }
+  TESSERA_LOG(INFO) << "log level is back" << Field("level", LogLevelName(level));
+  return absl::InfiniteDuration();
 }
 
 // The length of the UTF-8 sequence at the start of `text`; 0: it is not valid. Requires: not empty.
@@ -88,6 +112,7 @@ absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text) {
 }
 
 absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text) {
+  if (text == "debug") return LogLevel::kVlog;
   for (const LevelRow& row : kLevels) {
     if (row.name == text) return row.level;
   }
@@ -95,6 +120,8 @@ absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text) {
                    absl::StrCat("log level: got \"", ToAbsl(text),
                                 "\", expected vlog, info, warning, error or off"));
 }
+
+std::string_view LogLevelName(LogLevel level) { return kLevels[static_cast<size_t>(level)].name; }
 
 absl::Status StartLogging(const LogOptions& options) {
   std::shared_ptr<spdlog::sinks::sink> sink;
@@ -128,13 +155,13 @@ absl::Status StartLogging(const LogOptions& options) {
     log.logger = std::move(logger);
   }
   log.format = options.format;
-  log.level = options.level;
+  SetLogLevel(options.level);
   return absl::OkStatus();
 }
 
 void StopLogging() {
   ProcessLog& log = TheLog();
-  log.level = LogLevel::kOff;
+  SetLogLevel(LogLevel::kOff);
   std::shared_ptr<spdlog::logger> logger;
   std::shared_ptr<spdlog::details::thread_pool> pool;
   {
@@ -145,8 +172,26 @@ void StopLogging() {
   // The pool's destructor, outside the lock, writes out the queue and joins the writer.
 }
 
+void SetLogLevel(LogLevel level, absl::Duration time) {
+  ProcessLog& log = TheLog();
+  absl::MutexLock lock(&log.mu);
+  const bool bounded = time < absl::InfiniteDuration();
+  if (!bounded) log.base = level;
+  log.reverts_at = bounded ? absl::ToUnixNanos(SteadyNow() + time) : kNever;
+  log.level = level;
+}
+
+LogLevelState CurrentLogLevel() {
+  ProcessLog& log = TheLog();
+  const absl::Duration left = RevertIfDue(log);
+  return {log.level.load(std::memory_order_relaxed), left};
+}
+
 bool LogEnabled(LogLevel level) {
-  return level >= TheLog().level.load(std::memory_order_relaxed) && level != LogLevel::kOff;
+  ProcessLog& log = TheLog();
+  if (ABSL_PREDICT_FALSE(log.reverts_at.load(std::memory_order_relaxed) != kNever))
+    RevertIfDue(log);
+  return level >= log.level.load(std::memory_order_relaxed) && level != LogLevel::kOff;
 }
 
 int64_t LogLinesDropped() {

@@ -20,6 +20,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/status.h"
 
 namespace tessera {
@@ -36,8 +37,9 @@ struct LogOptions {
   int64_t queue_lines_max = 8192;  // At the bound the oldest line is dropped and counted.
 };
 
-// "vlog", "info", "warning", "error" or "off".
+// "vlog", which "debug" means too, "info", "warning", "error" or "off".
 absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text);
+std::string_view LogLevelName(LogLevel level);
 // "text" or "json".
 absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text);
 
@@ -45,6 +47,15 @@ absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text);
 // the log. StopLogging flushes the queue.
 absl::Status StartLogging(const LogOptions& options);
 void StopLogging();
+
+// What is logged from now on, in place of LogOptions::level; with a `time` only for so long, and
+// then again what was set without one. It costs no thread: who logs next finds the time is over.
+void SetLogLevel(LogLevel level, absl::Duration time = absl::InfiniteDuration());
+struct LogLevelState {
+  LogLevel level = LogLevel::kOff;
+  absl::Duration reverts_in = absl::InfiniteDuration();
+};
+LogLevelState CurrentLogLevel();
 
 bool LogEnabled(LogLevel level);
 int64_t LogLinesDropped();

@@ -72,6 +72,28 @@ TEST(Log, JsonStringsHoldNoBytesThatAreNotUtf8) {
   EXPECT_EQ(JsonString("\xe2\x82"), "\"\\ufffd\\ufffd\"");  // cut off
 }
 
+TEST(Log, ALevelIsSetForATime) {
+  const std::string text = Logged(LogLevel::kInfo, [] {
+    SetLogLevel(LogLevel::kVlog);
+    TESSERA_VLOG << "shown";
+    EXPECT_EQ(CurrentLogLevel().reverts_in, absl::InfiniteDuration());
+    SetLogLevel(LogLevel::kError, absl::Hours(1));
+    TESSERA_LOG(WARNING) << "hidden";
+    EXPECT_EQ(CurrentLogLevel().level, LogLevel::kError);
+    EXPECT_LE(CurrentLogLevel().reverts_in, absl::Hours(1));
+    EXPECT_GT(CurrentLogLevel().reverts_in, absl::Minutes(59));
+    SetLogLevel(LogLevel::kError, absl::ZeroDuration());
+    TESSERA_VLOG << "shown again";  // As before the level for a time.
+    EXPECT_EQ(CurrentLogLevel().level, LogLevel::kVlog);
+    SetLogLevel(LogLevel::kOff, absl::Nanoseconds(1));
+    EXPECT_EQ(CurrentLogLevel().level, LogLevel::kVlog);
+  });
+  EXPECT_THAT(text,
+              ::testing::ContainsRegex("shown\n.*log level is back level=vlog\n.*shown again\n"
+                                       ".*log level is back level=vlog\n$"));
+  EXPECT_THAT(text, Not(HasSubstr("hidden")));
+}
+
 TEST(Log, WhatIsOffIsNotEvaluated) {
   int evaluated = 0;
   TESSERA_LOG(ERROR) << ++evaluated;  // No sink yet.

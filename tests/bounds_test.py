@@ -34,6 +34,12 @@ SessionService: CreateSession GetSession ListSessions RenewSession DeleteSession
 # The others: what is waited for, the options and fixed bounds (FIXED) that bound it, and what
 # happens then. `timeout` and `deadline` are fields of the request.
 WAITS = {
+    "AdminService.GetDiagnostics": (
+        "each process to answer", "timeout inquiry_wait",
+        "what the others said; that of it which is known without it, with `DEADLINE_EXCEEDED`"),
+    "AdminService.SetLogLevel": (
+        "each process to answer", "timeout inquiry_wait",
+        "what the others said; it may have taken the level, with `DEADLINE_EXCEEDED`"),
     "AdminService.DrainWorker": (
         "nothing runs on the worker", "timeout result_wait_ms_max",
         "the worker as it is then; call again to go on waiting"),
@@ -133,6 +139,7 @@ FIXED = {
     "recovery_wait": ("server/scheduler/config.h", "absl::Duration recovery_wait"),
     "verdict_wait": ("server/scheduler/config.h", "absl::Duration verdict_wait"),
     "file_deadline": ("server/scheduler/config.h", "absl::Duration file_deadline"),
+    "inquiry_wait": ("server/rpc/inquiries.h", "absl::Duration kInquiryWait"),
     "attach_wait": ("server/rpc/worker_streams.cc", "absl::Duration kAttachWait"),
     "ready_timeout": ("worker/daemon/core.h", "absl::Duration ready_timeout"),
     "idle_max": ("server/store/program_store.h", "absl::Duration idle_max"),

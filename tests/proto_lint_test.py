@@ -29,7 +29,7 @@ CODES = {
 }
 VERBS = (
     "Attach Cancel Compile Connect Cordon Create Delete Drain Enroll Execute Explain Get Hold List "
-    "Load Read Renew Reshard Revoke Run Save Uncordon Upload Wait Watch Write"
+    "Load Read Renew Reshard Revoke Run Save Set Uncordon Upload Wait Watch Write"
 ).split()
 PREPOSITIONS = "for from with to of in on by at via per".split()
 
@@ -53,6 +53,7 @@ WITHOUT_REQUEST_ID = {
     "AdminService.UncordonWorker": "sets a state",
     "AdminService.DrainWorker": "sets a state, and waits",
     "AdminService.DeleteWorker": "deleting one that is deleted says that there is none",
+    "AdminService.SetLogLevel": "sets a state",
     "AdminService.RevokeToken": "revoking one that is revoked changes nothing",
     "ProgramService.UploadProgram": "known by the hash of the bytes",
     "ProgramService.RunProgram": "keeps nothing",

@@ -1,4 +1,4 @@
-// The commands devices, workers, sessions, mesh, cordon, uncordon and drain.
+// The commands devices, workers, sessions, mesh, cordon, uncordon, drain and log-level.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -206,6 +206,40 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// ---- What processes log.
+
+absl::Status LogLevel(Context& context, const Arguments& arguments) {
+  const std::string level = arguments.Text("LEVEL");
+  if (arguments.Has("worker") && arguments.Flag("all"))
+    return UsageError("--worker and --all exclude each other");
+  if (arguments.Has("for") && level.empty())
+    return UsageError("--for: of which level? `tessera log-level debug --for 10m`");
+  Json request = {{"worker", arguments.Text("worker")}, {"all", arguments.Flag("all")}};
+  if (!level.empty()) request["level"] = level;
+  if (arguments.Has("for"))
+    request["time"] =
+        absl::StrCat(absl::ToInt64Milliseconds(arguments.Duration("for")) / 1000.0, "s");
+  TESSERA_ASSIGN_OR_RETURN(
+      const Json answer,
+      context.Call(level.empty() ? "AdminService/GetDiagnostics" : "AdminService/SetLogLevel",
+                   request));
+  int64_t silent = 0;
+  Table table({"PROCESS", "LOG LEVEL", "REASON"});
+  for (const Json& p : ChildOf(answer, "processes")) {
+    const std::string reason = TextOf(ChildOf(p, "status"), "message");
+    const auto reverts_in = DurationOf(p, "logLevelRevertsIn");
+    silent += reason.empty() ? 0 : 1;
+    table.Row({TextOf(p, "process"),
+               absl::StrCat(TextOf(p, "logLevel"),
+                            reverts_in ? absl::StrCat(" for ", DurationText(*reverts_in)) : ""),
+               context.display().Colorize(Style::kRed, reason)});
+  }
+  context.PrintResult(answer, [&] { context.PrintTable(table, "no process answered"); });
+  if (silent == 0) return absl::OkStatus();
+  return MakeError(ErrorKind::kDeadlineExceeded,
+                   absl::StrCat(Pluralize(silent, "process"), " did not answer"));
+}
+
 }  // namespace
 
 std::vector<Command> ClusterCommands() {
@@ -249,6 +283,25 @@ std::vector<Command> ClusterCommands() {
        .timeout = absl::Minutes(10),
        .details = "Arrays stay until the worker stops. Ctrl-C leaves it cordoned.",
        .run = Drain},
+      {.name = "log-level",
+       .summary = "Says or sets what processes log, while they run.",
+       .options = {{.name = "LEVEL",
+                    .help = "What is logged from now on; without it nothing is changed.",
+                    .positional = true,
+                    .choices = {"debug", "vlog", "info", "warning", "error", "off"}},
+                   {.name = "worker",
+                    .short_name = 'w',
+                    .value = "WORKER",
+                    .help = "Of its daemon and its executors; else of the coordinator."},
+                   Flag("all", "Of the coordinator and all workers."),
+                   {.name = "for",
+                    .type = OptionType::kDuration,
+                    .value = "TIME",
+                    .help = "After it, at most a day, each logs again as before."}},
+       .details = "debug, which is vlog, has a line for each command and report. A process that is "
+                  "started anew logs as its options say, an executor as its daemon does. Each "
+                  "change is in the logs, with the token that asked for it.",
+       .run = LogLevel},
   };
 }
 

@@ -1,5 +1,9 @@
+#include <utility>
+
 #include "base/log.h"
+#include "ir/serial/process_report.h"
 #include "server/rpc/handlers.h"
+#include "server/rpc/inquiries.h"
 #include "server/rpc/token_methods.h"
 
 namespace tessera::server::rpc {
@@ -39,6 +43,44 @@ void DeleteWorker(const CallRef<v1::DeleteWorkerRequest, v1::Worker>& call) {
   TESSERA_LOG(INFO) << "worker is deleted" << Field("worker", q.worker())
                     << Field("token", call->caller().token_name);
   Answer<WorkerInfo>(call, scheduler::DeleteWorker{{0, call->caller()}, q.worker()}, FillWorker);
+}
+
+namespace {
+
+// Whom the request means, for the log too.
+std::string WhoseOf(const InquiryTarget& target) {
+  return target.all ? "all" : target.worker.empty() ? "coordinator" : target.worker;
+}
+
+template <class Q>
+void AnswerInquiry(const CallRef<Q, v1::Diagnostics>& call, v1::Inquiry inquiry) {
+  const Q& q = call->request();
+  Inquire(*call->context().workers, {q.worker(), q.all()}, std::move(inquiry),
+          call->Wait(q.has_timeout(), q.timeout()),
+          AnswerWith<v1::Diagnostics>(
+              call, [](v1::Diagnostics& found, v1::Diagnostics* out) { *out = std::move(found); }));
+}
+
+}  // namespace
+
+void GetDiagnostics(const CallRef<v1::GetDiagnosticsRequest, v1::Diagnostics>& call) {
+  AnswerInquiry(call, {});
+}
+
+void SetLogLevel(const CallRef<v1::SetLogLevelRequest, v1::Diagnostics>& call) {
+  const v1::SetLogLevelRequest& q = call->request();
+  const absl::StatusOr<LogLevelState> wanted =
+      ir::serial::ReadLogLevel(q.level(), q.has_time() ? &q.time() : nullptr);
+  if (!wanted.ok()) return call->Finish(wanted.status());
+  // At a level that is shown unless nothing is: who asked is in the log whatever it shows.
+  TESSERA_LOG(WARNING) << "log level is changed" << Field("of", WhoseOf({q.worker(), q.all()}))
+                       << Field("level", LogLevelName(wanted->level))
+                       << Field("for", absl::FormatDuration(wanted->reverts_in))
+                       << Field("token", call->caller().token_name);
+  v1::Inquiry inquiry;
+  inquiry.set_log_level(q.level());
+  if (q.has_time()) *inquiry.mutable_log_level_time() = q.time();
+  AnswerInquiry(call, std::move(inquiry));
 }
 
 void CreateToken(const CallRef<v1::CreateTokenRequest, v1::CreateTokenResponse>& call) {

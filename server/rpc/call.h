@@ -40,6 +40,7 @@ namespace tessera::server::rpc {
 
 class Executions;
 class RunPool;
+class WorkerService;
 
 // The programs that the caller may see, the busiest first. The one named "" is the sum of the
 // others.
@@ -53,6 +54,7 @@ struct CallContext {
   Coordinator* coordinator = nullptr;
   RunPool* pool = nullptr;                 // for RunProgram, which blocks
   Executions* executions = nullptr;        // the streams of ExecutePrograms
+  WorkerService* workers = nullptr;        // those that are connected
   TopProgramsFn top_programs = {};         // empty: no programs are listed
   std::vector<std::string> features = {};  // the enabled ones, for GetCapabilities
 };

@@ -48,8 +48,9 @@ class GrpcServer final : public Server {
         requests_({.answers_max = coordinator->options().request_ids_max,
                    .age_max = absl::Milliseconds(coordinator->options().request_id_ms)}),
         executions_(options.metrics),
-        context_{gate,   coordinator->clock(), &requests_,           coordinator,
-                 &pool_, &executions_,         options.top_programs, options.features},
+        context_{
+            gate,      coordinator->clock(), &requests_,      coordinator, &pool_, &executions_,
+            &workers_, options.top_programs, options.features},
         workers_(coordinator, gate),
         enrollment_(std::move(ca), &gate->clock(), gate,
                     [coordinator](const std::string& worker, HostCallback then) {

@@ -740,6 +740,36 @@ TEST_F(ClusterTest, CordonDrainUncordon) {
   }
 }
 
+TEST_F(ClusterTest, LogLevelsAreSet) {
+  v1::SetLogLevelRequest set;
+  set.set_level("error");
+  set.mutable_time()->set_seconds(60);
+  TESSERA_ASSERT_OK_AND_ASSIGN(v1::Diagnostics found, Do<Admin>(&Admin::Stub::SetLogLevel, set));
+  ASSERT_EQ(found.processes_size(), 1) << "the worker of this test has no stream";
+  EXPECT_EQ(found.processes(0).process(), "coordinator");
+  EXPECT_EQ(found.processes(0).log_level(), "error");
+  EXPECT_GT(found.processes(0).log_level_reverts_in().seconds(), 50);
+  set.set_level("off");
+  set.clear_time();
+  set.set_all(true);
+  TESSERA_EXPECT_OK(Do<Admin>(&Admin::Stub::SetLogLevel, set));
+  TESSERA_ASSERT_OK_AND_ASSIGN(found, Do<Admin>(&Admin::Stub::GetDiagnostics, {}));
+  EXPECT_EQ(found.processes(0).log_level(), "off");
+  EXPECT_FALSE(found.processes(0).has_log_level_reverts_in());
+  set.set_level("loud");
+  EXPECT_THAT(Do<Admin>(&Admin::Stub::SetLogLevel, set), ReasonIs("VALUE_ERROR", "loud"));
+  set.set_level("info");
+  set.mutable_time()->set_seconds(0);
+  EXPECT_THAT(Do<Admin>(&Admin::Stub::SetLogLevel, set), ReasonIs("VALUE_ERROR", "time"));
+  set.clear_time();
+  set.set_all(false);
+  set.set_worker("w9");
+  EXPECT_THAT(Do<Admin>(&Admin::Stub::SetLogLevel, set), ReasonIs("WORKER_NOT_FOUND"));
+  v1::GetDiagnosticsRequest get;
+  get.set_worker("w9");
+  EXPECT_THAT(Do<Admin>(&Admin::Stub::GetDiagnostics, get), ReasonIs("WORKER_NOT_FOUND"));
+}
+
 TEST_F(ClusterTest, MeshesHaveNames) {
   v1::CreateMeshRequest create;
   create.mutable_mesh()->set_name("pairs");

@@ -37,4 +37,15 @@ std::shared_ptr<WorkerStream> WorkerService::Find(uint64_t session) {
   return found == workers_.end() ? nullptr : found->second.lock();
 }
 
+std::map<std::string, std::shared_ptr<WorkerStream>> WorkerService::ByName() {
+  std::map<std::string, std::shared_ptr<WorkerStream>> found;
+  absl::MutexLock lock(&mu_);
+  for (const auto& [session, weak] : workers_) {
+    // The later session of a name is the one that is connected.
+    if (std::shared_ptr<WorkerStream> worker = weak.lock())
+      found[worker->worker()] = std::move(worker);
+  }
+  return found;
+}
+
 }  // namespace tessera::server::rpc

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -29,6 +30,8 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   void Add(uint64_t session, const std::shared_ptr<WorkerStream>& worker) ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<WorkerStream> Find(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
+  // Every worker that is connected, by name.
+  std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);
   api::WorkerEvents& events() { return *events_; }
   const Clock& clock() const { return gate_->clock(); }
 

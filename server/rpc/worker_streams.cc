@@ -17,6 +17,8 @@ namespace {
 
 // Maximum of queued commands for a process that does not read; beyond it the process is lost.
 constexpr size_t kCommandsMax = 100'000;
+// Maximum of questions to a daemon that are not answered; beyond it the oldest is given up.
+constexpr size_t kQuestionsMax = 64;
 // How long the last write may take once a stream ends; then the stream is cancelled.
 constexpr std::chrono::seconds kLastWriteWait{1};
 // Deadlines of executors.  They are checked at each heartbeat of the daemon, and a daemon that
@@ -140,12 +142,66 @@ void WorkerStream::Close(const absl::Status& why) {
   CloseExecutors(why);
 }
 
+void WorkerStream::Ask(v1::Inquiry inquiry, AnswerFn then) {
+  AnswerFn given_up;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!closed_) {
+      inquiry.set_id(++last_question_);
+      asked_.emplace(last_question_, std::exchange(then, nullptr));
+    }
+    if (asked_.size() > kQuestionsMax) {
+      given_up = std::move(asked_.begin()->second);
+      asked_.erase(asked_.begin());
+    }
+  }
+  if (given_up)
+    given_up(
+        MakeError(ErrorKind::kDeadlineExceeded, "worker: its daemon leaves too many questions"));
+  if (then) return then(Gone("its worker is lost"));
+  v1::Envelope envelope;
+  envelope.set_kind(v1::MESSAGE_KIND_INQUIRY);
+  inquiry.SerializeToString(envelope.mutable_body());
+  SendToDaemon(std::move(envelope));
+}
+
+std::string WorkerStream::worker() {
+  absl::MutexLock lock(&mu_);
+  return worker_;
+}
+
+absl::Status WorkerStream::TakeAnswer(const v1::Envelope& envelope) {
+  v1::InquiryAnswer answer;
+  if (!answer.ParseFromString(envelope.body()))
+    return MakeError(ErrorKind::kValueError, "worker: its answer to an inquiry does not read");
+  AnswerFn then;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = asked_.find(answer.id());
+    if (found == asked_.end()) return absl::OkStatus();
+    then = std::move(found->second);
+    asked_.erase(found);
+  }
+  then(std::move(answer));
+  return absl::OkStatus();
+}
+
+void WorkerStream::EndQuestions(const std::string& why) {
+  std::map<uint64_t, AnswerFn> asked;
+  {
+    absl::MutexLock lock(&mu_);
+    asked.swap(asked_);
+  }
+  for (const auto& [id, then] : asked) then(Gone(absl::StrCat("its worker is lost: ", why)));
+}
+
 void WorkerStream::Ended(const std::string& why) {
   if (const uint64_t session = session_; session != 0) {
     service_->Remove(session);
     service_->events().Disconnect(session, absl::UnavailableError(why));
   }
   CloseExecutors(Gone(absl::StrCat("its worker is lost: ", why)));
+  EndQuestions(why);
 }
 
 void WorkerStream::CloseExecutors(const absl::Status& why) {
@@ -164,6 +220,7 @@ void WorkerStream::CloseExecutors(const absl::Status& why) {
 absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
   if (session_ == 0) return Register(envelope);
   if (envelope.epoch() != epoch_) return absl::OkStatus();
+  if (envelope.kind() == v1::MESSAGE_KIND_INQUIRY_ANSWER) return TakeAnswer(envelope);
   absl::StatusOr<api::Report> report = ir::serial::ReadReport(envelope);
   if (!report.ok()) return Annotate(report.status(), "it sent what does not read");
   const bool beat = std::holds_alternative<api::Heartbeat>(report->body);
@@ -190,6 +247,7 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
                      name_, "'; join it under its own name"));
   {
     absl::MutexLock lock(&mu_);
+    worker_ = registration.worker;
     for (const api::ExecutorInfo& info : registration.executors)
       executors_[info.index].incarnation = info.incarnation;
   }

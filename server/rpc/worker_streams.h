@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -77,6 +78,14 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   void Detach(int32_t executor, const ExecutorStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t epoch() const { return epoch_; }
 
+  // ---- For inquiries.h. ----
+  // Asks the daemon; `then` is called at most once, with its answer or with why none comes. Of too
+  // many questions without an answer the oldest is given up.
+  using AnswerFn = std::function<void(absl::StatusOr<v1::InquiryAnswer>)>;
+  void Ask(v1::Inquiry inquiry, AnswerFn then) ABSL_LOCKS_EXCLUDED(mu_);
+  // As registered.
+  std::string worker() ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   // What is known here of one executor index.
   struct Executor {
@@ -101,6 +110,8 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   absl::Status Register(const v1::Envelope& envelope) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginIfReady() ABSL_LOCKS_EXCLUDED(mu_);
   void SendToDaemon(v1::Envelope command);
+  absl::Status TakeAnswer(const v1::Envelope& envelope) ABSL_LOCKS_EXCLUDED(mu_);
+  void EndQuestions(const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Kill(int32_t executor, uint64_t incarnation, const std::string& reason);
   void CloseExecutors(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -123,6 +134,9 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   absl::Mutex mu_;
   bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // by the scheduler
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::string worker_ ABSL_GUARDED_BY(mu_);  // as it registers
+  std::map<uint64_t, AnswerFn> asked_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_question_ ABSL_GUARDED_BY(mu_) = 0;
   std::string ticket_key_ ABSL_GUARDED_BY(mu_);
   std::optional<api::Welcome> welcome_ ABSL_GUARDED_BY(mu_);  // until it is sent
   std::vector<api::AdoptedExecutor> adopted_ ABSL_GUARDED_BY(mu_);

@@ -48,6 +48,7 @@ LEAST = {
                        "DeleteMesh": "user", "ListTopPrograms": "viewer"},
     "AdminService": {"CordonWorker": "operator", "UncordonWorker": "operator",
                      "DrainWorker": "operator", "DeleteWorker": "operator",
+                     "GetDiagnostics": "operator", "SetLogLevel": "operator",
                      "CreateToken": "admin", "ListTokens": "admin",
                      "RevokeToken": "admin"},
     "WorkerService": {"Connect": "worker", "Attach": "worker"},
@@ -105,7 +106,7 @@ NOBODYS = {
     "ArrayService/GetFile",
     "ClusterService/CreateMesh", "ClusterService/ListMeshes", "ClusterService/ListTopPrograms",
     "AdminService/CordonWorker", "AdminService/UncordonWorker", "AdminService/DrainWorker",
-    "AdminService/DeleteWorker",
+    "AdminService/DeleteWorker", "AdminService/GetDiagnostics", "AdminService/SetLogLevel",
     "AdminService/CreateToken", "AdminService/ListTokens", "AdminService/RevokeToken",
     "WorkerService/Connect", "WorkerService/Attach", "EnrollmentService/GetAuthority", "EnrollmentService/Enroll",
 }

@@ -356,6 +356,17 @@ def test_workers_out_of_service(call, session, executable):
     call.refuse("NOT_FOUND", "WORKER_NOT_FOUND", "AdminService/DeleteWorker", worker="w9")
 
 
+def test_log_levels(call):
+    set_levels = call("AdminService/SetLogLevel", all=True, level="debug", time="60s")["processes"]
+    assert [p["process"] for p in set_levels] == ["coordinator", "w0", "w0/0", "w1", "w1/0"]
+    assert {p["logLevel"] for p in set_levels} == {"vlog"}
+    call("AdminService/SetLogLevel", all=True, level="info")
+    (own,) = call("AdminService/GetDiagnostics", timeout="2s")["processes"]
+    assert own == {"process": "coordinator", "logLevel": "info"}
+    call.refuse("NOT_FOUND", "WORKER_NOT_FOUND", "AdminService/GetDiagnostics", worker="w9")
+    call.refuse("INVALID_ARGUMENT", "VALUE_ERROR", "AdminService/SetLogLevel", level="loud")
+
+
 def test_tokens_of_a_server_without_them(call):
     for method, request in (("CreateToken", {"name": "ada", "role": "user"}), ("ListTokens", {}),
                             ("RevokeToken", {"name": "ada"})):

@@ -65,6 +65,16 @@ void Supervisor::Send(uint64_t incarnation, std::string_view message) {
   Wake();
 }
 
+bool Supervisor::SendToCurrent(std::string_view message) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (current_ == 0) return false;
+    outgoing_.push_back(EncodeFrame(message));
+  }
+  Wake();
+  return true;
+}
+
 void Supervisor::CloseInput(uint64_t incarnation) {
   {
     absl::MutexLock lock(&mu_);
@@ -173,7 +183,7 @@ bool Supervisor::Receive(ChildSession& life) {
     while (const std::optional<std::string> message = life.parser.Next()) {
       if (message->empty()) {
         options_.post(daemon::ChildPonged{options_.executor});
-      } else {
+      } else if (options_.take_answer == nullptr || !options_.take_answer(*message)) {
         options_.post(daemon::ChildSaid{options_.executor, options_.read_ready(*message)});
       }
     }

@@ -1,9 +1,10 @@
 // Runs the processes of one executor, one after the other, as it is told to (core.h decides), and
 // posts what becomes of them.
 //
-// Messages over the socket between the two are ordered. The process sends one, when it is ready. An
-// empty message is a ping or a pong: the process replies to pings at once, unless it does not get
-// through with a command, so that a busy process is told from a frozen one.
+// Messages over the socket between the two are ordered. The process sends one, when it is ready,
+// and after it answers to what it is asked. An empty message is a ping or a pong: the process
+// replies to pings at once, unless it does not get through with a command, so that a busy process
+// is told from a frozen one.
 //
 // Thread-safe; nothing blocks, except that Stop joins. Every process is started by the supervisor's
 // own thread, since the kernel kills it when that thread exits; events are posted from that thread,
@@ -38,6 +39,8 @@ struct SupervisorOptions {
   int num_devices = 1;
   // What a process says of itself, in its message; nullopt if that does not parse.
   std::function<std::optional<api::ExecutorInfo>(const std::string& message)> read_ready;
+  // Takes an answer of a process; false: it is none. Null: there are no answers.
+  std::function<bool(const std::string& message)> take_answer = nullptr;
   // Takes the events of its processes; must not block.
   std::function<void(daemon::Event event)> post;
 };
@@ -49,6 +52,8 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() { Stop(); }
 
+  // Sends to whichever process runs; false if none does.
+  bool SendToCurrent(std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
   // Starts a process; the last has ended. Posts Started or SpawnFailed.
   void Start(uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_);
   // The next three do nothing if the process of this incarnation has ended.

@@ -87,6 +87,9 @@ void CoordinatorStream::Report(api::ReportBody body) {
   }
   v1::Envelope report =
       ir::serial::ToEnvelope(api::Report{options_.index, options_.incarnation, body});
+  TESSERA_VLOG << "report" << Field("worker", options_.worker) << Field("index", options_.index)
+               << Field("kind", v1::MessageKind_Name(report.kind()))
+               << Field("operation", report.launch());
   absl::MutexLock lock(&mu_);
   if (answer && stream != stream_) return;
   if (!answer) ledger_.Settle(body);
@@ -132,6 +135,9 @@ void CoordinatorStream::Finish(absl::Duration timeout) {
 
 void CoordinatorStream::OnCommand(uint64_t stream, uint64_t epoch, const v1::Envelope& envelope) {
   absl::MutexLock lock(&command_mu_);
+  TESSERA_VLOG << "command" << Field("worker", options_.worker) << Field("index", options_.index)
+               << Field("kind", v1::MessageKind_Name(envelope.kind()))
+               << Field("operation", envelope.launch());
   if (envelope.epoch() != epoch) {
     TESSERA_LOG(WARNING) << "refused a command of another coordinator"
                          << Field("worker", options_.worker) << Field("index", options_.index)

@@ -18,6 +18,7 @@
 #include "base/host_limits.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "ir/serial/process_report.h"
 #include "ir/serial/worker.h"
 #include "tessera/v1/worker.pb.h"
 #include "worker/cpu/cpu_backend.h"
@@ -34,12 +35,6 @@ namespace {
 constexpr int kDeviceLostExit = 4;
 
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
-
-absl::StatusOr<api::Welcome> ReadWelcome(const std::string& message) {
-  v1::Envelope envelope;
-  if (!envelope.ParseFromString(message)) return absl::InvalidArgumentError("it is no envelope");
-  return ir::serial::ReadWelcome(envelope);
-}
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const ExecutorProcessOptions& options, std::function<void(const absl::Status&)> on_fatal) {
@@ -124,7 +119,7 @@ class ExecutorProcess {
     FrameReader frames(options_.control_fd);
     while (const std::optional<std::string> message = frames.Next()) {
       if (!message->empty()) {
-        Welcome(*message);
+        Obey(*message);
         continue;
       }
       // Not before the command at hand is carried out: the reply says that commands are.
@@ -165,14 +160,30 @@ class ExecutorProcess {
     *why = true;
     shutdown(options_.control_fd, SHUT_RD);
   }
-  void Welcome(const std::string& message) {
-    const absl::StatusOr<api::Welcome> welcome = ReadWelcome(message);
+  // A Welcome, or an Inquiry.
+  void Obey(const std::string& message) {
+    v1::Envelope envelope;
+    v1::Inquiry inquiry;
+    if (envelope.ParseFromString(message) && envelope.kind() == v1::MESSAGE_KIND_INQUIRY &&
+        inquiry.ParseFromString(envelope.body()))
+      return Answer(inquiry);
+    const absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(envelope);
     if (!welcome.ok()) {
       TESSERA_LOG(ERROR) << "the daemon's message does not read" << Field("why", welcome.status());
       return;
     }
     data_->SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());
     coordinator_->Attach(*welcome);
+  }
+
+  void Answer(const v1::Inquiry& inquiry) {
+    v1::InquiryAnswer answer;
+    answer.set_id(inquiry.id());
+    ir::serial::AnswerInquiry(inquiry, answer.add_processes());
+    v1::Envelope envelope;
+    envelope.set_kind(v1::MESSAGE_KIND_INQUIRY_ANSWER);
+    answer.SerializeToString(envelope.mutable_body());
+    Tell(envelope.SerializeAsString());
   }
 
   const ExecutorProcessOptions& options_;

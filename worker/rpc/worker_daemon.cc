@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -32,6 +33,7 @@
 #include "worker/daemon/driver.h"
 #include "worker/daemon/listen.h"
 #include "worker/daemon/supervisor.h"
+#include "worker/rpc/inquiries.h"
 
 namespace tessera::worker::rpc {
 namespace {
@@ -82,7 +84,13 @@ class Daemon final : public WorkerDaemon {
             [this](const daemon::Effect& effect) {
               std::visit([this](const auto& e) { Apply(e); }, effect);
             },
-            [this] { return LinkIsIdle(); }) {
+            [this] { return LinkIsIdle(); }),
+        inquiries_(
+            options_.name, num_executors(),
+            [this](int32_t e, const std::string& message) {
+              return executors_[e]->SendToCurrent(message);
+            },
+            [this](const v1::InquiryAnswer& answer) { SendAnswer(answer); }) {
     for (int32_t e = 0; e < num_executors(); ++e) {
       SupervisorOptions supervised;
       supervised.executor = e;
@@ -92,7 +100,14 @@ class Daemon final : public WorkerDaemon {
       pages_.push_back(std::make_unique<MetricsPage>(num_devices()));
       supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd()};
       supervised.num_devices = num_devices();
-      supervised.read_ready = ReadReady;
+      supervised.read_ready = [this, e](const std::string& message) {
+        auto info = ReadReady(message);
+        if (info) inquiries_.Greet(e);
+        return info;
+      };
+      supervised.take_answer = [this, e](const std::string& message) {
+        return inquiries_.Take(e, message);
+      };
       supervised.post = [this](daemon::Event event) { driver_.Post(std::move(event)); };
       executors_.push_back(std::make_unique<Supervisor>(std::move(supervised)));
     }
@@ -117,6 +132,7 @@ class Daemon final : public WorkerDaemon {
       ended_ = true;
     }
     thread_.join();
+    inquiries_.Stop();
     for (const auto& executor : executors_) executor->Stop();
   }
 
@@ -250,7 +266,16 @@ class Daemon final : public WorkerDaemon {
     const std::shared_ptr<Link> link = CurrentLink();
     return link != nullptr && link->idle();
   }
+  void SendAnswer(const v1::InquiryAnswer& answer) {
+    v1::Envelope envelope;
+    envelope.set_kind(v1::MESSAGE_KIND_INQUIRY_ANSWER);
+    answer.SerializeToString(envelope.mutable_body());
+    Send(epoch_, std::move(envelope));
+  }
   void Send(uint64_t epoch, v1::Envelope report) {
+    TESSERA_VLOG << "report" << Field("worker", options_.name)
+                 << Field("kind", v1::MessageKind_Name(report.kind()))
+                 << Field("executor", report.executor());
     report.set_epoch(epoch);
     if (const std::shared_ptr<Link> link = CurrentLink()) link->Send(std::move(report));
   }
@@ -332,9 +357,10 @@ class Daemon final : public WorkerDaemon {
     };
     const auto link = std::make_shared<Link>(
         connect, options_.coordinator.token, [&](const v1::Envelope& message) {
-          if (welcomed) return PostKill(message);
+          if (welcomed) return OnCommand(message);
           absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(message);
           welcomed = welcome.ok();
+          if (welcomed) epoch_ = welcome->epoch;
           driver_.Post(daemon::Welcomed{std::move(welcome)});
         });
     bool cancelled = false;
@@ -363,8 +389,17 @@ class Daemon final : public WorkerDaemon {
     return end;
   }
 
-  // The only command for the daemon itself; the others go to the executors.
-  void PostKill(const v1::Envelope& message) {
+  // The only ones for the daemon itself: to kill an executor, and what goes beside the commands.
+  void OnCommand(const v1::Envelope& message) {
+    TESSERA_VLOG << "command" << Field("worker", options_.name)
+                 << Field("kind", v1::MessageKind_Name(message.kind()))
+                 << Field("executor", message.executor());
+    v1::Inquiry inquiry;
+    if (message.kind() == v1::MESSAGE_KIND_INQUIRY) {
+      if (message.epoch() == epoch_ && inquiry.ParseFromString(message.body()))
+        inquiries_.Ask(std::move(inquiry));
+      return;
+    }
     const absl::StatusOr<api::Command> command = ir::serial::ReadCommand(message);
     const auto* kill = command.ok() ? std::get_if<api::KillExecutor>(&*command) : nullptr;
     if (kill == nullptr) return;
@@ -381,6 +416,8 @@ class Daemon final : public WorkerDaemon {
   std::vector<std::unique_ptr<Supervisor>> executors_;           // set before any step
   int64_t collector_ = 0;
   daemon::Driver driver_;
+  std::atomic<uint64_t> epoch_{0};  // of the last Welcome
+  Inquiries inquiries_;
 
   absl::Mutex mu_;
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);  // until it has ended

@@ -1,0 +1,121 @@
+#include "server/rpc/inquiries.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "grpcpp/alarm.h"
+#include "ir/serial/process_report.h"
+#include "ir/serial/status.h"
+#include "server/rpc/worker_streams.h"
+
+namespace tessera::server::rpc {
+namespace {
+
+// Of the wait, for the daemons' answers to arrive after their own waits.
+constexpr double kDaemonsShare = 0.75;
+
+// The answers of one round, until all are there or the time is over.
+class Round final : public std::enable_shared_from_this<Round> {
+ public:
+  Round(v1::Diagnostics own, std::vector<std::string> names,
+        std::function<void(absl::StatusOr<v1::Diagnostics>)> then)
+      : own_(std::move(own)), names_(std::move(names)), then_(std::move(then)) {
+    answers_.resize(names_.size());
+    missing_ = names_.size();
+  }
+
+  // Before any answer is taken.
+  void Start(absl::Duration wait) {
+    if (names_.empty()) return End();
+    alarm_.Set(WallDeadline(wait), [self = shared_from_this()](bool) { self->End(); });
+  }
+
+  void Take(size_t worker, absl::StatusOr<v1::InquiryAnswer> answer) ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (ended_) return;
+      answers_[worker] = std::move(answer);
+      if (--missing_ > 0) return;
+    }
+    alarm_.Cancel();  // Which ends the round.
+  }
+
+ private:
+  void End() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::function<void(absl::StatusOr<v1::Diagnostics>)> then;
+    v1::Diagnostics all;
+    {
+      absl::MutexLock lock(&mu_);
+      if (std::exchange(ended_, true)) return;
+      for (size_t w = 0; w < names_.size(); ++w) Add(names_[w], answers_[w]);
+      then = std::move(then_);
+      all = std::move(own_);
+    }
+    then(std::move(all));
+  }
+
+  void Add(const std::string& worker,
+           const std::optional<absl::StatusOr<v1::InquiryAnswer>>& answer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (answer && answer->ok()) {
+      for (const v1::ProcessReport& report : (*answer)->processes()) *own_.add_processes() = report;
+      return;
+    }
+    v1::ProcessReport* const silent = own_.add_processes();
+    silent->set_process(worker);
+    *silent->mutable_status() = ir::serial::ToProto(
+        answer ? answer->status()
+               : MakeError(ErrorKind::kDeadlineExceeded,
+                           absl::StrCat("worker ", worker, ": its daemon did not answer in time")));
+  }
+
+  absl::Mutex mu_;
+  v1::Diagnostics own_ ABSL_GUARDED_BY(mu_);  // and in the end, all
+  const std::vector<std::string> names_;      // of the workers that are asked
+  std::function<void(absl::StatusOr<v1::Diagnostics>)> then_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::optional<absl::StatusOr<v1::InquiryAnswer>>> answers_ ABSL_GUARDED_BY(mu_);
+  size_t missing_ ABSL_GUARDED_BY(mu_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Alarm alarm_;
+};
+
+}  // namespace
+
+void Inquire(WorkerService& workers, const InquiryTarget& target, v1::Inquiry inquiry,
+             absl::Duration wait, std::function<void(absl::StatusOr<v1::Diagnostics>)> then) {
+  const absl::Duration bounded = std::min(wait, kInquiryWait);
+  std::vector<std::shared_ptr<WorkerStream>> asked;
+  std::vector<std::string> names;
+  if (target.all || !target.worker.empty()) {
+    for (auto& [name, stream] : workers.ByName()) {
+      if (!target.all && name != target.worker) continue;
+      names.push_back(name);
+      asked.push_back(std::move(stream));
+    }
+    if (!target.all && names.empty())
+      return then(MakeError(
+          ErrorKind::kWorkerNotFound,
+          absl::StrCat("worker '", target.worker, "' is not connected; list the workers")));
+  }
+  v1::Diagnostics own;
+  if (target.all || target.worker.empty()) {
+    v1::ProcessReport* const report = own.add_processes();
+    report->set_process("coordinator");
+    ir::serial::AnswerInquiry(inquiry, report);
+  }
+  *inquiry.mutable_timeout() = ir::serial::ToProto(bounded * kDaemonsShare);
+  const auto round = std::make_shared<Round>(std::move(own), std::move(names), std::move(then));
+  round->Start(bounded);
+  for (size_t w = 0; w < asked.size(); ++w)
+    asked[w]->Ask(inquiry, [round, w](absl::StatusOr<v1::InquiryAnswer> answer) {
+      round->Take(w, std::move(answer));
+    });
+}
+
+}  // namespace tessera::server::rpc

@@ -1,0 +1,131 @@
+#include "worker/rpc/inquiries.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/thread_name.h"
+#include "ir/serial/process_report.h"
+#include "ir/serial/status.h"
+
+namespace tessera::worker::rpc {
+namespace {
+
+std::string Enclosed(const v1::Inquiry& inquiry) {
+  v1::Envelope envelope;
+  envelope.set_kind(v1::MESSAGE_KIND_INQUIRY);
+  inquiry.SerializeToString(envelope.mutable_body());
+  return envelope.SerializeAsString();
+}
+
+}  // namespace
+
+Inquiries::Inquiries(std::string worker, int32_t num_executors, SendFn send, AnswerFn answer)
+    : worker_(std::move(worker)), send_(std::move(send)), answer_(std::move(answer)) {
+  answers_.resize(num_executors);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Inquiries::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Inquiries::Ask(v1::Inquiry inquiry) {
+  absl::MutexLock lock(&mu_);
+  if (queue_.size() >= kQueueMax) queue_.pop_front();
+  queue_.push_back(std::move(inquiry));
+}
+
+bool Inquiries::Take(int32_t executor, const std::string& message) {
+  v1::Envelope envelope;
+  if (!envelope.ParseFromString(message) || envelope.kind() != v1::MESSAGE_KIND_INQUIRY_ANSWER)
+    return false;
+  v1::InquiryAnswer answer;
+  if (!answer.ParseFromString(envelope.body()) || answer.processes_size() != 1) return true;
+  absl::MutexLock lock(&mu_);
+  if (answer.id() != question_ || missing_ == 0 || answers_[executor]) return true;
+  answers_[executor] = std::move(*answer.mutable_processes(0));
+  --missing_;
+  return true;
+}
+
+void Inquiries::Greet(int32_t executor) {
+  const LogLevelState state = CurrentLogLevel();
+  v1::Inquiry inquiry;
+  inquiry.set_log_level(std::string(LogLevelName(state.level)));
+  if (state.reverts_in < absl::InfiniteDuration())
+    *inquiry.mutable_log_level_time() = ir::serial::ToProto(state.reverts_in);
+  send_(executor, Enclosed(inquiry));
+}
+
+void Inquiries::Run() {
+  NameThread("inquiries");
+  while (true) {
+    v1::Inquiry inquiry;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || !queue_.empty();
+      };
+      mu_.Await(absl::Condition(&wanted));
+      if (stopping_) return;
+      inquiry = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    answer_(AnswerFor(inquiry));
+  }
+}
+
+void Inquiries::AwaitAnswers(absl::Duration timeout) {
+  absl::MutexLock lock(&mu_);
+  const auto done = [this]()
+                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || missing_ == 0; };
+  mu_.AwaitWithTimeout(absl::Condition(&done), timeout);
+}
+
+v1::InquiryAnswer Inquiries::AnswerFor(const v1::Inquiry& inquiry) {
+  v1::InquiryAnswer answer;
+  answer.set_id(inquiry.id());
+  v1::ProcessReport* const own = answer.add_processes();
+  own->set_process(worker_);
+  ir::serial::AnswerInquiry(inquiry, own);
+
+  v1::Inquiry question = inquiry;
+  size_t num_executors = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    question.set_id(++question_);
+    num_executors = missing_ = answers_.size();
+    for (auto& report : answers_) report.reset();
+  }
+  const std::string message = Enclosed(question);
+  std::vector<bool> asked(num_executors);
+  for (size_t e = 0; e < num_executors; ++e) {
+    asked[e] = send_(static_cast<int32_t>(e), message);
+    absl::MutexLock lock(&mu_);
+    if (!asked[e]) --missing_;
+  }
+  AwaitAnswers(ir::serial::FromProto(inquiry.timeout()));
+  absl::MutexLock lock(&mu_);
+  missing_ = 0;
+  for (size_t e = 0; e < num_executors; ++e) {
+    v1::ProcessReport* const report = answer.add_processes();
+    if (answers_[e]) *report = std::move(*answers_[e]);
+    report->set_process(absl::StrCat(worker_, "/", e));
+    if (answers_[e]) continue;
+    *report->mutable_status() = ir::serial::ToProto(
+        asked[e]
+            ? MakeError(ErrorKind::kDeadlineExceeded,
+                        absl::StrCat("executor ", report->process(), " did not answer in time"))
+            : MakeError(ErrorKind::kWorkerLost,
+                        absl::StrCat("executor ", report->process(), " has no process")));
+  }
+  return answer;
+}
+
+}  // namespace tessera::worker::rpc

@@ -1,0 +1,61 @@
+// The coordinator's inquiries at a worker's daemon: asks each executor over its socket, waits for
+// the answers as long as the inquiry allows, and answers for the worker.
+//
+// Thread-safe. One thread of its own answers one inquiry after the other; beyond kQueueMax that
+// wait the oldest is dropped. The hooks are called without a lock, until Stop has returned.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "tessera/v1/worker.pb.h"
+
+namespace tessera::worker::rpc {
+
+class Inquiries {
+ public:
+  static constexpr size_t kQueueMax = 16;
+  // Sends a message to an executor; false: it has no process.
+  using SendFn = std::function<bool(int32_t executor, const std::string& message)>;
+  using AnswerFn = std::function<void(v1::InquiryAnswer answer)>;
+
+  Inquiries(std::string worker, int32_t num_executors, SendFn send, AnswerFn answer);
+  Inquiries(const Inquiries&) = delete;
+  Inquiries& operator=(const Inquiries&) = delete;
+  ~Inquiries() { Stop(); }
+
+  // Nothing is answered any more.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+  void Ask(v1::Inquiry inquiry) ABSL_LOCKS_EXCLUDED(mu_);
+  // What an executor says; false if it is no answer.
+  bool Take(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_);
+  // A new process of the executor is to log as the others do.
+  void Greet(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run();
+  v1::InquiryAnswer AnswerFor(const v1::Inquiry& inquiry) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns when every executor that was asked has answered, or then.
+  void AwaitAnswers(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const std::string worker_;
+  const SendFn send_;
+  const AnswerFn answer_;
+
+  absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<v1::Inquiry> queue_ ABSL_GUARDED_BY(mu_);
+  uint64_t question_ ABSL_GUARDED_BY(mu_) = 0;  // to the executors; only its answers count
+  size_t missing_ ABSL_GUARDED_BY(mu_) = 0;     // of those that were asked
+  std::vector<std::optional<v1::ProcessReport>> answers_ ABSL_GUARDED_BY(mu_);  // per executor
+  std::thread thread_;                                                          // Last.
+};
+
+}  // namespace tessera::worker::rpc
