@@ -424,6 +424,7 @@ class Machine {
   bool AnyAway(const Operation& op);
   void Unblock(const Operation& op);
   void DeadlineTimer(uint64_t id);
+  void VerdictTimer(uint64_t id);
   // Its wait for executors has timed out.
   void ExecutorsLate(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);

@@ -224,6 +224,20 @@ void OperationWait::Late(Machine& m, uint64_t request) const {
   m.Answer(request, m.Describe(m.state().order.operation(operation)));
 }
 
+// Executors that have reported each name whom they miss, which may be one that waits, too. Those
+// that have not reported are the ones that all wait for.
+void Machine::VerdictTimer(uint64_t id) {
+  constexpr size_t kNamed = 4;
+  const Operation& op = order_.operation(id);
+  std::vector<std::string> silent;
+  for (const auto& [name, incarnation] : op.outstanding)
+    if (silent.size() < kNamed) silent.push_back(NameWithSilence(name));
+  std::string who = absl::StrCat("no report from ", absl::StrJoin(silent, ", "));
+  if (op.outstanding.size() > kNamed)
+    absl::StrAppend(&who, " and ", op.outstanding.size() - kNamed, " more");
+  Fail(id, Annotate(op.peer_error, who));
+}
+
 void Machine::DeadlineTimer(uint64_t id) {
   const Operation& op = order_.operation(id);
   if (op.loading && op.sequence == 0)

@@ -78,7 +78,7 @@ void Machine::On(const Tick&) {
         ExecutorsLate(id);
         break;
       case kVerdictTimer:
-        Fail(id, order_.operation(id).peer_error);
+        VerdictTimer(id);
         break;
       case kUploadTimer:
         UploadTimer(id);
