@@ -158,7 +158,7 @@ std::string Describe(const CallSummary& s) {
 
 std::string DescribeRank(const CommunicatorConfig& config, int rank) {
   const Member& member = config.members[rank];
-  return absl::StrCat("rank ", rank, " (device ", member.device, ", executor ", member.executor,
+  return absl::StrCat("rank ", rank, " (device ", member.device, " of executor ", member.executor,
                       ", host ", member.host, ")");
 }
 

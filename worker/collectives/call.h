@@ -58,7 +58,7 @@ CallSummary Summarize(const Call& call);
 // come from a peer, so any value is allowed.
 std::string Describe(const CallSummary& summary);
 
-// "rank 2 (device 5, executor w1, host b)".
+// "rank 2 (device 1 of executor w1/0, host b)".
 std::string DescribeRank(const CommunicatorConfig& config, int rank);
 
 struct MissingRank {

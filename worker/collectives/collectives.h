@@ -34,7 +34,7 @@ namespace tessera::worker {
 class TlsContext;
 
 struct Member {
-  int device = 0;  // Global mesh ordinal.
+  int device = 0;  // Of the executor; for messages only.
   std::string executor;
   uint64_t incarnation = 0;
   std::string endpoint;  // host:port of the executor's peer socket.

@@ -199,7 +199,7 @@ TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
   dropper.join();
   EXPECT_EQ(ReasonOf(status), "WORKER_LOST") << status;
   EXPECT_THAT(Text(status),
-              testing::HasSubstr("psum at model.cc:41: lost rank 1 (device 11, executor w1, host "
+              testing::HasSubstr("psum at model.cc:41: lost rank 1 (device 11 of executor w1, host "
                                  "host-1): it closed the connection [program train_step"));
   EXPECT_EQ(cluster.of(0).Run(
                 {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey}),

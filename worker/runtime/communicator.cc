@@ -43,7 +43,7 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
       const int rank = first_rank_[m] + d;
       if (self) config.local_ranks.push_back(rank);
       config.members.push_back(
-          {rank, member.executor, member.incarnation, member.endpoint,
+          {d, member.executor, member.incarnation, member.endpoint,
            self ? host : member.endpoint.substr(0, member.endpoint.rfind(':'))});
     }
   }

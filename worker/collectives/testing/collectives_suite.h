@@ -524,7 +524,7 @@ TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
     EXPECT_EQ(ReasonOf(results[i]), "COLLECTIVE_TIMEOUT") << i << ": " << results[i];
     const std::string text(results[i].message());
     EXPECT_THAT(text, testing::HasSubstr(absl::StrCat(
-                          "rank ", missing, " (", DeviceOf(missing), ", executor ",
+                          "rank ", missing, " (", DeviceOf(missing), " of executor ",
                           ExecutorOf(executor), ", host ", HostOf(executor), "): not entered")));
     EXPECT_THAT(text, testing::HasSubstr("psum at model.cc:41: 1 of "));
     EXPECT_THAT(text, testing::HasSubstr("program train_step, launch 7, op 1"));
