@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/flight_recorder.h"
 #include "base/site.h"
 #include "spdlog/async.h"
 #include "spdlog/sinks/basic_file_sink.h"
@@ -191,7 +192,10 @@ bool LogEnabled(LogLevel level) {
   ProcessLog& log = TheLog();
   if (ABSL_PREDICT_FALSE(log.reverts_at.load(std::memory_order_relaxed) != kNever))
     RevertIfDue(log);
-  return level >= log.level.load(std::memory_order_relaxed) && level != LogLevel::kOff;
+  if (level == LogLevel::kOff) return false;
+  if (level >= log.level.load(std::memory_order_relaxed)) return true;
+  // What is rare is recorded also where it is not written.
+  return level >= LogLevel::kInfo && TheFlightRecorder() != nullptr;
 }
 
 int64_t LogLinesDropped() {
@@ -256,6 +260,17 @@ void AddJsonField(std::string& fields, std::string_view key, std::string_view va
                   literal ? std::string(value) : JsonString(value));  // a literal is not quoted
 }
 
+// A long line takes several entries.
+static void RecordLine(LogLevel level, std::string_view text) {
+  constexpr size_t kEntriesMax = 4;
+  if (TheFlightRecorder() == nullptr) return;
+  const std::string line = absl::StrCat(ToAbsl(LogLevelName(level)), " ", ToAbsl(text));
+  for (size_t i = 0, at = 0; i < kEntriesMax && at < line.size(); ++i) {
+    RecordFlight(FlightKind::kLog, std::string_view(line).substr(at, FlightRecorder::kTextMax), i);
+    at += FlightRecorder::kTextMax;
+  }
+}
+
 LogLine::LogLine(LogLevel level, const char* file, int line)
     : level_(level), file_(file), line_(line) {
   if (TheLog().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
@@ -264,6 +279,8 @@ LogLine::LogLine(LogLevel level, const char* file, int line)
 }
 
 LogLine::~LogLine() {
+  RecordLine(level_, stream_.str());
+  if (level_ < TheLog().level.load(std::memory_order_relaxed)) return;
   std::shared_ptr<spdlog::logger> logger;
   {
     ProcessLog& log = TheLog();

@@ -24,6 +24,7 @@
 #include "prometheus/exposer.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/metric_type.h"
+#include "prometheus/text_serializer.h"
 
 namespace tessera {
 namespace {
@@ -184,6 +185,10 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::StartForDaemon(
   TESSERA_LOG(INFO) << "metrics are served" << Field("address", (*server)->address());
   if (!port_file.empty()) TESSERA_RETURN_IF_ERROR(WriteAddress(port_file, (*server)->address()));
   return server;
+}
+
+std::string MetricsText(Metrics* metrics) {
+  return prometheus::TextSerializer().Serialize(Collectable(metrics).Collect());
 }
 
 }  // namespace tessera

@@ -31,4 +31,7 @@ class MetricsServer {
       Metrics* metrics);
 };
 
+// What the server serves, but for its own.
+std::string MetricsText(Metrics* metrics);
+
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -114,10 +115,14 @@ void Coordinator::Stop() {
   store_->Listen(nullptr);
 }
 
-void Coordinator::DurableThrough(uint64_t commit) { driver_.DurableThrough(commit); }
+void Coordinator::DurableThrough(uint64_t commit) {
+  RecordFlight(FlightKind::kDurable, "", commit);
+  driver_.DurableThrough(commit);
+}
 
 void Coordinator::Failing(absl::Status why) {
   const bool fenced = KindOf(why) == ErrorKind::kStaleEpoch;
+  RecordFlight(FlightKind::kCommitFails, ReasonOf(why));
   driver_.Failing(why);
   if (fenced && fenced_) fenced_();
 }

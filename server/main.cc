@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/flight_recorder.h"
 #include "base/host_limits.h"
 #include "base/locks.h"
 #include "base/log.h"
@@ -124,6 +125,7 @@ absl::Status Run(const Options& options) {
   const sigset_t signals = BlockStopSignals();
   TESSERA_RETURN_IF_ERROR(StartLog(options));
   RaiseFileLimit();
+  BeginFlight(FolderForFlights(options), "coordinator");
 
   RealClock clock;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store, OpenStore(options));
@@ -150,6 +152,10 @@ absl::Status Run(const Options& options) {
                           .calls_max = options.tenant_calls_max});
   rpc::ServeOptions serve = ServeOptionsOf(options, &telemetry, &clock);
   serve.gate = &gate;
+  serve.sources = {.build = VersionText("tessera-coordinator"),
+                   .options = FlagsFor(options, [](const std::string&) { return std::nullopt; }),
+                   .started = SteadyNow(),
+                   .metrics = [&metrics] { return MetricsText(&metrics); }};
   serve.metrics = &metrics;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                            rpc::Serve(serve, &coordinator));

@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
+#include "base/clock.h"
+#include "base/flight_recorder.h"
 #include "base/host_limits.h"
 #include "base/keepalive.h"
 #include "base/locks.h"
@@ -31,6 +33,7 @@
 #include "base/thread_name.h"
 #include "base/token_file.h"
 #include "base/words.h"
+#include "ir/serial/process_report.h"
 #include "worker/codegen/compile_child.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/host_code.h"
@@ -222,6 +225,7 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
   Metrics metrics(table.metrics_series_max);
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   options.metrics = &metrics;
+  options.sources.metrics = [&metrics] { return MetricsText(&metrics); };
   // Outlives the daemon, whose thread writes it.
   struct {
     absl::Mutex mu;
@@ -276,6 +280,12 @@ void ApplyOptions(const Options& options, Flags* flags) {
   flags->daemon.data_tls = !options.tls_cert_file.empty();
 }
 
+ir::serial::ProcessSources SourcesOf(const Options& options) {
+  return {.build = VersionText("tessera-worker"),
+          .options = FlagsFor(options, [](const std::string&) { return std::nullopt; }),
+          .started = SteadyNow()};
+}
+
 int Main(int argc, char** argv) {
   const auto complain = [](const absl::Status& status) {
     std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
@@ -320,6 +330,7 @@ int Main(int argc, char** argv) {
   log.format = *format;
   log.file = options.log_file;
   if (const absl::Status status = StartLogging(log); !status.ok()) return complain(status);
+  flags->daemon.sources = flags->process.sources = SourcesOf(options);
   if (flags->count_gpus) return rpc::CountGpus(options.cuda_plugin);
   if (flags->executor) {
     flags->process.coordinator = flags->daemon.coordinator;
@@ -327,6 +338,8 @@ int Main(int argc, char** argv) {
     taken.Update(LinkSecurity(options, &flags->process.coordinator));
     return taken.ok() ? rpc::RunExecutorProcess(flags->process) : complain(taken);
   }
+  flags->daemon.flight_folder = FolderForFlights(options);
+  BeginFlight(flags->daemon.flight_folder, "worker-" + flags->daemon.name);
   rpc::ExecutorProcessOptions unused;  // Better told now than by every executor.
   absl::Status status = TakeOptions(options, &unused);
   if (!options.files_dir.empty()) {

@@ -1,9 +1,16 @@
 #include "ir/serial/process_report.h"
 
-#include <algorithm>
-#include <string>
+#include <sys/utsname.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/flight_recorder.h"
 #include "base/status.h"
 #include "ir/serial/status.h"
 
@@ -18,6 +25,40 @@ void TakeLogLevel(const LogLevelState& wanted) {
                     << Field("before", LogLevelName(before))
                     << Field("for", absl::FormatDuration(wanted.reverts_in));
   if (wanted.level >= before) SetLogLevel(wanted.level, wanted.reverts_in);
+}
+
+// Of a flag that leads to a secret only that it is given.
+std::string Redacted(const std::string& flag) {
+  const size_t equals = flag.find('=');
+  const std::string name = flag.substr(0, equals);
+  const bool secret = absl::StrContains(name, "key") || absl::StrContains(name, "token");
+  return secret && equals != std::string::npos ? name + "=(given)" : flag;
+}
+
+// A field of text takes nothing else than UTF-8.
+std::string Ascii(std::string text) {
+  for (char& c : text)
+    if (static_cast<uint8_t>(c) >= 0x80) c = '?';
+  return text;
+}
+
+std::string SystemText() {
+  utsname name{};
+  uname(&name);
+  std::string text = absl::StrCat(name.sysname, " ", name.release, " ", name.machine);
+  std::string line;
+  if (std::ifstream driver("/proc/driver/nvidia/version"); std::getline(driver, line))
+    absl::StrAppend(&text, "; ", line);
+  return text;
+}
+
+void Describe(const ProcessSources& sources, v1::ProcessReport* report) {
+  report->set_build(std::string(absl::StripAsciiWhitespace(sources.build)));
+  for (const std::string& flag : sources.options) report->add_options(Ascii(Redacted(flag)));
+  report->set_system(Ascii(SystemText()));
+  report->set_pid(getpid());
+  *report->mutable_up_time() = ToProto(SteadyNow() - sources.started);
+  if (sources.metrics) report->set_metrics(Ascii(sources.metrics()));
 }
 
 }  // namespace
@@ -35,7 +76,8 @@ absl::StatusOr<LogLevelState> ReadLogLevel(const std::string& level,
   return out;
 }
 
-void AnswerInquiry(const v1::Inquiry& inquiry, v1::ProcessReport* report) {
+void AnswerInquiry(const v1::Inquiry& inquiry, const ProcessSources& sources,
+                   v1::ProcessReport* report) {
   if (!inquiry.log_level().empty()) {
     const absl::StatusOr<LogLevelState> wanted = ReadLogLevel(
         inquiry.log_level(), inquiry.has_log_level_time() ? &inquiry.log_level_time() : nullptr);
@@ -50,6 +92,10 @@ void AnswerInquiry(const v1::Inquiry& inquiry, v1::ProcessReport* report) {
   if (state.reverts_in < absl::InfiniteDuration())
     *report->mutable_log_level_reverts_in() =
         ToProto(std::max(state.reverts_in, absl::ZeroDuration()));
+  if (inquiry.details()) Describe(sources, report);
+  const FlightRecorder* const recorder = TheFlightRecorder();
+  if (inquiry.flight_lines() > 0 && recorder != nullptr)
+    report->set_flight_recorder(recorder->Format(static_cast<size_t>(inquiry.flight_lines())));
 }
 
 }  // namespace tessera::ir::serial

@@ -55,8 +55,8 @@ std::string WhoseOf(const InquiryTarget& target) {
 template <class Q>
 void AnswerInquiry(const CallRef<Q, v1::Diagnostics>& call, v1::Inquiry inquiry) {
   const Q& q = call->request();
-  Inquire(*call->context().workers, {q.worker(), q.all()}, std::move(inquiry),
-          call->Wait(q.has_timeout(), q.timeout()),
+  Inquire(*call->context().workers, call->context().sources, {q.worker(), q.all()},
+          std::move(inquiry), call->Wait(q.has_timeout(), q.timeout()),
           AnswerWith<v1::Diagnostics>(
               call, [](v1::Diagnostics& found, v1::Diagnostics* out) { *out = std::move(found); }));
 }
@@ -64,7 +64,11 @@ void AnswerInquiry(const CallRef<Q, v1::Diagnostics>& call, v1::Inquiry inquiry)
 }  // namespace
 
 void GetDiagnostics(const CallRef<v1::GetDiagnosticsRequest, v1::Diagnostics>& call) {
-  AnswerInquiry(call, {});
+  constexpr int kFlightLines = 100'000;  // about 10 MiB
+  v1::Inquiry inquiry;
+  inquiry.set_details(call->request().details());
+  if (inquiry.details()) inquiry.set_flight_lines(kFlightLines);
+  AnswerInquiry(call, std::move(inquiry));
 }
 
 void SetLogLevel(const CallRef<v1::SetLogLevelRequest, v1::Diagnostics>& call) {

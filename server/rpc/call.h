@@ -30,6 +30,7 @@
 #include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/server_callback.h"
+#include "ir/serial/process_report.h"
 #include "server/coordinator.h"
 #include "server/core/caller.h"
 #include "server/core/telemetry.h"
@@ -57,6 +58,7 @@ struct CallContext {
   WorkerService* workers = nullptr;        // those that are connected
   TopProgramsFn top_programs = {};         // empty: no programs are listed
   std::vector<std::string> features = {};  // the enabled ones, for GetCapabilities
+  ir::serial::ProcessSources sources = {};
 };
 
 // Takes the request_id, if there is one, out of the request, which it is a field of. VALUE_ERROR:

@@ -87,8 +87,9 @@ class Round final : public std::enable_shared_from_this<Round> {
 
 }  // namespace
 
-void Inquire(WorkerService& workers, const InquiryTarget& target, v1::Inquiry inquiry,
-             absl::Duration wait, std::function<void(absl::StatusOr<v1::Diagnostics>)> then) {
+void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
+             const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
+             std::function<void(absl::StatusOr<v1::Diagnostics>)> then) {
   const absl::Duration bounded = std::min(wait, kInquiryWait);
   std::vector<std::shared_ptr<WorkerStream>> asked;
   std::vector<std::string> names;
@@ -107,7 +108,7 @@ void Inquire(WorkerService& workers, const InquiryTarget& target, v1::Inquiry in
   if (target.all || target.worker.empty()) {
     v1::ProcessReport* const report = own.add_processes();
     report->set_process("coordinator");
-    ir::serial::AnswerInquiry(inquiry, report);
+    ir::serial::AnswerInquiry(inquiry, sources, report);
   }
   *inquiry.mutable_timeout() = ir::serial::ToProto(bounded * kDaemonsShare);
   const auto round = std::make_shared<Round>(std::move(own), std::move(names), std::move(then));

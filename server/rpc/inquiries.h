@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ir/serial/process_report.h"
 #include "server/rpc/worker_service.h"
 #include "tessera/v1/admin.pb.h"
 
@@ -21,7 +22,9 @@ struct InquiryTarget {
 
 // Calls `then` once: with what each said or why it did not, not later than `wait` and kInquiryWait.
 // WORKER_NOT_FOUND: the worker is not connected.  `then` runs on this thread or one of gRPC's.
-void Inquire(WorkerService& workers, const InquiryTarget& target, v1::Inquiry inquiry,
-             absl::Duration wait, std::function<void(absl::StatusOr<v1::Diagnostics>)> then);
+// `sources`: what the coordinator says of itself.
+void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
+             const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
+             std::function<void(absl::StatusOr<v1::Diagnostics>)> then);
 
 }  // namespace tessera::server::rpc

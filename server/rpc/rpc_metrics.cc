@@ -1,5 +1,6 @@
 #include "server/rpc/rpc_metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/flight_recorder.h"
 #include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "google/rpc/status.pb.h"
@@ -35,10 +37,16 @@ constexpr size_t kCodes = 17;
 class MethodMetrics {
  public:
   MethodMetrics(Metrics* metrics, std::string service, std::string method)
-      : metrics_(metrics), service_(std::move(service)), method_(std::move(method)) {
+      : metrics_(metrics),
+        service_(std::move(service)),
+        method_(std::move(method)),
+        name_(absl::StrCat(service_, "/", method_)) {
     started_ = metrics->counter(Metric::kRpcStarted, {service_, method_});
     in_flight_ = metrics->up_down_counter(Metric::kRpcInFlight, {service_, method_});
   }
+
+  // "tessera.v1.ArrayService/ListArrays".
+  const std::string& name() const { return name_; }
 
   void Begin() {
     started_.Add();
@@ -62,7 +70,7 @@ class MethodMetrics {
 
  private:
   Metrics* const metrics_;
-  const std::string service_, method_;
+  const std::string service_, method_, name_;
   Counter started_;
   UpDownCounter in_flight_;
   absl::Mutex mu_;
@@ -115,9 +123,13 @@ class Interceptor final : public grpc::experimental::Interceptor {
   Interceptor(MethodMetrics* method, Metrics* metrics)
       : method_(method), metrics_(metrics), began_(absl::GetCurrentTimeNanos()) {
     method_->Begin();
+    RecordFlight(FlightKind::kCallBegin, method_->name(), call_);
   }
   ~Interceptor() override {
-    method_->End(code_, absl::Nanoseconds(absl::GetCurrentTimeNanos() - began_));
+    const int64_t took = absl::GetCurrentTimeNanos() - began_;
+    method_->End(code_, absl::Nanoseconds(took));
+    RecordFlight(FlightKind::kCallEnd, method_->name(), call_, code_,
+                 static_cast<uint64_t>(std::max<int64_t>(took, 0)) / 1000);
   }
 
   void Intercept(InterceptorBatchMethods* methods) override {
@@ -130,9 +142,15 @@ class Interceptor final : public grpc::experimental::Interceptor {
   }
 
  private:
+  static uint64_t NextCall() {
+    static std::atomic<uint64_t> last{0};
+    return ++last;
+  }
+
   MethodMetrics* const method_;
   Metrics* const metrics_;
   const int64_t began_;
+  const uint64_t call_ = NextCall();
   // A call that ends without having sent a status was cancelled by its client.
   size_t code_ = static_cast<size_t>(grpc::StatusCode::CANCELLED);
 };

@@ -49,8 +49,8 @@ class GrpcServer final : public Server {
                    .age_max = absl::Milliseconds(coordinator->options().request_id_ms)}),
         executions_(options.metrics),
         context_{
-            gate,      coordinator->clock(), &requests_,      coordinator, &pool_, &executions_,
-            &workers_, options.top_programs, options.features},
+            gate,      coordinator->clock(), &requests_,       coordinator,    &pool_, &executions_,
+            &workers_, options.top_programs, options.features, options.sources},
         workers_(coordinator, gate),
         enrollment_(std::move(ca), &gate->clock(), gate,
                     [coordinator](const std::string& worker, HostCallback then) {

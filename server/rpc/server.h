@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/metrics.h"
+#include "ir/serial/process_report.h"
 #include "server/coordinator.h"
 #include "server/rpc/call.h"
 #include "server/rpc/credentials.h"
@@ -28,6 +29,8 @@ struct ServeOptions {
   HealthStatus health = {};  // the initial status
   // The source of ListTopPrograms; empty: its list is empty.
   TopProgramsFn top_programs = {};
+  // What the coordinator's process says of itself.
+  ir::serial::ProcessSources sources = {};
   // The enabled features, for GetCapabilities.
   std::vector<std::string> features = {};
 };

@@ -26,9 +26,9 @@ void WorkerService::Add(uint64_t session, const std::shared_ptr<WorkerStream>& w
   workers_[session] = worker;
 }
 
-void WorkerService::Remove(uint64_t session) {
+bool WorkerService::Remove(uint64_t session) {
   absl::MutexLock lock(&mu_);
-  workers_.erase(session);
+  return workers_.erase(session) > 0;
 }
 
 std::shared_ptr<WorkerStream> WorkerService::Find(uint64_t session) {

@@ -28,7 +28,8 @@ class WorkerService final : public v1::WorkerService::CallbackService {
 
   // The streams' own: which worker is registered under which session.
   void Add(uint64_t session, const std::shared_ptr<WorkerStream>& worker) ABSL_LOCKS_EXCLUDED(mu_);
-  void Remove(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether it was there.
+  bool Remove(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<WorkerStream> Find(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
   // Every worker that is connected, by name.
   std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/flight_recorder.h"
 #include "base/secret.h"
 #include "base/status.h"
 #include "ir/api/ticket.h"
@@ -197,7 +198,8 @@ void WorkerStream::EndQuestions(const std::string& why) {
 
 void WorkerStream::Ended(const std::string& why) {
   if (const uint64_t session = session_; session != 0) {
-    service_->Remove(session);
+    if (service_->Remove(session))
+      RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker(), " ended: ", why), session);
     service_->events().Disconnect(session, absl::UnavailableError(why));
   }
   CloseExecutors(Gone(absl::StrCat("its worker is lost: ", why)));
@@ -262,6 +264,8 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
     ticket_key_ = welcome.ticket_key;
   }
   service_->Add(welcome.session, self);
+  RecordFlight(FlightKind::kWorkerStream, absl::StrCat(registration.worker, " registers"),
+               welcome.session);
   BeginIfReady();
   return absl::OkStatus();
 }
@@ -449,16 +453,21 @@ absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
   TESSERA_RETURN_IF_ERROR(
       worker->Attach(attachment, std::static_pointer_cast<ExecutorStream>(shared_from_this())));
   session_ = attachment.session;
+  RecordFlight(FlightKind::kExecutorStream, "attaches", session_, static_cast<uint64_t>(executor_),
+               incarnation_);
   return absl::OkStatus();
 }
 
-void ExecutorStream::Ended(const std::string&) {
+void ExecutorStream::Ended(const std::string& why) {
   std::shared_ptr<WorkerStream> worker;
   {
     absl::MutexLock lock(&mu_);
     worker.swap(worker_);
   }
-  if (worker != nullptr) worker->Detach(executor_, this);
+  if (worker == nullptr) return;
+  RecordFlight(FlightKind::kExecutorStream, absl::StrCat("ended: ", why), 0,
+               static_cast<uint64_t>(executor_), incarnation_);
+  worker->Detach(executor_, this);
 }
 
 }  // namespace tessera::server::rpc

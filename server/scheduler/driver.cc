@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/thread_name.h"
 #include "ir/program.h"
+#include "server/scheduler/flight.h"
 
 namespace tessera::server::scheduler {
 namespace {
@@ -167,6 +168,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
   const uint64_t before = stepper_.state().commits;
+  RecordEvent(event);
   std::vector<Effect> effects = stepper_.Run(event, came, at, durable);
   const uint64_t commits = stepper_.state().commits;
   const bool own = commits > before;
@@ -258,6 +260,7 @@ uint64_t Driver::Durable() {
 }
 
 void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool own) {
+  RecordEffect(effect);
   if (auto* send = std::get_if<SendCommand>(&effect)) {
     if (!options_.config.durable || outbox_.MayLeave(*send, commits, Durable())) Send(*send);
   } else if (auto* reply = std::get_if<Reply>(&effect)) {

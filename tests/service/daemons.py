@@ -11,6 +11,7 @@ import os
 import pathlib
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -62,6 +63,14 @@ def dying_with_us(command):
     """`command`, which the kernel kills when the thread that starts it ends. A program sets that, not
     Python between fork and exec: threads of gRPC may hold locks there."""
     return ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
+
+
+def freeze(pid):
+    """Stops the process, and returns when each of its threads stands: the signal takes its time."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = pathlib.Path(f"/proc/{pid}/task")
+    eventually(lambda: {t.joinpath("stat").read_text().rpartition(") ")[2][0]
+                        for t in threads.iterdir()} == {"T"}, what=f"process {pid} stands")
 
 
 class Cluster:

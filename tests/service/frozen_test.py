@@ -96,7 +96,7 @@ class FrozenTest(unittest.TestCase):
 
     def freeze(self, worker):
         pid = self.executor(worker)
-        os.kill(pid, signal.SIGSTOP)
+        daemons.freeze(pid)
         self.stopped.append(pid)
         return pid
 

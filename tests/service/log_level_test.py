@@ -72,7 +72,7 @@ class LogLevelTest(unittest.TestCase):
 
     def test_a_frozen_executor_is_said_within_the_bound(self):
         (pid,) = self.cluster.executor_pids(0)
-        os.kill(pid, signal.SIGSTOP)
+        daemons.freeze(pid)
         self.addCleanup(os.kill, pid, signal.SIGCONT)
         began = time.monotonic()
         levels = self.set(all=True, level="warning")

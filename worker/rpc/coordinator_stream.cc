@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/flight_recorder.h"
 #include "base/log.h"
 #include "ir/serial/grpc_status.h"
 #include "ir/serial/worker.h"
@@ -19,6 +20,7 @@ CoordinatorStream::CoordinatorStream(Options options,
       stub_(v1::WorkerService::NewStub(CoordinatorChannel(options_.coordinator, credentials))) {}
 
 void CoordinatorStream::Attach(const api::Welcome& welcome) {
+  RecordFlight(FlightKind::kStream, "attaches", 0, welcome.epoch);
   uint64_t stream = 0;
   {
     absl::MutexLock lock(&mu_);
@@ -87,6 +89,7 @@ void CoordinatorStream::Report(api::ReportBody body) {
   }
   v1::Envelope report =
       ir::serial::ToEnvelope(api::Report{options_.index, options_.incarnation, body});
+  RecordFlight(FlightKind::kReport, ShortName(report.kind()), report.launch());
   TESSERA_VLOG << "report" << Field("worker", options_.worker) << Field("index", options_.index)
                << Field("kind", v1::MessageKind_Name(report.kind()))
                << Field("operation", report.launch());
@@ -135,6 +138,8 @@ void CoordinatorStream::Finish(absl::Duration timeout) {
 
 void CoordinatorStream::OnCommand(uint64_t stream, uint64_t epoch, const v1::Envelope& envelope) {
   absl::MutexLock lock(&command_mu_);
+  RecordFlight(FlightKind::kCommand, ShortName(envelope.kind()), envelope.launch(),
+               envelope.epoch());
   TESSERA_VLOG << "command" << Field("worker", options_.worker) << Field("index", options_.index)
                << Field("kind", v1::MessageKind_Name(envelope.kind()))
                << Field("operation", envelope.launch());

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/child_process.h"
 #include "base/clock.h"
+#include "base/flight_recorder.h"
 #include "base/frames.h"
 #include "base/host_limits.h"
 #include "base/log.h"
@@ -179,7 +180,7 @@ class ExecutorProcess {
   void Answer(const v1::Inquiry& inquiry) {
     v1::InquiryAnswer answer;
     answer.set_id(inquiry.id());
-    ir::serial::AnswerInquiry(inquiry, answer.add_processes());
+    ir::serial::AnswerInquiry(inquiry, options_.sources, answer.add_processes());
     v1::Envelope envelope;
     envelope.set_kind(v1::MESSAGE_KIND_INQUIRY_ANSWER);
     answer.SerializeToString(envelope.mutable_body());
@@ -200,6 +201,18 @@ class ExecutorProcess {
 
 }  // namespace
 
+// Without a flight recorder it works as well.
+static void RecordInto(int flight_fd) {
+  auto recorder = FlightRecorder::Map(flight_fd);
+  if (!recorder.ok()) {
+    TESSERA_LOG(ERROR) << "no flight recorder" << Field("why", recorder.status().message());
+    return;
+  }
+  SetFlightRecorder(recorder->release());
+  WriteFlightOnSignals("");
+  RecordFlight(FlightKind::kProcess, "begins", static_cast<uint64_t>(getpid()));
+}
+
 int CountGpus(const std::string& cuda_plugin) {
   constexpr int kAnswerFd = 3;
   const absl::StatusOr<const tessera_device_api*> api = device::LoadDevicePlugin(cuda_plugin);
@@ -215,9 +228,10 @@ int CountGpus(const std::string& cuda_plugin) {
 int RunExecutorProcess(const ExecutorProcessOptions& options) {
   DieWithParent(options.parent);
   for (const int fd : {options.control_fd, options.in_flight_fd, options.data_fd, options.peer_fd,
-                       options.metrics_fd}) {
+                       options.metrics_fd, options.flight_fd}) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
   }
+  RecordInto(options.flight_fd);
   ExecutorProcess process(options);
   int status = 1;
   if (const absl::Status started = process.Start(); started.ok()) {

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "base/keepalive.h"
+#include "ir/serial/process_report.h"
 #include "worker/codegen/host_code.h"
 #include "worker/rpc/link.h"
 #include "worker/runtime/upload_table.h"
@@ -36,8 +37,10 @@ struct ExecutorProcessOptions {
   std::string certificates, key, authorities;
   std::string files_dir;  // empty: no files
   codegen::HostCompilerOptions codegen = {};
+  ir::serial::ProcessSources sources = {};  // what it says of itself
   // As the daemon's Supervisor hands them over.
   int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6, metrics_fd = 7;
+  int flight_fd = 8;
 };
 
 // Serves until the daemon closes the socket, the device is lost or a Drain is done. The exit status

@@ -21,8 +21,14 @@ std::string Enclosed(const v1::Inquiry& inquiry) {
 
 }  // namespace
 
-Inquiries::Inquiries(std::string worker, int32_t num_executors, SendFn send, AnswerFn answer)
-    : worker_(std::move(worker)), send_(std::move(send)), answer_(std::move(answer)) {
+Inquiries::Inquiries(std::string worker, int32_t num_executors, SendFn send,
+                     ir::serial::ProcessSources sources, FlightFn flight, AnswerFn answer)
+    : worker_(std::move(worker)),
+      send_(std::move(send)),
+      sources_(std::move(sources)),
+      flight_(std::move(flight)),
+      answer_(std::move(answer)),
+      num_executors_(static_cast<size_t>(num_executors)) {
   answers_.resize(num_executors);
   thread_ = std::thread([this] { Run(); });
 }
@@ -93,19 +99,20 @@ v1::InquiryAnswer Inquiries::AnswerFor(const v1::Inquiry& inquiry) {
   answer.set_id(inquiry.id());
   v1::ProcessReport* const own = answer.add_processes();
   own->set_process(worker_);
-  ir::serial::AnswerInquiry(inquiry, own);
-
+  const size_t lines = inquiry.flight_lines() / (1 + num_executors_);
   v1::Inquiry question = inquiry;
-  size_t num_executors = 0;
+  question.set_flight_lines(static_cast<int32_t>(lines));
+  ir::serial::AnswerInquiry(question, sources_, own);
+  question.set_flight_lines(0);
   {
     absl::MutexLock lock(&mu_);
     question.set_id(++question_);
-    num_executors = missing_ = answers_.size();
+    missing_ = num_executors_;
     for (auto& report : answers_) report.reset();
   }
   const std::string message = Enclosed(question);
-  std::vector<bool> asked(num_executors);
-  for (size_t e = 0; e < num_executors; ++e) {
+  std::vector<bool> asked(num_executors_);
+  for (size_t e = 0; e < num_executors_; ++e) {
     asked[e] = send_(static_cast<int32_t>(e), message);
     absl::MutexLock lock(&mu_);
     if (!asked[e]) --missing_;
@@ -113,10 +120,11 @@ v1::InquiryAnswer Inquiries::AnswerFor(const v1::Inquiry& inquiry) {
   AwaitAnswers(ir::serial::FromProto(inquiry.timeout()));
   absl::MutexLock lock(&mu_);
   missing_ = 0;
-  for (size_t e = 0; e < num_executors; ++e) {
+  for (size_t e = 0; e < num_executors_; ++e) {
     v1::ProcessReport* const report = answer.add_processes();
     if (answers_[e]) *report = std::move(*answers_[e]);
     report->set_process(absl::StrCat(worker_, "/", e));
+    if (lines > 0) report->set_flight_recorder(flight_(static_cast<int32_t>(e), lines));
     if (answers_[e]) continue;
     *report->mutable_status() = ir::serial::ToProto(
         asked[e]

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "ir/serial/process_report.h"
 #include "tessera/v1/worker.pb.h"
 
 namespace tessera::worker::rpc {
@@ -25,8 +26,11 @@ class Inquiries {
   // Sends a message to an executor; false: it has no process.
   using SendFn = std::function<bool(int32_t executor, const std::string& message)>;
   using AnswerFn = std::function<void(v1::InquiryAnswer answer)>;
+  // The newest lines of an executor's flight recorder, which needs no answer of it.
+  using FlightFn = std::function<std::string(int32_t executor, size_t entries_max)>;
 
-  Inquiries(std::string worker, int32_t num_executors, SendFn send, AnswerFn answer);
+  Inquiries(std::string worker, int32_t num_executors, SendFn send,
+            ir::serial::ProcessSources sources, FlightFn flight, AnswerFn answer);
   Inquiries(const Inquiries&) = delete;
   Inquiries& operator=(const Inquiries&) = delete;
   ~Inquiries() { Stop(); }
@@ -47,7 +51,10 @@ class Inquiries {
 
   const std::string worker_;
   const SendFn send_;
+  const ir::serial::ProcessSources sources_;  // of the daemon
+  const FlightFn flight_;
   const AnswerFn answer_;
+  const size_t num_executors_;
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

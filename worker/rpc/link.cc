@@ -1,5 +1,6 @@
 #include "worker/rpc/link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,12 @@ std::shared_ptr<grpc::Channel> CoordinatorChannel(
   set(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMax);
   set(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeout);
   return grpc::CreateCustomChannel(access.address, credentials, arguments);
+}
+
+std::string_view ShortName(v1::MessageKind kind) {
+  constexpr std::string_view kPrefix = "MESSAGE_KIND_";
+  const std::string_view name = v1::MessageKind_Name(kind);
+  return name.substr(std::min(name.size(), kPrefix.size()));
 }
 
 Link::Link(const StartCallFn& start, const std::string& token, OnMessageFn on_message,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -38,6 +39,9 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CoordinatorCredentials
 // A connection, which is made when it is first used and made anew when it ends.
 std::shared_ptr<grpc::Channel> CoordinatorChannel(
     const CoordinatorAccess& access, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
+
+// "LAUNCH".
+std::string_view ShortName(v1::MessageKind kind);
 
 // gRPC's threads bring what the coordinator sends; what is sent to it is written by whoever has it,
 // without waiting: at most one write is in flight, the others queue. Thread-safe.

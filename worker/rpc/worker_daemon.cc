@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/child_process.h"
+#include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/metrics_page.h"
 #include "base/status.h"
@@ -90,6 +91,8 @@ class Daemon final : public WorkerDaemon {
             [this](int32_t e, const std::string& message) {
               return executors_[e]->SendToCurrent(message);
             },
+            options_.sources,
+            [this](int32_t e, size_t entries_max) { return flights_[e]->Format(entries_max); },
             [this](const v1::InquiryAnswer& answer) { SendAnswer(answer); }) {
     for (int32_t e = 0; e < num_executors(); ++e) {
       SupervisorOptions supervised;
@@ -98,7 +101,9 @@ class Daemon final : public WorkerDaemon {
       supervised.title = absl::StrCat("tessera-executor ", options_.name, "/", e);
       supervised.args = [this, e](uint64_t incarnation) { return ExecutorArgs(e, incarnation); };
       pages_.push_back(std::make_unique<MetricsPage>(num_devices()));
-      supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd()};
+      flights_.push_back(std::make_unique<FlightRecorder>());
+      supervised.fds = {ports_[e].data.fd.get(), ports_[e].peer.fd.get(), pages_[e]->fd(),
+                        flights_[e]->fd()};
       supervised.num_devices = num_devices();
       supervised.read_ready = [this, e](const std::string& message) {
         auto info = ReadReady(message);
@@ -187,9 +192,21 @@ class Daemon final : public WorkerDaemon {
   }
 
   // ---- The effects of a step. ----
-  void Apply(const daemon::StartChild& e) { executors_[e.executor]->Start(e.incarnation); }
-  void Apply(const daemon::KillChild& e) { executors_[e.executor]->Kill(e.incarnation); }
+  static void RecordStep(std::string_view what, int32_t executor = 0, uint64_t incarnation = 0,
+                         uint64_t epoch = 0) {
+    RecordFlight(FlightKind::kDaemonStep, what, static_cast<uint64_t>(executor), incarnation,
+                 epoch);
+  }
+  void Apply(const daemon::StartChild& e) {
+    RecordStep("starts a process", e.executor, e.incarnation);
+    executors_[e.executor]->Start(e.incarnation);
+  }
+  void Apply(const daemon::KillChild& e) {
+    RecordStep("kills a process", e.executor, e.incarnation);
+    executors_[e.executor]->Kill(e.incarnation);
+  }
   void Apply(const daemon::CloseChildInput& e) {
+    RecordStep("stops a process", e.executor, e.incarnation);
     executors_[e.executor]->CloseInput(e.incarnation);
   }
   void Apply(const daemon::PingChild& e) { executors_[e.executor]->Send(e.incarnation, ""); }
@@ -200,6 +217,7 @@ class Daemon final : public WorkerDaemon {
                                  ir::serial::ToEnvelope(welcome).SerializeAsString());
   }
   void Apply(const daemon::Connect& e) ABSL_LOCKS_EXCLUDED(mu_) {
+    RecordStep("connects");
     absl::MutexLock lock(&mu_);
     to_register_ = e.executors;
     cancelled_ = false;
@@ -226,6 +244,8 @@ class Daemon final : public WorkerDaemon {
     Send(e.epoch, ir::serial::ToEnvelope({0, 0, std::move(beat)}));
   }
   void Apply(const daemon::Lost& e) {
+    RecordStep(absl::StrCat("a process ended: ", e.loss.reason), e.executor, e.incarnation);
+    if (e.loss.cause != LossCause::kStopped) KeepFlight(e.executor);
     TESSERA_LOG(WARNING) << "executor lost" << Field("worker", options_.name)
                          << Field("executor", absl::StrCat(options_.name, "/", e.executor))
                          << Field("incarnation", e.incarnation) << Field("why", e.loss.reason)
@@ -237,10 +257,20 @@ class Daemon final : public WorkerDaemon {
     const char* const cause = kRestartCauses[static_cast<size_t>(e.loss.cause)];
     options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause}).Add();
   }
+  // For whoever asks why it ended; that of the process before stays beside it.
+  void KeepFlight(int32_t executor) {
+    if (options_.flight_folder.empty()) return;
+    const std::string path =
+        absl::StrCat(options_.flight_folder, "/flight-", options_.name, "-", executor, ".txt");
+    if (const absl::Status kept = flights_[executor]->WriteFile(path); !kept.ok())
+      TESSERA_LOG(WARNING) << "no flight recorder of the executor" << Field("why", kept.message());
+  }
   void Apply(const daemon::Registered& /*effect*/) {
+    RecordStep("is registered", 0, 0, epoch_);
     if (options_.on_registered) options_.on_registered();
   }
   void Apply(const daemon::RefusedStale& e) {
+    RecordStep("refuses an earlier coordinator", 0, 0, e.epoch);
     TESSERA_LOG(WARNING) << "refused a coordinator that is not the one of this worker"
                          << Field("worker", options_.name)
                          << Field("coordinator", options_.coordinator.address)
@@ -249,6 +279,7 @@ class Daemon final : public WorkerDaemon {
       options_.metrics->counter(Metric::kStaleWelcomes, {options_.name}).Add();
   }
   void Apply(const daemon::Refused& e) {
+    RecordStep(absl::StrCat("is refused: ", ToAbsl(ReasonOf(e.why))));
     TESSERA_LOG(ERROR) << "the coordinator will not take this worker"
                        << Field("worker", options_.name)
                        << Field("coordinator", options_.coordinator.address)
@@ -273,6 +304,9 @@ class Daemon final : public WorkerDaemon {
     Send(epoch_, std::move(envelope));
   }
   void Send(uint64_t epoch, v1::Envelope report) {
+    if (report.kind() != v1::MESSAGE_KIND_HEARTBEAT)
+      RecordFlight(FlightKind::kDaemonReport, ShortName(report.kind()),
+                   static_cast<uint64_t>(report.executor()), report.launch(), epoch);
     TESSERA_VLOG << "report" << Field("worker", options_.name)
                  << Field("kind", v1::MessageKind_Name(report.kind()))
                  << Field("executor", report.executor());
@@ -361,6 +395,8 @@ class Daemon final : public WorkerDaemon {
           absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(message);
           welcomed = welcome.ok();
           if (welcomed) epoch_ = welcome->epoch;
+          RecordFlight(FlightKind::kDaemonStep, welcomed ? "is welcome" : "no welcome", 0, 0,
+                       epoch_);
           driver_.Post(daemon::Welcomed{std::move(welcome)});
         });
     bool cancelled = false;
@@ -377,6 +413,9 @@ class Daemon final : public WorkerDaemon {
                                                         .host_memory_bytes = CpuMemoryBytes()}));
     link->AwaitEnd(absl::InfiniteDuration());
     const absl::Status end = ir::serial::FromGrpc(link->end());
+    if (welcomed || last_end_ != end)
+      RecordFlight(FlightKind::kDaemonStep,
+                   absl::StrCat("the connection ended: ", ToAbsl(ReasonOf(end))), 0, 0, epoch_);
     // Not each of the tries that end alike.
     if (welcomed || std::exchange(last_end_, end) != end)
       TESSERA_LOG(WARNING) << "connection to the coordinator ended"
@@ -391,6 +430,8 @@ class Daemon final : public WorkerDaemon {
 
   // The only ones for the daemon itself: to kill an executor, and what goes beside the commands.
   void OnCommand(const v1::Envelope& message) {
+    RecordFlight(FlightKind::kDaemonCommand, ShortName(message.kind()),
+                 static_cast<uint64_t>(message.executor()), message.launch(), message.epoch());
     TESSERA_VLOG << "command" << Field("worker", options_.name)
                  << Field("kind", v1::MessageKind_Name(message.kind()))
                  << Field("executor", message.executor());
@@ -413,6 +454,7 @@ class Daemon final : public WorkerDaemon {
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // towards the coordinator
   const std::vector<Ports> ports_;                               // per executor
   std::vector<std::unique_ptr<MetricsPage>> pages_;              // per executor; as executors_
+  std::vector<std::unique_ptr<FlightRecorder>> flights_;         // per executor, over its processes
   std::vector<std::unique_ptr<Supervisor>> executors_;           // set before any step
   int64_t collector_ = 0;
   daemon::Driver driver_;

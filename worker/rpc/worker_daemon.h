@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/metrics.h"
+#include "ir/serial/process_report.h"
 #include "worker/rpc/link.h"
 
 namespace tessera::worker::rpc {
@@ -45,7 +46,10 @@ struct WorkerDaemonOptions {
   std::vector<std::string> executor_flags;
   std::string binary = "/proc/self/exe";  // started as an executor with --executor
   absl::Duration collective_timeout = absl::Seconds(5);
-  Metrics* metrics = nullptr;  // outlives the daemon; null: metrics are disabled
+  // Where the flight recorders of executors that ended are written; empty: nowhere.
+  std::string flight_folder;
+  ir::serial::ProcessSources sources = {};  // what the daemon says of itself
+  Metrics* metrics = nullptr;               // outlives the daemon; null: metrics are disabled
   // Called once, on a thread of the daemon, with the error for which the coordinator permanently
   // rejects this worker: its name, its credentials, plaintext against TLS. The daemon stops
   // retrying.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/flight_recorder.h"
 #include "base/log.h"
 
 namespace tessera::worker {
@@ -48,12 +49,23 @@ InFlightOp InFlightSlot::Read() const {
 
 void InFlightQueue::Launch::SetOp(std::string_view op, bool waiting) {
   absl::MutexLock lock(&queue_->mu_);
+  RecordWait(op, waiting);
   op_.op.assign(op);
   op_.waiting = waiting;
   if (&queue_->launches_.front() == this) queue_->Update();
 }
 
+void InFlightQueue::Launch::RecordWait(std::string_view next, bool waiting) {
+  if (op_.waiting)
+    RecordFlight(FlightKind::kWaitEnd, op_.op, op_.launch,
+                 static_cast<uint64_t>(AgeGauge::Now() - waits_since_) / 1000);
+  if (!waiting) return;
+  waits_since_ = AgeGauge::Now();
+  RecordFlight(FlightKind::kWaitBegin, next, op_.launch);
+}
+
 InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
+  RecordFlight(FlightKind::kRunBegin, "", launch);
   absl::MutexLock lock(&mu_);
   launches_.push_back(Launch(this, launch));
   if (launches_.size() == 1) Update();
@@ -62,6 +74,8 @@ InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
 
 void InFlightQueue::End(Launch* launch) {
   absl::MutexLock lock(&mu_);
+  launch->RecordWait("", /*waiting=*/false);
+  RecordFlight(FlightKind::kRunEnd, launch->op_.op, launch->op_.launch);
   launches_.remove_if([launch](const Launch& l) { return &l == launch; });
   Update();
 }

@@ -59,8 +59,11 @@ class InFlightQueue {
    private:
     friend class InFlightQueue;
     explicit Launch(InFlightQueue* queue, uint64_t id) : queue_(queue) { op_.launch = id; }
+    // For the flight recorder: the op before has ended, and another begins.
+    void RecordWait(std::string_view next, bool waiting);
     InFlightQueue* const queue_;
-    InFlightOp op_;  // guarded by the queue's lock
+    InFlightOp op_;            // guarded by the queue's lock
+    int64_t waits_since_ = 0;  // as well; while it waits
   };
 
   // `metrics` outlives it; null: metrics are disabled.
