@@ -96,6 +96,7 @@ std::vector<Command> SecurityCommands();   // tokens.cc: token create, list, rev
 std::vector<Command> StateCommands();      // state.cc: state backup, check
 std::vector<Command> TopCommands();        // top.cc
 std::vector<Command> DoctorCommands();     // doctor.cc
+std::vector<Command> BundleCommands();     // bundle.cc: debug-bundle
 std::vector<Command> ShellCommands();      // shell.cc: help, completion, version
 
 // The exit codes of the process.

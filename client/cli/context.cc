@@ -69,6 +69,11 @@ absl::Duration Context::left() const {
   return std::max(deadline_ - SteadyNow(), absl::ZeroDuration());
 }
 
+Context::Limit::Limit(Context& context, absl::Duration limit)
+    : context_(context), before_(context.deadline_) {
+  context.deadline_ = std::min(before_, SteadyNow() + limit);
+}
+
 bool Context::Interrupted() { return signals.load() > 0; }
 
 void Context::WatchSignals() {

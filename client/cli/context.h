@@ -45,6 +45,18 @@ class Context {
   // The deadline of the command.
   absl::Time deadline() const { return deadline_; }
   absl::Duration left() const;
+  // Brings the deadline forward as long as it lives, for one part of a command.
+  class Limit {
+   public:
+    Limit(Context& context, absl::Duration limit);
+    ~Limit() { context_.deadline_ = before_; }
+    Limit(const Limit&) = delete;
+    Limit& operator=(const Limit&) = delete;
+
+   private:
+    Context& context_;
+    const absl::Time before_;
+  };
 
   bool has_address() const { return !globals_.address.empty(); }
   // The client API, over gRPC if there is an address; else, if `embedded_devices` > 0, of a cluster
@@ -103,7 +115,7 @@ class Context {
 
   const Globals globals_;
   Terminal* const terminal_;
-  const absl::Time deadline_;
+  absl::Time deadline_;
   Cluster cluster_;  // of the address
   std::shared_ptr<api::Service> service_;
   const std::shared_ptr<Transfers> transfers_;

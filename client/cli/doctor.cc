@@ -1,4 +1,6 @@
 // tessera doctor: checks each step from here to running a program and says how to mend a failure.
+#include "client/cli/doctor.h"
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -39,7 +41,8 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 class DoctorChecks {
  public:
-  explicit DoctorChecks(Context& context) : context_(context) {}
+  // `prints`: each check as it is made.
+  DoctorChecks(Context& context, bool prints) : context_(context), prints_(prints) {}
 
   // Skips the remaining checks when one of the first three, which all others need, fails.
   std::vector<Check> Run() {
@@ -59,7 +62,7 @@ class DoctorChecks {
               const std::string& fix = "") {
     checks_.push_back({name, verdict, detail, fix});
     const Check& c = checks_.back();
-    if (!context_.json()) {
+    if (prints_) {
       const Display& display = context_.display();
       const auto index = static_cast<size_t>(verdict);
       std::string text = absl::StrCat(
@@ -299,6 +302,7 @@ class DoctorChecks {
   }
 
   Context& context_;
+  const bool prints_;
   std::vector<Check> checks_;
   absl::StatusOr<Json> capabilities_ = absl::UnknownError("not asked");
   absl::StatusOr<Json> devices_ = absl::UnknownError("not asked");
@@ -337,21 +341,28 @@ absl::Status HealthOf(Context& context, const std::string& address) {
   return absl::OkStatus();
 }
 
-absl::Status Doctor(Context& context, const Arguments& arguments) {
-  if (arguments.Has("health")) return HealthOf(context, arguments.Text("health"));
-  const std::vector<Check> checks = DoctorChecks(context).Run();
+Json DocumentOf(const std::vector<Check>& checks) {
   Json document = {{"checks", Json::array()}};
-  int64_t failed = 0;
+  bool ok = true;
   for (const Check& c : checks) {
-    failed += c.verdict == Verdict::kFail ? 1 : 0;
+    const bool failed = c.verdict == Verdict::kFail;
+    ok &= !failed;
     document["checks"].push_back(
         {{"name", c.name},
-         {"verdict",
-          c.verdict == Verdict::kFail ? "failed" : kVerdictNames[static_cast<size_t>(c.verdict)]},
+         {"verdict", failed ? "failed" : kVerdictNames[static_cast<size_t>(c.verdict)]},
          {"detail", c.detail},
          {"fix", c.fix}});
   }
-  document["ok"] = failed == 0;
+  document["ok"] = ok;
+  return document;
+}
+
+absl::Status Doctor(Context& context, const Arguments& arguments) {
+  if (arguments.Has("health")) return HealthOf(context, arguments.Text("health"));
+  const std::vector<Check> checks = DoctorChecks(context, /*prints=*/!context.json()).Run();
+  const Json document = DocumentOf(checks);
+  const auto failed = std::count_if(checks.begin(), checks.end(),
+                                    [](const Check& c) { return c.verdict == Verdict::kFail; });
   context.PrintResult(document, /*print_text=*/[] {});  // the text is printed check by check
   if (Context::Interrupted()) return Context::InterruptedError("interrupted");
   if (failed == 0) return absl::OkStatus();
@@ -362,6 +373,10 @@ absl::Status Doctor(Context& context, const Arguments& arguments) {
 }
 
 }  // namespace
+
+Json RunDoctor(Context& context) {
+  return DocumentOf(DoctorChecks(context, /*prints=*/false).Run());
+}
 
 std::vector<Command> DoctorCommands() {
   return {{.name = "doctor",

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -66,9 +67,17 @@ void AnswerInquiry(const CallRef<Q, v1::Diagnostics>& call, v1::Inquiry inquiry)
 void GetDiagnostics(const CallRef<v1::GetDiagnosticsRequest, v1::Diagnostics>& call) {
   constexpr int kFlightLines = 100'000;  // about 10 MiB
   v1::Inquiry inquiry;
-  inquiry.set_details(call->request().details());
-  if (inquiry.details()) inquiry.set_flight_lines(kFlightLines);
-  AnswerInquiry(call, std::move(inquiry));
+  if (!call->request().details()) return AnswerInquiry(call, std::move(inquiry));
+  inquiry.set_details(true);
+  inquiry.set_flight_lines(kFlightLines);
+  // The metrics wait for the scheduler, a second at most.
+  const v1::GetDiagnosticsRequest& q = call->request();
+  const absl::Duration wait = std::min(call->Wait(q.has_timeout(), q.timeout()), kInquiryWait);
+  call->context().workers->inquiry_pool().Run(
+      wait, [call, inquiry = std::move(inquiry)](const absl::StatusOr<absl::Duration>& left) {
+        if (!left.ok()) return call->Finish(left.status());
+        AnswerInquiry(call, inquiry);
+      });
 }
 
 void SetLogLevel(const CallRef<v1::SetLogLevelRequest, v1::Diagnostics>& call) {

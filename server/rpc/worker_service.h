@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "ir/api/worker_link.h"
 #include "server/rpc/gate.h"
+#include "server/rpc/run_program.h"
 #include "tessera/v1/worker.grpc.pb.h"
 
 namespace tessera::server::rpc {
@@ -33,12 +34,15 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   std::shared_ptr<WorkerStream> Find(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
   // Every worker that is connected, by name.
   std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);
+  // For inquiries that block: not those of runs, which may all be stuck.
+  RunPool& inquiry_pool() { return inquiry_pool_; }
   api::WorkerEvents& events() { return *events_; }
   const Clock& clock() const { return gate_->clock(); }
 
  private:
   api::WorkerEvents* const events_;
   Gate* const gate_;
+  RunPool inquiry_pool_;
   absl::Mutex mu_;
   std::map<uint64_t, std::weak_ptr<WorkerStream>> workers_ ABSL_GUARDED_BY(mu_);  // by session
 };

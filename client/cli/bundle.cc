@@ -1,0 +1,427 @@
+// The command debug-bundle: one file with what an expert asks for.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "base/words.h"
+#include "client/cli/context.h"
+#include "client/cli/doctor.h"
+#include "client/cli/tar_gz.h"
+
+namespace tessera::cli {
+namespace {
+
+// Each part has a bound, so that one that does not answer costs little of the command's time.
+constexpr absl::Duration kPartLimit = absl::Seconds(7);  // the coordinator takes 5 to ask a worker
+constexpr absl::Duration kDoctorLimit = absl::Seconds(15);
+constexpr int kPageSize = 1000;  // of a list only the first page is taken
+constexpr size_t kSessionsMax = 20, kExplainedMax = 20;
+constexpr char kFolder[] = "tessera-debug/";
+
+// ---- Secrets. -----------------------------------------------------------------------------------
+
+bool IsTokenChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Replaces each piece from `begin` on that `end_of` finds the end of.
+template <class EndOf>
+std::string ReplaceEach(std::string_view text, std::string_view begin, std::string_view by,
+                        const EndOf& end_of) {
+  std::string out;
+  size_t at = 0;
+  for (size_t found; (found = text.find(begin, at)) != std::string_view::npos;) {
+    out += text.substr(at, found - at);
+    out += by;
+    at = end_of(found + begin.size());
+  }
+  return out += text.substr(at);
+}
+
+// None of what is collected holds secrets; this is for the one that somebody put into a name.
+std::string WithoutSecrets(std::string text, const std::string& own_token) {
+  text = ReplaceEach(text, "tsr_", "(a token)", [&](size_t at) {
+    while (at < text.size() && IsTokenChar(text[at])) ++at;
+    return at;
+  });
+  text = ReplaceEach(text, "-----BEGIN", "(PEM)", [&](size_t at) {
+    constexpr std::string_view kEnd = "-----END";
+    const size_t end = text.find(kEnd, at);
+    if (end == std::string::npos) return text.size();
+    const size_t dashes = text.find("-----", end + kEnd.size());
+    return dashes == std::string::npos ? text.size() : dashes + 5;
+  });
+  if (own_token.empty()) return text;
+  return ReplaceEach(text, own_token, "(a token)", [](size_t at) { return at; });
+}
+
+// ---- What this machine knows by itself. ---------------------------------------------------------
+
+std::string FirstLine(const std::filesystem::path& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line, '\n');
+  return line;
+}
+
+// The programs of Tessera that run here, as the kernel sees them: one that is frozen stands as T.
+std::string LocalProcesses() {
+  std::string text = "PID STATE PROGRAM (the state T is stopped, D waits for a disk)\n";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    // Of the command line only the program: a token may follow.
+    std::string program = FirstLine(entry.path() / "cmdline");
+    program = program.substr(0, program.find('\0'));
+    if (!absl::StartsWith(program, "tessera-executor"))
+      program = program.substr(program.rfind('/') + 1);
+    if (!absl::StartsWith(program, "tessera")) continue;
+    const std::string stat = FirstLine(entry.path() / "stat");
+    const size_t end = stat.rfind(") ");
+    const std::string state = end == std::string::npos ? "?" : stat.substr(end + 2, 1);
+    absl::StrAppend(&text, pid, " ", state, " ", program, "\n");
+    std::ifstream status(entry.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (absl::StartsWith(line, "VmRSS") || absl::StartsWith(line, "Threads"))
+        absl::StrAppend(&text, "    ", line, "\n");
+    }
+  }
+  return text;
+}
+
+std::string LocalSystem(const std::string& address) {
+  return absl::StrCat(VersionText("tessera"), "address ", address, "\n", FirstLine("/proc/version"),
+                      "\n", "cores ", std::thread::hardware_concurrency(), "\nload ",
+                      FirstLine("/proc/loadavg"), "\n", FirstLine("/proc/meminfo"), "\n",
+                      FirstLine("/proc/driver/nvidia/version"), "\n");
+}
+
+// ---- The bundle. --------------------------------------------------------------------------------
+
+class Bundle {
+ public:
+  Bundle(Context& context, TarGz& file) : context_(context), file_(file) {}
+
+  void Collect() {
+    const std::string& address = context_.globals().address;
+    Add("local system", "local/system.txt", LocalSystem(address));
+    Add("local processes", "local/processes.txt", LocalProcesses());
+    Coordinator();
+    if (answers_) {
+      Lists();
+      ArraysOfSessions();
+      Explanations();
+      Workers();
+    }
+    Doctor();
+    Add("summary", "summary.txt", Summary());
+    file_.Add(absl::StrCat(kFolder, "manifest.json"), Manifest().dump(2) + "\n");
+  }
+
+  // Of those that did not answer.
+  std::vector<std::string> missing() const {
+    std::vector<std::string> out;
+    for (const Part& part : parts_)
+      if (!part.why.empty()) out.push_back(absl::StrCat(part.name, ": ", part.why));
+    return out;
+  }
+  Json Manifest() const {
+    Json parts = Json::array();
+    for (const Part& p : parts_)
+      parts.push_back({{"part", p.name},
+                       {"file", p.file},
+                       {"ok", p.why.empty()},
+                       {"why", p.why},
+                       {"took_ms", absl::ToInt64Milliseconds(p.took)},
+                       {"bytes", p.bytes}});
+    return {{"format", 1},
+            {"made", absl::FormatTime(began_, absl::UTCTimeZone())},
+            {"took_ms", absl::ToInt64Milliseconds(absl::Now() - began_)},
+            {"by", std::string(absl::StripAsciiWhitespace(VersionText("tessera")))},
+            {"address", context_.globals().address},
+            {"parts", parts}};
+  }
+
+ private:
+  struct Part {
+    std::string name, file, why;  // why it is not there, or not whole
+    absl::Duration took;
+    size_t bytes = 0;
+  };
+
+  void Add(const std::string& name, const std::string& file, const std::string& bytes,
+           absl::Duration took = absl::ZeroDuration(), const std::string& why = "") {
+    const std::string safe = WithoutSecrets(bytes, context_.globals().connect.token);
+    file_.Add(kFolder + file, safe);
+    parts_.push_back({name, file, why, took, safe.size()});
+  }
+  void Miss(const std::string& name, const std::string& why,
+            absl::Duration took = absl::ZeroDuration()) {
+    parts_.push_back({name, "", WithoutSecrets(why, context_.globals().connect.token), took, 0});
+  }
+
+  // Calls with the bound of a part.
+  absl::StatusOr<Json> Ask(const std::string& method, const Json& request, absl::Duration* took) {
+    const absl::Time began = absl::Now();
+    absl::StatusOr<Json> answer = absl::UnknownError("");
+    if (context_.left() <= absl::ZeroDuration()) {
+      answer = MakeError(ErrorKind::kDeadlineExceeded, "not asked: the command's time was over");
+    } else {
+      const Context::Limit limit(context_, kPartLimit);
+      answer = context_.Call(method, request);
+    }
+    *took = absl::Now() - began;
+    return answer;
+  }
+  // Asks, and adds the answer. Null: there is none.
+  Json AskInto(const std::string& name, const std::string& file, const std::string& method,
+               const Json& request) {
+    absl::Duration took;
+    const absl::StatusOr<Json> answer = Ask(method, request, &took);
+    if (!answer.ok()) {
+      Miss(name, std::string(answer.status().message()), took);
+      return nullptr;
+    }
+    const bool more = !TextOf(*answer, "nextPageToken").empty();
+    Add(name, file, answer->dump(2) + "\n", took,
+        more ? absl::StrCat("only the first ", kPageSize) : "");
+    return *answer;
+  }
+
+  // What processes say of themselves; each has a part of its own.
+  void AddProcesses(const Json& answer, absl::Duration took) {
+    for (Json process : ChildOf(answer, "processes")) {
+      const std::string name = TextOf(process, "process");
+      const std::string folder = FolderOf(name);
+      const std::string why = TextOf(ChildOf(process, "status"), "message");
+      AddText(process, "flightRecorder", "flight recorder of " + name, folder + "flight.txt");
+      AddText(process, "metrics", "metrics of " + name, folder + "metrics.txt");
+      Add("process " + name, folder + "process.json", process.dump(2) + "\n", took, why);
+      processes_.push_back(std::move(process));
+    }
+  }
+  void AddText(Json& process, const char* field, const std::string& name, const std::string& file) {
+    if (!process.contains(field)) return;
+    const std::string text = process[field].get<std::string>();
+    Add(name, file, text);
+    for (const absl::string_view line : absl::StrSplit(text, '\n'))
+      if (absl::StartsWith(line, "tessera_queue_depth") ||
+          absl::StartsWith(line, "tessera_queue_pending_reason") ||
+          absl::StartsWith(line, "tessera_operation_oldest_age_seconds"))
+        absl::StrAppend(&queues_, "  ", line, "\n");
+    process.erase(field);
+  }
+  // "w0/1" is in "workers/w0/executor-1/".
+  static std::string FolderOf(const std::string& process) {
+    if (process == "coordinator") return "coordinator/";
+    const std::vector<std::string> names = absl::StrSplit(process, absl::MaxSplits('/', 1));
+    // A name in a tar is short; what tells workers apart is mostly at their names' ends.
+    std::string worker = names[0].substr(names[0].size() - std::min<size_t>(names[0].size(), 48));
+    for (char& c : worker)
+      if (!IsTokenChar(c) && c != '-') c = '_';
+    return absl::StrCat("workers/", worker, "/",
+                        names.size() > 1 ? absl::StrCat("executor-", names[1], "/") : "");
+  }
+
+  void Coordinator() {
+    absl::Duration took;
+    const absl::StatusOr<Json> answer =
+        Ask("AdminService/GetDiagnostics", {{"details", true}}, &took);
+    if (answer.ok()) return AddProcesses(*answer, took);
+    Miss("process coordinator", std::string(answer.status().message()), took);
+    const absl::StatusCode code = answer.status().code();
+    // Others may be answered to who may not see this.
+    answers_ = code == absl::StatusCode::kPermissionDenied ||
+               code == absl::StatusCode::kUnauthenticated ||
+               code == absl::StatusCode::kUnimplemented;
+    if (!answers_) Miss("the cluster", "not asked: the coordinator did not answer");
+  }
+
+  void Lists() {
+    const Json page = {{"pageSize", kPageSize}};
+    const auto list = [&](const std::string& name, const std::string& method, Json request) {
+      return AskInto(name, absl::StrCat("cluster/", name, ".json"), method, request);
+    };
+    list("health", "grpc.health.v1.Health/Check", {{"service", ""}});
+    list("capabilities", "ClusterService/GetCapabilities", Json::object());
+    workers_ = list("workers", "ClusterService/ListWorkers", page);
+    devices_ = list("devices", "ClusterService/ListDevices", page);
+    list("topology", "ClusterService/GetTopology", Json::object());
+    list("meshes", "ClusterService/ListMeshes", page);
+    list("top-programs", "ClusterService/ListTopPrograms", Json::object());
+    sessions_ = list("sessions", "SessionService/ListSessions", page);
+    list("operations", "OperationService/ListOperations",
+         {{"pageSize", kPageSize}, {"allSessions", true}});
+    live_ = list("operations-live", "OperationService/ListOperations",
+                 {{"pageSize", kPageSize}, {"allSessions", true}, {"liveOnly", true}});
+  }
+
+  void ArraysOfSessions() {
+    AskInto("arrays", "cluster/arrays.json", "ArrayService/ListArrays", {{"pageSize", kPageSize}});
+    size_t asked = 0;
+    for (const Json& session : ChildOf(sessions_, "sessions")) {
+      const std::string id = TextOf(session, "id");
+      if (id.empty() || id == "0") continue;
+      if (++asked > kSessionsMax)
+        return Miss("arrays of more sessions", absl::StrCat("only of ", kSessionsMax));
+      AskInto("arrays of session " + id, absl::StrCat("cluster/arrays-", id, ".json"),
+              "ArrayService/ListArrays", {{"session", id}, {"pageSize", kPageSize}});
+    }
+  }
+
+  // Why the oldest operations that have not ended wait.
+  void Explanations() {
+    size_t asked = 0;
+    for (const Json& operation : ChildOf(live_, "operations")) {
+      const std::string id = TextOf(operation, "id");
+      if (++asked > kExplainedMax)
+        return Miss("explanations of more operations", absl::StrCat("only of ", kExplainedMax));
+      const Json why =
+          AskInto("explanation of operation " + id, absl::StrCat("cluster/explain-", id, ".json"),
+                  "OperationService/ExplainPending", {{"operation", id}});
+      for (const Json& reason : ChildOf(why, "reasons"))
+        absl::StrAppend(&waits_, "  ", id, " ", StateOf(operation), " ", TextOf(operation, "name"),
+                        ": ", TextOf(reason, "message"), "\n");
+    }
+  }
+
+  // One round finds the daemons that answer; only those are asked for more.
+  void Workers() {
+    absl::Duration took;
+    const absl::StatusOr<Json> round =
+        Ask("AdminService/GetDiagnostics", {{"all", true}, {"timeout", "2s"}}, &took);
+    if (!round.ok()) return Miss("processes of workers", std::string(round.status().message()));
+    std::set<std::string> known;
+    for (const Json& process : ChildOf(*round, "processes")) {
+      const std::string name = TextOf(process, "process");
+      if (name == "coordinator" || absl::StrContains(name, '/')) continue;
+      known.insert(name);
+      if (const std::string why = TextOf(ChildOf(process, "status"), "message"); !why.empty()) {
+        Miss("process " + name, why, took);
+        continue;
+      }
+      absl::Duration part;
+      const absl::StatusOr<Json> answer =
+          Ask("AdminService/GetDiagnostics", {{"worker", name}, {"details", true}}, &part);
+      if (answer.ok())
+        AddProcesses(*answer, part);
+      else
+        Miss("process " + name, std::string(answer.status().message()), part);
+    }
+    for (const Json& worker : ChildOf(workers_, "workers"))
+      if (const std::string name = TextOf(worker, "name"); known.count(name) == 0)
+        Miss("process " + name, absl::StrCat("the worker is not connected: ", StateOf(worker)));
+  }
+
+  void Doctor() {
+    const absl::Time began = absl::Now();
+    const Context::Limit limit(context_, answers_ ? kDoctorLimit : kPartLimit);
+    doctor_ = RunDoctor(context_);
+    Add("doctor", "doctor.json", doctor_.dump(2) + "\n", absl::Now() - began);
+  }
+
+  static std::string CountsOf(const Json& items, const std::string& what) {
+    std::map<std::string, int64_t> counts;
+    for (const Json& item : items) ++counts[StateOf(item)];
+    std::string text = absl::StrCat(what, ":");
+    for (const auto& [state, count] : counts) absl::StrAppend(&text, " ", count, " ", state);
+    return text + (counts.empty() ? " none\n" : "\n");
+  }
+
+  std::string Summary() const {
+    std::string text = absl::StrCat(
+        "Bundle of the cluster at ", context_.globals().address, ", made ",
+        absl::FormatTime(began_, absl::UTCTimeZone()), " in ", DurationText(absl::Now() - began_),
+        "\n\nmanifest.json lists the parts. flight.txt of each process has its last minutes, one\n"
+        "entry a line, the log's lines among them: begin there, at the time of the trouble.\n\n");
+    absl::StrAppend(&text, CountsOf(ChildOf(workers_, "workers"), "workers"));
+    int64_t healthy = 0, devices = 0;
+    for (const Json& d : ChildOf(devices_, "devices")) {
+      ++devices;
+      healthy += FlagOf(d, "healthy") ? 1 : 0;
+    }
+    absl::StrAppend(&text, "devices: ", healthy, " of ", devices, " healthy\n");
+    absl::StrAppend(&text,
+                    CountsOf(ChildOf(live_, "operations"), "operations that have not ended"));
+    if (!waits_.empty()) absl::StrAppend(&text, "\nWhat the oldest of them wait for:\n", waits_);
+    if (!queues_.empty()) absl::StrAppend(&text, "\nThe coordinator's queue:\n", queues_);
+    absl::StrAppend(&text, "\nProcesses:\n");
+    for (const Json& p : processes_) {
+      const auto up = DurationOf(p, "upTime");
+      const std::string why = TextOf(ChildOf(p, "status"), "message");
+      absl::StrAppend(&text, "  ", TextOf(p, "process"), " ", TextOf(p, "build"), " pid ",
+                      TextOf(p, "pid"), up ? absl::StrCat(" up ", DurationText(*up)) : "",
+                      why.empty() ? "" : absl::StrCat(" DID NOT ANSWER: ", why), "\n");
+    }
+    absl::StrAppend(&text, "\nDoctor:\n");
+    for (const Json& c : ChildOf(doctor_, "checks"))
+      absl::StrAppend(&text, "  ", TextOf(c, "verdict"), " ", TextOf(c, "name"), ": ",
+                      TextOf(c, "detail"), "\n");
+    const std::vector<std::string> gaps = missing();
+    absl::StrAppend(&text,
+                    gaps.empty() ? "\nAll parts are there.\n" : "\nNot there, or not whole:\n");
+    for (const std::string& gap : gaps) absl::StrAppend(&text, "  ", gap, "\n");
+    return text;
+  }
+
+  Context& context_;
+  TarGz& file_;
+  const absl::Time began_ = absl::Now();
+  bool answers_ = true;  // the coordinator
+  std::vector<Part> parts_;
+  std::vector<Json> processes_;
+  Json workers_, devices_, sessions_, live_, doctor_;
+  std::string waits_, queues_;  // lines for the summary
+};
+
+absl::Status DebugBundle(Context& context, const Arguments& arguments) {
+  const std::string path = arguments.Text("out");
+  if (!context.has_address())
+    return UsageError("no address: which cluster is meant? Give --address HOST:PORT");
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<TarGz> file, TarGz::Open(path));
+  Bundle bundle(context, *file);
+  bundle.Collect();
+  if (Context::Interrupted()) return Context::InterruptedError("interrupted: no bundle is made");
+  TESSERA_RETURN_IF_ERROR(file->Close());
+  context.PrintResult(bundle.Manifest(), [&] {
+    for (const std::string& gap : bundle.missing()) context.Note(absl::StrCat("not whole: ", gap));
+    context.terminal().Print(absl::StrCat(path, "\n"));
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Command> BundleCommands() {
+  return {{.name = "debug-bundle",
+           .summary = "Collects what an expert asks for into one file, without secrets.",
+           .options = {{.name = "out",
+                        .short_name = 'o',
+                        .value = "FILE",
+                        .help = "The .tar.gz to write, readable by its owner.",
+                        .default_value = "tessera-debug.tar.gz"}},
+           .timeout = absl::Minutes(2),
+           .details =
+               "It holds, of the coordinator and of each worker's daemon and executors: builds,\n"
+               "options, metrics and flight recorders (the last minutes, with the log's lines);\n"
+               "lists of workers, devices, sessions, operations and arrays; why operations wait;\n"
+               "what `tessera doctor` says; and this machine's processes of Tessera. No tokens,\n"
+               "keys, values of arrays or programs.\n"
+               "Each part has its bound. One that does not answer is named in manifest.json and\n"
+               "summary.txt, and the others are there. It wants an operator's token.",
+           .run = DebugBundle}};
+}
+
+}  // namespace tessera::cli
