@@ -11,7 +11,9 @@
 #include "grpcpp/grpcpp.h"
 #include "ir/api/ticket.h"
 #include "ir/serial/grpc_status.h"
+#include "ir/serial/status.h"
 #include "ir/serial/worker.h"
+#include "server/rpc/inquiries.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -237,6 +239,76 @@ TEST_F(WorkerStreamsTest, WhatIsProcessedIsAcknowledgedWithAHeartbeat) {
   events_.Heard(2);
   Command(kIncarnation, 4);
   EXPECT_EQ(executor->ReadCommand(), "read 4");
+}
+
+// The answers to what is asked of all processes, by one caller.
+struct Asked {
+  absl::Mutex mu;
+  absl::StatusOr<v1::Diagnostics> answer ABSL_GUARDED_BY(mu) = absl::UnknownError("none yet");
+  bool answered ABSL_GUARDED_BY(mu) = false;
+
+  std::function<void(absl::StatusOr<v1::Diagnostics>)> Taker() {
+    return [this](absl::StatusOr<v1::Diagnostics> got) {
+      absl::MutexLock lock(&mu);
+      EXPECT_FALSE(answered);
+      answer = std::move(got);
+      answered = true;
+    };
+  }
+  // "coordinator: ok", "w0: WORKER_LOST".
+  std::vector<std::string> Await() {
+    absl::MutexLock lock(&mu);
+    EXPECT_TRUE(mu.AwaitWithTimeout(absl::Condition(&answered), kPatience));
+    if (!answer.ok()) return {std::string(ReasonOf(answer.status()))};
+    std::vector<std::string> out;
+    for (const v1::ProcessReport& p : answer->processes()) {
+      const absl::Status status = ir::serial::FromProto(p.status());
+      out.push_back(absl::StrCat(p.process(), ": ", status.ok() ? "ok" : ToAbsl(ReasonOf(status))));
+    }
+    return out;
+  }
+};
+
+TEST_F(WorkerStreamsTest, ProcessesAreAskedBesideTheCommands) {
+  const auto ask = [&](Asked* asked, const InquiryTarget& target, absl::Duration wait) {
+    Inquire(service_, /*sources=*/{}, target, {}, wait, asked->Taker());
+  };
+  // The daemon's side of one question.
+  const auto read = [&] {
+    v1::Inquiry inquiry;
+    const auto envelope = daemon_->Read();
+    TESSERA_EXPECT_OK(envelope);
+    EXPECT_EQ(envelope->kind(), v1::MESSAGE_KIND_INQUIRY);
+    EXPECT_TRUE(inquiry.ParseFromString(envelope->body()));
+    return inquiry;
+  };
+  const auto say = [&](uint64_t id) {
+    v1::InquiryAnswer answer;
+    answer.set_id(id);
+    answer.add_processes()->set_process("w0");
+    answer.add_processes()->set_process("w0/0");
+    v1::Envelope envelope;
+    envelope.set_kind(v1::MESSAGE_KIND_INQUIRY_ANSWER);
+    envelope.set_body(answer.SerializeAsString());
+    daemon_->Write(std::move(envelope));
+  };
+  Asked coordinator, nobody, all, late, lost;
+  ask(&coordinator, {}, kPatience);
+  EXPECT_THAT(coordinator.Await(), ElementsAre("coordinator: ok"));
+  ask(&nobody, {"w9"}, kPatience);
+  EXPECT_THAT(nobody.Await(), ElementsAre("WORKER_NOT_FOUND"));
+  ask(&all, {"", /*all=*/true}, kPatience);
+  const v1::Inquiry inquiry = read();
+  EXPECT_LT(ir::serial::FromProto(inquiry.timeout()), kInquiryWait);
+  say(inquiry.id() + 7);  // Of no question.
+  say(inquiry.id());
+  EXPECT_THAT(all.Await(), ElementsAre("coordinator: ok", "w0: ok", "w0/0: ok"));
+  ask(&late, {"w0"}, absl::ZeroDuration());
+  EXPECT_THAT(late.Await(), ElementsAre("w0: DEADLINE_EXCEEDED"));
+  say(read().id());
+  ask(&lost, {"w0"}, kPatience);
+  daemon_->WritesDone();
+  EXPECT_THAT(lost.Await(), ElementsAre("w0: WORKER_LOST"));
 }
 
 TEST_F(WorkerStreamsTest, ALossComesAfterTheLastReports) {

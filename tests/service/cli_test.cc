@@ -399,7 +399,7 @@ TEST(Cli, CompletionScriptsComplete) {
   std::ofstream(path) << bash.out
                       << "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1));\n"
                          "  COMPREPLY=(); _tessera; echo \"${COMPREPLY[*]}\"; }\n"
-                         "try tessera de\ntry tessera mesh ''\ntry tessera -a x:1 expl\n"
+                         "try tessera dev\ntry tessera mesh ''\ntry tessera -a x:1 expl\n"
                          "try tessera token create t --role w\ntry tessera run --ke\n";
   const std::string out = ::testing::TempDir() + "/tessera_cli_completion.out";
   // The script calls tessera.

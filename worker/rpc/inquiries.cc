@@ -61,6 +61,7 @@ bool Inquiries::Take(int32_t executor, const std::string& message) {
 }
 
 void Inquiries::Greet(int32_t executor) {
+  if (!level_changed_) return;
   const LogLevelState state = CurrentLogLevel();
   v1::Inquiry inquiry;
   inquiry.set_log_level(std::string(LogLevelName(state.level)));
@@ -103,6 +104,7 @@ v1::InquiryAnswer Inquiries::AnswerFor(const v1::Inquiry& inquiry) {
   v1::Inquiry question = inquiry;
   question.set_flight_lines(static_cast<int32_t>(lines));
   ir::serial::AnswerInquiry(question, sources_, own);
+  if (!inquiry.log_level().empty()) level_changed_ = true;
   question.set_flight_lines(0);
   {
     absl::MutexLock lock(&mu_);

@@ -4,6 +4,7 @@
 // Thread-safe. One thread of its own answers one inquiry after the other; beyond kQueueMax that
 // wait the oldest is dropped. The hooks are called without a lock, until Stop has returned.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -40,7 +41,7 @@ class Inquiries {
   void Ask(v1::Inquiry inquiry) ABSL_LOCKS_EXCLUDED(mu_);
   // What an executor says; false if it is no answer.
   bool Take(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_);
-  // A new process of the executor is to log as the others do.
+  // A new process of the executor is to log as the others do, if that was changed.
   void Greet(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -55,6 +56,8 @@ class Inquiries {
   const FlightFn flight_;
   const AnswerFn answer_;
   const size_t num_executors_;
+
+  std::atomic<bool> level_changed_{false};
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
