@@ -204,6 +204,9 @@ void Machine::AdoptPrograms(const Executor& x, const api::ExecutorInventory& inv
       if (list == &inventory.executables) executable->loaded[x.name] = x.info.incarnation;
     }
   if (!unknown.empty()) Send(x, api::UnloadPrograms{std::move(unknown)});
+  // A compile that came while the executor was away has waited for no more than this.
+  for (uint64_t id : inventory.executables)
+    if (catalogue_.FindExecutable(id) != nullptr) AnswerCompiled(id);
 }
 
 std::vector<Machine::Started> Machine::StartedOn(const api::ExecutorInventory& inventory) {

@@ -80,10 +80,12 @@ class Cluster:
             authority's file and `token` an administrator's.
     environment  Of every daemon, beside this process's.
     environments  By name ("coordinator", "w0"), of that daemon only.
+    bins    By name, the folder of that daemon's programs, where it is another than bin_dir(). May be
+            changed before the daemon is started again.
     """
 
     def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=(), secure=False,
-                 environment=None, environments=None):
+                 environment=None, environments=None, bins=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
         self.processes = {}
         self.ca = self.token = None
@@ -92,6 +94,7 @@ class Cluster:
         self._worker_flags = list(worker_flags)
         self._environment = dict(environment or {})
         self._environments = dict(environments or {})
+        self.bins = dict(bins or {})
         try:
             if secure:
                 self._init(workers)
@@ -153,7 +156,7 @@ class Cluster:
         env.update(self._environments.get(name, {}))
         with log:
             self.processes[name] = subprocess.Popen(
-                dying_with_us([bin_dir() / binary, *flags]), stdout=stdout or log, stderr=log,
+                dying_with_us([self.bins.get(name, bin_dir()) / binary, *flags]), stdout=stdout or log, stderr=log,
                 env=env)
         return self.processes[name]
 
@@ -173,6 +176,19 @@ class Cluster:
         process.kill()
         process.wait()
         process.stdout.close()
+        self._start_coordinator(self.address)
+
+    def stop(self, name, patience=30):
+        """Asks a daemon to stop, and waits for it; answers its exit status."""
+        process = self.processes[name]
+        process.terminate()
+        status = process.wait(patience)
+        if process.stdout:
+            process.stdout.close()
+        return status
+
+    def start_coordinator(self):
+        """Again at its address, once it has stopped."""
         self._start_coordinator(self.address)
 
     def start_worker(self, number):
