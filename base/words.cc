@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/build.h"
 #include "base/status.h"
 
 namespace tessera {
@@ -194,7 +195,7 @@ std::vector<CollapsedName> CollapseByKey(const std::vector<std::string>& names,
 }
 
 std::string VersionText(std::string_view program) {
-  return absl::StrCat(ToAbsl(program), " " TESSERA_VERSION " (revision " TESSERA_REVISION ")\n");
+  return absl::StrCat(ToAbsl(program), " ", BuildText(ThisBuild()), "\n");
 }
 
 }  // namespace tessera

@@ -334,7 +334,16 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
   if (registration.worker.empty() || registration.executors.empty())
     return MakeError(ErrorKind::kValueError,
                      "registration: a worker has a name and at least one executor");
+  const absl::StatusOr<int32_t> protocol = ChooseProtocol(
+      absl::StrCat("registration: worker ", registration.worker), ThisBuild(), registration.build);
+  if (!protocol.ok()) {
+    TESSERA_LOG(WARNING) << "worker refused" << Field("worker", registration.worker)
+                         << Field("host", registration.host) << Field("why", protocol.status());
+    return protocol.status();
+  }
   api::Welcome welcome;
+  welcome.build = ThisBuild();
+  welcome.protocol = *protocol;
   welcome.session = driver_.AddWorker(registration, std::move(link));
   welcome.epoch = epoch();
   welcome.heartbeat = absl::Milliseconds(options_.heartbeat_ms);
@@ -343,7 +352,9 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
   welcome.clock = clock_->Steady();
   welcome.outage_grace = absl::Milliseconds(options_.outage_grace_ms);
   TESSERA_LOG(INFO) << "worker registered" << Field("worker", registration.worker)
-                    << Field("host", registration.host) << Field("session", welcome.session);
+                    << Field("host", registration.host) << Field("session", welcome.session)
+                    << Field("build", BuildText(registration.build))
+                    << Field("protocol", welcome.protocol);
   return welcome;
 }
 

@@ -50,9 +50,16 @@ absl::Status Devices(Context& context, const Arguments&) {
   return absl::OkStatus();
 }
 
+// Empty: it says none.
+std::string BuildOf(const Json& worker) {
+  const Json& build = ChildOf(worker, "build");
+  const std::string version = TextOf(build, "version");
+  return version.empty() ? "" : absl::StrCat(version, " ", TextOf(build, "revision"));
+}
+
 void PrintWorkers(Context& context, const Json& workers) {
   Table table({"WORKER", "STATE", "HOST", "DEVICES", ">OPERATIONS", ">ARRAYS", ">LAST HEARD",
-               "DATA ENDPOINTS", "REASON"});
+               "BUILD", "DATA ENDPOINTS", "REASON"});
   for (const Json& w : workers) {
     const std::string state = StateOf(w);
     std::string endpoints;
@@ -66,7 +73,7 @@ void PrintWorkers(Context& context, const Json& workers) {
     table.Row({TextOf(w, "name"), context.display().Colorize(StyleOf(state), state),
                TextOf(w, "host"), JoinInts(IntsOf(w, "devices")),
                absl::StrCat(IntOf(w, "operations")), absl::StrCat(IntOf(w, "arrays")),
-               age ? DurationText(*age) : "", endpoints, TextOf(w, "reason")});
+               age ? DurationText(*age) : "", BuildOf(w), endpoints, TextOf(w, "reason")});
   }
   context.PrintTable(table, "no worker has joined. `tessera join` brings one");
 }

@@ -30,8 +30,11 @@ absl::Status Version(Context& context, const Arguments&) {
   if (context.has_address()) {
     TESSERA_ASSIGN_OR_RETURN(const Json server, context.Call("ClusterService/GetCapabilities"));
     document["server"] = server;
+    const std::string revision = TextOf(ChildOf(server, "build"), "revision");
     absl::StrAppend(&text, "coordinator at ", context.globals().address, ": ",
-                    TextOf(server, "version"), ", op set ", IntOf(server, "opset"), "\n");
+                    TextOf(server, "version"),
+                    revision.empty() ? "" : absl::StrCat(" (revision ", revision, ")"), ", op set ",
+                    IntOf(server, "opset"), "\n");
   }
   context.PrintResult(document, [&] { context.terminal().Print(text); });
   return absl::OkStatus();

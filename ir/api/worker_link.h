@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/build.h"
 #include "ir/api/files.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
@@ -55,6 +56,7 @@ struct Registration {
   int opset = ir::kOpset;  // the newest op set it runs
   std::vector<ExecutorInfo> executors;
   int64_t host_memory_bytes = 0;  // for all its CPU devices together; 0: unknown
+  Build build = {};
 };
 // An executor whose state the coordinator knows, and goes on with.
 struct AdoptedExecutor {
@@ -74,6 +76,8 @@ struct Welcome {
   absl::Duration outage_grace = {};
   // Of the executors registered with `has_state`; the others of these are started anew.
   std::vector<AdoptedExecutor> adopted = {};
+  Build build = {};      // of the coordinator
+  int32_t protocol = 1;  // what both speak
 };
 // What an executor says first on its own stream to the coordinator.
 struct Attachment {

@@ -41,9 +41,10 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
 
 // ---- Registration. ------------------------------------------------------------------------------
 TESSERA_FIELDS(api::AdoptedExecutor, v1::AdoptedExecutor, executor, incarnation)
-TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes)
+TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes,
+                build)
 TESSERA_MESSAGE(Welcome, WELCOME, session, epoch, heartbeat, lease, ticket_key, clock, outage_grace,
-                adopted)
+                adopted, build, protocol)
 TESSERA_MESSAGE(Attachment, ATTACHMENT, session, key, epoch)
 
 // ---- Commands. ----------------------------------------------------------------------------------
@@ -109,6 +110,20 @@ static absl::Status Check(api::ExecutorInfo& info, const ReadLimits&) {
     if (endpoint.size() > 4 * kNameMax) return Bad("executor: an endpoint is too long");
   if (info.files_folder.size() > kNameMax) return Bad("executor: files_folder is too long");
   info.memory_bytes = std::max<int64_t>(info.memory_bytes, 0);
+  return absl::OkStatus();
+}
+
+// What is absent says protocol 1.
+static absl::Status Check(Build& build, const ReadLimits&) {
+  if (build.version.size() > kNameMax || build.revision.size() > kNameMax)
+    return Bad("build: its version or revision is too long");
+  build.protocol_min = std::max(build.protocol_min, 1);
+  build.protocol_max = std::max(build.protocol_max, 1);
+  return absl::OkStatus();
+}
+
+static absl::Status Check(api::Welcome& welcome, const ReadLimits&) {
+  welcome.protocol = std::max(welcome.protocol, 1);
   return absl::OkStatus();
 }
 

@@ -2,10 +2,12 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/build.h"
 #include "base/status.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
+#include "ir/serial/worker_fields.h"
 #include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"
 
@@ -16,8 +18,6 @@ using ir::serial::ToProto;
 using scheduler::ExecutorPlace;
 using scheduler::MeshInfo;
 using scheduler::WorkerInfo;
-
-constexpr char kVersion[] = "0.1.0";
 
 v1::WorkerState StateOf(scheduler::WorkerState state) {
   constexpr v1::WorkerState kStates[] = {v1::WORKER_STATE_READY, v1::WORKER_STATE_SUSPECT,
@@ -64,6 +64,8 @@ void FillWorker(const WorkerInfo& info, v1::Worker* out) {
   out->set_operations(info.operations);
   out->set_arrays(info.arrays);
   out->mutable_data_endpoints()->Assign(info.data_endpoints.begin(), info.data_endpoints.end());
+  if (!info.build.version.empty()) ir::serial::WriteFields(info.build, out->mutable_build());
+  out->set_protocol(info.protocol);
 }
 
 void ListDevices(const CallRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
@@ -110,7 +112,8 @@ void GetCapabilities(const CallRef<v1::GetCapabilitiesRequest, v1::GetCapabiliti
   const Options& o = call->coordinator()->options();
   const scheduler::Config& c = call->coordinator()->config();
   v1::GetCapabilitiesResponse& out = call->response();
-  out.set_version(kVersion);
+  out.set_version(ThisBuild().version);
+  ir::serial::WriteFields(ThisBuild(), out.mutable_build());
   out.set_opset(ir::kOpset);
   out.set_max_program_bytes(o.max_program_bytes);
   out.set_max_message_bytes(o.max_message_bytes);

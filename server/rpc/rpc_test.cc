@@ -31,6 +31,8 @@ namespace {
 
 using google::protobuf::Value;
 using ir::DType;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The status as a client's library would read it.
 absl::Status Read(const grpc::Status& status) {
@@ -359,6 +361,55 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   while (stream->Read(&command)) {
   }
   EXPECT_THAT(Read(stream->Finish()), ReasonIs("ALREADY_EXISTS", "a worker named w0 is connected"));
+}
+
+TEST_F(RpcTest, ARegistrationSaysWhichBuildsMeet) {
+  const auto stub = v1::WorkerService::NewStub(channel_);
+  api::ExecutorInfo info;
+  info.incarnation = 1;
+  info.device_kind = "cpu";
+  info.data_endpoint = "there:1";
+  info.peer_endpoint = "there:2";
+  const auto register_as = [&](const char* name, const Build& build, v1::Envelope* answer) {
+    grpc::ClientContext context;
+    auto stream = stub->Connect(&context);
+    stream->Write(
+        ir::serial::ToEnvelope(api::Registration{name, "there", ir::kOpset, {info}, 0, build}));
+    const bool answered = stream->Read(answer);
+    if (answered) context.TryCancel();
+    return answered ? absl::OkStatus() : Read(stream->Finish());
+  };
+  v1::Envelope answer;
+  EXPECT_THAT(register_as("w8", {"9.0", "abc", kProtocolMax + 1, kProtocolMax + 2}, &answer),
+              ReasonIs("PROTOCOL_MISMATCH", AllOf(HasSubstr("worker w8: it is 9.0 (revision abc)"),
+                                                  HasSubstr(BuildText(ThisBuild())),
+                                                  HasSubstr("upgrade the coordinator"))));
+  TESSERA_ASSERT_OK(register_as("w8", {"9.0", "abc", 1, kProtocolMax + 2}, &answer));
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::Welcome welcome, ir::serial::ReadWelcome(answer));
+  EXPECT_EQ(welcome.build, ThisBuild());
+  EXPECT_EQ(welcome.protocol, kProtocolMax);
+  // A build that says nothing.
+  TESSERA_ASSERT_OK(register_as("w9", {"", "", 0, 0}, &answer));
+  TESSERA_ASSERT_OK_AND_ASSIGN(welcome, ir::serial::ReadWelcome(answer));
+  EXPECT_EQ(welcome.protocol, 1);
+
+  v1::GetCapabilitiesResponse capabilities;
+  {
+    grpc::ClientContext context;
+    TESSERA_ASSERT_OK(
+        Read(v1::ClusterService::NewStub(channel_)->GetCapabilities(&context, {}, &capabilities)));
+  }
+  EXPECT_EQ(capabilities.build().revision(), ThisBuild().revision);
+  EXPECT_EQ(capabilities.build().protocol_max(), kProtocolMax);
+  v1::ListWorkersResponse workers;
+  grpc::ClientContext context;
+  TESSERA_ASSERT_OK(
+      Read(v1::ClusterService::NewStub(channel_)->ListWorkers(&context, {}, &workers)));
+  for (const v1::Worker& worker : workers.workers()) {
+    if (worker.name() == "w0") continue;
+    EXPECT_EQ(worker.has_build(), worker.name() == "w8");
+    EXPECT_EQ(worker.build().version(), worker.name() == "w8" ? "9.0" : "");
+  }
 }
 
 TEST_F(RpcTest, CapabilitiesPublishTheLimits) {

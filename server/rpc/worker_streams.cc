@@ -144,6 +144,11 @@ void WorkerStream::Close(const absl::Status& why) {
 }
 
 void WorkerStream::Ask(v1::Inquiry inquiry, AnswerFn then) {
+  if (protocol_ < kInquiryProtocol)
+    return then(MakeError(ErrorKind::kProtocolMismatch,
+                          absl::StrCat("worker ", worker(),
+                                       ": it is of an earlier build, which "
+                                       "answers no inquiries; upgrade the worker")));
   AnswerFn given_up;
   {
     absl::MutexLock lock(&mu_);
@@ -257,6 +262,7 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Welcome welcome,
                            service_->events().Register(registration, self));
   epoch_ = welcome.epoch;
+  protocol_ = welcome.protocol;
   session_ = welcome.session;
   {
     absl::MutexLock lock(&mu_);

@@ -130,6 +130,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   WorkerService* const service_;
   const std::string name_;
   std::atomic<uint64_t> session_{0}, epoch_{0};
+  std::atomic<int32_t> protocol_{1};  // spoken with the daemon
 
   absl::Mutex mu_;
   bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // by the scheduler

@@ -42,7 +42,8 @@ class Events final : public api::WorkerEvents {
                         .lease = absl::Seconds(3),
                         .ticket_key = kKey,
                         .clock = absl::UnixEpoch(),
-                        .outage_grace = absl::Seconds(60)};
+                        .outage_grace = absl::Seconds(60),
+                        .protocol = kProtocolMax};
   }
   void OnReport(uint64_t session, api::Report report) override {
     EXPECT_EQ(session, kSession);

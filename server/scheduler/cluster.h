@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/build.h"
 #include "ir/api/worker_link.h"
 #include "server/scheduler/find.h"
 #include "server/scheduler/id_set.h"
@@ -51,6 +52,7 @@ struct Worker {
   std::vector<std::string> executors;
   std::string host;
   int64_t host_memory_bytes = 0;  // as the worker reported
+  Build build;                    // as the worker registered; not kept over restarts
   std::string lost_reason;        // when it is lost
   bool cordoned = false;          // takes no new programs
   std::string cordon_reason;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/build.h"
 #include "ir/api/service.h"
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
@@ -62,6 +63,8 @@ struct WorkerInfo {
   absl::Duration heartbeat_age = absl::InfiniteDuration();  // of a lost one
   int64_t operations = 0, arrays = 0;
   std::vector<std::string> data_endpoints;
+  Build build;           // as it registered last
+  int32_t protocol = 0;  // spoken with it; 0: it is lost
 };
 struct MeshInfo {
   std::string name, tenant;

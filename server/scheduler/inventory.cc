@@ -77,6 +77,9 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
   WorkerInfo info;
   info.name = name;
   info.host = worker.host;
+  info.build = worker.build;
+  if (worker.session != 0)
+    info.protocol = ChooseProtocol(name, ThisBuild(), worker.build).value_or(kProtocolMin);
   for (const std::string& executor : worker.executors) {
     const Executor& x = cluster_.executor(executor);
     for (int32_t d = 0; d < x.info.num_devices; ++d) info.devices.push_back(x.first_device + d);

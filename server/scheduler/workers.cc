@@ -106,6 +106,7 @@ void Machine::On(const WorkerRegistered& e) {
   w.last_seen = now_;
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
+  w.build = r.build;
   Changed(core::RowKind::kWorker, r.worker);
   AcceptWorker accept{e.session, {}};
   for (const api::ExecutorInfo& info : r.executors)

@@ -15,6 +15,7 @@ bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
   if (ReasonOf(end).empty() || IsRetryable(end)) return false;
   switch (KindOf(end)) {
     case ErrorKind::kTlsMismatch:
+    case ErrorKind::kProtocolMismatch:
       return true;
     case ErrorKind::kAlreadyExists:
       return !may_be_ours;
@@ -227,6 +228,13 @@ void Stepper::On(const Welcomed& event) {
     Emit(RefusedStale{event.welcome->epoch, link_.newest_epoch});
     return Emit(CancelLink{});
   }
+  if (const absl::Status spoken =
+          ChooseProtocol("registration: this worker", event.welcome->build, config_.build).status();
+      !spoken.ok()) {
+    link_.phase = Connection::Phase::kRefused;
+    Emit(Refused{spoken});
+    return Emit(CancelLink{});
+  }
   link_.newest_epoch = event.welcome->epoch;
   link_.outage_ends = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kRegistered;
@@ -262,6 +270,7 @@ void Stepper::On(const ToldToKill& event) {
 }
 
 void Stepper::On(const LinkEnded& event) {
+  if (link_.phase == Connection::Phase::kRefused) return;
   const bool was_registered = registered();
   link_.next_heartbeat = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kNone;

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/build.h"
 #include "base/child_process.h"
 #include "ir/api/worker_link.h"
 #include "worker/telemetry/in_flight.h"
@@ -52,6 +53,7 @@ struct Config {
   // Per executor, below the incarnation of its first process. Those that follow count up; no other
   // process, of this worker or another, may come by the same.
   std::vector<uint64_t> incarnations;
+  Build build = ThisBuild();                         // with the protocols that the worker speaks
   absl::Duration ready_timeout = absl::Seconds(20);  // beyond it the process is killed
   // Before a start that follows a failed one; doubles up to the greatest. A process that has been
   // ready for `backoff_reset_after` is followed at once.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Field;
+using ::testing::HasSubstr;
 using ::testing::Optional;
 
 constexpr absl::Duration kMs = absl::Milliseconds(1);
@@ -439,6 +441,32 @@ TEST_F(CoreTest, WhatNoTryMakesBetterIsTriedNoMore) {
   Do(LinkEnded{why});
   ASSERT_TRUE(Did<Refused>());
   EXPECT_EQ(The<Refused>()->why, why);
+  After(absl::Seconds(9), Tick{});
+  EXPECT_FALSE(Did<Connect>());
+}
+
+TEST_F(CoreTest, WhereNoProtocolIsSpokenOnBothSidesTheWorkerTriesNoMore) {
+  const absl::Status why = MakeError(ErrorKind::kProtocolMismatch, "upgrade the worker");
+  Begin(1);
+  BecomeReady();
+  Do(LinkEnded{why});
+  ASSERT_TRUE(Did<Refused>());
+  EXPECT_EQ(The<Refused>()->why, why);
+  After(absl::Seconds(9), Tick{});
+  EXPECT_FALSE(Did<Connect>());
+}
+
+TEST_F(CoreTest, ACoordinatorThatSaysNoProtocolSpeaksTheFirst) {
+  Begin(1);
+  BecomeReady();
+  state_.config.build.protocol_min = 2;
+  Welcome();
+  ASSERT_TRUE(Did<Refused>());
+  EXPECT_THAT(The<Refused>()->why,
+              ReasonIs("PROTOCOL_MISMATCH", HasSubstr("the coordinator is an earlier build")));
+  EXPECT_TRUE(Did<CancelLink>());
+  EXPECT_FALSE(Did<WelcomeChild>());
+  Do(LinkEnded{absl::CancelledError("")});
   After(absl::Seconds(9), Tick{});
   EXPECT_FALSE(Did<Connect>());
 }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
+#include "base/build.h"
 #include "base/child_process.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
@@ -410,7 +411,8 @@ class Daemon final : public WorkerDaemon {
                                                         .host = options_.host,
                                                         .opset = ir::kOpset,
                                                         .executors = infos,
-                                                        .host_memory_bytes = CpuMemoryBytes()}));
+                                                        .host_memory_bytes = CpuMemoryBytes(),
+                                                        .build = ThisBuild()}));
     link->AwaitEnd(absl::InfiniteDuration());
     const absl::Status end = ir::serial::FromGrpc(link->end());
     if (welcomed || last_end_ != end)
