@@ -97,7 +97,8 @@ WAITS = {
     "WorkerService.Connect": (
         "the worker's heartbeats; at the worker, any sign of the coordinator",
         "lease_ms heartbeat_ms link_timeout_ms",
-        "the worker is lost; it keeps its executors for `outage_grace_ms` and registers again"),
+        "the worker is away: what lies and runs there waits for `outage_grace_ms`, and is lost if it "
+        "has not registered again by then"),
     "WorkerService.Attach": (
         "an executor whose daemon has registered it to attach", "attach_wait",
         "the executor is lost"),

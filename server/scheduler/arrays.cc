@@ -46,6 +46,12 @@ void ArrayWait::Late(Machine& m, uint64_t request) const {
 }
 
 void ReadWait::Late(Machine& m, uint64_t request) const {
+  const Cluster& cluster = m.state().cluster;
+  if (const ArrayRecord* const a = m.state().catalogue.FindArray(array); a != nullptr)
+    if (const Executor& x = cluster.ExecutorOf(a->spec->placement.devices[ordinal]); x.away)
+      return m.Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ",
+                                     cluster.FirstLost({x.name}),
+                                     ", and was not back within the timeout; ask again"));
   if (executor.empty()) return ArrayWait::Late(m, request);
   m.Answer(request,
            Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ", m.NameWithSilence(executor),

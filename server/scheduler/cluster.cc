@@ -10,7 +10,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-constexpr char kAway[] = "it has not come back since the coordinator restarted";
+constexpr char kRestarted[] = "the coordinator restarted";
 
 }  // namespace
 
@@ -44,32 +44,30 @@ absl::Status Cluster::CheckDevices(const std::vector<int64_t>& devices) const {
 std::string Cluster::FirstLost(const std::vector<std::string>& executors) const {
   for (const std::string& name : executors)
     if (const Executor& x = executor(name); !x.alive())
-      return absl::StrCat("executor ", name, " of worker ", x.worker, " is lost (", x.lost_reason,
-                          ")");
+      return absl::StrCat("executor ", name, " of worker ", x.worker, " is ",
+                          x.away ? "away" : "lost", " (", x.lost_reason, ")");
   return "";
 }
 
 void Cluster::RestoreWorker(const std::string& name, Worker worker) {
   worker.last_seen = absl::InfinitePast();
-  worker.lost_reason = kAway;
+  worker.lost_reason = kRestarted;
   workers_.insert_or_assign(name, std::move(worker));
 }
 
-void Cluster::RestoreExecutor(Executor executor) {
+void Cluster::RestoreExecutor(Executor executor, absl::Time away_until) {
   RestoreIds(executor.first_device);
   for (int32_t d = 0; d < executor.info.num_devices; ++d) devices_.push_back({executor.name, d});
   const auto [worker, added] = workers_.try_emplace(executor.worker);
   if (added) {
     worker->second.last_seen = absl::InfinitePast();
-    worker->second.lost_reason = kAway;
+    worker->second.lost_reason = kRestarted;
   }
   worker->second.executors.push_back(executor.name);
-  if (executor.lost_reason.empty() && executor.info.incarnation != 0) {
-    executor.away = true;
-    ++num_away_;
-  }
+  if (executor.lost_reason.empty() && executor.info.incarnation != 0)
+    BeginAway(executor, away_until);
   executor.session = 0;
-  executor.lost_reason = kAway;
+  executor.lost_reason = kRestarted;
   const std::string name = executor.name;
   executors_.insert_or_assign(name, std::move(executor));
 }
@@ -83,6 +81,17 @@ void Cluster::Adopt(Executor& executor) {
   executor.session = workers_.at(executor.worker).session;
   executor.lost_reason.clear();
   executor.seen = {};
+}
+
+bool Cluster::AnyAway(const Worker& worker) const {
+  return std::any_of(worker.executors.begin(), worker.executors.end(),
+                     [this](const std::string& name) { return executor(name).away; });
+}
+
+void Cluster::BeginAway(Executor& executor, absl::Time until) {
+  if (!executor.away) ++num_away_;
+  executor.away = true;
+  executor.away_until = until;
 }
 
 void Cluster::EndAway(Executor& executor) {

@@ -30,8 +30,10 @@ struct Executor {
   api::ExecutorInfo info;
   int64_t first_device = 0;  // ids are first_device + local device
   std::string lost_reason;   // when it is lost or away
-  // Not alive since the coordinator restarted; it may come back with what it holds.
+  // Not alive, since its worker is silent or the coordinator has restarted; until then it may come
+  // back with what it holds.
   bool away = false;
+  absl::Time away_until = absl::InfinitePast();
   std::vector<uint64_t> came_with;  // communicators that it had when it came back
   int64_t memory_bytes = 0;         // per device: as reported, or its share of its host's
   // For health: launches that succeeded, those of them with collectives, and the last reported
@@ -98,8 +100,10 @@ class Cluster {
   bool IsCordoned(int64_t device) const { return worker(ExecutorOf(device).worker).cordoned; }
   // NOT_ENOUGH_DEVICES, with the first device that does not exist.
   absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
-  // "executor w0/0 of worker w0 is lost (its connection ended)"; "" when all are alive.
+  // "executor w0/0 of worker w0 is lost (its connection ended)", or away; "" when all are alive.
   std::string FirstLost(const std::vector<std::string>& executors) const;
+  // Whether an executor of the worker is away.
+  bool AnyAway(const Worker& worker) const;
   // How many executors are away.
   int64_t num_away() const { return num_away_; }
 
@@ -107,13 +111,16 @@ class Cluster {
   const std::string* WorkerOf(uint64_t session) const { return FindIn(registrations_, session); }
   // Of earlier lives, before any worker connects.
   void RestoreWorker(const std::string& name, Worker worker);
-  // Its worker is known from now on. Called in order of device; ids between are of deleted workers.
-  // Requires: its devices have ids that are not assigned yet.
-  void RestoreExecutor(Executor executor);
+  // Its worker is known from now on, and it is away until then unless it was lost. Called in order
+  // of device; ids between are of deleted workers. Requires: its devices have ids that are not
+  // assigned yet.
+  void RestoreExecutor(Executor executor, absl::Time away_until);
   // The ids below this are assigned.
   void RestoreIds(int64_t ids);
   // It is back with what it holds. Requires: its worker is connected.
   void Adopt(Executor& executor);
+  // It is not alive, and may come back until then.
+  void BeginAway(Executor& executor, absl::Time until);
   // It is back, or will not come back.
   void EndAway(Executor& executor);
   Worker& Connect(const std::string& worker, uint64_t session);

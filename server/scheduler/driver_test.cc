@@ -132,7 +132,8 @@ TEST_F(DriverTest, ReportsCountFromWhenTheyCame) {
   // It was silent for ten seconds since, and is told so.
   EXPECT_TRUE(link->AwaitClosed());
   const WorkerInfo w = Ask("w0");
-  EXPECT_EQ(w.state, WorkerState::kLost);
+  EXPECT_EQ(w.state, WorkerState::kSuspect);
+  EXPECT_THAT(w.reason, ::testing::HasSubstr("it may come back"));
 }
 
 TEST_F(DriverTest, ALeaseDoesNotEndWhenSomebodySetsTheClock) {

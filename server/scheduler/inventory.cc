@@ -35,6 +35,7 @@ absl::StatusOr<Page<api::Device>> Machine::On(const ListDevices& e) {
                           .healthy = healthy,
                           .reason = healthy     ? ""
                                     : x.alive() ? SilenceOf(x)
+                                    : x.away    ? absl::StrCat("away: ", x.lost_reason)
                                                 : x.lost_reason,
                           .memory_bytes = x.memory_bytes,
                           .cordoned = cluster_.worker(x.worker).cordoned,
@@ -97,8 +98,12 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
                             worker.cordon_reason.empty() ? "" : ": ", worker.cordon_reason);
   }
   if (worker.session == 0) {
-    info.state = WorkerState::kLost;
+    const bool away = cluster_.AnyAway(worker);
+    info.state = away ? WorkerState::kSuspect : WorkerState::kLost;
     info.reason = worker.lost_reason;
+    if (away)
+      absl::StrAppend(&info.reason, "; it may come back with what it holds within ",
+                      absl::FormatDuration(s_.config.outage_grace));
   } else if (suspect) {
     info.state = WorkerState::kSuspect;
     info.reason = absl::StrCat("silent for ", absl::FormatDuration(age), "; lost after ",

@@ -48,7 +48,7 @@ enum TimerKind : int {
   kSessionTimer,
   kKillTimer,
   kSilenceTimer,
-  kAwayTimer  // of all executors that are away; its id is 0
+  kAwayTimer  // of executors that are away; its id is the session that ended, 0 after a restart
 };
 
 template <class... Parts>
@@ -441,11 +441,15 @@ class Machine {
   // Kills the executors that have not acknowledged the operation's end, except those that are
   // behind, or were a moment ago, which it checks again later.
   void KillLingering(uint64_t id);
+  // Its executors have the grace of a cancel from now on to leave it.
+  void RestartKillTimer(Operation& op);
   bool IsBehind(const Operation& op, const Executor& x) const;
   // An earlier operation that this one waits for on the executor; 0: none.
   uint64_t OperationAhead(const Operation& op, const Executor& executor) const;
   // What each of its executors is doing for it, as their workers have reported.
   std::string DescribeProgress(const Operation& op);
+  // Which of its executors is away; "" when none is.
+  std::string AwayReason(const Operation& op) const;
   // Where it runs, or the first reason for which it does not.
   std::string PendingReason(const Operation& op);
   // Every reason for which it has not started, the most important first.
@@ -498,6 +502,9 @@ class Machine {
   void ResumeOperation(uint64_t id);
   // Executors that are still away will not come back.
   void AwayTimer();
+  // The worker is silent: its executors are away.
+  void BeginAway(const std::string& worker, const std::string& reason);
+  void LeaveUntilBack(const std::string& executor);
   // Whether the process is the one that was there before the restart.
   bool MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const;
   // The executor is back: what it holds is compared with what it should hold.

@@ -362,7 +362,8 @@ void Machine::KillLingering(uint64_t id) {
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
     if (!x.alive()) continue;
-    const bool behind = IsBehind(op, x);
+    // Commands that tell of the end queue behind those that wait for an earlier commit.
+    const bool behind = IsBehind(op, x) || op.ended_in > s_.durable;
     if (behind) op.behind.insert(name);
     // A responsive executor that is behind will drop this one when it gets to it. If it was behind
     // it may have got to it just now.
@@ -374,8 +375,13 @@ void Machine::KillLingering(uint64_t id) {
     Log("executor ", name, " ", reason);
     Send(x, api::KillExecutor{std::move(reason)});
   }
+  RestartKillTimer(op);
+}
+
+void Machine::RestartKillTimer(Operation& op) {
+  Disarm(op.kill_at, kKillTimer, op.id);
   op.kill_at = now_ + s_.config.cancel_grace;
-  Arm(op.kill_at, kKillTimer, id);
+  Arm(op.kill_at, kKillTimer, op.id);
 }
 
 void Machine::End(Operation& op, api::OperationState state) {
@@ -416,13 +422,13 @@ void Machine::End(Operation& op, api::OperationState state) {
   }
   if (Run* const run = op.run()) run->inlined.clear();
   if (!op.outstanding.empty()) {
-    op.kill_at = now_ + s_.config.cancel_grace;
+    op.ended_in = s_.config.durable ? s_.commits + 1 : 0;
     for (const auto& [name, incarnation] : op.outstanding) {
       const auto& running = cluster_.executor(name).running;
       const bool next = !running.empty() && running.begin()->second == id;
       if (!next || op.started_in > s_.durable) op.behind.insert(name);
     }
-    Arm(op.kill_at, kKillTimer, id);
+    RestartKillTimer(op);
   }
   for (uint64_t a : op.args)
     if (auto* const it = catalogue_.FindArray(a); it != nullptr) {

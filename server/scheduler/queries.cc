@@ -22,6 +22,7 @@ api::Operation Machine::Describe(const Operation& op) {
   out.state = op.state;
   out.error = op.error;
   if (op.state == api::OperationState::kPending) out.pending_reason = PendingReason(op);
+  if (op.state == api::OperationState::kRunning) out.pending_reason = AwayReason(op);
   out.session = op.session_name;
   out.tenant = op.tenant;
   out.kind = op.kind;
@@ -100,6 +101,13 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
   return reasons;
 }
 
+std::string Machine::AwayReason(const Operation& op) const {
+  if (cluster_.num_away() == 0) return "";
+  for (const auto& [name, incarnation] : op.outstanding)
+    if (cluster_.executor(name).away) return cluster_.FirstLost({name});
+  return "";
+}
+
 std::string Machine::PendingReason(const Operation& op) {
   if (op.ended()) return "";
   if (op.sequence == 0) return PendingReasons(op).front().message;
@@ -122,6 +130,7 @@ std::string Machine::DescribeProgress(const Operation& op) {
       what.emplace_back("compiling its program");
     }
     if (const std::string silence = SilenceOf(x); !silence.empty()) what.push_back(silence);
+    if (x.away) what.push_back(absl::StrCat("away: ", x.lost_reason));
     places.push_back(what.empty() ? name
                                   : absl::StrCat(name, " (", absl::StrJoin(what, "; "), ")"));
   }

@@ -1,7 +1,8 @@
-// What a life of the coordinator gets from the one before, and what then becomes of it.
+// What a life of the coordinator gets from the one before, and executors that are away.
 //
-// Executors of the earlier life are away until they come back, with what they hold, or the grace is
-// over.  What lies on them keeps its state, and what needs them waits.
+// Executors of the earlier life are away, and so are those of a worker that falls silent, until
+// they come back with what they hold or the grace is over. What lies on them keeps its state, what
+// they run goes on, and what needs them waits.
 #include <algorithm>
 
 #include "base/status_exception.h"
@@ -96,7 +97,7 @@ void Machine::RestoreOperation(Operation op) {
   op.waiters.clear();
   op.peer_error = absl::OkStatus();
   op.kill_at = op.executors_until = op.verdict_until = absl::InfiniteFuture();
-  op.started_in = 0;
+  op.started_in = op.ended_in = 0;
   op.behind.clear();
   op.loading = false;
   if (Run* const run = op.run()) run->inlined.clear();
@@ -126,8 +127,7 @@ void Machine::RestoreOperation(Operation op) {
       session->operations.insert(op.id);
     Arm(op.deadline, kDeadlineTimer, op.id);
   } else if (!op.outstanding.empty()) {
-    op.kill_at = now_ + s_.config.cancel_grace;
-    Arm(op.kill_at, kKillTimer, op.id);
+    RestartKillTimer(op);
   }
   order_.Restore(std::move(op));
 }
@@ -159,13 +159,50 @@ void Machine::ResumeOperation(uint64_t id) {
 }
 
 void Machine::AwayTimer() {
-  const std::string why =
-      absl::StrCat("it did not come back within ", absl::FormatDuration(s_.config.outage_grace),
-                   " of the restart of the coordinator");
-  std::vector<std::string> away;
+  std::vector<std::pair<std::string, std::string>> lost;  // and why
   for (const auto& [name, x] : cluster_.executors())
-    if (x.away) away.push_back(name);
-  for (const std::string& name : away) LoseExecutor(name, why, 0, "");
+    if (x.away && x.away_until <= now_)
+      lost.emplace_back(name, absl::StrCat(x.lost_reason, ", and it did not come back within ",
+                                           absl::FormatDuration(s_.config.outage_grace)));
+  for (const auto& [name, why] : lost) LoseExecutor(name, why, 0, "");
+}
+
+void Machine::BeginAway(const std::string& worker, const std::string& reason) {
+  const Worker& w = cluster_.worker(worker);
+  const uint64_t session = w.session;
+  const absl::Time until = now_ + s_.config.outage_grace;
+  // All of its executors first, so that no command is sent to one of them.
+  const std::vector<std::string> away = cluster_.Disconnect(worker, reason);
+  for (const std::string& name : away) cluster_.BeginAway(cluster_.executor(name), until);
+  Log("worker ", worker, " is away");
+  LogIncident("worker away", {{"worker", worker},
+                              {"host", w.host},
+                              {"session", absl::StrCat(session)},
+                              {"lost_after", absl::FormatDuration(s_.config.outage_grace)},
+                              {"why", reason}});
+  cluster_.ShareMemory(w.host);
+  for (const std::string& name : away) LeaveUntilBack(name);
+  if (!away.empty()) Arm(until, kAwayTimer, session);
+}
+
+// What was sent to it may not have reached it: its inventory says what has.
+void Machine::LeaveUntilBack(const std::string& name) {
+  Executor& x = cluster_.executor(name);
+  x.overdue_for.clear();
+  std::vector<uint64_t> ended;
+  for (auto& [request, w] : s_.waiters) {
+    if (auto* const read = std::get_if<ReadWait>(&w.on); read != nullptr && read->executor == name)
+      read->executor.clear();  // RetryBlocked sends it again.
+    const auto* const write = std::get_if<WriteWait>(&w.on);
+    const auto* const inspection = std::get_if<InspectWait>(&w.on);
+    if ((write != nullptr && write->executor == name) ||
+        (inspection != nullptr && inspection->executor == name))
+      ended.push_back(request);
+  }
+  EndWaits(ended, Error(ErrorKind::kWorkerLost, cluster_.FirstLost({name}), "; retry"));
+  for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
+  RestartLoadWaits(name);
+  if (!order_.held().empty()) RetryHeld();
 }
 
 bool Machine::MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const {
@@ -264,7 +301,7 @@ void Machine::Resend(uint64_t id, const std::string& executor) {
   if (TryResend(op, executor)) return Log("operation ", id, " was sent to ", executor, " again");
   ExecutorLeft(op, executor);
   Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, " (", op.name, ") did not reach ",
-                 executor, " before the coordinator restarted; run it again"));
+                 executor, " before that was away; run it again"));
 }
 
 bool Machine::TryResend(Operation& op, const std::string& executor) {
@@ -319,12 +356,13 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
   for (const auto& [sequence, id] : unreached)
     if (!order_.operation(id).ended()) Resend(id, x.name);
   for (uint64_t id : inventory.running) {
-    const Operation* const op = order_.Find(id);
+    Operation* const op = order_.Find(id);
     if (op == nullptr || op->outstanding.count(x.name) == 0) {
-      Send(x, api::CancelLaunch{id, Error(ErrorKind::kCancelled, "operation ", id,
-                                          " is not known since the coordinator restarted")});
+      Send(x, api::CancelLaunch{
+                  id, Error(ErrorKind::kCancelled, "operation ", id, " is not known any more")});
     } else if (op->ended()) {
       Send(x, api::CancelLaunch{id, op->error});
+      RestartKillTimer(*op);  // It is told now.
     }
   }
   if (!x.running.empty()) StartRunDeadline(order_.operation(x.running.begin()->second));
@@ -370,7 +408,7 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
   for (uint64_t id : lost)
     ArrayFailed(id,
                 Error(ErrorKind::kWorkerLost, "array ", id, " is lost: executor ", x.name,
-                      " does not hold it after the restart of the coordinator; make it again"),
+                      " came back without it; make it again"),
                 ArrayState::kLost);
   for (uint64_t id : written) ArrayReady(id);
   if (!unknown.empty())
@@ -400,7 +438,7 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
       restored.seen = {};
       restored.info.has_state = false;
       restored.overdue_for.clear();
-      cluster_.RestoreExecutor(std::move(restored));
+      cluster_.RestoreExecutor(std::move(restored), now_ + s_.config.outage_grace);
     } else {
       LogIncident("record of the store dropped",
                   {{"executor", key->name}, {"why", "another executor has its devices"}});

@@ -43,7 +43,9 @@ RowChange RowOf(const State& state, const RowKey& key) {
         ids.first_device = state.cluster.num_ids();
         row.record = std::move(ids);
       } else if (const Executor* x = FindIn(state.cluster.executors(), key.name)) {
-        row.record = *x;
+        Executor record = *x;
+        if (record.away) record.lost_reason.clear();  // so that it is away in the next life, too
+        row.record = std::move(record);
       }
       break;
     case core::RowKind::kAnswer:

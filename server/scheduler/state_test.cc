@@ -566,7 +566,7 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, TranscriptTest,
                                            "moves", "pending", "compile", "frozen", "holds",
                                            "reshard", "outage", "restart", "adopt",
                                            "adopt_compiled", "answers", "answers_waiting",
-                                           "answers_kept", "resend", "undone"),
+                                           "answers_kept", "resend", "undone", "away"),
                          [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -606,7 +606,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 35);
+  EXPECT_EQ(files, 36);
 }
 
 }  // namespace

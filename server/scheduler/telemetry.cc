@@ -80,7 +80,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
     const absl::Duration silent = now_ - worker.last_seen;
     WorkerState state = WorkerState::kReady;
     if (worker.session == 0) {
-      state = WorkerState::kLost;
+      state = cluster_.AnyAway(worker) ? WorkerState::kSuspect : WorkerState::kLost;
     } else if (silent > 2 * s_.config.heartbeat) {
       state = WorkerState::kSuspect;
     } else if (worker.cordoned) {

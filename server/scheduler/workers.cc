@@ -132,7 +132,7 @@ void Machine::ExecutorUp(const std::string& worker, const std::string& host,
       (known->info.num_devices != info.num_devices || known->info.device_kind != info.device_kind))
     ForgetExecutor(name);
   if (auto* const known = cluster_.FindExecutor(name); known != nullptr && known->away)
-    LoseExecutor(name, "another process took its place while the coordinator was away", 0, "");
+    LoseExecutor(name, "another process took its place while it was away", 0, "");
   const bool added = cluster_.ExecutorUp(worker, host, info);
   Changed(core::RowKind::kExecutor, name);
   if (!added) RestartLoadWaits(name);
@@ -250,8 +250,8 @@ void Machine::LeaseTimer(uint64_t session) {
   const std::string why = absl::StrCat("it was silent for ", absl::FormatDuration(s_.config.lease));
   Note(core::LeaseExpired{worker});
   effects_.emplace_back(DropWorker{session, Error(ErrorKind::kWorkerLost, "worker ", worker,
-                                                  " is lost: ", why, "; register anew")});
-  LoseWorker(worker, why);
+                                                  " is away: ", why, "; register anew")});
+  BeginAway(worker, why);
 }
 
 void Machine::On(const WorkerGone& e) {

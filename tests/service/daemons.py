@@ -191,10 +191,11 @@ class Cluster:
         """Again at its address, once it has stopped."""
         self._start_coordinator(self.address)
 
-    def start_worker(self, number):
+    def start_worker(self, number, coordinator=None):
         """Again under its name, if it was there before."""
         name = f"w{number}"
-        self._start(name, "tessera-worker", f"--coordinator={self.address}", f"--name={name}",
+        self._start(name, "tessera-worker", f"--coordinator={coordinator or self.address}",
+                    f"--name={name}",
                     f"--devices={self._devices}", "--device-memory-bytes=67108864",
                     "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0",
                     *self._tls_flags(name), *self._worker_flags)

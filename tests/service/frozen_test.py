@@ -13,6 +13,7 @@ import unittest
 
 import daemons
 import json_client
+import tcp_proxy
 
 PROGRAMS = "tessera.v1.ProgramService/"
 ARRAYS = "tessera.v1.ArrayService/"
@@ -25,7 +26,9 @@ TOLD_WITHIN = 1  # of the deadline
 KILLED_WITHIN = 2 + 1  # of the deadline: the grace, and what the kill takes
 NOT_READY_WITHIN = 3 + 1
 BACK_WITHIN = 5  # of the kill
-LOST_WITHIN = 2 * 1.5  # of the silence of a worker: two leases
+AWAY_WITHIN = 2 * 1.5  # of the silence of a worker: two leases
+LOST_WITHIN = AWAY_WITHIN  # of the end of the grace
+BACK_WITH_ARRAYS_WITHIN = 2  # of the end of its silence
 WATCHDOG = 1.5  # of a collective
 VERDICT_WITHIN = 2  # of the watchdog
 
@@ -241,24 +244,105 @@ class FrozenTest(unittest.TestCase):
         found = self.call(OPERATIONS + "GetOperation", {"operation": operation})
         return found["state"] == "OPERATION_STATE_RUNNING"
 
-    def test_a_daemon_that_is_silent_is_lost_and_comes_back_as_another(self):
-        self.start()
-        spec = {"dtype": "f32", "shape": ["2"], "placement": one(self.at[1])}
-        array, pid = self.write(spec), self.executor(1)
-        daemon = self.cluster.processes["w1"].pid
+    def silence(self, worker):
+        """Stops its daemon, and waits until that is noticed; the daemon's process."""
+        daemon = self.cluster.processes[f"w{worker}"].pid
         os.kill(daemon, signal.SIGSTOP)
         self.stopped.append(daemon)
         began = time.monotonic()
         daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 1)
-        self.expect_within("the silent worker is lost", LOST_WITHIN, began)
+        self.expect_within("the silent worker is away", AWAY_WITHIN, began)
+        return daemon
+
+    def read(self, array, timeout=20):
+        found = self.call(ARRAYS + "ReadArray",
+                          {"array": array, "json": True, "timeout": f"{timeout}s"})
+        return found["json"]
+
+    def test_a_daemon_that_is_silent_is_away_and_comes_back_with_what_it_holds(self):
+        self.start()
+        spec = {"dtype": "f32", "shape": ["2"], "placement": one(self.at[1])}
+        array, pid = self.write(spec), self.executor(1)
+        daemon = self.silence(1)
+        with self.assertRaises(json_client.Error) as late:
+            self.read(array, timeout=1)
+        self.assertEqual(late.exception.reason, "DEADLINE_EXCEEDED")
+        self.assertIn("executor w1/0 of worker w1 is away (it was silent for",
+                      late.exception.message)
+        [worker] = [w for w in self.call(CLUSTER + "ListWorkers", {})["workers"]
+                    if w["name"] == "w1"]
+        self.assertEqual(worker["state"], "WORKER_STATE_SUSPECT", worker)
+        self.assertIn("it may come back with what it holds within 1m", worker["reason"])
+        began = time.monotonic()
+        self.resume(daemon)
+        self.assertEqual(self.read(array), [0.5, 0.5])
+        self.expect_within("the array is there again", BACK_WITH_ARRAYS_WITHIN, began)
+        self.assertEqual(self.executor(1), pid)
+
+    def test_a_daemon_that_is_silent_for_too_long_is_lost_and_comes_back_as_another(self):
+        grace = 2
+        self.start(f"--outage-grace-ms={grace * 1000}")
+        spec = {"dtype": "f32", "shape": ["2"], "placement": one(self.at[1])}
+        array, pid = self.write(spec), self.executor(1)
+        operation = self.execute(LOOP, [1])
+        began = time.monotonic()
+        daemon = self.silence(1)
+        ended = self.wait(operation)
+        self.expect_within("the silent worker is lost", grace + LOST_WITHIN, began)
+        self.assertIn("did not come back within 2s", ended["error"]["message"], ended)
         with self.assertRaises(json_client.Error) as lost:
-            self.call(ARRAYS + "ReadArray", {"array": array, "json": True})
+            self.read(array)
         self.assertEqual(lost.exception.reason, "WORKER_LOST")
         self.assertIn("w1", lost.exception.message)
         self.resume(daemon)
+        self.await_gone(pid, 20)
         self.expect_works_again(1, pid)
         with self.assertRaises(json_client.Error):
-            self.call(ARRAYS + "ReadArray", {"array": array, "json": True})
+            self.read(array)
+
+    def through_proxy(self):
+        """w1 reaches the coordinator through the proxy."""
+        self.start("--canary-interval-ms=0", workers=1)
+        proxy = self.enterContext(tcp_proxy.Proxy(self.cluster.address))
+        self.cluster.start_worker(1, coordinator=proxy.address)
+        self.cluster.await_devices(2)
+        self.at = {int(d["worker"][1:]): int(d.get("id", 0)) for d in self.devices()}
+        return proxy
+
+    def expect_a_partition_costs_nothing(self, proxy, noticed, **ways):
+        compiled = self.compile(DOUBLE, [1])
+        array, pid = self.write(compiled["in"][0]), self.executor(1)
+        running = self.execute(LOOP, [1])
+        daemons.eventually(lambda: self.is_running(running))
+        proxy.hold(**ways)
+        began = time.monotonic()
+        if noticed:
+            daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 1)
+            self.expect_within("the silent worker is away", AWAY_WITHIN, began)
+        behind = self.call(PROGRAMS + "ExecuteProgram",
+                           {"executable": compiled["executable"], "args": [array]})["operation"]
+        status = self.call(OPERATIONS + "GetOperation", {"operation": running})
+        self.assertEqual(status["state"], "OPERATION_STATE_RUNNING")
+        if noticed:
+            self.assertIn("w1/0 of worker w1 is away", status["pendingReason"])
+        proxy.let_through()
+        began = time.monotonic()
+        daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 2)
+        self.expect_within("the worker is back after the partition", BACK_WITH_ARRAYS_WITHIN, began)
+        self.assertTrue(self.is_running(running))
+        self.call(OPERATIONS + "CancelOperation", {"operation": running})
+        self.assertEqual(self.wait(behind)["state"], "OPERATION_STATE_DONE")
+        self.assertEqual(self.read(array), [0.5] * 4)
+        self.assertEqual(self.executor(1), pid)
+
+    def test_a_partition_of_coordinator_and_worker_costs_nothing_once_it_heals(self):
+        self.expect_a_partition_costs_nothing(self.through_proxy(), noticed=True)
+
+    def test_so_does_one_of_what_the_worker_says(self):
+        self.expect_a_partition_costs_nothing(self.through_proxy(), noticed=True, answers=False)
+
+    def test_so_does_one_of_what_the_coordinator_says(self):
+        self.expect_a_partition_costs_nothing(self.through_proxy(), noticed=False, requests=False)
 
     def test_a_cancel_costs_no_other_run(self):
         self.start()

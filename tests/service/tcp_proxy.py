@@ -1,4 +1,5 @@
-"""A TCP proxy for tests in Python: cuts connections, and refuses them until it is healed.
+"""A TCP proxy for tests in Python: cuts connections, refuses them, or lets nothing through until it
+is healed.
 
     with tcp_proxy.Proxy(cluster.address) as proxy:
         tessera.connect(proxy.address)
@@ -17,6 +18,9 @@ class Proxy:
         self._lock = threading.Lock()
         self._open = set()  # sockets
         self._away = False
+        self._open_ways = {True: threading.Event(), False: threading.Event()}  # of answers, requests
+        for way in self._open_ways.values():
+            way.set()
         self._cut_at = None  # bytes that answers may still have
         self.cuts = 0  # those of cut_answer_after that have struck
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -31,6 +35,7 @@ class Proxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._acceptor.join()
         self._listener.close()
+        self.let_through()
         self.cut()
 
     def cut(self):
@@ -45,6 +50,16 @@ class Proxy:
         with self._lock:
             self._away = True
         self.cut()
+
+    def hold(self, requests=True, answers=True):
+        """A partition, both ways or one: what is sent arrives after let_through()."""
+        for way, held in ((False, requests), (True, answers)):
+            if held:
+                self._open_ways[way].clear()
+
+    def let_through(self):
+        for way in self._open_ways.values():
+            way.set()
 
     def come_back(self):
         with self._lock:
@@ -88,6 +103,7 @@ class Proxy:
                         self.cuts += 1
                     elif answers and self._cut_at is not None:
                         self._cut_at -= len(data)
+                self._open_ways[answers].wait()
                 sink.sendall(data)
                 if struck:
                     break
