@@ -74,8 +74,9 @@ void Client::Begin(CallRef call) {
 void Client::Attempt(const CallRef& call) {
   if (call->ended || call->life != life_) return;
   call->attempted = world_->now();
+  ++call->under_way;
   world_->After(path_.Delay(), [this, call] { Deliver(call); });
-  if (world_->now() < duplicates_until_ && call->repeats)
+  if (world_->now() < duplicates_until_ && call->repeats && ++call->under_way > 0)
     world_->After(world_->random().Within(absl::ZeroDuration(), absl::Milliseconds(300)),
                   [this, call] { Deliver(call); });
   world_->After(kPatience, [this, call, attempted = call->attempted] {
@@ -85,12 +86,20 @@ void Client::Attempt(const CallRef& call) {
 
 void Client::Deliver(const CallRef& call) {
   Random& random = world_->random();
-  if (path_.blocked(/*up=*/true)) return Unanswered(call, random.Within(kNoticeMin, kNoticeMax));
   Process* const process = coordinator_->current();
+  const bool blocked = path_.blocked(/*up=*/true);
+  if (blocked || process == nullptr) --call->under_way;
+  if (blocked) return Unanswered(call, random.Within(kNoticeMin, kNoticeMax));
   if (process == nullptr) return Unanswered(call, absl::Milliseconds(20));
-  call->send(
-      process, [this, call](const scheduler::Reply& reply) { Receive(call, reply); },
-      [this, call] { Unanswered(call, absl::ZeroDuration()); });
+  const auto lost = [this, call] {
+    --call->under_way;
+    Unanswered(call, absl::ZeroDuration());
+  };
+  const auto done = [this, call](const scheduler::Reply& reply) {
+    --call->under_way;
+    Receive(call, reply);
+  };
+  call->send(process, done, lost);
 }
 
 void Client::Receive(const CallRef& call, const scheduler::Reply& reply) {
@@ -105,6 +114,8 @@ void Client::Receive(const CallRef& call, const scheduler::Reply& reply) {
     world_->After(paused_until_ - world_->now(), [this, call, reply, answered] {
       if (call->life != life_ || call->ended) return;
       if (Unknown(reply.status)) return Unanswered(call, absl::ZeroDuration());
+      // A refusal of one copy says nothing of another one, which comes later.
+      if (!reply.status.ok() && call->under_way > 0) return Unanswered(call, absl::ZeroDuration());
       answered_ = answered;
       End(call, reply);
     });

@@ -71,6 +71,7 @@ class Client {
     Then then;
     bool repeats = false;
     bool ended = false;
+    int under_way = 0;  // copies that the coordinator may yet take
     absl::Time began, attempted;
     uint64_t life = 0;
   };
