@@ -8,6 +8,18 @@
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
+namespace {
+
+// Whether another accepted operation reads the array after this one, also when this one is sent
+// again: then it is not donated.
+bool ReadLater(const State& s, const Operation& op, const ArrayRecord& a) {
+  return std::any_of(a.readers.begin(), a.readers.end(), [&](uint64_t reader) {
+    const Operation& other = s.order.operations().at(reader);
+    return other.id != op.id && (other.sequence == 0 || other.sequence > op.sequence);
+  });
+}
+
+}  // namespace
 
 absl::Status Machine::CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body) {
   auto* const it = catalogue_.FindExecutable(body.executable);
@@ -157,9 +169,8 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
   launch.results = op.results;
   if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - m.now();
   for (size_t i = 0; i < donate.size(); ++i) {
-    // Not donated if another accepted operation still has to read it.
     const ArrayRecord& a = s.catalogue.array(op.args[i]);
-    launch.donate.push_back(donate[i] && a.waiting.size() == 1 && !m.ReadFromAfar(a));
+    launch.donate.push_back(donate[i] && !ReadLater(s, op, a) && !m.ReadFromAfar(a));
   }
   if (only.empty()) op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
   launch.generation = op.generation;
