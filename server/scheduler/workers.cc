@@ -69,10 +69,6 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
     if (it == nullptr) continue;
     const api::ExecutorInfo& was = it->info;
     if (was.incarnation == 0) continue;  // of an earlier life; it has no state to lose
-    if (info.incarnation == was.incarnation && !info.has_state)
-      return Error(ErrorKind::kValueError, "registration: executor ", it->name,
-                   " comes with incarnation ", info.incarnation,
-                   " again; start it anew with another one");
     if (info.num_devices != was.num_devices || info.device_kind != was.device_kind)
       return Error(ErrorKind::kValueError, "registration: executor ", it->name, " comes with ",
                    info.num_devices, " ", info.device_kind, " devices, it had ", was.num_devices,
@@ -115,8 +111,9 @@ void Machine::On(const WorkerRegistered& e) {
   effects_.emplace_back(std::move(accept));
   Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
   Log("worker ", r.worker, " registered");
-  // One that comes with state is there once it has said what it holds (Adopt); or, if it is not
-  // adopted, its worker starts another process in its place.
+  // One that comes as it was, but without state, has not heard that it was accepted before: nothing
+  // has reached it. One that comes with state is there once it has said what it holds (Adopt); or,
+  // if it is not adopted, its worker starts another process in its place.
   for (const api::ExecutorInfo& info : r.executors)
     if (!info.has_state) ExecutorUp(r.worker, r.host, info);
   cluster_.ShareMemory(r.host);

@@ -150,9 +150,12 @@ void Client::Administer() {
     case 1:
       return Ask("delete mesh", scheduler::DeleteMesh{{}, "m"}, ignore);
     case 2:
-      if (random.OneIn(4))
-        Ask("drain", scheduler::Drain{{}, worker, "x", absl::Seconds(2)}, ignore);
-      return;
+      if (!random.OneIn(4)) return;
+      Ask("drain", scheduler::Drain{{}, worker, "x", absl::Seconds(2)}, ignore);
+      // Else what waits for the worker fills the queue.
+      return world_->After(random.Within(absl::Seconds(1), absl::Seconds(10)), [=, this] {
+        Ask("uncordon", scheduler::Cordon{{}, worker, "x", false}, ignore);
+      });
     case 3:
       return Ask("cordon", scheduler::Cordon{{}, worker, "x", random.OneIn(2)}, ignore);
     case 4:

@@ -13,6 +13,9 @@ namespace tessera::sim {
 namespace {
 
 constexpr absl::Duration kSettling = absl::Seconds(150);
+constexpr int64_t kOperationsMin = 1000;
+constexpr absl::Duration kExtension = absl::Seconds(10);
+constexpr int kExtensionsMax = 30;
 constexpr absl::Duration kAuditing = absl::Seconds(60);
 constexpr absl::Duration kProbing = absl::Seconds(60);
 constexpr int kWorkers = 3, kExecutors = 2, kClients = 3;
@@ -42,6 +45,9 @@ class Simulation {
 
   Outcome Run() {
     RunFor(kFaultTime);
+    // Where faults have held up much, clients go on.
+    for (int more = 0; more < kExtensionsMax && checker_.operations() < kOperationsMin; ++more)
+      RunFor(kExtension);
     for (const auto& client : clients_) client->Stop();
     RunFor(kSettling);
     for (const auto& client : clients_) client->Audit();
