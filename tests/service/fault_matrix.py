@@ -68,9 +68,11 @@ ROWS = [
         program(SERVICE + "faults_test", "FaultsTest.EitherExecutorMayBeKilledAgainAndAgain")),
     Row(2, "daemon SIGKILL", "kill -9", "children gone in 1 s, named to its peers",
         program(SERVICE + "faults_test", "FaultsTest.AKilledWorkerIsNamedAndTheOtherGoesOn")),
-    Row(3, "daemon SIGSTOP, later SIGCONT", "SIGSTOP", "lost in 3 s, and stays so",
-        python("frozen_test.py", "FrozenTest.test_a_daemon_that_is_silent_is_lost_and_comes_back_as_"
-               "another"), r"the silent worker is lost: ([\d.]+) s"),
+    Row(3, "daemon SIGSTOP, later SIGCONT", "SIGSTOP", "away in 3 s, then back with its arrays, or lost",
+        python("frozen_test.py",
+               "FrozenTest.test_a_daemon_that_is_silent_is_away_and_comes_back_with_what_it_holds",
+               "FrozenTest.test_a_daemon_that_is_silent_for_too_long_is_lost_and_comes_back_as_"
+               "another"), r"the silent worker is away: ([\d.]+) s"),
     Row(4, "executor stuck in a collective", "SIGSTOP", "verdict: watchdog (1.5 s) + 2 s",
         python("frozen_test.py", "FrozenTest.test_a_collective_that_somebody_is_stuck_in"),
         r"the verdict: ([\d.]+) s"),
@@ -78,14 +80,19 @@ ROWS = [
         program(SERVICE + "gpu_test", "GpuTest.AnAbortThatHangsEndsTheExecutorsNotTheDaemons")),
     Row(6, "members make different calls", "frames of a raw peer", "both calls are named",
         program("worker/collectives/worker_collectives_test", "RawPeer.*")),
-    Row(7, "partition coordinator - worker", "",  "arrays UNREACHABLE for 60 s", left_out=
-        "not built: a worker that is cut off loses its lease and its arrays after 1.5 s"),
+    Row(7, "partition coordinator - worker", "proxy that holds",
+        "nothing is lost; back in 2 s after it heals",
+        python("frozen_test.py", "FrozenTest.test_a_partition_of_coordinator_and_worker_costs_"
+               "nothing_once_it_heals"), r"back after the partition: ([\d.]+) s"),
     Row(8, "partition worker - worker", "", "the pair is named in watchdog + 2 s", left_out=
         "not built: no proxy stands between two executors; collectives_test cuts the link in one "
         "process"),
-    Row(9, "one way, flapping, swizzled", "", "no split brain; goes on in 10 s", left_out=
-        "by the simulation only: scripts/sim"),
-    Row(10, "slow link, straggler", "", "no false LOST at 200 ms", left_out="not built"),
+    Row(9, "one way (flapping: scripts/sim)", "proxy that holds one way", "as 7",
+        python("frozen_test.py", "FrozenTest.test_so_does_one_of_what_the_worker_says",
+               "FrozenTest.test_so_does_one_of_what_the_coordinator_says"),
+        r"back after the partition: ([\d.]+) s"),
+    Row(10, "slow link", "proxy, 200 ms each way", "a worker is never away",
+        python("frozen_test.py", "FrozenTest.test_a_slow_link_makes_nobody_silent")),
     Row(11, "connections that are cut", "proxy", "transfers go on where they were",
         program(SERVICE + "transfer_test", "TransferTest.AConnectionThatIsCutCostsWhatWasUnderWay",
                 "TransferTest.ATransferOutlivesACableThatWasPulledForAWhile")),
@@ -128,7 +135,7 @@ ROWS = [
     Row(28, "clocks that jump by an hour", "preload, one process at a time", "nothing is lost",
         python("clock_test.py")),
     Row(29, "version skew", "", "the common part works", left_out=
-        "no programs of an older build lie here"),
+        "by scripts/skew, which builds the older programs"),
     Row(30, "a worker is taken out", "drain while an executor is frozen", "waits for what is there",
         python("frozen_test.py",
                "FrozenTest.test_a_drain_waits_for_what_was_ended_and_is_still_there")),

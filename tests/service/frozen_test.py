@@ -344,6 +344,18 @@ class FrozenTest(unittest.TestCase):
     def test_so_does_one_of_what_the_coordinator_says(self):
         self.expect_a_partition_costs_nothing(self.through_proxy(), noticed=False, requests=False)
 
+    def test_a_slow_link_makes_nobody_silent(self):
+        proxy = self.through_proxy()
+        proxy.delay = 0.2
+        pid = self.executor(1)
+
+        def look():
+            self.assertEqual(self.run_program(1)["outputs"], [[2, 4, 6, 8]])
+            self.assertEqual(len(self.cluster.healthy_devices()), 2)
+
+        daemons.throughout(5, look)
+        self.assertEqual(self.executor(1), pid)
+
     def test_a_cancel_costs_no_other_run(self):
         self.start()
         long_one = self.execute(SUMS, [0, 1])

@@ -4,9 +4,11 @@ is healed.
     with tcp_proxy.Proxy(cluster.address) as proxy:
         tessera.connect(proxy.address)
 """
+import queue
 import socket
 import struct
 import threading
+import time
 
 CHUNK = 1 << 16
 
@@ -22,6 +24,7 @@ class Proxy:
         for way in self._open_ways.values():
             way.set()
         self._cut_at = None  # bytes that answers may still have
+        self.delay = 0  # seconds that each byte is under way
         self.cuts = 0  # those of cut_answer_after that have struck
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -94,6 +97,8 @@ class Proxy:
                 threading.Thread(target=self._pump, args=ends, daemon=True).start()
 
     def _pump(self, source, sink, answers):
+        line = queue.SimpleQueue()  # (when it arrives, what)
+        threading.Thread(target=self._deliver, args=(line, sink, answers), daemon=True).start()
         try:
             while data := source.recv(CHUNK):
                 with self._lock:
@@ -103,15 +108,29 @@ class Proxy:
                         self.cuts += 1
                     elif answers and self._cut_at is not None:
                         self._cut_at -= len(data)
-                self._open_ways[answers].wait()
-                sink.sendall(data)
+                line.put((time.monotonic() + self.delay, data))
                 if struck:
                     break
         except OSError:  # It was cut.
             pass
+        line.put((time.monotonic() + self.delay, None))
         with self._lock:
-            self._open -= {source, sink}
-        _reset(source)
+            self._open.discard(source)
+
+    def _deliver(self, line, sink, answers):
+        pause = threading.Event()
+        while True:
+            due, data = line.get()
+            pause.wait(max(0, due - time.monotonic()))
+            self._open_ways[answers].wait()
+            if data is None:
+                break
+            try:
+                sink.sendall(data)
+            except OSError:  # It was cut.
+                break
+        with self._lock:
+            self._open.discard(sink)
         _reset(sink)
 
 
