@@ -1,8 +1,13 @@
 """TLS, tokens, roles and tenants, against daemons that `tessera init` has made files for."""
+import concurrent.futures
+import threading
+import time
+
 import daemons
 import numpy as np
 import pytest
 import secure_cluster
+import tcp_proxy
 import tessera
 
 P = tessera.P
@@ -39,6 +44,30 @@ def test_everything_goes_over_tls(admin, monkeypatch, secure):
             "mesh (x=4)\nfunc main(%a: f32[8] P('x')) -> (f32[]) {\n"
             "  %s = reduce_sum(%a) {dimensions=[0]}\n  return %s\n}\n", VALUE)
         assert out == 28
+
+
+def test_a_client_that_does_one_thing_at_a_time_is_back_soon_after_an_outage(secure):
+    """Nothing of it waits at the connection while the coordinator is away."""
+    with tcp_proxy.Proxy(secure.address) as proxy, concurrent.futures.ThreadPoolExecutor(1) as pool, \
+            tessera.connect(proxy.address, ca=secure.ca, token=secure.token, timeout=60) as client:
+        for _ in range(3):
+            client.devices()
+            proxy.go_away()
+            call = pool.submit(client.devices)
+            threading.Event().wait(1.5)
+            assert not call.done()
+            proxy.come_back()
+            back = time.monotonic()
+            assert len(call.result(60)) == 4
+            assert time.monotonic() - back < 5
+
+
+def test_a_server_that_ends_connections_is_not_taken_for_one_without_tls(secure):
+    with tcp_proxy.Proxy(secure.address) as proxy:
+        proxy.go_away()
+        with pytest.raises(tessera.UnavailableError) as caught:
+            tessera.connect(proxy.address, ca=secure.ca, token=secure.token, timeout=2)
+        assert caught.value.reason == "UNREACHABLE"
 
 
 @pytest.mark.parametrize("token, reason", [(None, "TOKEN_MISSING"), ("tsr_stolen", "TOKEN_UNKNOWN")])

@@ -14,9 +14,11 @@ CHUNK = 1 << 16
 
 
 class Proxy:
-    def __init__(self, target):
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
+    def __init__(self, target=None):
+        """Without a target connections are reset, until aim() says one."""
+        self._target = None
+        if target is not None:
+            self.aim(target)
         self._lock = threading.Lock()
         self._open = set()  # sockets
         self._away = False
@@ -25,6 +27,7 @@ class Proxy:
             way.set()
         self._cut_at = None  # bytes that answers may still have
         self.delay = 0  # seconds that each byte is under way
+        self.passed = 0  # bytes, both ways
         self.cuts = 0  # those of cut_answer_after that have struck
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -40,6 +43,10 @@ class Proxy:
         self._listener.close()
         self.let_through()
         self.cut()
+
+    def aim(self, target):
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
 
     def cut(self):
         """Resets every connection."""
@@ -82,7 +89,8 @@ class Proxy:
             try:
                 with self._lock:
                     away = self._away
-                server = None if away else socket.create_connection(self._target, 5)
+                    target = self._target
+                server = None if away or not target else socket.create_connection(target, 5)
             except OSError:
                 server = None
             if server is None:
@@ -127,6 +135,8 @@ class Proxy:
                 break
             try:
                 sink.sendall(data)
+                with self._lock:
+                    self.passed += len(data)
             except OSError:  # It was cut.
                 break
         with self._lock:

@@ -31,7 +31,7 @@ def _text(pem: bytes) -> str:
 
 def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -> bool | None:
     """Whether the server speaks TLS, with a certificate from `ca`, if given, for `name` or else the
-    address; None if nothing listens."""
+    address; None if nobody says anything: nothing listens, or who did has just ended."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -49,8 +49,12 @@ def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -
         try:
             with context.wrap_socket(plain, server_hostname=name or host):
                 return True
-        except OSError:  # ssl.SSLError, or no response.
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return None
+        except ssl.SSLError:
             return False
+        except OSError:
+            return None
 
 
 def explain(address: str, ca: bytes | None, name: str | None) -> errors.Error | None:

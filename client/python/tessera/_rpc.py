@@ -10,7 +10,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -56,11 +56,11 @@ class Deadline:
         """The remaining seconds; at least 0."""
         return max(self._end - time.monotonic(), 0.0)
 
-    def sleep(self, seconds: float) -> bool:
+    def sleep(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Sleeps, if that leaves time for another attempt."""
         if seconds >= self.left:
             return False
-        time.sleep(seconds)
+        sleep(seconds)
         return True
 
 
@@ -96,10 +96,18 @@ class Outage:
 
 class Retries:
     """The attempts of one call within `deadline`: at most `attempts` that fail, while the server
-    can be reached, and as many as `outage` allows while it cannot."""
+    can be reached, and as many as `outage` allows while it cannot. `connect` waits for so many
+    seconds, or until there is a connection."""
 
-    def __init__(self, outage: Outage, deadline: Deadline, attempts: int = _ATTEMPTS) -> None:
+    def __init__(
+        self,
+        outage: Outage,
+        deadline: Deadline,
+        connect: Callable[[float], None],
+        attempts: int = _ATTEMPTS,
+    ) -> None:
         self._outage, self._deadline, self._attempts = outage, deadline, attempts
+        self._connect = connect
         self._failures = self._unreached = 0
         self._until: float | None = None
 
@@ -120,7 +128,9 @@ class Retries:
             if self._until is not None:
                 self._unreached += 1
                 backoff = backoff_after(self._unreached, error)
-                return time.monotonic() + backoff < self._until and self._deadline.sleep(backoff)
+                return time.monotonic() + backoff < self._until and self._deadline.sleep(
+                    backoff, self._connect
+                )
         self._failures += 1
         if self._failures >= self._attempts:
             return False
@@ -188,7 +198,25 @@ class Connection:
 
     def retries(self, deadline: Deadline, attempts: int = _ATTEMPTS) -> Retries:
         """The attempts of a call that the caller repeats itself."""
-        return Retries(self._outage, deadline, attempts)
+        return Retries(self._outage, deadline, self.connect, attempts)
+
+    def connect(self, seconds: float) -> None:
+        """Waits for a connection, so many seconds at most. gRPC has no thread of its own that would
+        make one: it goes on with a handshake while some call waits, and calls without a connection
+        fail at once."""
+        ready = threading.Event()
+
+        def see(state: grpc.ChannelConnectivity) -> None:
+            if state is grpc.ChannelConnectivity.READY:
+                ready.set()
+
+        # Who lets clients in and ends their calls is not asked without a pause.
+        time.sleep(seconds / 10)
+        self._channel.subscribe(see, try_to_connect=True)
+        try:
+            ready.wait(0.9 * seconds)
+        finally:
+            self._channel.unsubscribe(see)
 
     def read_stream(self, name: str, request: Any, timeout: float) -> Iterator[Any]:
         """A call with a response stream. Not retried; leaving it early cancels it."""
