@@ -34,14 +34,18 @@ constexpr absl::Duration kLagInterval = absl::Seconds(1);
 constexpr absl::Duration kCompileMax = absl::Seconds(30);
 constexpr int64_t kInlineBytes = 4096;
 
+// Device i gives kFirst + i, which is not what memory holds that nobody has written.
+constexpr int32_t kFirst = 0x5a5a5a5a;
 constexpr char kKernel[] = R"(mesh (d=$n)
 func canary() -> (s32[$n]) {
   %0 = manual_computation() {check_vma=true, in_specs=specs[], manual_axes=["d"], out_specs=specs[P('d')]} : s32[$n] with
     func body() -> (s32[1]{V:d}) mesh (d=$n:manual) {
       %0 = axis_index() {axes=["d"]} : s32[]{V:d}
-      %1 = add(%0, %0) : s32[]{V:d}
-      %2 = broadcast_in_dim(%1) {broadcast_dimensions=[], shape=[1]} : s32[1]{V:d}
-      return %2
+      %1 = constant() {value=dense<s32[]: $first>} : s32[]
+      %2 = pvary(%1) {axes=["d"]} : s32[]{V:d}
+      %3 = add(%0, %2) : s32[]{V:d}
+      %4 = broadcast_in_dim(%3) {broadcast_dimensions=[], shape=[1]} : s32[1]{V:d}
+      return %4
     }
   return %0
 }
@@ -398,15 +402,16 @@ class MonitorThread final : public HealthMonitor {
 }  // namespace
 
 absl::StatusOr<ir::Program> CanaryProgram(CanaryKind kind, int64_t devices) {
-  return ir::ParseProgram(absl::StrReplaceAll(kind == CanaryKind::kKernel ? kKernel : kCollective,
-                                              {{"$n", absl::StrCat(devices)}}));
+  return ir::ParseProgram(
+      absl::StrReplaceAll(kind == CanaryKind::kKernel ? kKernel : kCollective,
+                          {{"$n", absl::StrCat(devices)}, {"$first", absl::StrCat(kFirst)}}));
 }
 
 std::vector<int32_t> CanaryValues(CanaryKind kind, int64_t devices) {
   const auto n = static_cast<int32_t>(devices);
   if (kind == CanaryKind::kCollective) return {n * (n - 1) / 2};
   std::vector<int32_t> values(devices);
-  for (int32_t i = 0; i < n; ++i) values[i] = 2 * i;
+  for (int32_t i = 0; i < n; ++i) values[i] = kFirst + i;
   return values;
 }
 

@@ -150,13 +150,39 @@ CUresult Bind(CUstream stream, const CUfunc_st& function, void** params, Bound* 
   return CUDA_SUCCESS;
 }
 
+// What the kernel's arguments begin with, to see what it writes.
+std::vector<std::vector<std::byte>> Beginnings(const Bound& bound) {
+  constexpr size_t kLooked = 64;
+  std::vector<std::vector<std::byte>> out;
+  for (const Place& place : bound.holds) {
+    const Allocation& whole = *place.allocation;
+    const size_t left = whole.size() - static_cast<size_t>(place.data - whole.data());
+    out.emplace_back(place.data, place.data + std::min(left, kLooked));
+  }
+  return out;
+}
+
+void FlipWhatChanged(const Bound& bound, const std::vector<std::vector<std::byte>>& before) {
+  for (size_t p = 0; p < before.size(); ++p) {
+    for (size_t i = 0; i < before[p].size(); ++i) {
+      std::byte& now = bound.holds[p].data[i];
+      if (now == before[p][i]) continue;
+      now ^= std::byte{1};
+      return;
+    }
+  }
+}
+
 CUresult RunKernel(const CUfunc_st& function, const Bound& bound) {
   if (Strikes(Knob::sticky_at)) return static_cast<CUresult>(Get(Knob::sticky_code));
   if (Strikes(Knob::stall_at) && !Await(std::chrono::milliseconds(Get(Knob::gate_timeout_ms)),
                                         [] { return Get(Knob::gate) > 0; })) {
     return CUDA_ERROR_LAUNCH_TIMEOUT;
   }
+  const bool flips = Get(Knob::flip) > 0;
+  const auto before = flips ? Beginnings(bound) : std::vector<std::vector<std::byte>>();
   const CUresult result = function.module->image->Run(function.name, bound.launch);
+  if (flips) FlipWhatChanged(bound, before);
   Count(Knob::kernels_run);
   for (const Place& place : bound.holds) {
     if (!place.allocation->Intact()) return CUDA_ERROR_ILLEGAL_ADDRESS;

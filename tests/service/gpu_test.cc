@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <fstream>
+#include <iostream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -33,13 +35,14 @@ std::string Fake(const std::string& name, const std::string& library) {
 class GpuTest : public ::testing::Test {
  protected:
   // `faults` are knobs of the fakes, for the workers that `faulty` names.
-  void Start(int workers, int gpus, const std::string& faults = "", int faulty = -1) {
+  void Start(int workers, int gpus, const std::string& faults = "", int faulty = -1,
+             const std::string& canaries = "--canary-interval-ms=0") {
     ClusterOptions options;
     options.workers = workers;
     options.gpus_per_worker = gpus;
     options.worker_flags = {"--collective-timeout-ms=1000"};
     // A canary would meet the fault before the program that is to meet it.
-    options.coordinator_flags = {"--canary-interval-ms=0"};
+    options.coordinator_flags = {canaries};
     options.worker_env = [=](int w) {
       std::vector<std::string> env = {Fake("DRIVER", "cuda"), Fake("NCCL", "nccl"),
                                       Fake("CUBLASLT", "cublaslt")};
@@ -123,7 +126,9 @@ TEST_F(GpuTest, ALostContextEndsItsExecutorAndNoOther) {
     const Array x = put(ir::Array::Of(kF32, {8}, std::vector<double>(8, 1)), mesh, P("i"));
     jit([](Array a) { return sin(a) + a; })(x).value();
   });
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  const absl::Duration told = absl::Now() - start;
+  std::cout << "told after " << absl::ToDoubleSeconds(told) << " s\n";
+  EXPECT_LT(told, absl::Seconds(5));
   EXPECT_EQ(error.reason(), "WORKER_LOST");
   EXPECT_THAT(error.what(), HasSubstr("w1"));
   EXPECT_EQ(cluster_->worker(1).pid(), daemon);
@@ -171,8 +176,27 @@ TEST_F(GpuTest, AnAbortThatHangsEndsTheExecutorsNotTheDaemons) {
         return now > 0 && now != executor;
       },
       absl::Seconds(20)));
+  std::cout << "another executor is there after " << absl::ToDoubleSeconds(absl::Now() - start)
+            << " s\n";
   EXPECT_EQ(cluster_->worker(0).pid(), daemons[0]);
   EXPECT_EQ(cluster_->worker(1).pid(), daemons[1]);
+}
+
+// Nothing says that it computes wrongly but what it computes.
+TEST_F(GpuTest, AGpuThatComputesWronglyIsNamedByItsCanary) {
+  constexpr absl::Duration kInterval = absl::Seconds(1), kTimeout = absl::Seconds(2);
+  Start(/*workers=*/2, /*gpus=*/1, "flip=1", /*faulty=*/1,
+        absl::StrCat("--canary-interval-ms=", absl::ToInt64Milliseconds(kInterval)));
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(cluster_->Logs(),
+                             "a canary on executor w1/0 did not pass: wrong: element ");
+  }));
+  const absl::Duration told = absl::Now() - start;
+  std::cout << "told after " << absl::ToDoubleSeconds(told) << " s\n";
+  EXPECT_LT(told, kInterval + kTimeout + absl::Seconds(2));
+  EXPECT_THAT(cluster_->Logs(), HasSubstr("reason=kernel_canary"));
+  EXPECT_THAT(cluster_->Logs(), ::testing::Not(HasSubstr("executor w0/0 did not pass")));
 }
 
 TEST_F(GpuTest, WithoutADriverTheWorkerServesWithItsCpu) {
