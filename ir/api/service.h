@@ -84,7 +84,9 @@ struct CompileReply {
 struct ExecuteRequest {
   uint64_t executable = 0;
   std::vector<uint64_t> args;  // array ids; the server reshards those whose sharding differs
-  std::vector<bool> donate;    // empty: none.  A donated array is deleted once it has been read
+  // Empty: none.  A donated array is deleted once it has been read; if the operation never started
+  // it is back, ready, whether or not it needed a copy.
+  std::vector<bool> donate;
   std::optional<absl::Duration> deadline;  // for the run, from acceptance; unset: the server's own
   // Arrays to delete first, as Delete does; a call that fails may leave them.
   std::vector<uint64_t> release;

@@ -165,6 +165,7 @@ struct Transfer {
     int32_t source_device = 0;
     std::string endpoint, ticket;                // when not local
     ir::Dims source_starts, dest_starts, shape;  // a slice of each shard
+    std::string executor = {};                   // when not local: where it is, for errors
   };
   struct Shard {
     int32_t device = 0;

@@ -237,7 +237,7 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
                          .local_shape = {4, 2},
                          .shards = {},
                          .timeout = absl::Seconds(2)};
-  transfer.shards.push_back({1, {{false, 9, 2, "h:1", "ticket", {0, 0}, {2, 0}, {2, 2}}}});
+  transfer.shards.push_back({1, {{false, 9, 2, "h:1", "ticket", {0, 0}, {2, 0}, {2, 2}, "w1/0"}}});
   Program one = Sample();
   one.in_shardings.clear();
   api::LoadProgram load{.executable = 1,

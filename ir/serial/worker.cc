@@ -53,7 +53,7 @@ TESSERA_FIELDS(api::ConfigureCommunicator::Member, v1::CommunicatorMember, execu
 TESSERA_FIELDS(api::LoadProgram::Coordinate, v1::MeshCoordinate, member, device)
 TESSERA_FIELDS(api::Launch::InlineResult, v1::InlineResultRequest, result, device)
 TESSERA_FIELDS(api::Transfer::Piece, v1::TransferPiece, local, source, source_device, endpoint,
-               ticket, source_starts, dest_starts, shape)
+               ticket, source_starts, dest_starts, shape, executor)
 TESSERA_FIELDS(api::Transfer::Shard, v1::TransferShard, device, pieces)
 TESSERA_FIELDS(api::FileShard, v1::FileShard, index, array, device, starts, shape)
 

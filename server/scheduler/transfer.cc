@@ -169,6 +169,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
       piece.source = op.args[0];
       piece.source_device = s.cluster.device(from[p.source]).local;
       if (!piece.local) {
+        piece.executor = x.name;
         piece.endpoint = x.info.peer_data_endpoint;
         piece.ticket =
             api::SignTicket({.access = api::Ticket::Access::kRead,

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <random>
 #include <string>
 
@@ -83,12 +84,14 @@ TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
   proxy_->CutAfter(Way::kUp, 40 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
   EXPECT_EQ(proxy_->struck(), 2);
+  std::cout << "up, sent twice: " << (proxy_->bytes(Way::kUp) - kBytes) / kMiB << " MiB\n";
   EXPECT_LT(proxy_->bytes(Way::kUp), kBytes + 2 * kUnderWay) << "it started over";
   proxy_->CutAfter(Way::kDown, 30 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
                                session->service().Get(array, absl::Seconds(30)));
   EXPECT_TRUE(back == value_);
   EXPECT_EQ(proxy_->struck(), 3);
+  std::cout << "down, sent twice: " << (proxy_->bytes(Way::kDown) - kBytes) / kMiB << " MiB\n";
   EXPECT_LT(proxy_->bytes(Way::kDown), kBytes + kUnderWay) << "it started over";
 }
 

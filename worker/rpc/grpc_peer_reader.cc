@@ -30,24 +30,29 @@ class GrpcPeerReader final : public PeerReader {
   explicit GrpcPeerReader(const std::string& authorities)
       : credentials_(CredentialsOf(authorities)) {}
 
-  absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
-                                 ir::DType dtype, const ir::Dims& starts, const ir::Dims& shape,
+  absl::StatusOr<ir::Array> Read(const api::Transfer::Piece& piece, ir::DType dtype,
                                  absl::Time deadline, CancelToken& cancel) override {
+    const std::string& endpoint = piece.endpoint;
+    // A coordinator of an earlier build does not say which executor it is.
+    const std::string who = piece.executor.empty()
+                                ? absl::StrCat("the executor at ", endpoint)
+                                : absl::StrCat("executor ", piece.executor, " at ", endpoint);
     grpc::ClientContext context;
     if (deadline != absl::InfiniteFuture())
       context.set_deadline(WallDeadline(deadline - SteadyNow()));
     v1::ReadRequest request;
-    request.set_ticket(ticket);
-    request.mutable_starts()->Add(starts.begin(), starts.end());
-    request.mutable_shape()->Add(shape.begin(), shape.end());
+    request.set_ticket(piece.ticket);
+    request.mutable_starts()->Add(piece.source_starts.begin(), piece.source_starts.end());
+    request.mutable_shape()->Add(piece.shape.begin(), piece.shape.end());
     ir::serial::ChunkCall call(ChannelTo(endpoint), "/tessera.v1.DataService/Read", &context);
     const int64_t listener = cancel.AddListener([&context] { context.TryCancel(); });
-    ir::Array block(dtype, shape, NewHostMemory(ir::MakeType(dtype, shape).num_bytes()));
+    ir::Array block(dtype, piece.shape,
+                    NewHostMemory(ir::MakeType(dtype, piece.shape).num_bytes()));
     int64_t received = 0;
     absl::Status status;
     if (call.Write(ir::serial::ToBuffer(request)) && call.WritesDone()) {
-      status = ir::serial::ReceiveBlock(call, absl::StrCat("the executor at ", endpoint), &block,
-                                        &received, [](int64_t) { return absl::OkStatus(); });
+      status = ir::serial::ReceiveBlock(call, who, &block, &received,
+                                        [](int64_t) { return absl::OkStatus(); });
     }
     if (!status.ok()) context.TryCancel();
     const grpc::Status end = call.Finish();
@@ -58,19 +63,19 @@ class GrpcPeerReader final : public PeerReader {
       status = MakeError(ErrorKind::kInternal, absl::StrCat("the stream ended after ", received,
                                                             " of ", block.num_bytes(), " bytes"));
     }
-    // An error of the shard is returned as it is; an error of the connection names the endpoint.
+    // An error of the shard is returned as it is; an error of the connection says who it is.
     if (!status.ok() && ReasonOf(status).empty()) {
       Forget(endpoint);
-      status = MakeError(
-          status.code() == absl::StatusCode::kDeadlineExceeded ? ErrorKind::kDeadlineExceeded
-                                                               : ErrorKind::kWorkerLost,
-          absl::StrCat("reading from the executor at ", endpoint, ": ", status.message()));
+      status = MakeError(status.code() == absl::StatusCode::kDeadlineExceeded
+                             ? ErrorKind::kDeadlineExceeded
+                             : ErrorKind::kWorkerLost,
+                         absl::StrCat("reading from ", who, ": ", status.message()));
     }
     // The coordinator knows of the restart, or is about to.
     if (KindOf(status) == ErrorKind::kTicketStale) {
       status =
-          MakeError(ErrorKind::kWorkerLost, absl::StrCat("reading from the executor at ", endpoint,
-                                                         ": another process has taken its place"));
+          MakeError(ErrorKind::kWorkerLost,
+                    absl::StrCat("reading from ", who, ": another process has taken its place"));
     }
     TESSERA_RETURN_IF_ERROR(status);
     return block;

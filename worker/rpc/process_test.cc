@@ -276,6 +276,18 @@ ir::Program PsumProgram(int devices) {
   return program;
 }
 
+// A block of a shard of w0/0.
+api::Transfer::Piece PieceOf(const std::string& endpoint, const std::string& ticket,
+                             const ir::Dims& starts, const ir::Dims& shape) {
+  api::Transfer::Piece piece;
+  piece.executor = "w0/0";
+  piece.endpoint = endpoint;
+  piece.ticket = ticket;
+  piece.source_starts = starts;
+  piece.shape = shape;
+  return piece;
+}
+
 Array Ramp(int64_t n) {
   Array a(DType::kF32, {n});
   for (int64_t i = 0; i < n; ++i) a.Set(i, static_cast<double>(i));
@@ -492,8 +504,8 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   const std::unique_ptr<PeerReader> reader = MakeGrpcPeerReader();
   const auto read = [&](const std::string& ticket) {
     CancelToken cancel;
-    return reader->Read(info_.data_endpoint, ticket, DType::kF32, {0}, {1}, SteadyNow() + kPatience,
-                        cancel);
+    return reader->Read(PieceOf(info_.data_endpoint, ticket, {0}, {1}), DType::kF32,
+                        SteadyNow() + kPatience, cancel);
   };
   const std::string ticket = Ticket(api::Ticket::Access::kRead, 11, 0, {kSize});
   for (int d : {0, 1})
@@ -612,8 +624,9 @@ TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
   const std::unique_ptr<PeerReader> reader = MakeGrpcPeerReader();
   CancelToken cancel;
   const auto read = [&](uint64_t array, ir::Dims starts, ir::Dims shape, absl::Duration timeout) {
-    return reader->Read(info_.data_endpoint, Ticket(api::Ticket::Access::kRead, array, 1, {n}),
-                        DType::kF32, starts, shape, SteadyNow() + timeout, cancel);
+    const std::string ticket = Ticket(api::Ticket::Access::kRead, array, 1, {n});
+    return reader->Read(PieceOf(info_.data_endpoint, ticket, starts, shape), DType::kF32,
+                        SteadyNow() + timeout, cancel);
   };
   EXPECT_THAT(read(30, {0}, {n}, kPatience), IsOkAndHolds(big));
   EXPECT_THAT(read(30, {5}, {3}, kPatience), IsOkAndHolds(Array::Of(DType::kF32, {3}, {5, 6, 7})));
@@ -688,16 +701,20 @@ TEST(GrpcPeerReaderTest, WhoIsBackAtItsPortIsReadAtOnce) {
   const std::unique_ptr<PeerReader> reader = MakeGrpcPeerReader();
   const auto read = [&] {
     CancelToken cancel;
+    const std::string endpoint = absl::StrCat("127.0.0.1:", port);
     const absl::Status status = reader
-                                    ->Read(absl::StrCat("127.0.0.1:", port), "ticket", DType::kF32,
-                                           {0}, {1}, SteadyNow() + kPatience, cancel)
+                                    ->Read(PieceOf(endpoint, "ticket", {0}, {1}), DType::kF32,
+                                           SteadyNow() + kPatience, cancel)
                                     .status();
     return std::string(status.message());
   };
   EXPECT_THAT(read(), Not(HasSubstr("connect")));
   server->Shutdown();
   server.reset();
-  for (int i = 0; i < 3; ++i) EXPECT_THAT(read(), HasSubstr("connect"));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(read(),
+                AllOf(HasSubstr("connect"), HasSubstr("reading from executor w0/0 at 127")));
+  }
   server = serve(&port);
   ASSERT_NE(server, nullptr);
   EXPECT_THAT(read(), Not(HasSubstr("connect")));

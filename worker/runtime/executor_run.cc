@@ -412,10 +412,9 @@ absl::StatusOr<ir::Array> Executor::FetchPiece(Launch& launch, const TransferPie
     if (options_.peers == nullptr) {
       return MakeError(ErrorKind::kInternal,
                        absl::StrCat(launch.Name(), ": ", name_, " cannot read from ",
-                                    piece.endpoint, ": it is alone"));
+                                    piece.executor, " at ", piece.endpoint, ": it is alone"));
     }
-    return options_.peers->Read(piece.endpoint, piece.ticket, dtype, piece.source_starts,
-                                piece.shape, SteadyNow() + launch.timeout, launch.cancel);
+    return options_.peers->Read(piece, dtype, SteadyNow() + launch.timeout, launch.cancel);
   }
   TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer, from.source->Await(launch.cancel));
   TESSERA_ASSIGN_OR_RETURN(ir::Array source, backend_->ToHost(*buffer));

@@ -500,8 +500,8 @@ TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailu
 // A source that never answers: what waits for it waits until it is cancelled.
 class SilentPeers : public PeerReader {
  public:
-  absl::StatusOr<Array> Read(const std::string&, const std::string&, DType, const ir::Dims&,
-                             const ir::Dims&, absl::Time, CancelToken& cancel) override {
+  absl::StatusOr<Array> Read(const api::Transfer::Piece&, DType, absl::Time,
+                             CancelToken& cancel) override {
     absl::Notification cancelled;
     const int64_t id = cancel.AddListener([&] { cancelled.Notify(); });
     EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(kPatience));

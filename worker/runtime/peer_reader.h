@@ -1,9 +1,8 @@
 // Reads a slice of a shard on another executor. rpc/ implements it over gRPC.
 #pragma once
-#include <string>
-
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ir/api/worker_link.h"
 #include "ir/array.h"
 #include "worker/runtime/cancel.h"
 
@@ -12,12 +11,10 @@ namespace tessera::worker {
 class PeerReader {
  public:
   virtual ~PeerReader() = default;
-  // Returns the block of `shape` at `starts` of the shard for which `ticket` is valid. Waits for
-  // the shard's producer; ends at `deadline` or when cancelled. Thread-safe, blocking.
-  virtual absl::StatusOr<ir::Array> Read(const std::string& endpoint, const std::string& ticket,
-                                         ir::DType dtype, const ir::Dims& starts,
-                                         const ir::Dims& shape, absl::Time deadline,
-                                         CancelToken& cancel) = 0;
+  // Returns the block of the shard for which the piece's ticket is valid. Waits for the shard's
+  // producer; ends at `deadline` or when cancelled. Thread-safe, blocking.
+  virtual absl::StatusOr<ir::Array> Read(const api::Transfer::Piece& piece, ir::DType dtype,
+                                         absl::Time deadline, CancelToken& cancel) = 0;
 };
 
 }  // namespace tessera::worker
