@@ -40,12 +40,15 @@ REPAIRS = [
     ("ids-after-restart", "state.cc", "state.ownership.Begin(config.life.first_id);",
      "state.ownership.Begin(0);"),
     # A launch that consumes its arguments leaves when its operation is durable.
-    ("donation-before-durable", "loop.cc", "const bool waits = consumes && commits > durable;",
-     "const bool waits = false && consumes && commits > durable;"),
+    ("donation-before-durable", "loop.cc",
+     "const bool waits = (consumes || command.when_durable) && commits > durable;",
+     "const bool waits = command.when_durable && commits > durable;"),
     # What another executor reads is not donated.
     ("donation-of-what-is-read", "run.cc", " && !m.ReadFromAfar(a)", ""),
     # What was donated to a run that never began is there again.
     ("donation-given-back", "operations.cc", "if (op.outstanding.empty()) SettleDonated(op);", ""),
+    # So is what it would have read a copy of.
+    ("original-given-back", "arrays.cc", "if (IsKeptOriginal(id, a)) return;", ""),
     # A call that comes again with its request id makes nothing again ...
     ("request-log", "again.cc", "return e.id.text.empty() ? nullptr",
      "return !e.id.text.empty() ? nullptr"),

@@ -34,6 +34,9 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.request_id_age = absl::Milliseconds(options.request_id_ms);
   config.sessions_max = options.sessions_max;
   config.meshes_max = options.meshes_max;
+  config.programs_max = options.programs_max;
+  config.programs_bytes_max = options.programs_bytes_max;
+  config.program_bytes_max = options.max_program_bytes;
   config.lease = absl::Milliseconds(options.lease_ms);
   config.heartbeat = absl::Milliseconds(options.heartbeat_ms);
   config.session_lease = absl::Milliseconds(options.session_lease_ms);
@@ -100,10 +103,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock, core::PlanF
                      store->Commit(commit.number, encode(commit.rows));
                    },
                .observer = observer},
-              clock, std::move(plan)),
-      programs_({.programs_max = options.programs_max,
-                 .bytes_max = options.programs_bytes_max,
-                 .program_bytes_max = options.max_program_bytes}) {
+              clock, std::move(plan)) {
   store_->Listen(this);
   if (!durability.restored.empty()) driver_.Restore(std::move(durability.restored));
 }

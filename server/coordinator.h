@@ -24,7 +24,6 @@
 #include "server/core/plan.h"
 #include "server/core/telemetry.h"
 #include "server/scheduler/driver.h"
-#include "server/store/program_store.h"
 #include "server/store/store.h"
 
 namespace tessera::server {
@@ -113,8 +112,6 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   const Options& options() const { return options_; }
   const scheduler::Config& config() const { return config_; }
   const Clock* clock() const { return clock_; }
-  // Programs that clients have uploaded, as bytes; the transports decode them.
-  store::ProgramStore& programs() { return programs_; }
   uint64_t epoch() const { return config_.life.epoch; }
   // The options' limits for programs, meshes and arrays.
   const ir::Limits& limits() const { return limits_; }
@@ -147,7 +144,6 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   store::Store* const store_;
   const std::function<void()> fenced_;
   scheduler::Driver driver_;
-  store::ProgramStore programs_;
   std::atomic<uint64_t> holds_{0};
 };
 

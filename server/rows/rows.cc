@@ -20,7 +20,7 @@ namespace state = tessera::state::v1;
 TESSERA_FIELDS(s::Session, state::Session, tenant, display_name, own, lease)
 // Converted by hand: spec, state, holders.
 TESSERA_FIELDS(s::ArrayRecord, state::Array, tenant, session, error, deleted, donated_to)
-TESSERA_FIELDS(s::Run, state::Run, executable, donate)
+TESSERA_FIELDS(s::Run, state::Run, executable, donate, originals)
 TESSERA_FIELDS(s::Save, state::FileWork, path, overwrite, arrays)
 TESSERA_FIELDS(s::Load, state::FileWork, path, arrays)
 // Converted by hand: kind, state, work, outstanding; the times become those of the wall clock.
@@ -119,6 +119,12 @@ state::Answer MessageOf(const s::AnswerRecord& a) {
   return out;
 }
 
+state::Program MessageOf(const s::UploadedProgram& program) {
+  state::Program out;
+  out.set_bytes(*program.bytes);
+  return out;
+}
+
 // ---- Messages -> records. -----------------------------------------------------------------------
 template <class T>
 absl::Status Read(const typename serial::Fields<T>::Proto& from, T* to) {
@@ -170,7 +176,7 @@ absl::Status Read(const state::Operation& from, s::Operation* to) {
 
 absl::Status Read(const state::Answer& from, s::AnswerRecord* to) {
   TESSERA_RETURN_IF_ERROR(serial::ReadFields(from, kNoLimits, to));
-  return ReadEnum(from.call(), s::CallKind::kDeleteArrays, &to->call);
+  return ReadEnum(from.call(), s::CallKind::kDeleteProgram, &to->call);
 }
 
 absl::Status Read(const state::Executable& from, s::Executable* to) {
@@ -213,8 +219,14 @@ absl::Status ReadRecord(const core::Row& from, s::RowChange* row) {
       return absl::OkStatus();
     case RowKind::kAnswer:
       return ReadInto<s::AnswerRecord>(*from.value, row);
-    case RowKind::kProgram:
+    case RowKind::kProgram: {
+      state::Program message;
+      if (!message.ParseFromString(*from.value))
+        return absl::InvalidArgumentError("it does not parse");
+      row->record = s::UploadedProgram{
+          std::make_shared<const std::string>(std::move(*message.mutable_bytes()))};
       break;
+    }
   }
   return absl::OkStatus();
 }
@@ -253,7 +265,7 @@ absl::StatusOr<std::vector<scheduler::RowChange>> Decode(const std::vector<core:
   std::vector<scheduler::RowChange> changes;
   changes.reserve(rows.size());
   for (const core::Row& row : rows) {
-    if (row.kind == RowKind::kProgram || !row.value) continue;
+    if (!row.value) continue;
     scheduler::RowChange& change = changes.emplace_back();
     change.key.kind = row.kind;
     absl::Status read;

@@ -149,6 +149,11 @@ RowChange AnAnswer() {
           "a", scheduler::CallKind::kExecute, "id", std::string("\x00\xff", 2), 9, {10, 11}, {}}};
 }
 
+RowChange AProgram() {
+  return {{RowKind::kProgram, 0, "a/" + std::string(64, '0')},
+          scheduler::UploadedProgram{std::make_shared<const std::string>("\x00\xff", 2)}};
+}
+
 // Encoded, decoded and encoded again it is the same; returns it decoded.
 RowChange Again(const RowChange& change) {
   const std::vector<core::Row> rows = Encode({change});
@@ -192,11 +197,15 @@ TEST(Rows, EveryRecordComesBackAsItWas) {
   EXPECT_EQ(answer.payload, std::string("\x00\xff", 2));
   EXPECT_EQ(answer.made, 9u);
   EXPECT_THAT(answer.arrays, ::testing::ElementsAre(10, 11));
+  EXPECT_EQ(*std::get<scheduler::UploadedProgram>(Again(AProgram()).record).bytes,
+            std::string("\x00\xff", 2));
 }
 
 TEST(Rows, TheTimesOfAnOperationBecomeThoseOfTheWallClock) {
   const auto op = std::get<scheduler::Operation>(
-      Again(AnOperation(scheduler::Run{.executable = 12, .donate = {true, false}})).record);
+      Again(
+          AnOperation(scheduler::Run{.executable = 12, .donate = {true, false}, .originals = {4}}))
+          .record);
   EXPECT_EQ(op.created, At(1'000'010));
   EXPECT_EQ(op.deadline, At(1'005'000));
   EXPECT_EQ(op.wall_ahead, absl::ZeroDuration());
@@ -204,6 +213,7 @@ TEST(Rows, TheTimesOfAnOperationBecomeThoseOfTheWallClock) {
   EXPECT_EQ(op.kind, api::OperationKind::kReshard);
   EXPECT_EQ(op.run()->executable, 12u);
   EXPECT_THAT(op.run()->donate, ::testing::ElementsAre(true, false));
+  EXPECT_THAT(op.run()->originals, ::testing::ElementsAre(4));
   EXPECT_EQ(op.outstanding.at("w1/0"), 13u);
   EXPECT_TRUE(op.inputs_gone);
 }

@@ -40,6 +40,7 @@ bool IsOneEvent(Method method) {
     case Method::kArrayService_SaveArrays:
     case Method::kClusterService_CreateMesh:
     case Method::kClusterService_DeleteMesh:
+    case Method::kProgramService_DeleteProgram:
     case Method::kProgramService_ExecuteProgram:
     case Method::kSessionService_CreateSession:
     case Method::kSessionService_DeleteSession:

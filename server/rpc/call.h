@@ -54,6 +54,7 @@ struct CallContext {
   RequestLog* requests = nullptr;
   Coordinator* coordinator = nullptr;
   RunPool* pool = nullptr;                 // for RunProgram, which blocks
+  RunPool* decoders = nullptr;             // for reading uploaded programs, which takes a while
   Executions* executions = nullptr;        // the streams of ExecutePrograms
   WorkerService* workers = nullptr;        // those that are connected
   TopProgramsFn top_programs = {};         // empty: no programs are listed

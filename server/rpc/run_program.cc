@@ -12,7 +12,6 @@
 namespace tessera::server::rpc {
 namespace {
 
-constexpr int kThreads = 4;
 constexpr size_t kJobsMax = 64;
 
 }  // namespace
@@ -59,8 +58,8 @@ absl::Status RunOne(api::Service& service, ir::Program program,
   return absl::OkStatus();
 }
 
-RunPool::RunPool() {
-  for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
+RunPool::RunPool(int threads) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
 RunPool::~RunPool() {
@@ -83,9 +82,9 @@ void RunPool::Run(absl::Duration timeout, Job job) {
     }
   }
   job(MakeError(ErrorKind::kQueueFull,
-                absl::StrCat("run: ", kJobsMax,
-                             " calls wait already; retry, or use CompileProgram "
-                             "and ExecuteProgram")));
+                absl::StrCat("coordinator: ", kJobsMax,
+                             " calls wait for a thread already; retry, and run programs by "
+                             "CompileProgram and ExecuteProgram")));
 }
 
 void RunPool::Work() {
@@ -101,7 +100,8 @@ void RunPool::Work() {
     }
     const absl::Duration left = next.until - SteadyNow();
     if (left <= absl::ZeroDuration()) {
-      next.job(MakeError(ErrorKind::kDeadlineExceeded, "run: it waited for a thread all the time"));
+      next.job(MakeError(ErrorKind::kDeadlineExceeded,
+                         "coordinator: the call waited for a thread all the time"));
     } else {
       next.job(left);
     }

@@ -26,7 +26,8 @@ absl::Status RunOne(api::Service& service, ir::Program program,
 class RunPool {
  public:
   using Job = std::function<void(absl::StatusOr<absl::Duration> left)>;
-  RunPool();
+  static constexpr int kThreads = 4;
+  explicit RunPool(int threads = kThreads);
   ~RunPool();
   void Run(absl::Duration timeout, Job job) ABSL_LOCKS_EXCLUDED(mu_);
 

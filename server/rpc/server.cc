@@ -37,6 +37,7 @@ constexpr int kStreamsPerConnection = 128;
 constexpr int kMetadataBytes = 16 << 10;
 // Connections without a TLS and HTTP/2 handshake within this time are closed.
 constexpr int kHandshakeMillis = 10'000;
+constexpr int kDecoders = 2;                     // threads that read uploaded programs
 constexpr size_t kQuotaBytes = size_t{2} << 30;  // memory for the buffers of all connections
 
 class GrpcServer final : public Server {
@@ -48,9 +49,17 @@ class GrpcServer final : public Server {
         requests_({.answers_max = coordinator->options().request_ids_max,
                    .age_max = absl::Milliseconds(coordinator->options().request_id_ms)}),
         executions_(options.metrics),
-        context_{
-            gate,      coordinator->clock(), &requests_,       coordinator,    &pool_, &executions_,
-            &workers_, options.top_programs, options.features, options.sources},
+        context_{gate,
+                 coordinator->clock(),
+                 &requests_,
+                 coordinator,
+                 &pool_,
+                 &decoders_,
+                 &executions_,
+                 &workers_,
+                 options.top_programs,
+                 options.features,
+                 options.sources},
         workers_(coordinator, gate),
         enrollment_(std::move(ca), &gate->clock(), gate,
                     [coordinator](const std::string& worker, HostCallback then) {
@@ -143,6 +152,7 @@ class GrpcServer final : public Server {
   Gate* const gate_;
   RequestLog requests_;
   RunPool pool_;
+  RunPool decoders_{kDecoders};
   Executions executions_;
   CallContext context_;
   std::vector<std::unique_ptr<TableService>> services_;

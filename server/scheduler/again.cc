@@ -53,6 +53,10 @@ void Machine::Again(const DeleteMesh& e, const AnswerRecord&) {
   Answer(e.request, std::monostate());
 }
 
+void Machine::Again(const DeleteProgram& e, const AnswerRecord&) {
+  Answer(e.request, std::monostate());
+}
+
 void Machine::Again(const Execute& e, const AnswerRecord& first) {
   Answer(e.request, api::ExecuteReply{first.made, first.arrays});
   if (e.end_request == 0) return;

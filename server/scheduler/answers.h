@@ -31,6 +31,7 @@ enum class CallKind : uint8_t {
   kSaveArrays = 7,
   kLoadArrays = 8,
   kDeleteArrays = 9,
+  kDeleteProgram = 10,
 };
 
 struct AnswerRecord {

@@ -382,6 +382,24 @@ bool Machine::ReadFromAfar(const ArrayRecord& array) {
   });
 }
 
+const Operation* Machine::DoneeOfCopy(uint64_t id, const ArrayRecord& array) const {
+  const Operation* const donee = order_.Find(array.donated_to);
+  const Run* const run = donee == nullptr ? nullptr : donee->run();
+  if (run == nullptr) return nullptr;
+  const std::vector<uint64_t>& originals = run->originals;
+  return std::find(originals.begin(), originals.end(), id) == originals.end() ? nullptr : donee;
+}
+
+bool Machine::IsKeptOriginal(uint64_t id, const ArrayRecord& array) const {
+  const Operation* const donee = DoneeOfCopy(id, array);
+  return donee != nullptr && !donee->ended() && donee->sequence == 0;
+}
+
+void Machine::FreeOriginals(const Operation& op) {
+  if (const Run* const run = op.run())
+    for (uint64_t a : run->originals) TryFree(a);
+}
+
 void Machine::TryFree(uint64_t id) {
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr) return;
@@ -393,13 +411,15 @@ void Machine::TryFree(uint64_t id) {
     const bool settled = donee.ended() && donee.outstanding.empty();
     if (!settled && std::find(donee.args.begin(), donee.args.end(), id) != donee.args.end()) return;
   }
+  if (IsKeptOriginal(id, a)) return;
   if (ReadFromAfar(a)) return;
   if (!a.freed) {
     a.freed = true;
+    auto& deletes = DoneeOfCopy(id, a) != nullptr ? deletes_of_originals_ : deletes_;
     for (const auto& [device, incarnation] : a.holders) {
       const Executor& x = cluster_.ExecutorOf(device);
       if (!x.alive() || x.info.incarnation != incarnation) continue;
-      std::vector<uint64_t>& ids = deletes_[x.name];
+      std::vector<uint64_t>& ids = deletes[x.name];
       if (ids.empty() || ids.back() != id) ids.push_back(id);  // once, however many devices hold it
     }
   }

@@ -17,7 +17,10 @@ struct Config {
   int64_t workers_max = 1024;
   int64_t sessions_max = 10'000;  // that have a lease; then LIMIT_EXCEEDED
   int64_t meshes_max = 1'000;     // with a name, over all tenants; then LIMIT_EXCEEDED
-  int64_t page_size = 100;        // of lists, by default
+  int64_t programs_max = 1'000;   // uploaded ones and uploads; then LIMIT_EXCEEDED
+  int64_t programs_bytes_max = int64_t{1} << 30;  // of all of these together
+  int64_t program_bytes_max = 64 << 20;
+  int64_t page_size = 100;  // of lists, by default
   int64_t page_size_max = 1000;
   int64_t owners_max = 100'000;      // ranges of ids whose tenant is stored; older ids are unknown
   int64_t request_ids_max = 10'000;  // answers kept of a tenant (answers.h)
@@ -39,6 +42,7 @@ struct Config {
   absl::Duration load_wait = absl::Seconds(120);      // for executors to compile
   absl::Duration request_id_age = absl::Minutes(10);  // of an answer that is kept
   absl::Duration write_wait = absl::Minutes(5);       // for an upload to finish; a ticket's life
+  absl::Duration program_upload_idle = absl::Minutes(5);  // without a chunk: it is dropped
   absl::Duration result_wait_max = absl::Seconds(60);
   absl::Duration run_deadline = absl::Hours(1);    // of a run, by default
   absl::Duration file_deadline = absl::Hours(1);   // of work on a file: disks may be slow

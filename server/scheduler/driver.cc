@@ -171,10 +171,10 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   RecordEvent(event);
   std::vector<Effect> effects = stepper_.Run(event, came, at, durable);
   const uint64_t commits = stepper_.state().commits;
-  const bool own = commits > before;
+  const bool changes = commits > before || Changes(event);
   if (!outbox_.empty())
     for (SendCommand& send : outbox_.Take(Durable())) Send(send);
-  ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, own); });
+  ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, changes); });
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
     // They may have become durable since.
@@ -259,7 +259,7 @@ uint64_t Driver::Durable() {
   return inbox_.durable();
 }
 
-void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool own) {
+void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes) {
   RecordEffect(effect);
   if (auto* send = std::get_if<SendCommand>(&effect)) {
     if (!options_.config.durable || outbox_.MayLeave(*send, commits, Durable())) Send(*send);
@@ -267,7 +267,7 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool own) {
     std::optional<Inbox::Outgoing> out;
     {
       absl::MutexLock lock(&mu_);
-      out = inbox_.Answer(std::move(*reply), commits, own);
+      out = inbox_.Answer(std::move(*reply), commits, changes);
     }
     if (out) out->done(std::move(out->reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {

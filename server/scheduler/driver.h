@@ -104,8 +104,8 @@ class Driver {
   void Send(SendCommand& send) ABSL_LOCKS_EXCLUDED(mu_);
   // Commits up to this one are durable.
   uint64_t Durable() ABSL_LOCKS_EXCLUDED(mu_);
-  // `commits` and `own` as for Inbox::Answer.
-  void ApplyEffect(Effect& effect, uint64_t commits, bool own) ABSL_LOCKS_EXCLUDED(mu_);
+  // `commits` and `changes` as for Inbox::Answer.
+  void ApplyEffect(Effect& effect, uint64_t commits, bool changes) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `use` with the link of a worker that is connected.
   template <class Use>
   void WithLink(uint64_t session, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);

@@ -15,6 +15,7 @@
 #include "server/core/plan.h"
 #include "server/core/telemetry.h"
 #include "server/scheduler/rows.h"
+#include "server/scheduler/uploads.h"
 
 namespace tessera::server::scheduler {
 
@@ -27,6 +28,7 @@ struct SendCommand {
   int32_t executor = 0;
   uint64_t incarnation = 0;
   api::Command command;
+  bool when_durable = false;  // it may leave once all commits so far are durable
 };
 // Where the shards of an array are.
 struct ArrayInfo {
@@ -71,6 +73,16 @@ struct MeshInfo {
   ir::Mesh mesh;
   std::vector<int64_t> devices;
 };
+// How far the upload of a program is.
+struct UploadProgress {
+  int64_t committed_bytes = 0;
+  bool complete = false;   // it is whole, and is a program
+  ProgramBytes unchecked;  // not null: all bytes, which the caller is to check
+};
+struct ProgramInfo {
+  std::string sha256;
+  ProgramBytes bytes;
+};
 struct ExecutorPlace {
   std::string name, host, device_kind;
   std::vector<int64_t> devices;
@@ -102,9 +114,10 @@ struct Reply {
   absl::Status status;  // `body` is valid when it is OK
   std::variant<std::monostate, Page<api::Device>, api::CompileReply, api::ExecuteReply, ArrayInfo,
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
-               WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, std::vector<ExecutorPlace>,
-               Page<ArrayInfo>, Page<api::Operation>, PendingInfo, core::ClusterReading, Making,
-               std::vector<api::FileArrayInfo>, MissingArrays>
+               WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, UploadProgress, ProgramInfo,
+               Page<ProgramInfo>, std::vector<ExecutorPlace>, Page<ArrayInfo>, Page<api::Operation>,
+               PendingInfo, core::ClusterReading, Making, std::vector<api::FileArrayInfo>,
+               MissingArrays>
       body;
 };
 // The registration is accepted.

@@ -106,6 +106,31 @@ struct DeleteMesh : Request {
   std::string name;
 };
 
+// A chunk of a program. The reply is the UploadProgress: once all bytes are there the caller checks
+// them, and says in KeepProgram what it found.
+struct UploadProgram : Request {
+  std::string sha256;
+  int64_t size_bytes = 0;  // of the whole program
+  int64_t offset = 0;
+  std::string data;  // empty: only asks
+};
+// All bytes of an upload are a program of this hash, or are not for this reason, which is the reply
+// then.
+struct KeepProgram : Request {
+  std::string sha256;
+  absl::Status checked;
+};
+// The reply is the ProgramInfo.
+struct GetProgram : Request {
+  std::string sha256;
+};
+struct ListPrograms : Request {
+  PageRequest<std::string> page;
+};
+struct DeleteProgram : Request {
+  std::string sha256;
+};
+
 struct Compile : Request {
   std::string key;  // a hash of the program and of its names and source lines
   api::CompileRequest body;
@@ -221,7 +246,8 @@ struct Tick {};
 using Event =
     std::variant<OpenSession, GetSession, ListSessions, CloseSession, HoldSession, DropHold,
                  ReshardArray, DescribeFile, ListDevices, ListWorkers, GetWorker, GetTopology,
-                 Cordon, Drain, DeleteWorker, CreateMesh, GetMesh, ListMeshes, DeleteMesh, Compile,
+                 Cordon, Drain, DeleteWorker, CreateMesh, GetMesh, ListMeshes, DeleteMesh,
+                 UploadProgram, KeepProgram, GetProgram, ListPrograms, DeleteProgram, Compile,
                  Execute, CreateArray, DescribeUpload, WriteShard, ReadShard, DescribeArray,
                  ListArrays, WaitArray, SaveArrays, LoadArrays, DeleteArrays, WaitOperation,
                  CancelOperation, ListOperations, ExplainPending, ReadTelemetry, Planned,

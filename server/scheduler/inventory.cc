@@ -241,7 +241,7 @@ absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
   MeshInfo info{e.name, e.caller.tenant, e.mesh, devices};
   if (!e.check_only) {
     catalogue_.AddMesh(key, {e.mesh, std::move(devices)});
-    Changed(core::RowKind::kMesh, MeshName(key));
+    Changed(core::RowKind::kMesh, NameInRow(key));
     Log("mesh ", e.name, " created");
     Remember(e);
   }
@@ -268,7 +268,7 @@ absl::StatusOr<Page<MeshInfo>> Machine::On(const ListMeshes& e) {
 absl::StatusOr<std::monostate> Machine::On(const DeleteMesh& e) {
   TESSERA_RETURN_IF_ERROR(FindMesh(e.caller, e.name).status());
   catalogue_.RemoveMesh({e.caller.tenant, e.name});
-  Changed(core::RowKind::kMesh, MeshName({e.caller.tenant, e.name}));
+  Changed(core::RowKind::kMesh, NameInRow({e.caller.tenant, e.name}));
   Log("mesh ", e.name, " deleted");
   Remember(e);
   return std::monostate();

@@ -17,8 +17,7 @@ absl::Status Stopping() {
 
 namespace {
 
-// Whether the event makes something that is to last; what the coordinator's own tenant makes is not
-// kept.
+// Whether the event makes something that is to last.
 bool Makes(const Event& event) {
   return std::visit(
       [](const auto& e) {
@@ -35,7 +34,8 @@ bool Makes(const Event& event) {
         } else {
           return std::is_same_v<E, OpenSession> || std::is_same_v<E, Cordon> ||
                  std::is_same_v<E, Drain> || std::is_same_v<E, SaveArrays> ||
-                 std::is_same_v<E, LoadArrays> || std::is_same_v<E, ReshardArray>;
+                 std::is_same_v<E, LoadArrays> || std::is_same_v<E, UploadProgram> ||
+                 std::is_same_v<E, ReshardArray>;
         }
       },
       event);
@@ -49,6 +49,22 @@ bool PromisesNothing(const Reply& reply) {
 
 }  // namespace
 
+bool Changes(const Event& event) {
+  if (Makes(event)) return true;
+  return std::visit(
+      [](const auto& e) {
+        using E = std::decay_t<decltype(e)>;
+        if constexpr (std::is_base_of_v<Request, E>) {
+          if (e.caller.tenant == core::kSystemTenant) return false;
+        }
+        return std::is_same_v<E, CloseSession> || std::is_same_v<E, DeleteArrays> ||
+               std::is_same_v<E, DeleteMesh> || std::is_same_v<E, KeepProgram> ||
+               std::is_same_v<E, DeleteProgram> || std::is_same_v<E, DeleteWorker> ||
+               std::is_same_v<E, CancelOperation>;
+      },
+      event);
+}
+
 absl::Status Inbox::RejectionReason(const Event& event) const {
   if (stopping_) return Stopping();
   if (!failing_.ok() && Makes(event)) return failing_;
@@ -58,17 +74,17 @@ absl::Status Inbox::RejectionReason(const Event& event) const {
                                 events_max_, " are accepted; wait and retry"));
 }
 
-std::optional<Inbox::Outgoing> Inbox::Answer(Reply reply, uint64_t commits, bool own) {
+std::optional<Inbox::Outgoing> Inbox::Answer(Reply reply, uint64_t commits, bool changes) {
   const auto it = requests_.find(reply.request);
   TESSERA_CHECK(it != requests_.end()) << "request " << reply.request << " is answered twice";
   Outgoing out{std::move(it->second), std::move(reply)};
   requests_.erase(it);
   if (commits <= durable_ || PromisesNothing(out.reply)) return out;
   if (failing_.ok()) {
-    held_.push_back({commits, own, std::move(out)});
+    held_.push_back({commits, changes, std::move(out)});
     return std::nullopt;
   }
-  if (own && out.reply.status.ok()) out.reply.status = failing_;
+  if (changes && out.reply.status.ok()) out.reply.status = failing_;
   return out;
 }
 
@@ -85,7 +101,7 @@ std::vector<Inbox::Outgoing> Inbox::Failing(const absl::Status& why) {
   failing_ = why;
   std::vector<Outgoing> out;
   for (Held& held : std::exchange(held_, {})) {
-    if (held.own && held.out.reply.status.ok()) held.out.reply.status = why;
+    if (held.changes && held.out.reply.status.ok()) held.out.reply.status = why;
     out.push_back(std::move(held.out));
   }
   return out;
@@ -124,7 +140,7 @@ bool Outbox::MayLeave(SendCommand& command, uint64_t commits, uint64_t durable) 
   const auto* launch = std::get_if<api::Launch>(&command.command);
   const bool consumes = launch != nullptr && std::find(launch->donate.begin(), launch->donate.end(),
                                                        true) != launch->donate.end();
-  const bool waits = consumes && commits > durable;
+  const bool waits = (consumes || command.when_durable) && commits > durable;
   const auto before = waiting_.find(command.session);
   if (!waits && before == waiting_.end()) return true;
   waiting_[command.session].push_back({waits ? commits : 0, std::move(command)});

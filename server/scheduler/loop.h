@@ -56,9 +56,10 @@ class Inbox {
     Reply reply;
   };
   // Takes the request, for the reply of a step. `commits`: the number of the last commit, all of
-  // which the reply may tell of; `own`: that commit is of the reply's own step.  None: the reply is
-  // held until they are durable.  Requires: the request waits.
-  std::optional<Outgoing> Answer(Reply reply, uint64_t commits, bool own);
+  // which the reply may tell of; `changes`: it acknowledges a change, of its own step or by an
+  // earlier copy of its call.  None: the reply is held until they are durable.  Requires: the
+  // request waits.
+  std::optional<Outgoing> Answer(Reply reply, uint64_t commits, bool changes);
   // Commits up to this one are durable, and do not fail any more. Returns the replies that waited.
   std::vector<Outgoing> DurableThrough(uint64_t commit);
   // Commits fail, with an error for callers. Returns the replies that waited: what has changed
@@ -98,7 +99,7 @@ class Inbox {
   // Replies that wait, in order of their commits.
   struct Held {
     uint64_t commit = 0;
-    bool own = false;
+    bool changes = false;
     Outgoing out;
   };
   std::deque<Held> held_;
@@ -106,9 +107,15 @@ class Inbox {
   absl::Status failing_;
 };
 
-// Commands on their way to the workers. They do not wait for the disk, but for one: a launch that
-// consumes its arguments, which a restart could otherwise find gone for a run that nobody knows of.
-// What comes after it for the same worker waits behind it.
+// Whether the reply to the event acknowledges that something has changed that is to last, by this
+// step or, if the call comes again, by an earlier one. What the coordinator's own tenant changes is
+// not kept.
+bool Changes(const Event& event);
+
+// Commands on their way to the workers. They do not wait for the disk, but for two: a launch that
+// consumes its arguments, and the deletion of donated arrays whose copies it consumes. A restart
+// could otherwise find them gone for a run that nobody knows of. What comes after such a command
+// for the same worker waits behind it.
 class Outbox {
  public:
   // Returns whether the command may leave at once; else it is kept. `commits` as for Inbox::Answer.

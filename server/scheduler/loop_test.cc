@@ -78,8 +78,9 @@ class InboxReplies : public ::testing::Test {
       if (!reply.status.ok()) absl::StrAppend(&said_.back(), ToAbsl(ReasonOf(reply.status)));
     });
   }
-  void Answer(Reply reply, uint64_t commits, bool own) {
-    if (auto out = inbox_.Answer(std::move(reply), commits, own)) out->done(std::move(out->reply));
+  void Answer(Reply reply, uint64_t commits, bool changes) {
+    if (auto out = inbox_.Answer(std::move(reply), commits, changes))
+      out->done(std::move(out->reply));
   }
   Inbox inbox_{10};
   std::vector<std::string> said_;
@@ -88,7 +89,7 @@ class InboxReplies : public ::testing::Test {
 TEST_F(InboxReplies, OneLeavesAtOnceWhenAllIsDurable) {
   Ask(7);
   Ask(8);
-  Answer(ReplyTo(7), /*commits=*/0, /*own=*/false);
+  Answer(ReplyTo(7), /*commits=*/0, /*changes=*/false);
   EXPECT_THAT(said_, ::testing::ElementsAre("7"));
   Send(inbox_.TakeRequests());
   EXPECT_THAT(said_, ::testing::ElementsAre("7", "8 SERVER_STOPPING"));
@@ -97,12 +98,12 @@ TEST_F(InboxReplies, OneLeavesAtOnceWhenAllIsDurable) {
 
 TEST_F(InboxReplies, OneWaitsForAllThatItMayTellOf) {
   for (const uint64_t request : {1, 2, 3, 4}) Ask(request);
-  Answer(ReplyTo(1), /*commits=*/1, /*own=*/true);
-  Answer(ReplyTo(2), /*commits=*/1, /*own=*/false);  // may read what the first has changed
-  Answer(ReplyTo(3), /*commits=*/2, /*own=*/true);
+  Answer(ReplyTo(1), /*commits=*/1, /*changes=*/true);
+  Answer(ReplyTo(2), /*commits=*/1, /*changes=*/false);  // may read what the first has changed
+  Answer(ReplyTo(3), /*commits=*/2, /*changes=*/true);
   Reply bytes = ReplyTo(4);
   bytes.body = ir::Array();
-  Answer(std::move(bytes), /*commits=*/2, /*own=*/false);
+  Answer(std::move(bytes), /*commits=*/2, /*changes=*/false);
   EXPECT_THAT(said_, ::testing::ElementsAre("4"));
   Send(inbox_.DurableThrough(1));
   EXPECT_THAT(said_, ::testing::ElementsAre("4", "1", "2"));
@@ -110,10 +111,25 @@ TEST_F(InboxReplies, OneWaitsForAllThatItMayTellOf) {
   EXPECT_THAT(said_, ::testing::ElementsAre("4", "1", "2", "3"));
 }
 
+// The copy of a call that finds the work done makes no commit, and promises as much as the first.
+TEST(ChangesTest, AreWhatACallAcknowledgesWhicheverCopyMadeThem) {
+  EXPECT_TRUE(Changes(OpenSession{}));
+  EXPECT_TRUE(Changes(DeleteArrays{}));
+  EXPECT_TRUE(Changes(KeepProgram{}));
+  EXPECT_FALSE(Changes(ListArrays{}));
+  EXPECT_FALSE(Changes(Tick{}));
+  DeleteArrays canary;
+  canary.caller.tenant = core::kSystemTenant;
+  EXPECT_FALSE(Changes(canary));
+  CreateMesh check;
+  check.check_only = true;
+  EXPECT_FALSE(Changes(check));
+}
+
 TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
   for (const uint64_t request : {1, 2, 3, 4, 5}) Ask(request);
-  Answer(ReplyTo(1), /*commits=*/1, /*own=*/true);
-  Answer(ReplyTo(2), /*commits=*/1, /*own=*/false);
+  Answer(ReplyTo(1), /*commits=*/1, /*changes=*/true);
+  Answer(ReplyTo(2), /*commits=*/1, /*changes=*/false);
   Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
   EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL", "2"));
   EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("DISK_FULL"));
@@ -122,13 +138,38 @@ TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
   TESSERA_EXPECT_OK(inbox_.RejectionReason(canary));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(DeleteArrays{}));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(ListArrays{}));
-  Answer(ReplyTo(3), /*commits=*/1, /*own=*/false);
-  Answer(ReplyTo(4), /*commits=*/2, /*own=*/true);  // a deletion
+  Answer(ReplyTo(3), /*commits=*/1, /*changes=*/false);
+  Answer(ReplyTo(4), /*commits=*/2, /*changes=*/true);  // a deletion
   EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL", "2", "3", "4 DISK_FULL"));
   Send(inbox_.DurableThrough(2));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(OpenSession{}));
-  Answer(ReplyTo(5), /*commits=*/3, /*own=*/true);
+  Answer(ReplyTo(5), /*commits=*/3, /*changes=*/true);
   EXPECT_EQ(said_.size(), 4u) << "it waits";
+}
+
+SendCommand CommandTo(uint64_t session, api::Command command, bool when_durable = false) {
+  return {session, 0, 1, std::move(command), when_durable};
+}
+
+TEST(Outbox, WhatIsNotGivenBackIsTakenOnceItsRunIsDurable) {
+  Outbox outbox;
+  const auto may_leave = [&](SendCommand command, uint64_t commits, uint64_t durable) {
+    return outbox.MayLeave(command, commits, durable);
+  };
+  api::Launch launch;
+  launch.donate = {false, true};
+  EXPECT_FALSE(may_leave(CommandTo(1, launch), 3, 2));
+  EXPECT_FALSE(may_leave(CommandTo(2, api::DeleteBuffers{{7}}, /*when_durable=*/true), 3, 2));
+  EXPECT_FALSE(may_leave(CommandTo(2, api::DeleteBuffers{{8}}), 3, 2)) << "it comes after that";
+  EXPECT_TRUE(may_leave(CommandTo(3, api::DeleteBuffers{{9}}), 3, 2));
+  EXPECT_TRUE(may_leave(CommandTo(3, api::DeleteBuffers{{9}}, /*when_durable=*/true), 3, 3));
+  EXPECT_TRUE(outbox.Take(2).empty());
+  const std::vector<SendCommand> left = outbox.Take(3);
+  ASSERT_EQ(left.size(), 3u);
+  EXPECT_TRUE(std::holds_alternative<api::Launch>(left[0].command));
+  EXPECT_THAT(std::get<api::DeleteBuffers>(left[1].command).arrays, ::testing::ElementsAre(7));
+  EXPECT_THAT(std::get<api::DeleteBuffers>(left[2].command).arrays, ::testing::ElementsAre(8));
+  EXPECT_TRUE(outbox.empty());
 }
 
 TEST(Stepper, TimeDoesNotGoBack) {

@@ -7,6 +7,7 @@
 //   catalogue  arrays.cc, programs.cc
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //   answers    again.cc
+//   uploads    uploads.cc
 //   all        state.cc, telemetry.cc, restore.cc (what the next life gets, and what this one got)
 //
 // The calls from part to part:
@@ -61,6 +62,7 @@ constexpr CallKind KindOfCall(const OpenSession&) { return CallKind::kOpenSessio
 constexpr CallKind KindOfCall(const CloseSession&) { return CallKind::kCloseSession; }
 constexpr CallKind KindOfCall(const CreateMesh&) { return CallKind::kCreateMesh; }
 constexpr CallKind KindOfCall(const DeleteMesh&) { return CallKind::kDeleteMesh; }
+constexpr CallKind KindOfCall(const DeleteProgram&) { return CallKind::kDeleteProgram; }
 constexpr CallKind KindOfCall(const Execute&) { return CallKind::kExecute; }
 constexpr CallKind KindOfCall(const CreateArray&) { return CallKind::kCreateArray; }
 constexpr CallKind KindOfCall(const ReshardArray&) { return CallKind::kReshardArray; }
@@ -118,6 +120,12 @@ class Machine {
   void On(const DescribeFile& e);
   absl::StatusOr<api::Operation> On(const SaveArrays& e);
   void On(const LoadArrays& e);
+  // uploads.cc
+  absl::StatusOr<UploadProgress> On(const UploadProgram& e);
+  absl::StatusOr<UploadProgress> On(const KeepProgram& e);
+  absl::StatusOr<ProgramInfo> On(const GetProgram& e);
+  absl::StatusOr<Page<ProgramInfo>> On(const ListPrograms& e);
+  absl::StatusOr<std::monostate> On(const DeleteProgram& e);
   // programs.cc
   void On(const Compile& e);
   void On(const Planned& e);
@@ -165,7 +173,7 @@ class Machine {
     Answer(request, *std::move(answer));
   }
   // Requires: the executor is alive.
-  void Send(const Executor& executor, api::Command command);
+  void Send(const Executor& executor, api::Command command, bool when_durable = false);
   template <class... Parts>
   void Log(const Parts&... parts) {
     if (s_.config.debug) effects_.emplace_back(Debug{absl::StrCat(parts...)});
@@ -256,6 +264,7 @@ class Machine {
   void Again(const CloseSession& e, const AnswerRecord& first);
   void Again(const CreateMesh& e, const AnswerRecord& first);
   void Again(const DeleteMesh& e, const AnswerRecord& first);
+  void Again(const DeleteProgram& e, const AnswerRecord& first);
   void Again(const Execute& e, const AnswerRecord& first);
   void Again(const CreateArray& e, const AnswerRecord& first);
   void Again(const ReshardArray& e, const AnswerRecord& first);
@@ -302,6 +311,10 @@ class Machine {
   void RetryHeld();
   absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
 
+  // ---- uploads.cc ----
+  // Whether the chunk is the next one of its upload, and there is room for it.
+  absl::Status CheckChunk(const UploadProgram& e) const;
+
   // ---- arrays.cc ----
   // LIMIT_EXCEEDED if `more` arrays would be too many.
   absl::Status CheckRoom(const char* what, int64_t more) const;
@@ -331,6 +344,12 @@ class Machine {
   // Whether executors may still read it from others, which must not get to its deletion, or to a
   // launch that it is donated to, before that.
   bool ReadFromAfar(const ArrayRecord& array);
+  // The operation that the array was donated to and that reads a copy of it; else null.
+  const Operation* DoneeOfCopy(uint64_t id, const ArrayRecord& array) const;
+  // Whether that has not started: the array is given back if it fails before.
+  bool IsKeptOriginal(uint64_t id, const ArrayRecord& array) const;
+  // The operation has started: the originals of its arguments are not given back any more.
+  void FreeOriginals(const Operation& op);
   // Deletes the buffers of a deleted array once no operation that is not placed yet needs them, and
   // its record once nothing refers to it.
   void TryFree(uint64_t id);
@@ -462,7 +481,8 @@ class Machine {
   void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
                    bool inputs_kept = false);
   // For a failed operation whose end every executor has acknowledged: the client gets its donated
-  // arrays back if no executor has consumed them; else they are freed.  Answers the DonationWaits.
+  // arrays back if no executor has consumed them, and those that it would have read a copy of if it
+  // never started; else they are freed.  Answers the DonationWaits.
   void SettleDonated(const Operation& op);
   // Starts and fails operations in a loop instead of by recursion, because a chain of operations
   // that depend on each other may be as long as the queue.
@@ -502,6 +522,8 @@ class Machine {
   void ResumeOperation(uint64_t id);
   // Executors that are still away will not come back.
   void AwayTimer();
+  // The grace of an executor that is away is over: kills it if its worker is back.
+  void KillUnheard(const Executor& executor);
   // The worker is silent: its executors are away.
   void BeginAway(const std::string& worker, const std::string& reason);
   void LeaveUntilBack(const std::string& executor);
@@ -565,7 +587,9 @@ class Machine {
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
   absl::InlinedVector<RowKey, 2> changed_;
-  std::map<std::string, std::vector<uint64_t>> deletes_;  // executor -> arrays, sent by Finish
+  // Executor -> arrays, sent by Finish. Those of originals wait until it is durable that the
+  // operation has started.
+  std::map<std::string, std::vector<uint64_t>> deletes_, deletes_of_originals_;
   // Operations to start (an OK status) or to fail, in order.
   struct Due {
     uint64_t operation = 0;

@@ -188,6 +188,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
     catalogue_.array(a).waiting.erase(op.id);
     TryFree(a);
   }
+  FreeOriginals(op);
   for (uint64_t r : op.results) {
     // A result that is loaded from a file is kWriting now, like an upload.
     if (const ArrayRecord* a = catalogue_.FindArray(r); a && a->state == ArrayState::kPlanned)
@@ -268,7 +269,10 @@ void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationStat
 }
 
 void Machine::SettleDonated(const Operation& op) {
-  for (uint64_t a : op.args) {
+  std::vector<uint64_t> donated = op.args;
+  if (const Run* const run = op.run(); run != nullptr && op.sequence == 0)
+    donated.insert(donated.end(), run->originals.begin(), run->originals.end());
+  for (uint64_t a : donated) {
     auto* const it = catalogue_.FindArray(a);
     if (it == nullptr || it->donated_to != op.id) continue;
     if (op.inputs_gone || it->freed || ownership_.FindSession(it->session) == nullptr) {

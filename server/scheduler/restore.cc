@@ -35,7 +35,9 @@ void Machine::On(const Restore& e) {
   for (const auto& [key, x] : Records<Executable>(e.rows)) RestoreExecutable(key->id, *x);
   for (const auto& [key, array] : Records<ArrayRecord>(e.rows)) RestoreArray(key->id, *array);
   for (const auto& [key, mesh] : Records<NamedMesh>(e.rows))
-    catalogue_.AddMesh(MeshKeyOf(key->name), *mesh);
+    catalogue_.AddMesh(OwnerAndName(key->name), *mesh);
+  for (const auto& [key, program] : Records<UploadedProgram>(e.rows))
+    s_.uploads.Restore(OwnerAndName(key->name), *program);
   std::vector<std::pair<const RowKey*, const Operation*>> operations = Records<Operation>(e.rows);
   std::stable_sort(operations.begin(), operations.end(), [](const auto& a, const auto& b) {
     return a.second->ended_at < b.second->ended_at;
@@ -164,7 +166,23 @@ void Machine::AwayTimer() {
     if (x.away && x.away_until <= now_)
       lost.emplace_back(name, absl::StrCat(x.lost_reason, ", and it did not come back within ",
                                            absl::FormatDuration(s_.config.outage_grace)));
-  for (const auto& [name, why] : lost) LoseExecutor(name, why, 0, "");
+  for (const auto& [name, why] : lost) {
+    KillUnheard(cluster_.executor(name));
+    LoseExecutor(name, why, 0, "");
+  }
+}
+
+// Its process was taken back with its worker, and has not said what it holds: it hangs, and nothing
+// else would end it. Of a worker that is not there, the process is ended when that comes back.
+void Machine::KillUnheard(const Executor& x) {
+  const uint64_t session = cluster_.worker(x.worker).session;
+  if (session == 0) return;
+  std::string reason =
+      absl::StrCat("killed: its worker is back, and it did not say what it holds within ",
+                   absl::FormatDuration(s_.config.outage_grace));
+  Log("executor ", x.name, " ", reason);
+  effects_.emplace_back(
+      SendCommand{session, x.info.index, x.info.incarnation, api::KillExecutor{std::move(reason)}});
 }
 
 void Machine::BeginAway(const std::string& worker, const std::string& reason) {
@@ -284,6 +302,7 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
   op.generation = started.generation;
   if (op.generation != 0) order_.RestoreRetired(op.generation, std::move(members));
   for (uint64_t a : op.args) catalogue_.array(a).waiting.erase(op.id);
+  FreeOriginals(op);
   for (uint64_t r : op.results)
     if (const ArrayRecord* a = catalogue_.FindArray(r)) {
       if (op.kind == api::OperationKind::kLoad) {
@@ -390,7 +409,7 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
   for (const uint64_t id : ArraysOn(x)) {
     ArrayRecord& a = catalogue_.array(id);
     // One that is donated to an operation which has not begun is deleted, and needed.
-    if (!a.error.ok() || (a.deleted && a.waiting.empty())) continue;
+    if (!a.error.ok() || (a.deleted && a.waiting.empty() && !IsKeptOriginal(id, a))) continue;
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
       const auto held = a.holders.find(x.first_device + d);
       if (held == a.holders.end() || held->second != x.info.incarnation) continue;

@@ -31,7 +31,7 @@ RowChange RowOf(const State& state, const RowKey& key) {
         row.record = *x;
       break;
     case core::RowKind::kMesh:
-      if (const NamedMesh* mesh = FindIn(state.catalogue.meshes(), MeshKeyOf(key.name)))
+      if (const NamedMesh* mesh = FindIn(state.catalogue.meshes(), OwnerAndName(key.name)))
         row.record = *mesh;
       break;
     case core::RowKind::kWorker:
@@ -52,7 +52,9 @@ RowChange RowOf(const State& state, const RowKey& key) {
       if (const AnswerRecord* a = FindIn(state.answers.all(), key.id)) row.record = *a;
       break;
     case core::RowKind::kProgram:
-      break;  // Not the scheduler's.
+      if (const UploadedProgram* p = state.uploads.FindProgram(OwnerAndName(key.name)))
+        row.record = *p;
+      break;
   }
   return row;
 }

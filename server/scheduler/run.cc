@@ -114,7 +114,6 @@ void Machine::On(const Execute& e) {
   }
   if (e.end_request != 0)
     run.inline_bytes_max = std::min(e.body.inline_bytes_max, api::kInlineBytesMax);
-  op.work = std::move(run);
   // An argument with another placement is copied into a temporary by an operation before this one.
   x.operations.insert(0);  // Keeps it from being dropped for the executables of the copies.
   std::vector<uint64_t> temporaries;
@@ -124,10 +123,12 @@ void Machine::On(const Execute& e) {
     const auto move = Reshard(*session, op.args[i], in[i]);
     moved = move.status();
     if (!moved.ok()) break;
+    if (!run.donate.empty() && run.donate[i]) run.originals.push_back(op.args[i]);
     op.args[i] = order_.operation(*move).results[0];
     temporaries.push_back(op.args[i]);
   }
   x.operations.erase(0);
+  op.work = std::move(run);
   const uint64_t id = moved.ok() ? NewOperation(std::move(op), x.out) : 0;
   // Only this operation needs the temporaries.
   for (uint64_t t : temporaries) SetDeleted(t, true);
@@ -150,7 +151,6 @@ void Machine::On(const Execute& e) {
   Answer(e.request, api::ExecuteReply{id, accepted.results});
   if (e.end_request != 0)
     Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{id}});
-  for (uint64_t a : e.body.args) TryFree(a);  // Donated ones that only a copy reads.
   TryStart(id);
 }
 

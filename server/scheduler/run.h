@@ -16,6 +16,9 @@ struct Operation;
 struct Run {
   uint64_t executable = 0;
   std::vector<bool> donate = {};  // per argument; empty: none
+  // Donated arrays whose copies take their place among the arguments. They are kept until the run
+  // starts, which may fail before that.
+  std::vector<uint64_t> originals = {};
   // The total size up to which results are returned inline with the completion; 0: none.
   int64_t inline_bytes_max = 0;
   // The inline results received so far, by array and device id.

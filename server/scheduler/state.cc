@@ -37,10 +37,13 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
 }
 
 void Machine::SendDeletes() {
-  for (auto& [name, arrays] : deletes_)
-    if (const Executor& executor = cluster_.executor(name); executor.alive())
-      Send(executor, api::DeleteBuffers{std::move(arrays)});
-  deletes_.clear();
+  for (const bool originals : {false, true}) {
+    auto& deletes = originals ? deletes_of_originals_ : deletes_;
+    for (auto& [name, arrays] : deletes)
+      if (const Executor& executor = cluster_.executor(name); executor.alive())
+        Send(executor, api::DeleteBuffers{std::move(arrays)}, /*when_durable=*/originals);
+    deletes.clear();
+  }
 }
 
 std::vector<Effect> Machine::Finish() {
@@ -112,10 +115,10 @@ void Machine::Answer(uint64_t request, absl::Status error) {
   effects_.emplace_back(std::move(r));
 }
 
-void Machine::Send(const Executor& executor, api::Command command) {
+void Machine::Send(const Executor& executor, api::Command command, bool when_durable) {
   TESSERA_CHECK(executor.alive()) << executor.name;
   effects_.emplace_back(SendCommand{executor.session, executor.info.index,
-                                    executor.info.incarnation, std::move(command)});
+                                    executor.info.incarnation, std::move(command), when_durable});
 }
 
 void Machine::Arm(absl::Time when, TimerKind kind, uint64_t id) {

@@ -10,10 +10,10 @@
 //
 // Every table is bounded by Config; what happens at a bound is an error that says so.
 //
-// The state has five parts: the machines (cluster.h), the owners of everything (ownership.h), what
-// requests can name (catalogue.h), what runs when (order.h) and what calls have made that may come
-// again (answers.h).  Each keeps its own tables; the functions of Machine (machine.h) use them
-// together.
+// The state has six parts: the machines (cluster.h), the owners of everything (ownership.h), what
+// requests can name (catalogue.h), what runs when (order.h), what calls have made that may come
+// again (answers.h) and uploaded programs (uploads.h).  Each keeps its own tables; the functions of
+// Machine (machine.h) use them together.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -32,6 +32,7 @@
 #include "server/scheduler/events.h"
 #include "server/scheduler/order.h"
 #include "server/scheduler/ownership.h"
+#include "server/scheduler/uploads.h"
 #include "server/scheduler/waits.h"
 
 namespace tessera::server::scheduler {
@@ -49,6 +50,7 @@ struct State {
   Catalogue catalogue;
   Order order;
   Answers answers;
+  Uploads uploads;
   std::map<uint64_t, Waiter> waiters;                                // by request
   std::set<std::pair<absl::Time, std::pair<int, uint64_t>>> timers;  // (TimerKind, id), machine.h
   absl::Time armed = absl::InfiniteFuture();  // the time of the last SetTimer

@@ -31,6 +31,9 @@
 //   devices | workers | worker w0 | topology | cordon w0 why | uncordon w0 | drain w0 500 why
 //   delete-worker w0
 //   create-mesh m mesh=x:2 [devices=0,1] | mesh m | meshes | delete-mesh m
+//   chunk a size=6 offset=0 data=abc         of the program whose hash is 64 times "a"
+//   keep a                                   it is a program; or: keep a MALFORMED_PROGRAM text
+//   program a | programs | delete-program a
 //   tick
 //   invariants                               checks what must hold in every state
 //
@@ -209,6 +212,12 @@ class Harness {
       state_.config.sessions_max = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "meshes"); !v.empty())
       state_.config.meshes_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "programs"); !v.empty())
+      state_.config.programs_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "programs-bytes"); !v.empty())
+      state_.config.programs_bytes_max = static_cast<int64_t>(Number(v));
+    if (const std::string v = Arg(w, "program-bytes"); !v.empty())
+      state_.config.program_bytes_max = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "run-deadline"); !v.empty())
       state_.config.run_deadline = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "lease"); !v.empty())
@@ -266,6 +275,10 @@ class Harness {
       }
     }
     return page;
+  }
+  // 64 digits of one letter; anything else as it is.
+  static std::string HashOf(const std::string& text) {
+    return text.size() == 1 ? std::string(64, text[0]) : text;
   }
   static absl::Duration MillisOf(const std::string& text) {
     int64_t n = 0;
@@ -401,6 +414,18 @@ class Harness {
     if (verb == "mesh") return GetMesh{Ask(), w.at(1)};
     if (verb == "meshes") return ListMeshes{Ask(), PageOf<std::string>(w)};
     if (verb == "delete-mesh") return DeleteMesh{Ask(), w.at(1)};
+    if (verb == "chunk")
+      return UploadProgram{Ask(), HashOf(w.at(1)),
+                           static_cast<int64_t>(Number(Arg(w, "size", "0"))),
+                           static_cast<int64_t>(Number(Arg(w, "offset", "0"))), Arg(w, "data")};
+    if (verb == "keep") {
+      KeepProgram e{Ask(), HashOf(w.at(1)), {}};
+      if (w.size() > 2) e.checked = StatusOf(w[2], Rest(w, 3));
+      return e;
+    }
+    if (verb == "program") return GetProgram{Ask(), HashOf(w.at(1))};
+    if (verb == "programs") return ListPrograms{Ask(), PageOf<std::string>(w)};
+    if (verb == "delete-program") return DeleteProgram{Ask(), HashOf(w.at(1))};
     if (verb == "arrays")
       return ListArrays{Ask(), Number(Arg(w, "session", "0")), PageOf<uint64_t>(w)};
     if (verb == "operations")
@@ -565,7 +590,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "files", "sessions", "tenants", "drain", "meshes", "absent", "moves",
                       "pending", "compile", "frozen", "holds", "reshard", "outage", "restart",
                       "adopt", "adopt_compiled", "answers", "answers_waiting", "answers_kept",
-                      "resend", "undone", "away", "away_donate"),
+                      "resend", "undone", "away", "away_donate", "originals", "uploads"),
     [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -605,7 +630,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 37);
+  EXPECT_EQ(files, 39);
 }
 
 }  // namespace

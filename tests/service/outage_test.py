@@ -1,4 +1,6 @@
-"""What workers do while the coordinator is away."""
+"""What workers do while the coordinator is away, and what it knows when it is back."""
+import base64
+import hashlib
 import pathlib
 import shutil
 import tempfile
@@ -30,6 +32,17 @@ def kill_coordinator(cluster):
     process = cluster.processes["coordinator"]
     process.kill()
     process.wait()
+
+
+def program_of(op):
+    return {"opset": 1, "functions": [{
+        "name": op, "mesh": {"axes": [{"name": "x", "size": "1"}]}, "checkVma": True,
+        "params": [{"dtype": "f32", "shape": ["2"]}], "results": [1],
+        "ops": [{"name": op, "operands": [0], "numResults": 1}]}]}
+
+
+def hash_of(data):
+    return hashlib.sha256(data).hexdigest()
 
 
 def use(cluster):
@@ -143,6 +156,41 @@ class OutageTest(unittest.TestCase):
                 with self.assertRaises(json_client.Error) as caught:
                     client.call(API + calls[1][0], {**calls[1][1], "args": [moved]})
                 self.assertEqual(caught.exception.reason, "REQUEST_ID_REUSED")
+
+    def test_uploaded_programs_outlive_the_coordinator(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        with daemons.Cluster(workers=1, devices=1,
+                             coordinator_flags=[f"--state-dir={folder}/state"]) as cluster:
+            with cluster.connect() as client:
+                whole, dropped, half = [client.encode(API + "Program", program_of(op))
+                                        for op in ("sine", "cosine", "tanh")]
+                self.upload(client, whole)
+                self.upload(client, dropped)
+                self.assertFalse(self.upload(client, half, bytes_of=half[:20]).get("complete"))
+                delete = {"sha256": hash_of(dropped), "requestId": "delete"}
+                client.call(API + "ProgramService/DeleteProgram", delete)
+            kill_coordinator(cluster)
+            cluster.restart_coordinator()
+            cluster.await_devices(1)
+            with cluster.connect() as client:
+                listed = client.call(API + "ProgramService/ListPrograms")["programs"]
+                self.assertEqual([p["sha256"] for p in listed], [hash_of(whole)])
+                compiled = client.call(API + "ProgramService/CompileProgram",
+                                       {"programSha256": hash_of(whole)})
+                self.assertEqual(compiled["in"][0]["shape"], ["2"])
+                # A deletion that comes again is answered as the first was; an upload that was not
+                # whole begins anew.
+                client.call(API + "ProgramService/DeleteProgram", delete)
+                asked = client.call(API + "ProgramService/UploadProgram", {"sha256": hash_of(half)})
+                self.assertEqual(asked.get("committedBytes", "0"), "0")
+                self.assertTrue(self.upload(client, half)["complete"])
+
+    def upload(self, client, program, bytes_of=None):
+        data = program if bytes_of is None else bytes_of
+        return client.call(API + "ProgramService/UploadProgram", {
+            "sha256": hash_of(program), "sizeBytes": len(program),
+            "data": base64.b64encode(data).decode(), "crc32c": json_client.crc32c(data)})
 
     def call_all(self, cluster, calls):
         """What identifies what each call has made."""

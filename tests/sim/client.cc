@@ -42,7 +42,10 @@ void Client::Kill() {
   open_.clear();
   programs_.clear();
   arrays_.clear();
+  deleted_ = 0;
   donated_.clear();
+  uploaded_.clear();
+  dropped_.clear();
   for (uint64_t operation : std::exchange(operations_, {})) checker_->Abandoned(operation);
   world_->After(world_->random().Within(absl::Milliseconds(100), absl::Seconds(5)),
                 [this, life = life_] {

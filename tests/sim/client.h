@@ -60,8 +60,6 @@ class Client {
   struct Donated {
     Array array;
     uint64_t operation = 0;
-    // The operation itself reads it. Of others it reads a copy, and they are gone once copied.
-    bool direct = false;
     bool is_back = false;  // the operation has failed before it began
   };
   // A call, with its repetitions.
@@ -98,6 +96,18 @@ class Client {
   // Whether the session must exist as of the last answer.
   bool IsSafe(uint64_t session) const;
 
+  // ---- Programs (client_programs.cc). ----
+  void HandlePrograms();
+  // Goes on with the upload of these bytes, with at most `patience` chunks.
+  void SendChunk(const std::string& bytes, int64_t from, int patience);
+  // All of them are there: says whether they are a program.
+  void CheckProgram(const std::string& bytes, int patience);
+  // The coordinator has said that it keeps them.
+  void Keeps(const std::string& bytes);
+  void FindProgram(const std::string& sha256);
+  void ListPrograms();
+  void DeleteProgram(std::string sha256);
+
   // ---- Work (client_work.cc). ----
   void Act();
   void ActOnArray(uint64_t array);
@@ -117,6 +127,7 @@ class Client {
   void CheckError(uint64_t array, const Array& known, const absl::Status& status);
   void CheckDonated(uint64_t array);
   void Delete(uint64_t array);
+  void CheckDeleted();
   void Move(uint64_t array);
   void Wait(uint64_t operation, bool until_ended);
   void Seen(const api::Operation& operation);
@@ -143,8 +154,11 @@ class Client {
   absl::Time safe_until_ = absl::InfinitePast();  // the session's lease does not end before
   std::vector<Program> programs_;
   std::map<uint64_t, Array> arrays_;
+  uint64_t deleted_ = 0;  // the last array that is
   std::map<uint64_t, Donated> donated_;
-  std::set<uint64_t> operations_;  // that were accepted, and not seen to end
+  std::map<std::string, std::string> uploaded_;  // hash -> bytes, of programs that are kept
+  std::set<std::string> dropped_;                // hashes of those that it has asked to delete
+  std::set<uint64_t> operations_;                // that were accepted, and not seen to end
 };
 
 }  // namespace tessera::sim

@@ -62,6 +62,7 @@ void Client::Act() {
     return;
   if (programs_.empty() || random.OneIn(60)) return CompileOne();
   if (random.OneIn(25)) return LookAround();
+  if (random.OneIn(30)) return HandlePrograms();
   const Program program = AnyProgram();
   if (arrays_.size() < 3 || random.OneIn(8)) return Upload(program, [](uint64_t) {});
   const uint64_t array = AnyArray();
@@ -101,7 +102,7 @@ void Client::LookAround() {
   const auto ignore = [](const scheduler::Reply&) {};
   const uint64_t array = arrays_.empty() ? 0 : AnyArray();
   const uint64_t operation = operations_.empty() ? 0 : *operations_.begin();
-  switch (world_->random().Below(16)) {
+  switch (world_->random().Below(17)) {
     case 0:
       return Ask("list sessions", scheduler::ListSessions{}, ignore);
     case 1:
@@ -133,6 +134,8 @@ void Client::LookAround() {
       return List();
     case 13:
       return Peek();
+    case 14:
+      return CheckDeleted();
     default:
       return Administer();
   }
@@ -246,7 +249,18 @@ void Client::Delete(uint64_t array) {
   scheduler::DeleteArrays e;
   e.arrays = {array};
   arrays_.erase(array);
-  Ask(absl::StrCat("delete ", array), e, [](const scheduler::Reply&) {});
+  Ask(absl::StrCat("delete ", array), e, [this, array](const scheduler::Reply& reply) {
+    if (reply.status.ok()) deleted_ = array;
+  });
+}
+
+// What was acknowledged as deleted does not come back.
+void Client::CheckDeleted() {
+  if (deleted_ == 0) return;
+  Ask("look for a deleted one", scheduler::DescribeArray{{}, deleted_},
+      [this, array = deleted_](const scheduler::Reply& reply) {
+        if (reply.status.ok()) world_->Violate("array ", array, " was deleted, and is there");
+      });
 }
 
 // An array that this client has, and did not give up, is there: its session lives.
@@ -409,8 +423,7 @@ void Client::Execute(const Program& program, std::vector<uint64_t> args, bool do
     if (session != session_) return then(0);
     for (size_t i = 0; i < args.size(); ++i)
       if (const auto it = taken.find(args[i]); it != taken.end())
-        donated_[args[i]] = {it->second, made.operation,
-                             it->second.spec.placement == program.in[i].placement};
+        donated_[args[i]] = {it->second, made.operation};
     for (size_t r = 0; r < made.outputs.size(); ++r)
       arrays_[made.outputs[r]] = {were.at(program.sources[r]).value, program.out[r], session,
                                   made.operation};
@@ -454,7 +467,7 @@ void Client::Seen(const api::Operation& operation) {
   if (operation.state == api::OperationState::kDone || operation.started != absl::InfiniteFuture())
     return;
   for (auto& [array, donated] : donated_)
-    if (donated.operation == operation.id) donated.is_back = donated.direct;
+    if (donated.operation == operation.id) donated.is_back = true;
 }
 
 // ---- The end. -----------------------------------------------------------------------------------
@@ -463,6 +476,7 @@ void Client::Audit() {
   for (const auto& [array, known] : std::map<uint64_t, Array>(arrays_)) Read(array, [] {});
   for (const auto& [array, donated] : std::map<uint64_t, Donated>(donated_)) CheckDonated(array);
   for (uint64_t operation : std::set<uint64_t>(operations_)) Wait(operation, true);
+  for (const auto& [sha256, bytes] : uploaded_) FindProgram(sha256);
   for (int w = 0; w < 3; ++w)
     Ask("uncordon", scheduler::Cordon{{}, absl::StrCat("w", w), "", false},
         [](const scheduler::Reply&) {});

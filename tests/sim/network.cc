@@ -14,6 +14,14 @@ constexpr absl::Duration kNoticeMax = absl::Seconds(5);  // of a connection that
 
 }  // namespace
 
+// Messages that are still under way hold the stream that holds them.
+Path::~Path() {
+  for (const std::shared_ptr<Stream>& stream : Open()) {
+    stream->up_.messages.clear();
+    stream->down_.messages.clear();
+  }
+}
+
 absl::Duration Path::Delay() {
   Random& random = world_->random();
   if (world_->now() < slow_until_)

@@ -19,6 +19,8 @@ class Stream;
 class Path {
  public:
   explicit Path(World* world) : world_(world) {}
+  Path(const Path&) = delete;
+  ~Path();
 
   // Of a message that is sent now.
   absl::Duration Delay();
@@ -71,6 +73,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     absl::Time last = absl::InfinitePast();
     std::deque<std::function<void()>> messages;
   };
+  friend class Path;
   Stream(World* world, Path* path) : world_(world), path_(path) { up_.is_up = true; }
   void Send(Direction& direction, std::function<void()> arrives);
   void Deliver(Direction& direction);

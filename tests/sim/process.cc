@@ -211,6 +211,7 @@ void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment&
   const uint64_t before = state().commits;
   std::vector<scheduler::Effect> effects = stepper_->Run(next.event, next.came, at, durable());
   const uint64_t commits = state().commits;
+  const bool changes = commits > before || scheduler::Changes(next.event);
   // What one says that was replaced is on no disk, so nobody hears of it.
   if (store_->newest()) checker_->OnStep(next.event, effects, state());
   if (++steps_ % kStepsPerCheck == 0)
@@ -218,7 +219,7 @@ void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment&
       world_->Violate(broken);
   SendWaiting();
   scheduler::ApplyInOrder(effects, [&](scheduler::Effect& effect) {
-    if (alive_) Apply(effect, commits, commits > before);
+    if (alive_) Apply(effect, commits, changes);
   });
   if (!alive_) return;
   if (steps_ % kStepsPerRowCheck == 0)
@@ -259,11 +260,11 @@ void Process::Answer(std::vector<scheduler::Inbox::Outgoing> replies) {
   for (auto& [done, reply] : replies) done(std::move(reply));
 }
 
-void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool own) {
+void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
   if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
     if (outbox_->MayLeave(*send, commits, durable())) Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
-    if (auto out = inbox_->Answer(std::move(*reply), commits, own))
+    if (auto out = inbox_->Answer(std::move(*reply), commits, changes))
       out->done(std::move(out->reply));
   } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),

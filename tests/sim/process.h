@@ -77,7 +77,7 @@ class Process {
   Done Counted(uint64_t request, Done done, Lost lost);
   void Run();
   void RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at);
-  void Apply(scheduler::Effect& effect, uint64_t commits, bool own);
+  void Apply(scheduler::Effect& effect, uint64_t commits, bool changes);
   void Send(const scheduler::SendCommand& send);
   void SendWaiting();
   void AcknowledgeReports();

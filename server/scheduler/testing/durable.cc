@@ -49,6 +49,7 @@ std::string Text(const AnswerRecord& a) {
   return absl::StrCat(a.tenant, " ", static_cast<int>(a.call), " ", a.request_id, " '", a.payload,
                       "' made ", a.made, " (", absl::StrJoin(a.arrays, ","), ")");
 }
+std::string Text(const UploadedProgram& p) { return *p.bytes; }
 std::string Text(const RowChange& row) {
   return std::visit([](const auto& record) { return Text(record); }, row.record);
 }
@@ -72,7 +73,9 @@ std::vector<RowKey> KeysOf(const State& s) {
       add(RowKind::kExecutable, id, x.tenant);
   for (const auto& [number, answer] : s.answers.all()) add(RowKind::kAnswer, number, answer.tenant);
   for (const auto& [name, mesh] : s.catalogue.meshes())
-    keys.push_back({RowKind::kMesh, 0, MeshName(name)});
+    keys.push_back({RowKind::kMesh, 0, NameInRow(name)});
+  for (const auto& [name, program] : s.uploads.programs())
+    keys.push_back({RowKind::kProgram, 0, NameInRow(name)});
   for (const auto& [name, worker] : s.cluster.workers())
     if (!name.empty()) keys.push_back({RowKind::kWorker, 0, name});
   for (const auto& [name, x] : s.cluster.executors())

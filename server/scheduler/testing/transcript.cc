@@ -49,8 +49,9 @@ std::string Text(const api::Transfer& c) {
     absl::StrAppend(&out, " dev", s.device, "{");
     for (const auto& p : s.pieces)
       absl::StrAppend(&out, &p == &s.pieces[0] ? "" : " ", p.source, "/",
-                      p.local ? absl::StrCat("dev", p.source_device) : p.endpoint, "[",
-                      absl::StrJoin(p.source_starts, ","), "]+[", absl::StrJoin(p.shape, ","),
+                      p.local ? absl::StrCat("dev", p.source_device)
+                              : absl::StrCat(p.executor, "@", p.endpoint),
+                      "[", absl::StrJoin(p.source_starts, ","), "]+[", absl::StrJoin(p.shape, ","),
                       "]->[", absl::StrJoin(p.dest_starts, ","), "]");
     absl::StrAppend(&out, "}");
   }
@@ -152,6 +153,13 @@ std::string Text(const MeshInfo& m) {
   return absl::StrCat("mesh ", m.name, " ", m.mesh.ToString(),
                       " devices=", absl::StrJoin(m.devices, ","));
 }
+std::string Text(const UploadProgress& p) {
+  return absl::StrCat("committed=", p.committed_bytes, p.complete ? " complete" : "",
+                      p.unchecked == nullptr ? "" : absl::StrCat(" check ", *p.unchecked));
+}
+std::string Text(const ProgramInfo& p) {
+  return absl::StrCat("program ", p.sha256.substr(0, 4), " ", *p.bytes);
+}
 std::string Text(const std::vector<ExecutorPlace>& places) {
   return absl::StrJoin(places, " ", [](std::string* out, const ExecutorPlace& p) {
     absl::StrAppend(out, p.name, "@", p.host, "[", absl::StrJoin(p.devices, ","), "]",
@@ -211,7 +219,8 @@ std::string Line(const MakePlan& e) {
 }
 std::string Line(const SendCommand& e) {
   return absl::StrCat("s", e.session, "/", e.executor, "#", e.incarnation, " <- ",
-                      std::visit([](const auto& c) { return Text(c); }, e.command));
+                      std::visit([](const auto& c) { return Text(c); }, e.command),
+                      e.when_durable ? " (when durable)" : "");
 }
 std::string Line(const Reply& e) {
   return absl::StrCat(

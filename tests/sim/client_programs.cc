@@ -1,0 +1,129 @@
+// What a client does with uploaded programs: it sends them in chunks, checks them as the server
+// around the scheduler would, looks for them, lists and deletes them.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "tests/sim/client_call.h"
+
+namespace tessera::sim {
+namespace {
+
+constexpr size_t kUploadedMax = 6;
+constexpr size_t kChunk = 7;
+constexpr int kChunksMax = 40;  // of one upload, those that are sent again included
+constexpr int64_t kAsk = -1;    // in place of an offset: only ask how far it is
+constexpr char kNoProgram[] = "no program";
+
+bool IsProgram(const std::string& bytes) { return !absl::StartsWith(bytes, kNoProgram); }
+
+}  // namespace
+
+void Client::HandlePrograms() {
+  Random& random = world_->random();
+  if (uploaded_.empty() || (uploaded_.size() < kUploadedMax && random.OneIn(3))) {
+    // No two uploads have the same bytes, so that a call of one says nothing of another.
+    const std::string bytes = absl::StrCat(random.OneIn(5) ? kNoProgram : "program", " ", life_,
+                                           " of ", caller_.tenant, " ", ++requests_);
+    return SendChunk(bytes, random.OneIn(4) ? kAsk : 0, kChunksMax);
+  }
+  auto it = uploaded_.begin();
+  std::advance(it, random.Below(static_cast<int64_t>(uploaded_.size())));
+  if (uploaded_.size() >= kUploadedMax || random.OneIn(4)) return DeleteProgram(it->first);
+  if (random.OneIn(3)) return ListPrograms();
+  FindProgram(it->first);
+}
+
+void Client::SendChunk(const std::string& bytes, int64_t from, int patience) {
+  if (patience == 0 || stopped_) return;
+  scheduler::UploadProgram e;
+  e.sha256 = Sha256Hex(bytes);
+  e.size_bytes = static_cast<int64_t>(bytes.size());
+  if (from != kAsk) {
+    e.offset = from;
+    e.data = bytes.substr(static_cast<size_t>(from), kChunk);
+  }
+  Ask(absl::StrCat("upload ", e.sha256.substr(0, 8), " from ", from), e,
+      [=, this](const scheduler::Reply& reply) {
+        if (!reply.status.ok()) {
+          // Another copy of the chunk came before, or the coordinator has restarted.
+          if (KindOf(reply.status) == ErrorKind::kValueError) SendChunk(bytes, kAsk, patience - 1);
+          return;
+        }
+        const auto& progress = std::get<scheduler::UploadProgress>(reply.body);
+        if (progress.complete) {
+          Keeps(bytes);
+        } else if (progress.unchecked != nullptr) {
+          if (*progress.unchecked != bytes)
+            world_->Violate("the upload of '", bytes, "' is '", *progress.unchecked, "'");
+          CheckProgram(bytes, patience - 1);
+        } else {
+          SendChunk(bytes, progress.committed_bytes, patience - 1);
+        }
+      });
+}
+
+void Client::Keeps(const std::string& bytes) {
+  if (!IsProgram(bytes)) world_->Violate("'", bytes, "' is kept, and is no program");
+  const std::string sha256 = Sha256Hex(bytes);
+  if (dropped_.count(sha256) == 0) uploaded_[sha256] = bytes;
+}
+
+void Client::CheckProgram(const std::string& bytes, int patience) {
+  scheduler::KeepProgram e;
+  e.sha256 = Sha256Hex(bytes);
+  if (!IsProgram(bytes)) e.checked = MakeError(ErrorKind::kMalformedProgram, "it does not parse");
+  Ask(absl::StrCat("keep ", e.sha256.substr(0, 8)), e, [=, this](const scheduler::Reply& reply) {
+    if (reply.status.ok()) return Keeps(bytes);
+    // The coordinator has restarted since the bytes came.
+    if (KindOf(reply.status) == ErrorKind::kProgramNotFound) SendChunk(bytes, 0, patience);
+  });
+}
+
+void Client::FindProgram(const std::string& sha256) {
+  scheduler::GetProgram e;
+  e.sha256 = sha256;
+  Ask(absl::StrCat("find ", sha256.substr(0, 8)), e, [=, this](const scheduler::Reply& reply) {
+    const auto known = uploaded_.find(sha256);
+    if (known == uploaded_.end()) return;
+    if (reply.status.ok()) {
+      const auto& found = std::get<scheduler::ProgramInfo>(reply.body);
+      if (*found.bytes != known->second)
+        world_->Violate("program '", known->second, "' is '", *found.bytes, "'");
+    } else if (KindOf(reply.status) == ErrorKind::kProgramNotFound) {
+      world_->Violate("program '", known->second, "' is gone");
+    }
+  });
+}
+
+void Client::ListPrograms() {
+  scheduler::ListPrograms e;
+  e.page.size = 1000;
+  const std::map<std::string, std::string> before = uploaded_;
+  Ask("list programs", e, [=, this](const scheduler::Reply& reply) {
+    if (!reply.status.ok()) return;
+    std::set<std::string> listed;
+    for (const scheduler::ProgramInfo& info :
+         std::get<scheduler::Page<scheduler::ProgramInfo>>(reply.body).items) {
+      listed.insert(info.sha256);
+      // Of a process that has died.
+      if (!absl::StrContains(*info.bytes, absl::StrCat(" ", life_, " of ", caller_.tenant, " ")))
+        DeleteProgram(info.sha256);
+    }
+    for (const auto& [sha256, bytes] : before)
+      if (uploaded_.count(sha256) > 0 && listed.count(sha256) == 0)
+        world_->Violate("program '", bytes, "' is not listed");
+  });
+}
+
+void Client::DeleteProgram(std::string sha256) {
+  uploaded_.erase(sha256);
+  dropped_.insert(sha256);
+  scheduler::DeleteProgram e;
+  e.sha256 = sha256;
+  Ask(absl::StrCat("delete program ", sha256.substr(0, 8)), e, [](const scheduler::Reply&) {});
+}
+
+}  // namespace tessera::sim
