@@ -191,14 +191,14 @@ class Cluster:
         """Again at its address, once it has stopped."""
         self._start_coordinator(self.address)
 
-    def start_worker(self, number, coordinator=None):
-        """Again under its name, if it was there before."""
+    def start_worker(self, number, coordinator=None, flags=()):
+        """Again under its name, if it was there before; `flags` are its own."""
         name = f"w{number}"
         self._start(name, "tessera-worker", f"--coordinator={coordinator or self.address}",
                     f"--name={name}",
                     f"--devices={self._devices}", "--device-memory-bytes=67108864",
                     "--data-listen=127.0.0.1:0", "--peer-listen=127.0.0.1:0",
-                    *self._tls_flags(name), *self._worker_flags)
+                    *self._tls_flags(name), *self._worker_flags, *flags)
 
     def healthy_devices(self):
         with self.connect() as client:

@@ -47,6 +47,16 @@ def promised(number):
                     "--rounds", "1"]
 
 
+def skew():
+    """The tests of an earlier build's programs; MissingError if that is not built."""
+    earlier = re.search(r"^earlier=(\w+)$", (daemons.ROOT / "scripts/skew").read_text(), re.M).group(1)
+    old = pathlib.Path(os.environ.get("TESSERA_OLD_BIN_DIR")
+                       or daemons.ROOT / "build/skew" / earlier)
+    if not (old / "tessera").exists():
+        raise MissingError("the earlier build's programs are not there: scripts/skew builds them")
+    return [sys.executable, "-B", str(HERE / "skew_test.py"), "--old-bin", str(old)]
+
+
 class MissingError(Exception):
     """What a row needs is not there."""
 
@@ -58,16 +68,20 @@ class Row:
     injector: str
     bound: str
     command: object = None  # makes the command of a round; None: left out
-    figure: str = ""  # of what the case prints, in seconds
+    figure: str = ""  # of what the case prints
+    unit: str = "s"  # of that
     left_out: str = ""
 
 
 SERVICE = "tests/service/service_"
 ROWS = [
-    Row(1, "executor SIGKILL in a collective", "kill -9, again and again", "20 s for all of it",
-        program(SERVICE + "faults_test", "FaultsTest.EitherExecutorMayBeKilledAgainAndAgain")),
-    Row(2, "daemon SIGKILL", "kill -9", "children gone in 1 s, named to its peers",
-        program(SERVICE + "faults_test", "FaultsTest.AKilledWorkerIsNamedAndTheOtherGoesOn")),
+    Row(1, "executor SIGKILL in a collective", "kill -9, four times",
+        "told in 2 s, next run and peers in 3 s",
+        program(SERVICE + "faults_test", "FaultsTest.EitherExecutorMayBeKilledAgainAndAgain"),
+        r"told after ([\d.e-]+) s"),
+    Row(2, "daemon SIGKILL", "kill -9", "told in 2 s, its children gone in 1 s",
+        program(SERVICE + "faults_test", "FaultsTest.AKilledWorkerIsNamedAndTheOtherGoesOn"),
+        r"told after ([\d.e-]+) s"),
     Row(3, "daemon SIGSTOP, later SIGCONT", "SIGSTOP", "away in 3 s, then back with its arrays, or lost",
         python("frozen_test.py",
                "FrozenTest.test_a_daemon_that_is_silent_is_away_and_comes_back_with_what_it_holds",
@@ -76,26 +90,36 @@ ROWS = [
     Row(4, "executor stuck in a collective", "SIGSTOP", "verdict: watchdog (1.5 s) + 2 s",
         python("frozen_test.py", "FrozenTest.test_a_collective_that_somebody_is_stuck_in"),
         r"the verdict: ([\d.]+) s"),
-    Row(5, "NCCL's abort hangs", "fake NCCL", "executors end, daemons do not",
-        program(SERVICE + "gpu_test", "GpuTest.AnAbortThatHangsEndsTheExecutorsNotTheDaemons")),
-    Row(6, "members make different calls", "frames of a raw peer", "both calls are named",
-        program("worker/collectives/worker_collectives_test", "RawPeer.*")),
+    Row(5, "NCCL's abort hangs", "fake NCCL", "another executor in 15 s, daemons are the same",
+        program(SERVICE + "gpu_test", "GpuTest.AnAbortThatHangsEndsTheExecutorsNotTheDaemons"),
+        r"another executor is there after ([\d.e-]+) s"),
+    Row(6, "members make different calls", "two ranks; frames of a raw peer",
+        "both calls are named, nothing is computed",
+        program("worker/collectives/worker_collectives_test", "*CallsThatDifferAreBothTold*",
+                "RawPeer.AFrameOfAnUnknownCallIsAMismatchThatPrints")),
     Row(7, "partition coordinator - worker", "proxy that holds",
         "nothing is lost; back in 2 s after it heals",
         python("frozen_test.py", "FrozenTest.test_a_partition_of_coordinator_and_worker_costs_"
                "nothing_once_it_heals"), r"back after the partition: ([\d.]+) s"),
-    Row(8, "partition worker - worker", "", "the pair is named in watchdog + 2 s", left_out=
-        "not built: no proxy stands between two executors; collectives_test cuts the link in one "
-        "process"),
-    Row(9, "one way (flapping: scripts/sim)", "proxy that holds one way", "as 7",
+    Row(8, "partition worker - worker", "proxy that holds, both ways and one",
+        "the pair is named in watchdog (1.5 s) + 2 s",
+        python("frozen_test.py",
+               "FrozenTest.test_a_partition_of_two_executors_is_told_and_costs_neither"),
+        r"names both: ([\d.]+) s"),
+    Row(9, "one way, and flapping", "proxy that holds one way; a row of eight, seeded",
+        "as 7; all done in 10 s, nothing twice",
         python("frozen_test.py", "FrozenTest.test_so_does_one_of_what_the_worker_says",
-               "FrozenTest.test_so_does_one_of_what_the_coordinator_says"),
-        r"back after the partition: ([\d.]+) s"),
-    Row(10, "slow link", "proxy, 200 ms each way", "a worker is never away",
-        python("frozen_test.py", "FrozenTest.test_a_slow_link_makes_nobody_silent")),
-    Row(11, "connections that are cut", "proxy", "transfers go on where they were",
+               "FrozenTest.test_so_does_one_of_what_the_coordinator_says",
+               "FrozenTest.test_a_link_that_flaps_loses_nothing_and_does_nothing_twice"),
+        r"all is done after the last: ([\d.]+) s"),
+    Row(10, "slow link", "proxy, 200 ms each way", "a worker is never away; a run ends",
+        python("frozen_test.py", "FrozenTest.test_a_slow_link_makes_nobody_silent"),
+        r"slow link takes ([\d.]+) s"),
+    Row(11, "connections that are cut", "proxy: resets, a cable pulled for 4 s",
+        "on from the committed offset: no more than what was under way twice",
         program(SERVICE + "transfer_test", "TransferTest.AConnectionThatIsCutCostsWhatWasUnderWay",
-                "TransferTest.ATransferOutlivesACableThatWasPulledForAWhile")),
+                "TransferTest.ATransferOutlivesACableThatWasPulledForAWhile"),
+        r"sent twice: ([\d.e-]+) MiB", "MiB"),
     Row(12, "bytes that change", "proxy", "noticed, sent again",
         program(SERVICE + "transfer_test",
                 "TransferTest.AByteThatChangesIsNoticedAndSentAgain")),
@@ -105,54 +129,75 @@ ROWS = [
     Row(14, "coordinator killed before its reply", "kill -9 and the calls once more", "happens once",
         python("outage_test.py",
                "OutageTest.test_a_call_that_is_repeated_after_a_restart_happens_once")),
-    Row(15, "two coordinators", "a second one on the same store", "the first commands nobody",
-        python("disk_test.py", "DiskTest.test_who_is_taken_over_ends")),
-    Row(16, "the coordinator's disk is full", "tmpfs of 8 MiB", "refused in 1 s, back in 5 s",
-        python("disk_test.py", "DiskTest.test_a_full_disk_refuses_changes_and_nothing_else")),
-    Row(17, "its disk is slow", "fsync of 200 ms (preload)", "calls share a commit",
-        python("disk_test.py", "DiskTest.test_a_slow_disk_delays_and_commits_share_it")),
-    Row(18, "client SIGKILL with arrays", "kill -9", "memory back with the lease",
-        program(SERVICE + "sessions_test", "SessionsTest.AClientThatIsKilledGivesBackItsMemory")),
-    Row(19, "client gone without a word", "proxy that swallows", "runs end by keepalive, 35 s + 5 s",
+    Row(15, "two coordinators", "a second one on the same store", "the first commands nobody, and ends",
+        python("disk_test.py", "DiskTest.test_who_is_taken_over_ends"),
+        r"the first is refused after ([\d.]+) s"),
+    Row(16, "the coordinator's disk is full", "tmpfs of 8 MiB", "refused in 1 s (+ 2 s), back in 5 s",
+        python("disk_test.py", "DiskTest.test_a_full_disk_refuses_changes_and_nothing_else"),
+        r"(?:refused|taken again) after ([\d.]+) s"),
+    Row(17, "its disk is slow", "fsync of 200 ms (preload)", "40 calls share commits: 4 s",
+        python("disk_test.py", "DiskTest.test_a_slow_disk_delays_and_commits_share_it"),
+        r"on the disk after ([\d.]+) s"),
+    Row(18, "client SIGKILL with arrays", "kill -9", "memory back in lease (1 s) + 5 s",
+        program(SERVICE + "sessions_test", "SessionsTest.AClientThatIsKilledGivesBackItsMemory"),
+        r"the memory is back after ([\d.e-]+) s"),
+    Row(19, "client gone without a word", "proxy that swallows, then kill -9; SIGSTOP",
+        "runs end by keepalive (2 s) + grace (2 s) + 5 s",
         program(SERVICE + "sessions_test",
-                "GraceTest.TheRunsOfAClientThatSaysNothingEndByKeepalive")),
+                "GraceTest.TheRunsOfAClientThatVanishesEndByKeepalive",
+                "GraceTest.TheRunsOfAClientThatSaysNothingEndByKeepalive"),
+        r"the runs ended after ([\d.e-]+) s"),
     Row(20, "more than a device holds", "an array too large", "refused, holders named",
         program(SERVICE + "errors_test", "ErrorsTest.AnArrayBeyondTheMemory")),
-    Row(21, "coordinator out of memory", "", "killed: as 13", left_out=
-        "not built: no flood in a control group; abuse_test bounds its memory under misuse (25)"),
-    Row(22, "malformed programs", "programs of odd types", "INVALID_ARGUMENT", promised("6")),
-    Row(23, "programs that take too long", "a long compile, restarts", "told at the limit",
-        promised("8")),
+    Row(21, "coordinator out of memory", "control group of 512 MiB, eight who send 60 MiB at a time",
+        "nothing acknowledged is lost; serves again 3 s after the flood",
+        python("limits_test.py", "LimitsTest.test_a_coordinator_with_little_memory_refuses_or_serves_"
+               "again_as_it_was"), r"serves again ([\d.]+) s after"),
+    Row(22, "malformed programs", "200 damaged texts", "INVALID_ARGUMENT with the place in 0.5 s",
+        python("reasons_test.py", "ClientTest.test_programs_that_are_damaged_are_refused_at_once_and_"
+               "say_where"), r"([\d.]+) s at most"),
+    Row(23, "programs that take too long", "a long compile, restarts",
+        "a small one beside it in 1.5 s", promised("8"), r"a long compile ([\d.]+) s \(bound"),
     Row(24, "messages that are too large", "at the limit and beyond", "RESOURCE_EXHAUSTED",
         program(SERVICE + "errors_test", "ErrorsTest.AMessageBeyondTheLimit",
                 "ErrorsTest.AProgramBeyondTheLimit")),
     Row(25, "idle, half-open, slow clients", "2,000 connections, readers that do not read",
-        "p99 < 2 times the honest one", python("abuse_test.py")),
-    Row(26, "misused tokens and tickets", "every method by every role", "as its row says",
-        python("security_test.py")),
-    Row(27, "calls that come again", "proxy that cuts answers", "happen once",
+        "p99 < 2 times the honest one", python("abuse_test.py"), r"take ([\d.]+) times as long",
+        "times"),
+    Row(26, "misused tokens and tickets", "every method by every role",
+        "as its row says; revoked: refused in 5 s, streams cut in 30 s",
+        python("security_test.py"), r"a revoked token is refused after ([\d.]+) s"),
+    Row(27, "calls that come again", "proxy that cuts 40 answers", "happen once",
         program(SERVICE + "sessions_test", "GraceTest.CallsWhoseAnswersAreLostHappenOnce")),
     Row(28, "clocks that jump by an hour", "preload, one process at a time", "nothing is lost",
         python("clock_test.py")),
-    Row(29, "version skew", "", "the common part works", left_out=
-        "by scripts/skew, which builds the older programs"),
-    Row(30, "a worker is taken out", "drain while an executor is frozen", "waits for what is there",
-        python("frozen_test.py",
-               "FrozenTest.test_a_drain_waits_for_what_was_ended_and_is_still_there")),
-    Row(31, "a worker dies again and again", "kill -9 under up and join", "back at once",
-        promised("19")),
+    Row(29, "version skew", "programs of an earlier build (scripts/skew)", "both ways, 20 s", skew,
+        r"longest wait ([\d.]+) s"),
+    Row(30, "rolling restart under load", "drain, stop and start of each process",
+        "no failed operation; some client gets an answer in 20 s", python("rolling_test.py"),
+        r"longest wait ([\d.]+) s"),
+    Row(31, "a worker dies again and again", "kill -9 under up and join", "back in 5 s",
+        promised("19"), r"the worker is back ([\d.]+) s"),
     Row(32, "everybody reconnects at once", "kill -9 of a coordinator with 200 clients",
         "all are back in 10 s",
         python("crowd_test.py", "CrowdTest.test_clients_that_come_back_together"),
         r"are back after ([\d.]+) s"),
-    Row(33, "file descriptors run out", "ulimit -n", "as many as allowed are opened",
-        python("limits_test.py", "LimitsTest.test_daemons_open_as_many_files_as_they_may")),
-    Row(34, "a GPU's context is lost", "fake driver", "its executor ends, no other",
-        program(SERVICE + "gpu_test", "GpuTest.ALostContextEndsItsExecutorAndNoOther")),
-    Row(35, "silent data corruption", "", "a canary sees it", left_out=
-        "not built: no failpoint flips a bit; health_test judges a canary's wrong sum"),
-    Row(36, "a file is cut short", "bytes cut off a saved file", "FILE_CORRUPT",
-        python("files_test.py", "FilesTest.test_what_cannot_be_done_says_why")),
+    Row(33, "file descriptors run out", "twice as many connections as descriptors; ulimit -n",
+        "who is connected is answered in 1 s",
+        python("limits_test.py", "LimitsTest.test_connections_beyond_the_descriptors_cost_those_that_"
+               "are_there_nothing", "LimitsTest.test_daemons_open_as_many_files_as_they_may"),
+        r"a call takes ([\d.]+) s at most"),
+    Row(34, "a GPU's context is lost", "fake driver", "told in 5 s; its executor ends, no other",
+        program(SERVICE + "gpu_test", "GpuTest.ALostContextEndsItsExecutorAndNoOther"),
+        r"told after ([\d.e-]+) s"),
+    Row(35, "silent data corruption", "fake driver that flips a bit of what each kernel writes",
+        "its canary names it in interval (1 s) + 4 s",
+        program(SERVICE + "gpu_test", "GpuTest.AGpuThatComputesWronglyIsNamedByItsCanary"),
+        r"told after ([\d.e-]+) s"),
+    Row(36, "a file is cut short or damaged", "bytes cut off every 64 KiB, kill -9 while it is written",
+        "FILE_CORRUPT with its name; the older one is whole",
+        python("files_test.py", "FilesTest.test_a_file_that_is_cut_or_damaged_is_refused_and_an_"
+               "older_one_is_read", "KilledTest.test_a_save_that_is_killed_leaves_a_file_that_is_whole")),
     Row(37, "scrapers storm or hang", "50 scrapers, and one that never reads",
         "99 of 100 calls in 0.5 s",
         python("crowd_test.py", "CrowdTest.test_scrapers_that_storm_and_one_that_never_reads"),
@@ -191,11 +236,13 @@ def run_row(row, rounds):
             worst = max([worst, *figures])
             if number == 1 and rounds is None and took <= SHORT:
                 wanted = MANY
+            print(f"[{row.number}] round {number} of {wanted}: {'ok' if well else 'FAILED'}, {took:.1f} s",
+                  flush=True)
             if not well:
                 print(f"[{row.number}] round {number} failed:\n" + said[-3000:], flush=True)
     except MissingError as missing:
         return f"left out: {missing}", ""
-    measured = f"{worst:.2f} s" if worst >= 0 else f"whole case {longest:.1f} s"
+    measured = f"{worst:.2f} {row.unit}" if worst >= 0 else f"whole case {longest:.1f} s"
     return measured, f"{passed} of {wanted}"
 
 

@@ -228,20 +228,22 @@ void FaultProxy::Accept() {
   }
 }
 
+bool FaultProxy::AwaitFlow() {
+  absl::MutexLock lock(&mu_);
+  const auto flows = [this]()
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !blackhole_; };
+  mu_.Await(absl::Condition(&flows));
+  return !stopping_;
+}
+
 void FaultProxy::Pump(Connection& connection, Way way) {
   std::vector<char> buffer(kBufferBytes);
-  while (true) {
-    {
-      absl::MutexLock lock(&mu_);
-      const auto flows = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        return stopping_ || !blackhole_;
-      };
-      mu_.Await(absl::Condition(&flows));
-      if (stopping_) break;
-    }
+  while (AwaitFlow()) {
     const ssize_t got = recv(connection.from(way), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
+      // Nor does a cable that was pulled carry an end.
+      if (!AwaitFlow()) break;
       // Told on, as the kind of end that it was.
       if (got < 0) {
         Reset(connection.to(way));

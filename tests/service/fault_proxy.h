@@ -64,6 +64,8 @@ class FaultProxy {
   absl::Status Listen(const std::string& address);
   void Accept();
   void Pump(Connection& connection, Way way);
+  // Waits while nothing is carried. False: this ends.
+  bool AwaitFlow() ABSL_LOCKS_EXCLUDED(mu_);
   void SetFault(Way way, Fault fault, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Passes `size` bytes on. False when the connection is over.
   bool Forward(Connection& connection, Way way, char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);

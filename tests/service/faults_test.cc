@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <thread>
 
@@ -38,6 +39,8 @@ constexpr absl::Duration kToldWithin = absl::Seconds(2);
 constexpr absl::Duration kBackWithin = absl::Seconds(3);
 // How long the client looks for a coordinator that has gone away.
 constexpr absl::Duration kReconnect = absl::Seconds(1);
+// The executors of a killed daemon.
+constexpr absl::Duration kChildrenGoneWithin = absl::Seconds(1);
 // A daemon that was told to stop.
 constexpr absl::Duration kStopsWithin = absl::Seconds(5);
 
@@ -142,7 +145,9 @@ class FaultsTest : public ::testing::Test {
     const absl::Time killed = absl::Now();
     ASSERT_EQ(kill(killed_pid, SIGKILL), 0);
     const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
-    EXPECT_LT(absl::Now() - killed, kToldWithin);
+    const absl::Duration told = absl::Now() - killed;
+    std::cout << "told after " << absl::ToDoubleSeconds(told) << " s\n";
+    EXPECT_LT(told, kToldWithin);
     EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(e.reason(), "WORKER_LOST");
     EXPECT_THAT(e.what(), AllOf(HasSubstr(absl::StrCat("worker w", victim)),
@@ -187,12 +192,16 @@ TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
   const absl::Time killed = absl::Now();
   cluster_->worker(1).Signal(SIGKILL);
   const Error e = ErrorOf([&] { y.wait(absl::Seconds(60)); });
-  EXPECT_LT(absl::Now() - killed, kToldWithin);
+  const absl::Duration told = absl::Now() - killed;
+  std::cout << "told after " << absl::ToDoubleSeconds(told) << " s\n";
+  EXPECT_LT(told, kToldWithin);
   EXPECT_EQ(e.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(e.reason(), "WORKER_LOST");
   EXPECT_THAT(e.what(), AllOf(HasSubstr("worker w1"), HasSubstr("connection ended"),
                               HasSubstr("(faults_test.cc:")));
-  EXPECT_TRUE(Eventually([&] { return HasEnded(executor); })) << "its executor lives on";
+  EXPECT_TRUE(
+      Eventually([&] { return HasEnded(executor); }, killed + kChildrenGoneWithin - absl::Now()))
+      << "its executor lives on";
 
   // The half that is left works at once.
   const Mesh half = make_mesh({kDevices}, {"i"}, {AxisType::kAuto});

@@ -4,9 +4,13 @@ The package `safetensors` is used where it is installed; the format is read by h
 """
 import base64
 import json
+import os
 import pathlib
+import signal
 import struct
 import tempfile
+import threading
+import time
 import unittest
 
 import numpy as np
@@ -25,6 +29,13 @@ ROWS = {"mesh": {"axes": [{"name": "x", "size": "4"}]}, "spec": {"dims": [{"axes
         "devices": ["0", "1", "2", "3"]}
 COLUMNS = {"mesh": {"axes": [{"name": "x", "size": "2"}]},
            "spec": {"dims": [{}, {"axes": ["x"]}]}, "devices": ["3", "1"]}
+# Many, each of which is the argument.
+FILL = """mesh (x=4)
+func main(%a: f32[]) -> (f32[SIZE] P('x')) {
+  %b = broadcast_in_dim(%a) {shape=[SIZE], broadcast_dimensions=[]}
+  return %b
+}
+"""
 ONE = {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["2"]}
 
 
@@ -161,6 +172,75 @@ class FilesTest(unittest.TestCase):
         refuse("VALUE_ERROR", "link", "LoadArrays",
                {"path": "link.npy", "arrays": [{"placement": ONE}]})
         self.save("taken.npy", {"": array}, overwrite=True)
+
+
+    def corrupt(self, name):
+        """Whether a load says so, and names the file."""
+        try:
+            answer = self.client.call(ARRAYS + "LoadArrays", {
+                "path": name, "arrays": [{"name": "a", "placement": ROWS}]})
+        except json_client.Error as error:
+            return error.reason == "FILE_CORRUPT" and name in error.message
+        done = self.client.call(OPERATIONS + "WaitOperation", {
+            "operation": answer["operation"]["id"], "timeout": "30s"})
+        said = json.dumps(done.get("error", {}))
+        return "FILE_CORRUPT" in said and name in said
+
+    def test_a_file_that_is_cut_or_damaged_is_refused_and_an_older_one_is_read(self):
+        values = np.arange(1 << 18, dtype=np.float32)
+        self.save("older.safetensors", {"a": self.write("f32", values, ROWS)})
+        whole = (self.own / "older.safetensors").read_bytes()
+        header = 8 + struct.unpack("<Q", whole[:8])[0]
+        torn = [whole[:size] for size in [0, 7, header - 1, *range(header, len(whole), 1 << 16),
+                                          len(whole) - 1]]
+        # What is flipped in the header; the contents have no checksum in either format.
+        for at in range(8):
+            torn.append(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1:])
+        torn.append(whole.replace(b"F32", b"F33", 1))
+        torn.append(whole.replace(b'"shape"', b'"shapf"', 1))
+        for number, data in enumerate(torn):
+            (self.own / "torn.safetensors").write_bytes(data)
+            self.assertTrue(self.corrupt("torn.safetensors"), f"{number}: {len(data)} bytes")
+        (array,) = self.load("older.safetensors", {"a": ROWS})
+        self.assertEqual(self.read(array)[1], values.tobytes())
+
+
+class KilledTest(unittest.TestCase):
+    def test_a_save_that_is_killed_leaves_a_file_that_is_whole(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="tessera-files-"))
+        with daemons.Cluster(worker_flags=[f"--files-dir={folder}"]) as cluster, \
+                cluster.connect() as client:
+            file = pathlib.Path(folder) / "default/a.npy"
+            size = 16 << 20  # elements
+            program = client.call("tessera.v1.ProgramService/CompileProgram", {"text": FILL.replace(
+                "SIZE", str(size))})
+            before, torn, took = None, 0, 0.0
+            for number in range(8):
+                cluster.await_devices(4)
+                spec = {"dtype": "f32", "shape": [], "placement": {
+                    **ROWS, "spec": {}}}
+                scalar = client.call(ARRAYS + "WriteArray", {"spec": spec, "json": number})["array"]
+                run = client.call("tessera.v1.ProgramService/ExecuteProgram",
+                                  {"executable": program["executable"], "args": [scalar]})
+                save = client.call(ARRAYS + "SaveArrays", {
+                    "path": "a.npy", "arrays": [{"array": run["outputs"][0]}], "overwrite": True})
+                if number % 2:
+                    # At one of four times of those that a save takes.
+                    threading.Event().wait(took * number / 12)
+                    os.kill(cluster.executor_pids(1)[0], signal.SIGKILL)
+                began = time.monotonic()
+                done = client.call(OPERATIONS + "WaitOperation", {
+                    "operation": save["id"], "timeout": "30s"})
+                took = time.monotonic() - began
+                well = done["state"] == "OPERATION_STATE_DONE"
+                torn += not well
+                [found] = np.unique(np.load(file, allow_pickle=False))
+                # Who dies before it can say that the file is there leaves it, and it is whole.
+                self.assertIn(found, {number} if well else {before, number})
+                before = found
+                client.call(ARRAYS + "DeleteArrays", {"arrays": [scalar, run["outputs"][0]]})
+            print(f"{torn} of 4 saves were broken off")
+            self.assertGreater(torn, 0)
 
 
 class NoFolderTest(unittest.TestCase):

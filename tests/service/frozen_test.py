@@ -5,9 +5,11 @@ What is promised, in seconds, stands in the constants; each test prints what it 
 import contextlib
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -29,12 +31,20 @@ BACK_WITHIN = 5  # of the kill
 AWAY_WITHIN = 2 * 1.5  # of the silence of a worker: two leases
 LOST_WITHIN = AWAY_WITHIN  # of the end of the grace
 BACK_WITH_ARRAYS_WITHIN = 2  # of the end of its silence
+FLAPPED_WITHIN = 10  # of the last of a row of partitions
 WATCHDOG = 1.5  # of a collective
 VERDICT_WITHIN = 2  # of the watchdog
 
 DOUBLE = """
 func main(%a: f32[4]) -> (f32[4]) {
   %b = add(%a, %a)
+  return %b
+}
+"""
+ADD_ONE = """
+func main(%a: f32[4]) -> (f32[4]) {
+  %one = constant() {value=dense<f32[4]: 1>}
+  %b = add(%a, %one)
   return %b
 }
 """
@@ -240,6 +250,49 @@ class FrozenTest(unittest.TestCase):
                 self.await_gone(pid, 20)
                 daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 3, 20)
 
+    def between_them(self):
+        """w1's peer port is reached through the proxy; of two executors the first connects."""
+        watchdog = f"--collective-timeout-ms={int(WATCHDOG * 1000)}"
+        self.start(watchdog, "--canary-interval-ms=0", worker_flags=[watchdog], workers=1)
+        proxy = self.enterContext(tcp_proxy.Proxy())
+        ports = self.cluster.folder / "ports"
+        self.cluster.start_worker(1, flags=[f"--advertise-peer={proxy.address}",
+                                            f"--port-file={ports}"])
+        self.cluster.await_devices(2)
+        told = daemons.eventually(lambda: ports.exists() and ports.read_text().split("\n"),
+                                  what="the worker says its ports")
+        proxy.aim(told[1])
+        self.at = {int(d["worker"][1:]): int(d.get("id", 0)) for d in self.devices()}
+        return proxy
+
+    def test_a_partition_of_two_executors_is_told_and_costs_neither(self):
+        proxy = self.between_them()
+        pids = [self.executor(w) for w in (0, 1)]
+        short = SUMS.replace("length=100000000", "length=3")
+        for ways in ({}, {"answers": False}, {"requests": False}):
+            with self.subTest(ways=ways):
+                operation = self.execute(SUMS, [0, 1])
+                daemons.eventually(lambda: self.is_running(operation))
+                before = proxy.passed
+                daemons.eventually(lambda: proxy.passed > before + 1000, what="they exchange")
+                proxy.hold(**ways)
+                began = time.monotonic()
+                ended = self.wait(operation)
+                self.expect_within("the verdict names both", WATCHDOG + VERDICT_WITHIN, began)
+                [info] = [d for d in ended["error"]["details"] if "reason" in d]
+                self.assertEqual(info["reason"], "COLLECTIVE_TIMEOUT", ended)
+                print(ended["error"]["message"])
+                self.assertRegex(
+                    ended["error"]["message"],
+                    r"on w([01])/0: psum \(program.txt:9\): 1 of 2 members missing after 1.5s, "
+                    r"seen from rank \1: rank \d \(device \d of executor w(?!\1)[01]/0, ")
+                # Neither is blamed: both answer their workers, and the coordinator.
+                self.assertEqual(len(self.cluster.healthy_devices()), 2)
+                proxy.let_through()
+                self.assertEqual(self.wait(self.execute(short, [0, 1]))["state"],
+                                 "OPERATION_STATE_DONE")
+                self.assertEqual([self.executor(w) for w in (0, 1)], pids)
+
     def is_running(self, operation):
         found = self.call(OPERATIONS + "GetOperation", {"operation": operation})
         return found["state"] == "OPERATION_STATE_RUNNING"
@@ -344,16 +397,46 @@ class FrozenTest(unittest.TestCase):
     def test_so_does_one_of_what_the_coordinator_says(self):
         self.expect_a_partition_costs_nothing(self.through_proxy(), noticed=False, requests=False)
 
+    def test_a_link_that_flaps_loses_nothing_and_does_nothing_twice(self):
+        proxy = self.through_proxy()
+        compiled = self.compile(ADD_ONE, [1])
+        array, pid = self.write(compiled["in"][0]), self.executor(1)
+        seed = random.randrange(1 << 32)
+        print(f"seed {seed}")
+        chance, pause, runs, last = random.Random(seed), threading.Event(), 0, None
+        for _ in range(8):
+            # One way or both, for less and for more than a lease.
+            proxy.hold(**chance.choice([{}, {"requests": False}, {"answers": False}]))
+            for _ in range(10):
+                run = self.call(PROGRAMS + "ExecuteProgram", {
+                    "executable": compiled["executable"], "args": [array], "donate": [True]})
+                last, [array], runs = run["operation"], run["outputs"], runs + 1
+            pause.wait(chance.uniform(0.1, 2.5))
+            proxy.let_through()
+            pause.wait(chance.uniform(0.0, 0.5))
+        began = time.monotonic()
+        self.assertEqual(self.wait(last)["state"], "OPERATION_STATE_DONE")
+        daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 2)
+        self.expect_within("all is done after the last", FLAPPED_WITHIN, began)
+        self.assertEqual(self.read(array), [0.5 + runs] * 4)
+        self.assertEqual(self.executor(1), pid)
+
     def test_a_slow_link_makes_nobody_silent(self):
         proxy = self.through_proxy()
         proxy.delay = 0.2
         pid = self.executor(1)
 
+        slowest = 0
+
         def look():
+            nonlocal slowest
+            began = time.monotonic()
             self.assertEqual(self.run_program(1)["outputs"], [[2, 4, 6, 8]])
+            slowest = max(slowest, time.monotonic() - began)
             self.assertEqual(len(self.cluster.healthy_devices()), 2)
 
         daemons.throughout(5, look)
+        print(f"a run over the slow link takes {slowest:.2f} s")
         self.assertEqual(self.executor(1), pid)
 
     def test_a_cancel_costs_no_other_run(self):

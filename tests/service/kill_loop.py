@@ -4,8 +4,9 @@
     kill_loop.py --kills 8            so many kills, and no time
     kill_loop.py --seed 3             other choices of victims and of work
 
-A durable coordinator with TLS, four workers and four clients of two tenants, who put, run with and
-without donation, reduce over several workers, reshard, read and delete. Every 1 to 5 s a SIGKILL
+A durable coordinator with TLS, four workers and four clients of two tenants, two in Python and two in
+C++ (kill_loop_client.cc), who put, run with and without donation, reduce over several workers, reshard,
+read and delete. Every 1 to 5 s a SIGKILL
 goes to the coordinator, a daemon or an executor; what was killed is started again. One worker is
 never killed: it holds 10,000 arrays, and nothing there may be lost. The rules are those of
 kill_history.py. Exits with 1 if one was broken; the history and the logs are then kept.
@@ -19,6 +20,7 @@ import pathlib
 import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -28,16 +30,18 @@ import daemons
 import numpy as np
 from daemons import eventually, has_ended
 from kill_history import Ended, Found, Kill, Measured, Read, Refused, violations
-from promised_faults.harness import python_client
+from promised_faults.harness import environment, python_client, sessions_of
 
 API = "tessera.v1."
 WORKERS = 4  # of two devices each; the last one is never killed
 SAFE = f"w{WORKERS - 1}"
-CLIENTS = 4
+CLIENTS = 4  # every other one in C++
 SERVES_AGAIN_WITHIN = 3
 CHILDREN_END_WITHIN = 1
 CALL_PATIENCE = 60
+ASKED_AGAIN = 200  # runs of a client; of all clients together 10,000 are remembered
 PER_RUN = 100  # results of the program that makes many arrays
+START_PATIENCE = 30
 
 ADD = """mesh (x=N)
 func main(%a: f32[8] P('x')) -> (f32[8]) {
@@ -74,7 +78,7 @@ class Kept:
 
 
 class Worker(threading.Thread):
-    """A client at work, until it is told to stop."""
+    """A client at work, until it is told to stop. In Python, in a thread of its own."""
 
     def __init__(self, tessera, connect, places, log, seed):
         super().__init__(name=f"client-{seed}")
@@ -88,6 +92,9 @@ class Worker(threading.Thread):
         self.crash = None
         self.programs = {}
 
+    def stop(self):
+        self.stopping.set()
+
     def run(self):
         try:
             with self.connect() as client:
@@ -100,6 +107,9 @@ class Worker(threading.Thread):
     def act(self, client):
         if len(self.kept) < 3 or self.random.random() < 0.1:
             return self.put(client)
+        if self.ends and self.random.random() < 0.05:
+            operation, workers, began = self.random.choice(self.ends[-ASKED_AGAIN:])
+            return self.hear_end(client, operation, workers, began)
         kept = self.random.choice(self.kept)
         choice = self.random.random()
         if choice < 0.45:
@@ -255,10 +265,107 @@ class Worker(threading.Thread):
         """All that is kept is read, and all that has ended is asked again."""
         for kept in list(self.kept):
             self.read(client, kept)
-        for operation, workers, began in self.ends[-2000:]:
+        for operation, workers, began in self.ends[-ASKED_AGAIN:]:
             self.hear_end(client, operation, workers, began)
         known = frozenset(o.id for o in client.operations() if o.kind == "execute")
         self.log.add(Found(client.session, known, frozenset(o for o, _, _ in self.ends)))
+
+
+class CppWorker(threading.Thread):
+    """The same in C++, in a process of its own, whose lines this thread reads."""
+
+    def __init__(self, cluster, token, places, log, seed):
+        super().__init__(name=f"client-{seed} (C++)")
+        self.cluster, self.token, self.places, self.log, self.seed = cluster, token, places, log, seed
+        self.counts = collections.Counter()
+        self.reasons = collections.Counter()
+        self.acknowledged = set()
+        self.crash = None
+        self.process = None
+        self.begun = threading.Event()
+
+    def stop(self):
+        self.begun.wait(START_PATIENCE)
+        try:
+            self.process.stdin.write("stop\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it has ended, which is told
+
+    def run(self):
+        errors = self.cluster.folder / f"client-{self.seed}.log"
+        try:
+            # The kernel ends it with this thread.
+            with open(errors, "w") as log:
+                self.process = subprocess.Popen(
+                    daemons.dying_with_us([
+                        daemons.bin_dir() / "kill_loop_client", self.cluster.address,
+                        self.cluster.ca, self.seed, *map(_as_argument, self.places)]),
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                    env=environment(TESSERA_TOKEN=self.token))
+            self.begun.set()
+            with self.process:
+                self.read_lines()
+            if self.process.returncode != 0:
+                raise AssertionError(f"it ended with {self.process.returncode}: "
+                                     f"{errors.read_text()}")
+        except BaseException as error:  # pylint: disable=broad-except
+            self.crash = error
+
+    def read_lines(self):
+        for line in self.process.stdout:
+            kind, *fields = line.rstrip("\n").split("\t")
+            if kind == "finished":
+                return self.look_at_its_session()
+            getattr(self, "hear_" + kind)(*fields)
+        raise AssertionError("it ended before it was told to")
+
+    def look_at_its_session(self):
+        with self.cluster.connect(self.token) as client:
+            [session] = sessions_of(client, self.process.pid)
+            known, token = set(), ""
+            while True:
+                page = client.call(API + "OperationService/ListOperations",
+                                   {"session": session, "pageSize": 1000, "pageToken": token})
+                known |= {int(o["id"]) for o in page.get("operations", [])
+                          if o.get("kind") == "execute"}
+                token = page.get("nextPageToken", "")
+                if not token:
+                    break
+        if not known:
+            raise AssertionError("nothing is known of its session")
+        self.log.add(Found(int(session), frozenset(known), frozenset(self.acknowledged)))
+
+    # What it says.
+    def hear_did(self, what):
+        self.counts[what] += 1
+
+    def hear_acknowledged(self, operation):
+        self.acknowledged.add(int(operation))
+
+    def hear_ended(self, operation, began, at, workers, state, reason, error):
+        if state != "DONE":
+            self.reasons[f"run: {reason or state}"] += 1
+        self.log.add(Ended(int(operation), float(began), float(at), tuple(workers.split(",")), state,
+                           error))
+
+    def hear_refused(self, what, began, at, workers, reason, error):
+        self.reasons[f"{what}: {reason}"] += 1
+        self.log.add(Refused(what, float(began), float(at), tuple(workers.split(",")), error))
+
+    def hear_read(self, array, born, at, workers, right):
+        self.log.add(Read(int(array), float(born), float(at), tuple(workers.split(",")),
+                          right=right == "right"))
+
+    def hear_unread(self, array, born, at, workers, reason, lost, error):
+        self.reasons[f"read: {reason}"] += 1
+        self.log.add(Read(int(array), float(born), float(at), tuple(workers.split(",")), error=error,
+                          lost=lost == "lost"))
+
+
+def _as_argument(place):
+    workers, devices = place
+    return f"{','.join(workers)}:{','.join(map(str, devices))}"
 
 
 class Killer:
@@ -376,15 +483,15 @@ def run(flags):
         places, devices = _places(cluster)
         session = _fill(cluster, flags.arrays, flags.sessions, devices[SAFE])
         tokens = [_token(cluster, f"client-{t}", t) for t in ("red", "blue")]
-        workers = [Worker(tessera, _connector(tessera, cluster, tokens[n % 2]), places, log,
-                          1000 * flags.seed + n) for n in range(CLIENTS)]
+        workers = [_worker(n, tessera, cluster, tokens[n // 2], places, log, flags.seed)
+                   for n in range(CLIENTS)]
         for worker in workers:
             worker.start()
         killer = Killer(cluster, log, flags.seed)
         _kill(flags, killer, workers)
         cluster.await_devices(2 * WORKERS, 30)
         for worker in workers:
-            worker.stopping.set()
+            worker.stop()
         for worker in workers:
             worker.join(300)
         count, wrong = _not_ready(cluster, session)
@@ -402,6 +509,12 @@ def run(flags):
             (kept / "logs.txt").write_text(cluster.logs())
             print(f"the history and the logs are in {kept}")
     return 1 if broken else 0
+
+
+def _worker(number, tessera, cluster, token, places, log, seed):
+    if number % 2 == 1:
+        return CppWorker(cluster, token, places, log, 1000 * seed + number)
+    return Worker(tessera, _connector(tessera, cluster, token), places, log, 1000 * seed + number)
 
 
 def _connector(tessera, cluster, token):

@@ -1,15 +1,29 @@
-"""What a worker offers in a control group with limits. Wants root and a hierarchy that can be
-written to; skipped with the reason elsewhere."""
+"""What a worker offers in a control group with limits, and what becomes of a coordinator in one. Control
+groups want root and a hierarchy that can be written to; skipped with the reason elsewhere."""
+import contextlib
 import os
 import pathlib
 import re
 import resource
+import shutil
+import socket
+import tempfile
+import threading
+import time
 import unittest
 
 import daemons
+import json_client
 
 GIB = 1 << 30
+MIB = 1 << 20
+API = "tessera.v1."
 CLUSTER = "tessera.v1.ClusterService"
+FLOODERS = 8
+FLOOD_SECONDS = 6
+SERVES_AGAIN_WITHIN = 3
+SPEC = {"dtype": "f32", "shape": ["2"],
+        "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["0"]}}
 
 
 def hierarchies():
@@ -36,8 +50,8 @@ def hierarchies():
 
 
 class LimitsTest(unittest.TestCase):
-    def enter(self, controller, version_1, version_2):
-        """Moves this process, and so what it starts, into a group with these files' values."""
+    def group(self, controller, version_1, version_2):
+        """(parent, group, version): a new group with these files' values."""
         if os.geteuid() != 0:
             self.skipTest("wants root, to make a control group")
         parent, version = hierarchies().get(controller, (None, None))
@@ -48,9 +62,21 @@ class LimitsTest(unittest.TestCase):
             group.mkdir(exist_ok=True)
         except OSError as error:
             self.skipTest(f"no group can be made in {parent}: {error}")
-        self.addCleanup(group.rmdir)
+        self.addCleanup(daemons.eventually, lambda: self.removed(group))
         for name, value in (version_1 if version == 1 else version_2).items():
             (group / name).write_text(str(value))
+        return parent, group, version
+
+    @staticmethod
+    def removed(group):
+        """A group can be removed some time after its last process has ended."""
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        return not group.exists()
+
+    def enter(self, controller, version_1, version_2):
+        """Moves this process, and so what it starts, into such a group."""
+        parent, group, _ = self.group(controller, version_1, version_2)
         self.addCleanup((parent / "cgroup.procs").write_text, str(os.getpid()))
         (group / "cgroup.procs").write_text(str(os.getpid()))
 
@@ -75,6 +101,130 @@ class LimitsTest(unittest.TestCase):
                 text = pathlib.Path(f"/proc/{process.pid}/limits").read_text()
                 soft, hard = re.search(r"Max open files\s+(\d+)\s+(\d+)", text).groups()
                 self.assertGreaterEqual(int(soft), min(int(hard), 65536))
+
+    def test_connections_beyond_the_descriptors_cost_those_that_are_there_nothing(self):
+        allowed = 200
+        with daemons.Cluster(workers=1, devices=1) as cluster, cluster.connect() as client, \
+                contextlib.ExitStack() as stack:
+            host, port = cluster.address.rsplit(":", 1)
+            coordinator = cluster.processes["coordinator"]
+            client.call(f"{CLUSTER}/ListDevices")
+            soft, hard = resource.prlimit(coordinator.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(coordinator.pid, resource.RLIMIT_NOFILE, (allowed, hard))
+            for _ in range(2 * allowed):
+                each = stack.enter_context(socket.socket())
+                each.settimeout(2)
+                with contextlib.suppress(OSError):  # those that nobody takes
+                    each.connect((host, int(port)))
+            daemons.eventually(
+                lambda: len(os.listdir(f"/proc/{coordinator.pid}/fd")) >= allowed - 8,
+                what="it has no descriptors left")
+            slowest = 0
+            for _ in range(50):
+                began = time.monotonic()
+                self.assertEqual(len(client.call(f"{CLUSTER}/ListDevices", timeout=10)["devices"]), 1)
+                slowest = max(slowest, time.monotonic() - began)
+            print(f"without descriptors a call takes {slowest:.3f} s at most")
+            self.assertLess(slowest, 1)
+            stack.close()
+            began = time.monotonic()
+            with cluster.connect() as another:
+                daemons.eventually(lambda: self.devices_of(another) == 1, what="it is let in")
+            print(f"others are let in again after {time.monotonic() - began:.2f} s")
+            resource.prlimit(coordinator.pid, resource.RLIMIT_NOFILE, (soft, hard))
+            self.assertIsNone(coordinator.poll())
+
+    @staticmethod
+    def devices_of(client):
+        with contextlib.suppress(json_client.Error):
+            return len(client.call(f"{CLUSTER}/ListDevices", timeout=5)["devices"])
+        return None
+
+    def test_a_coordinator_with_little_memory_refuses_or_serves_again_as_it_was(self):
+        """In 512 MiB and under a flood of large requests: what it acknowledges is kept, whether it
+        lives or the kernel ends it."""
+        _, group, version = self.group("memory", {"memory.limit_in_bytes": 512 * MIB},
+                                 {"memory.max": 512 * MIB, "memory.swap.max": 0})
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        # It enters the group and becomes the coordinator.
+        program = folder / "tessera-coordinator"
+        program.write_text(f'#!/bin/sh\necho $$ > "{group}/cgroup.procs" &&\n'
+                           f'exec "{daemons.bin_dir()}/tessera-coordinator" "$@"\n')
+        program.chmod(0o755)
+        with daemons.Cluster(workers=1, devices=1, bins={"coordinator": folder},
+                             coordinator_flags=[f"--state-dir={folder}/state"]) as cluster:
+            [executor] = cluster.executor_pids(0)
+            with cluster.connect() as client:
+                self.large = client.encode(API + "CompileProgramRequest",
+                                           {"text": "#" * (60 * MIB)})
+                array = client.call(API + "ArrayService/WriteArray",
+                                    {"spec": SPEC, "json": [1, 2]})["array"]
+            sessions, said, killed = self.flood(cluster)
+            print(f"the flood is answered with {said}; ended by the kernel {killed} times")
+            peak = "memory.max_usage_in_bytes" if version == 1 else "memory.peak"
+            if (group / peak).exists():
+                print(f"its memory was {int((group / peak).read_text()) >> 20} MiB at most")
+            took = self.serve_again(cluster)
+            print(f"serves again {took:.2f} s after the flood")
+            self.assertLess(took, SERVES_AGAIN_WITHIN)
+            self.assertTrue(sessions)
+            cluster.await_devices(1)
+            with cluster.connect() as client:
+                for session in sessions:
+                    client.call(API + "SessionService/GetSession", {"session": session})
+                self.assertEqual(client.call(API + "ArrayService/ReadArray",
+                                             {"array": array, "json": True})["json"], [1, 2])
+            self.assertEqual(cluster.executor_pids(0), [executor])
+
+    def flood(self, cluster):
+        """The sessions that were acknowledged meanwhile, how many of which answers the flood got, and how
+        often the kernel ended the coordinator, which is then started again."""
+        stop, sessions, said, killed = threading.Event(), [], {}, 0
+        threads = [threading.Thread(target=self.send_large, args=(cluster.address, stop, said))
+                   for _ in range(FLOODERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            end = time.monotonic() + FLOOD_SECONDS
+            while time.monotonic() < end:
+                if cluster.processes["coordinator"].poll() is not None:
+                    killed += 1
+                    self.serve_again(cluster)
+                with contextlib.suppress(json_client.Error), cluster.connect() as client:
+                    sessions.append(client.call(API + "SessionService/CreateSession",
+                                                {"lease": "3600s"}, timeout=5)["id"])
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        return sessions, said, killed
+
+    @staticmethod
+    def serve_again(cluster):
+        """How long that takes; what floods may end it more than once before."""
+        began = time.monotonic()
+
+        def serves():
+            with contextlib.suppress(json_client.Error, AssertionError):
+                if cluster.processes["coordinator"].poll() is not None:
+                    cluster.restart_coordinator()
+                with cluster.connect() as client:
+                    return client.call(f"{CLUSTER}/GetCapabilities", timeout=5)
+            return None
+        daemons.eventually(serves, 30, "it serves again")
+        return time.monotonic() - began
+
+    def send_large(self, address, stop, said):
+        while not stop.is_set():
+            options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
+            with json_client.Client(address, options=options) as client:
+                try:
+                    client.call_raw(API + "ProgramService/CompileProgram", [self.large], timeout=20)
+                    answer = "OK"
+                except json_client.Error as error:
+                    answer = error.reason or error.code
+            said[answer] = said.get(answer, 0) + 1
 
 
 if __name__ == "__main__":

@@ -2,16 +2,21 @@
 import contextlib
 import os
 import pathlib
+import random
+import re
 import socket
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 import daemons
+import json_client
 import secure_cluster
 
 PATIENCE = 30
+REFUSED_WITHIN = 0.5  # of a damaged program; 0.1 s where nothing else runs
 # Of tokens, in digits of their parts.
 ID_DIGITS, SECRET_DIGITS, HASH_DIGITS = 16, 64, 64
 PROGRAM = daemons.ROOT / "examples/matmul.txt"
@@ -54,6 +59,32 @@ class ClientTest(unittest.TestCase):
         self.refused("127.0.0.1:1", "UNREACHABLE", "127.0.0.1:1 does not answer: Connection refused")
         self.refused("nobody.invalid:8470", "UNREACHABLE", "nobody.invalid:8470 does not answer",
                      insecure=True)
+
+    def test_programs_that_are_damaged_are_refused_at_once_and_say_where(self):
+        whole, seed, slowest, refused = PROGRAM.read_text(), random.randrange(1 << 32), 0.0, 0
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        with self.plain.connect() as client:
+            client.call("tessera.v1.ClusterService/ListDevices")
+            for _ in range(200):
+                at = chance.randrange(1, len(whole))
+                text = chance.choice([whole[:at], whole[:at] + chr(chance.randrange(33, 127)) + whole[at:],
+                                      whole[:at] + whole[at + chance.randrange(1, 20):]])
+                began = time.monotonic()
+                try:
+                    client.call("tessera.v1.ProgramService/CompileProgram", {"text": text})
+                except json_client.Error as error:
+                    took = time.monotonic() - began
+                    # Some are programs all the same, for devices that are not there.
+                    if error.code == "INVALID_ARGUMENT":
+                        slowest = max(slowest, took)
+                        refused += 1
+                        self.assertRegex(error.message, r"line \d+, column \d|program\.txt:\d")
+                    else:
+                        self.assertNotIn(error.code, ("INTERNAL", "UNKNOWN", "UNAVAILABLE"), text)
+        print(f"refused with its place {refused} times, after {slowest:.3f} s at most")
+        self.assertGreater(refused, 50)
+        self.assertLess(slowest, REFUSED_WITHIN)
 
     def test_plain_text_and_tls(self):
         ca = self.secure.ca

@@ -183,7 +183,11 @@ class SessionsTest : public ::testing::Test {
   }
   // The same of one of the programs.
   absl::StatusOr<std::unique_ptr<Process>> StartProgram(const std::string& name) const {
-    return Start({"--program", cluster_->address(), name});
+    return StartProgram(name, cluster_->address());
+  }
+  static absl::StatusOr<std::unique_ptr<Process>> StartProgram(const std::string& name,
+                                                               const std::string& address) {
+    return Start({"--program", address, name});
   }
   static absl::StatusOr<std::unique_ptr<Process>> Start(const std::vector<std::string>& args) {
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
@@ -239,7 +243,9 @@ TEST_F(SessionsTest, AClientThatIsKilledGivesBackItsMemory) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartChild(kLease));
   EXPECT_FALSE(Eventually(Fits, 2.5 * kLease)) << "it lives and holds the device";
   child->Signal(SIGKILL);
+  const absl::Time killed = absl::Now();
   EXPECT_TRUE(Eventually(Fits, kLease + absl::Seconds(5)));
+  std::cout << "the memory is back after " << absl::ToDoubleSeconds(absl::Now() - killed) << " s\n";
 }
 
 // The lease would hold for minutes.
@@ -314,7 +320,8 @@ class GraceTest : public SessionsTest {
   void ExpectEndOfRunsWithin(absl::Duration bound) const {
     const absl::Time start = absl::Now();
     EXPECT_TRUE(Eventually([&] { return LiveRuns() == 0; }, bound));
-    std::cout << "the runs ended after " << absl::Now() - start << ", promised " << bound << "\n";
+    std::cout << "the runs ended after " << absl::ToDoubleSeconds(absl::Now() - start)
+              << " s, promised " << bound << "\n";
   }
 };
 
@@ -338,6 +345,18 @@ TEST_F(GraceTest, TheRunsOfAClientThatSaysNothingEndByKeepalive) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
   ASSERT_EQ(LiveRuns(), 1);
   child->Signal(SIGSTOP);
+  ExpectEndOfRunsWithin(absl::Seconds(2) + kGrace + kSlack);
+}
+
+// Its machine is gone: no byte comes of it, not even that its connection has ended.
+TEST_F(GraceTest, TheRunsOfAClientThatVanishesEndByKeepalive) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<FaultProxy> proxy,
+                               FaultProxy::Start(cluster_->address()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child,
+                               StartProgram("run", proxy->address()));
+  ASSERT_EQ(LiveRuns(), 1);
+  proxy->Blackhole(true);
+  child->Signal(SIGKILL);
   ExpectEndOfRunsWithin(absl::Seconds(2) + kGrace + kSlack);
 }
 

@@ -1,0 +1,375 @@
+// A client of kill_loop.py in C++: the same work as its clients in Python, over the SDK's own
+// connection, which goes on by itself when processes are killed.
+//
+//   kill_loop_client ADDRESS CA_FILE SEED PLACE...   the token is in TESSERA_TOKEN
+//
+// A PLACE is where an array may lie: "w0,w1:0,1,4,5", workers and devices. What it does and sees
+// goes to stdout, a line for each event, fields divided by tabs; times are those of
+// CLOCK_MONOTONIC:
+//
+//   acknowledged OPERATION
+//   ended OPERATION BEGAN AT WORKERS STATE REASON ERROR
+//   refused WHAT BEGAN AT WORKERS REASON ERROR
+//   read ARRAY BORN AT WORKERS right|wrong
+//   unread ARRAY BORN AT WORKERS REASON lost|else ERROR
+//   did WHAT          to be counted
+//
+// It works until it reads a line, then reads all that it keeps and asks again for every end, says
+// "finished", and leaves when its input ends.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/tessera.h"
+#include "ir/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);  // of a wait or a read
+constexpr size_t kKeptMax = 25;
+constexpr size_t kReleaseAtOnce = 8;
+constexpr size_t kAskedAgain = 200;
+
+constexpr char kAdd[] = R"(mesh (x=N)
+func main(%a: f32[8] P('x')) -> (f32[8]) {
+  %ones = constant() {value=dense<f32[8]: 1>}
+  %b = add(%a, %ones)
+  return %b
+}
+)";
+constexpr char kSum[] = R"(mesh (x=N)
+func main(%a: f32[8] P('x')) -> (f32[]) {
+  %s = reduce_sum(%a) {dimensions=[0]}
+  return %s
+}
+)";
+
+std::string Seconds(std::chrono::steady_clock::time_point time) {
+  return absl::StrCat(
+      std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count(),
+      "e-6");
+}
+using Time = std::chrono::steady_clock::time_point;
+Time Now() { return std::chrono::steady_clock::now(); }
+
+std::string OneField(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}, {"\t", " "}});
+}
+
+template <class... Fields>
+void Say(const Fields&... fields) {
+  std::puts(absl::StrJoin({std::string(absl::StrCat(fields))...}, "\t").c_str());
+}
+
+struct Place {
+  std::string workers;  // "w0,w1"
+  std::vector<int64_t> devices;
+
+  api::Placement Sharded() const {
+    api::Placement out;
+    out.mesh.axes = {{"x", static_cast<int64_t>(devices.size())}};
+    out.spec.dims = {{"x"}};
+    out.devices = devices;
+    return out;
+  }
+};
+
+// An array that the client has, and what is in it.
+struct Kept {
+  uint64_t array = 0;
+  ir::Array value;
+  const Place* place = nullptr;
+  std::string workers;  // that it depends on
+  Time born;
+};
+
+struct Acknowledged {
+  uint64_t operation;
+  std::string workers;
+  Time began;
+};
+
+class Client {
+ public:
+  Client(std::shared_ptr<Session> session, std::vector<Place> places, uint32_t seed)
+      : session_(std::move(session)), places_(std::move(places)), random_(seed) {}
+
+  void Act() {
+    if (kept_.size() < 3 || Chance() < 0.1) return Put();
+    if (!acknowledged_.empty() && Chance() < 0.05) {
+      const size_t last = std::min(acknowledged_.size(), kAskedAgain);
+      HearEnd(Acknowledged(acknowledged_[acknowledged_.size() - 1 - random_() % last]));
+      return;
+    }
+    const Kept kept = kept_[random_() % kept_.size()];
+    const double choice = Chance();
+    if (choice < 0.45) {
+      Increment(kept, /*donate=*/true);
+    } else if (choice < 0.6) {
+      Increment(kept, /*donate=*/false);
+    } else if (choice < 0.7) {
+      Reduce(kept);
+    } else if (choice < 0.78) {
+      Reshard(kept);
+    } else if (choice < 0.9) {
+      Read(kept);
+    } else {
+      Forget(kept);
+    }
+    while (kept_.size() > kKeptMax) Forget(Kept(kept_.front()));
+  }
+
+  void Finish() {
+    for (const Kept& kept : std::vector<Kept>(kept_)) Read(kept);
+    const size_t first = acknowledged_.size() - std::min(acknowledged_.size(), kAskedAgain);
+    for (size_t i = first; i < acknowledged_.size(); ++i) HearEnd(Acknowledged(acknowledged_[i]));
+  }
+
+ private:
+  api::Service& service() { return session_->service(); }
+  double Chance() { return static_cast<double>(random_() - random_.min()) / (random_.max() - 1.0); }
+  const Place& AnyPlace() { return places_[random_() % places_.size()]; }
+
+  static void SayRefused(const char* what, Time began, const std::string& workers,
+                         const absl::Status& error) {
+    Say("refused", what, Seconds(began), Seconds(Now()), workers, std::string(ReasonOf(error)),
+        OneField(error.message()));
+  }
+
+  // The executable, or 0.
+  uint64_t Program(const char* text, const Place& place) {
+    uint64_t& known = programs_[{text, &place}];
+    if (known != 0) return known;
+    const Time began = Now();
+    api::CompileRequest request;
+    absl::StatusOr<ir::Program> program = ir::ParseProgram(
+        absl::StrReplaceAll(text, {{"x=N", absl::StrCat("x=", place.devices.size())}}));
+    if (!program.ok()) throw std::runtime_error(std::string(program.status().message()));
+    request.program = *std::move(program);
+    request.devices = place.devices;
+    const absl::StatusOr<api::CompileReply> reply = service().Compile(request);
+    if (reply.ok()) {
+      known = reply->executable;
+    } else {
+      SayRefused("compile", began, place.workers, reply.status());
+    }
+    return known;
+  }
+
+  void Drop(uint64_t array) {
+    kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
+                               [&](const Kept& kept) { return kept.array == array; }),
+                kept_.end());
+  }
+
+  void Put() {
+    const Place& place = AnyPlace();
+    const ir::Array value =
+        ir::Array::Of(kF32, {8}, std::vector<double>(8, static_cast<double>(random_() % 1000)));
+    const Time began = Now();
+    const absl::StatusOr<uint64_t> array = service().Put(value, place.Sharded());
+    if (!array.ok()) return SayRefused("put", began, place.workers, array.status());
+    Say("did", "puts");
+    kept_.push_back({*array, value, &place, place.workers, began});
+  }
+
+  struct Ran {
+    std::vector<uint64_t> outputs;  // empty: nothing runs
+    bool done = false;
+  };
+  // The run, once it has ended.
+  Ran Submit(const char* text, const Kept& kept, bool donate) {
+    api::ExecuteRequest request;
+    request.executable = Program(text, *kept.place);
+    if (request.executable == 0) return {};
+    request.args = {kept.array};
+    request.donate = {donate};
+    if (released_.size() >= kReleaseAtOnce) request.release.swap(released_);
+    const Time began = Now();
+    const absl::StatusOr<api::ExecuteReply> reply = service().Execute(request);
+    if (!reply.ok()) {
+      // They may be there still.
+      released_.insert(released_.end(), request.release.begin(), request.release.end());
+      SayRefused("execute", began, kept.workers, reply.status());
+      return {};
+    }
+    Say("did", "runs");
+    Say("acknowledged", reply->operation);
+    acknowledged_.push_back({reply->operation, kept.workers, began});
+    return {reply->outputs, HearEnd(acknowledged_.back())};
+  }
+
+  // Whether it is done.
+  bool HearEnd(const Acknowledged& run) {
+    const Time asked = Now();
+    const absl::StatusOr<api::Operation> end =
+        internal::WaitForOperation(service(), run.operation, kPatience);
+    if (!end.ok()) {
+      SayRefused("wait", asked, run.workers, end.status());
+      return false;
+    }
+    if (!internal::HasEnded(*end)) {
+      SayRefused(
+          "wait", asked, run.workers,
+          absl::DeadlineExceededError(absl::StrCat("it has not ended: ", end->pending_reason)));
+      return false;
+    }
+    const bool done = end->state == api::OperationState::kDone;
+    Say("ended", run.operation, Seconds(run.began), Seconds(Now()), run.workers,
+        done                                            ? "DONE"
+        : end->state == api::OperationState::kCancelled ? "CANCELLED"
+                                                        : "FAILED",
+        std::string(ReasonOf(end->error)), OneField(end->error.message()));
+    return done;
+  }
+
+  void Increment(const Kept& kept, bool donate) {
+    const Time born = Now();
+    const Ran run = Submit(kAdd, kept, donate);
+    // A refused run leaves its argument as it was, or that is lost.
+    if (run.outputs.empty()) return Read(kept);
+    if (donate && run.done) {
+      Drop(kept.array);
+    } else if (donate) {
+      // A failed run gives back what it was given, unless a process that had it was killed.
+      Read(kept);
+    }
+    if (!run.done) return;
+    std::vector<double> more = kept.value.ToDoubles();
+    for (double& value : more) value += 1;
+    kept_.push_back(
+        {run.outputs[0], ir::Array::Of(kF32, {8}, more), kept.place, kept.workers, born});
+  }
+
+  void Reduce(const Kept& kept) {
+    const Time born = Now();
+    const Ran run = Submit(kSum, kept, /*donate=*/false);
+    if (!run.done) return;
+    double sum = 0;
+    for (const double value : kept.value.ToDoubles()) sum += value;
+    Read({run.outputs[0], ir::Array::Scalar(kF32, sum), kept.place, kept.workers, born});
+    released_.push_back(run.outputs[0]);
+  }
+
+  void Reshard(const Kept& kept) {
+    const Place& place = AnyPlace();
+    std::vector<std::string> both = absl::StrSplit(kept.workers, ',');
+    for (const absl::string_view worker : absl::StrSplit(place.workers, ','))
+      both.emplace_back(worker);
+    std::sort(both.begin(), both.end());
+    both.erase(std::unique(both.begin(), both.end()), both.end());
+    const Time born = Now();
+    const absl::StatusOr<api::Making> making = service().Reshard(kept.array, place.Sharded());
+    const std::string workers = absl::StrJoin(both, ",");
+    if (!making.ok()) return SayRefused("reshard", born, workers, making.status());
+    Say("did", "reshards");
+    kept_.push_back({making->arrays.at(0), kept.value, &place, workers, born});
+    Read(Kept(kept_.back()));
+    for (Kept& moved : kept_) {
+      // Since it could be read it depends on its own workers alone.
+      if (moved.array == making->arrays.at(0)) moved.workers = place.workers;
+    }
+  }
+
+  // What cannot be read is not kept.
+  void Read(const Kept& kept) {
+    const absl::StatusOr<ir::Array> found = service().Get(kept.array, kPatience);
+    const bool right = found.ok() && *found == kept.value;
+    if (!right) {
+      Drop(kept.array);
+      released_.push_back(kept.array);
+    }
+    if (found.ok()) {
+      Say("did", "reads");
+      Say("read", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers,
+          right ? "right" : "wrong");
+      return;
+    }
+    const std::string error = OneField(found.status().message());
+    // Else what it was to be computed from was lost, which may have been begun earlier.
+    const bool lost = absl::StrContains(error, absl::StrCat("array ", kept.array, " is lost"));
+    Say("unread", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers,
+        std::string(ReasonOf(found.status())), lost ? "lost" : "else", error);
+  }
+
+  void Forget(const Kept& kept) {
+    Drop(kept.array);
+    const Time began = Now();
+    const absl::Status deleted = service().Delete({kept.array});
+    if (!deleted.ok()) return SayRefused("delete", began, kept.workers, deleted);
+    Say("did", "deletes");
+  }
+
+  const std::shared_ptr<Session> session_;
+  const std::vector<Place> places_;
+  std::minstd_rand random_;
+  std::vector<Kept> kept_;
+  std::vector<Acknowledged> acknowledged_;
+  std::vector<uint64_t> released_;  // to be deleted with one of the next runs
+  std::map<std::pair<const char*, const Place*>, uint64_t> programs_;
+};
+
+bool ToldSomething(int timeout_ms) {
+  pollfd input = {STDIN_FILENO, POLLIN, 0};
+  return poll(&input, 1, timeout_ms) > 0;
+}
+
+void Main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
+  std::vector<Place> places;
+  for (int i = 4; i < argc; ++i) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(argv[i], ':');
+    Place place{parts.first, {}};
+    for (const absl::string_view device : absl::StrSplit(parts.second, ','))
+      place.devices.push_back(std::atoll(std::string(device).c_str()));
+    places.push_back(std::move(place));
+  }
+  ConnectOptions options;
+  options.ca_file = argv[2];
+  Client client(Session::Connect(argv[1], options), std::move(places),
+                static_cast<uint32_t>(std::atoll(argv[3])));
+  while (!ToldSomething(0)) client.Act();
+  for (int c = std::getchar(); c != EOF && c != '\n'; c = std::getchar()) {
+  }
+  client.Finish();
+  Say("finished");
+  // Its session is looked at meanwhile.
+  while (std::getchar() != EOF) {
+  }
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fputs("usage: kill_loop_client ADDRESS CA_FILE SEED PLACE...\n", stderr);
+    return 2;
+  }
+  try {
+    tessera::Main(argc, argv);
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "kill_loop_client: %s\n", e.what());
+    return 1;
+  }
+}
