@@ -23,13 +23,24 @@ uint64_t EndOf(const api::ReportBody& body) {
 
 }  // namespace
 
+void Fleet::Cut(const std::string& one, const std::string& other, absl::Time until) {
+  absl::Time& cut = cuts.try_emplace(std::minmax(one, other), absl::InfinitePast()).first->second;
+  cut = std::max(cut, until);
+}
+
+absl::Time Fleet::CutUntil(const std::string& one, const std::string& other) const {
+  const auto it = cuts.find(std::minmax(one, other));
+  return it == cuts.end() ? absl::InfinitePast() : it->second;
+}
+
 Executor::Executor(World* world, Fleet* fleet, Coordinator* coordinator, Path* path,
                    std::string worker, int32_t index, int32_t devices)
     : world_(world),
       fleet_(fleet),
       coordinator_(coordinator),
       path_(path),
-      name_(absl::StrCat(worker, "/", index)),
+      worker_(std::move(worker)),
+      name_(absl::StrCat(worker_, "/", index)),
       index_(index),
       devices_(devices) {}
 

@@ -34,10 +34,16 @@ struct Fleet {
   };
   std::map<std::string, Executor*> by_endpoint;  // those that live
   std::map<uint64_t, Gang> rendezvous;           // by launch
+  // Between these two workers nothing gets through until then; the names are in order.
+  std::map<std::pair<std::string, std::string>, absl::Time> cuts;
   // Whether the operation has not ended, as far as a coordinator knows. What has ended is being
   // cancelled, and may find that its arguments are gone.
   std::function<bool(uint64_t operation)> is_live;
   Checker* checker = nullptr;
+
+  void Cut(const std::string& one, const std::string& other, absl::Time until);
+  // InfinitePast: they have always reached each other.
+  absl::Time CutUntil(const std::string& one, const std::string& other) const;
 };
 
 class Executor {
@@ -94,6 +100,7 @@ class Executor {
     uint32_t devices = 0;
     uint64_t generation = 0;
     std::map<Key, Buffer> results = {};
+    api::Launch launch = {};  // of a gang
   };
   struct Reader {
     uint64_t stream = 0, request = 0;
@@ -134,8 +141,11 @@ class Executor {
   void Delete(uint64_t array, int32_t device);
   void Begin(const api::Launch& launch, const Queued& queued);
   void BeginGang(const api::Launch& launch, const Members& generation);
+  // All members are there: they run once they reach each other, or their connections break.
+  void RunGang(uint64_t launch);
   void Run(const api::Launch& launch, std::map<Key, Buffer> results);
-  void Begin(const api::Transfer& transfer, absl::Time until);
+  // Its turn came then.
+  void Begin(const api::Transfer& transfer, absl::Time came);
   void Copy(const api::Transfer& transfer, double value);
   void End(uint64_t launch, const absl::Status& status, bool inputs_kept);
   void Cancel(uint64_t launch, const absl::Status& why);
@@ -144,7 +154,7 @@ class Executor {
   Fleet* const fleet_;
   Coordinator* const coordinator_;
   Path* const path_;
-  const std::string name_;
+  const std::string worker_, name_;
   const int32_t index_, devices_;
   uint64_t incarnation_ = 0;
   bool alive_ = false;

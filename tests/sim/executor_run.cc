@@ -10,6 +10,9 @@ namespace tessera::sim {
 namespace {
 
 constexpr absl::Duration kCollectiveTimeout = absl::Seconds(30);
+// After which a connection to a peer that says nothing is given up.
+constexpr absl::Duration kKeepalive = absl::Seconds(10);
+constexpr absl::Duration kTryAgain = absl::Milliseconds(5);
 
 // For the transcript.
 std::string Text(const api::Command& command) {
@@ -184,7 +187,7 @@ void Executor::BeginQueued(const Queued& next) {
     Running& running = m_.running[transfer->launch] = {next.devices};
     for (const auto& shard : transfer->shards)
       running.results[{transfer->result, shard.device}] = {};
-    Begin(*transfer, world_->now() + transfer->timeout);
+    Begin(*transfer, world_->now());
   } else if (const auto* deletion = std::get_if<api::DeleteBuffers>(&next.command)) {
     for (int32_t device = 0; device < devices_; ++device)
       if (next.devices == 1u << device)
@@ -246,6 +249,7 @@ void Executor::BeginGang(const api::Launch& launch, const Members& generation) {
     world_->Violate("members of launch ", launch.launch, " have sequences ", here.sequence, " and ",
                     launch.sequence);
   here.members.push_back(this);
+  m_.running.at(launch.launch).launch = launch;
   for (const auto& member : generation) {
     const auto peer =
         fleet_->by_endpoint.find(absl::StrCat(member.executor, "#", member.incarnation));
@@ -261,11 +265,31 @@ void Executor::BeginGang(const api::Launch& launch, const Members& generation) {
         LeaveGang(id, MakeError(ErrorKind::kCollectiveTimeout, "a peer did not come"));
     });
   }
-  // All are here: they run, and no one of them waits for another any more.
-  const std::vector<Executor*> members = std::exchange(here.members, {});
-  fleet_->rendezvous.erase(launch.launch);
-  for (Executor* member : members)
-    member->Run(launch, member->m_.running.at(launch.launch).results);
+  RunGang(launch.launch);
+}
+
+void Executor::RunGang(uint64_t launch) {
+  const auto it = fleet_->rendezvous.find(launch);
+  if (it == fleet_->rendezvous.end()) return;
+  absl::Time cut = absl::InfinitePast();
+  for (const Executor* one : it->second.members)
+    for (const Executor* other : it->second.members)
+      cut = std::max(cut, fleet_->CutUntil(one->worker_, other->worker_));
+  if (world_->now() < cut) {
+    // Bytes that were lost on the way are sent again, unless somebody gave up.
+    if (world_->random().OneIn(2))
+      return Later(cut - world_->now(), [this, launch] { RunGang(launch); });
+    return Later(world_->random().Within(absl::ZeroDuration(), kKeepalive), [this, launch] {
+      LeaveGang(launch, PeerFailed("its connection to a peer broke"));
+    });
+  }
+  // No one of them waits for another any more.
+  const std::vector<Executor*> members = std::exchange(it->second.members, {});
+  fleet_->rendezvous.erase(it);
+  for (Executor* member : members) {
+    const Running& running = member->m_.running.at(launch);
+    member->Run(running.launch, running.results);
+  }
 }
 
 void Executor::LeaveGang(uint64_t launch, const absl::Status& why) {
@@ -302,11 +326,11 @@ void Executor::Run(const api::Launch& launch, std::map<Key, Buffer> results) {
   });
 }
 
-void Executor::Begin(const api::Transfer& transfer, absl::Time until) {
+void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
   if (!Runs(transfer.launch)) return;
   if (m_.cancelled.count(transfer.launch) > 0)
     return End(transfer.launch, MakeError(ErrorKind::kCancelled, "cancelled"), true);
-  if (world_->now() > until)
+  if (world_->now() > came + transfer.timeout)
     return End(transfer.launch, MakeError(ErrorKind::kDeadlineExceeded, "too slow"), true);
   double value = 0;
   for (const auto& shard : transfer.shards) {
@@ -317,6 +341,11 @@ void Executor::Begin(const api::Transfer& transfer, absl::Time until) {
         if (peer == fleet_->by_endpoint.end())
           return End(transfer.launch, PeerFailed(piece.endpoint + " is gone"), true);
         source = peer->second;
+        if (world_->now() < fleet_->CutUntil(worker_, source->worker_)) {
+          if (world_->now() > came + kKeepalive)
+            return End(transfer.launch, PeerFailed(piece.endpoint + " does not answer"), true);
+          return Later(kTryAgain, [this, transfer, came] { Begin(transfer, came); });
+        }
       }
       const Key key{piece.source, piece.source_device};
       if (source->m_.deleted.count(key) > 0 && !fleet_->is_live(transfer.launch))
@@ -328,7 +357,7 @@ void Executor::Begin(const api::Transfer& transfer, absl::Time until) {
       if (it != source->m_.buffers.end() && it->second.state == Buffer::kFailed)
         return End(transfer.launch, it->second.error, true);
       if (it == source->m_.buffers.end() || it->second.state == Buffer::kExpected)
-        return Later(absl::Milliseconds(5), [this, transfer, until] { Begin(transfer, until); });
+        return Later(kTryAgain, [this, transfer, came] { Begin(transfer, came); });
       value = it->second.value;
     }
   }

@@ -19,6 +19,7 @@ namespace tessera::sim {
   F(kPartition, "partition", 300, 12'000, 3)                        \
   F(kPartitionUp, "partition to coordinator", 300, 12'000, 2)       \
   F(kPartitionDown, "partition from coordinator", 300, 12'000, 2)   \
+  F(kPeerPartition, "partition of two workers", 300, 12'000, 3)     \
   F(kClientPartition, "partition of a client", 300, 12'000, 3)      \
   F(kRepliesLost, "replies to a client lost", 300, 8'000, 3)        \
   F(kDuplicateCalls, "duplicate calls", 1'000, 10'000, 3)           \

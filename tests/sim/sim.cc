@@ -180,6 +180,9 @@ class Simulation {
         if (fault.lasts >= kMayBeLost) worker.Excuse(fault.lasts + kCutOff);
         return worker.path().Block(fault.kind != FaultKind::kPartitionDown,
                                    fault.kind != FaultKind::kPartitionUp, fault.lasts);
+      case FaultKind::kPeerPartition:
+        return fleet_.Cut(worker.name(), workers_[(fault.pick + 1) % kWorkers]->name(),
+                          world_.now() + fault.lasts);
       case FaultKind::kWorkerKill:
         return worker.Kill();
       case FaultKind::kExecutorKill:
