@@ -54,7 +54,8 @@ class BoundService final : public api::Service {
   }
   absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override {
     return Await<uint64_t>([&](auto then) {
-      coordinator_->PutAsync(caller_, session_, value, placement, Left(until_), std::move(then));
+      coordinator_->PutAsync({0, caller_}, session_, value, placement, Left(until_),
+                             std::move(then));
     });
   }
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {

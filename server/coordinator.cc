@@ -273,31 +273,65 @@ void Coordinator::CallAll(std::vector<E> events, std::function<void(std::vector<
   }
 }
 
-void Coordinator::PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
+namespace {
+
+std::vector<scheduler::WriteShard> WritesOf(const ArrayInfo& info, const std::vector<int>& ordinals,
+                                            const ir::Array& value, const core::Caller& caller,
+                                            absl::Duration timeout) {
+  const api::Placement& placement = info.spec.placement;
+  const ir::Dims local = api::LocalShape(placement, value.shape());
+  std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of a shard.
+  std::vector<scheduler::WriteShard> writes;
+  for (const int k : ordinals) {
+    const ir::Dims starts = api::ShardStarts(placement, value.shape(), k);
+    auto it = blocks.find(starts);
+    if (it == blocks.end()) it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
+    writes.push_back({{0, caller}, info.array, k, it->second, timeout});
+  }
+  return writes;
+}
+
+}  // namespace
+
+void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::Array& value,
                            const api::Placement& placement, absl::Duration timeout,
                            Callback<uint64_t> then) {
-  CreateArrayAsync(
-      {0, caller}, session, {value.dtype(), value.shape(), placement}, /*check_only=*/false,
-      [this, caller, value, placement, timeout,
-       then = std::move(then)](absl::StatusOr<TicketedArray> array) {
-        if (!array.ok()) return then(array.status());
-        const uint64_t id = array->array;
-        const ir::Dims local = api::LocalShape(placement, value.shape());
-        std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of a shard.
-        std::vector<scheduler::WriteShard> writes;
-        for (int k = 0; k < static_cast<int>(placement.devices.size()); ++k) {
-          const ir::Dims starts = api::ShardStarts(placement, value.shape(), k);
-          auto it = blocks.find(starts);
-          if (it == blocks.end())
-            it = blocks.emplace(starts, ir::SliceBlock(value, starts, local)).first;
-          writes.push_back({{0, caller}, id, k, it->second, timeout});
-        }
-        CallAll(std::move(writes), [this, caller, id, then](const std::vector<Reply>& replies) {
-          absl::Status error;
-          for (const Reply& reply : replies) error.Update(reply.status);
-          if (error.ok()) return then(id);
-          DeleteAsync({0, caller}, {id}, [then, error](const auto&) { then(error); });
-        });
+  api::ArraySpec spec{value.dtype(), value.shape(), placement};
+  if (absl::Status admitted = admission::ValidateArray(spec, limits_); !admitted.ok())
+    return then(admitted);
+  const bool may_come_again = !from.id.text.empty();
+  const core::Caller caller = from.caller;
+  Post<ArrayInfo>(
+      scheduler::CreateArray{std::move(from), session, std::move(spec), /*check_only=*/false},
+      [this, caller, may_come_again, value, timeout,
+       then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
+        if (!info.ok()) return then(info.status());
+        // A call that comes again goes on where the first one stopped.
+        if (info->state == ArrayInfo::State::kReady) return then(info->array);
+        const bool failed = info->unwritten.empty();  // The write then says why.
+        CallAll(
+            WritesOf(*info, failed ? std::vector<int>{0} : info->unwritten, value, caller, timeout),
+            [this, caller, may_come_again, id = info->array,
+             then](const std::vector<Reply>& replies) {
+              absl::Status error;
+              for (const Reply& reply : replies) error.Update(reply.status);
+              if (error.ok()) return then(id);
+              GiveUpPut(caller, id, may_come_again, error, then);
+            });
+      });
+}
+
+void Coordinator::GiveUpPut(const core::Caller& caller, uint64_t array, bool may_come_again,
+                            const absl::Status& error, const Callback<uint64_t>& then) {
+  if (!may_come_again)
+    return DeleteAsync({0, caller}, {array}, [then, error](const auto&) { then(error); });
+  Post<ArrayInfo>(
+      scheduler::DescribeArray{{0, caller}, array},
+      [this, caller, array, error, then](const absl::StatusOr<ArrayInfo>& info) {
+        using State = ArrayInfo::State;
+        if (!info.ok() || info->state == State::kPending || info->state == State::kReady)
+          return then(error);
+        GiveUpPut(caller, array, /*may_come_again=*/false, error, then);
       });
 }
 

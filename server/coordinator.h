@@ -95,8 +95,9 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   void DeleteAsync(scheduler::Request from, std::vector<uint64_t> arrays,
                    Callback<scheduler::MissingArrays> then);
   // Makes an array of `value`, relayed to the executors; `then` is called when they have it, or
-  // with DEADLINE_EXCEEDED.
-  void PutAsync(const core::Caller& caller, uint64_t session, const ir::Array& value,
+  // with DEADLINE_EXCEEDED. If it fails, the array is deleted, unless the request has an id and the
+  // shards that are missing can still be written: by the same request.
+  void PutAsync(scheduler::Request from, uint64_t session, const ir::Array& value,
                 const api::Placement& placement, absl::Duration timeout, Callback<uint64_t> then);
   // Gets the whole array, relayed; LIMIT_EXCEEDED if it is larger than `bytes_max`.  The wait is
   // bounded by result_wait_ms_max too.
@@ -132,6 +133,10 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // Calls `then` with the replies to all events, in their order.
   template <class E>
   void CallAll(std::vector<E> events, std::function<void(std::vector<scheduler::Reply>)> then);
+  // Writing the array has failed: calls `then` with the error, once the array is deleted unless it
+  // can still be written by a call that comes again.
+  void GiveUpPut(const core::Caller& caller, uint64_t array, bool may_come_again,
+                 const absl::Status& error, const Callback<uint64_t>& then);
   TicketedArray MakeTickets(const scheduler::ArrayInfo& info, const std::vector<int>& ordinals,
                             api::Ticket::Access access, absl::Time expires) const;
   absl::Time TicketExpiry() const;

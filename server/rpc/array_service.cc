@@ -139,7 +139,7 @@ void WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArrayResponse>& ca
       ValueOf(q, *spec, call->coordinator()->options().relay_bytes_max);
   if (!value.ok()) return call->Finish(value.status());
   call->coordinator()->PutAsync(
-      call->caller(), q.session(), *value, spec->placement, absl::InfiniteDuration(),
+      call->asker(), q.session(), *value, spec->placement, absl::InfiniteDuration(),
       AnswerWith<uint64_t>(call, [](uint64_t array, auto* out) { out->set_array(array); }));
 }
 

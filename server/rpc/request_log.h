@@ -1,8 +1,8 @@
 // Cached responses of calls with a request_id, for retries, of those methods that are not one event
-// of the scheduler (WriteArray, CompileProgram, DeleteProgram, CreateToken); those that are keep
-// theirs in its state (server/scheduler/answers.h). The same tenant, method, id and payload get the
-// response of the first call, whether it has ended or still runs; another payload is
-// REQUEST_ID_REUSED.
+// of the scheduler (WriteArray, CompileProgram, CreateToken); those that are keep theirs in its
+// state (server/scheduler/answers.h), and so does the array that a WriteArray has begun with. The
+// same tenant, method, id and payload get the response of the first call, whether it has ended or
+// still runs; another payload is REQUEST_ID_REUSED.
 //
 // Only successes are cached: a call that failed has changed nothing, and its id may be used again.
 // The responses are bounded as those of the scheduler are, and forgotten at a restart; running

@@ -137,6 +137,7 @@ class OutageTest(unittest.TestCase):
                 ("ProgramService/ExecuteProgram",
                  {"executable": program["executable"], "args": [given], "donate": [True]}),
                 ("ArrayService/CreateArray", {"spec": spec}),
+                ("ArrayService/WriteArray", {"spec": spec, "json": [1.5] * 2048}),
                 ("ArrayService/ReshardArray", {"array": moved, "placement": spec["placement"]}),
                 ("ArrayService/DeleteArrays", {"arrays": [left, "99"]}),
                 ("ClusterService/CreateMesh", {"mesh": {"name": "pair", "mesh": mesh}}),
