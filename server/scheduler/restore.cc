@@ -381,6 +381,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
                   id, Error(ErrorKind::kCancelled, "operation ", id, " is not known any more")});
     } else if (op->ended()) {
       Send(x, api::CancelLaunch{id, op->error});
+      if (IsBehind(*op, x)) op->behind.insert(x.name);
       RestartKillTimer(*op);  // It is told now.
     }
   }
