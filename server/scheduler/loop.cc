@@ -122,12 +122,13 @@ std::optional<Inbox::Arrival> Inbox::Next(absl::Time now) {
   if (stopping_) return std::nullopt;
   if (!timer_due_ && timer_ <= now) {
     timer_due_ = true;
+    timer_came_ = now;
     before_timer_ = events_.size();
   }
   if (timer_due_ && before_timer_ == 0) {
     timer_due_ = false;
     timer_ = absl::InfiniteFuture();
-    return Arrival{now, Tick{}};
+    return Arrival{timer_came_, Tick{}};
   }
   if (events_.empty()) return std::nullopt;
   if (timer_due_) --before_timer_;

@@ -93,6 +93,7 @@ class Inbox {
   std::deque<Arrival> events_;  // in order of arrival
   absl::Time timer_ = absl::InfiniteFuture();
   bool timer_due_ = false;
+  absl::Time timer_came_;  // when it became due
   // The number of events that precede the due timer: those in the queue when it became due.
   size_t before_timer_ = 0;
   absl::flat_hash_map<uint64_t, Done> requests_;
