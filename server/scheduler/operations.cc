@@ -179,7 +179,9 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   for (const std::string& name : executors) {
     Executor& x = cluster_.executor(name);
     op.outstanding[name] = x.info.incarnation;
-    if (uses_devices) x.running.emplace(op.sequence, op.id);
+    if (!uses_devices) continue;
+    x.running.emplace(op.sequence, op.id);
+    x.newest = op.sequence;
   }
   std::visit([&](auto& work) { work.Send(*this, op, executors, /*only=*/""); }, op.work);
   StartRunDeadline(op);

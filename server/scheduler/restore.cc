@@ -231,6 +231,8 @@ bool Machine::MayAdopt(const std::string& executor, const api::ExecutorInfo& inf
 void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   cluster_.Adopt(x);
   x.came_with = inventory.generations;
+  x.newest = 0;
+  for (uint64_t sequence : inventory.sequences) x.newest = std::max(x.newest, sequence);
   Changed(core::RowKind::kExecutor, x.name);
   Log("executor ", x.name, " is back, with what it holds");
   cluster_.ShareMemory(x.host);
@@ -334,6 +336,11 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return false;
   Executor& x = cluster_.executor(executor);
   if (!x.alive()) return false;
+  // After what comes later in the order the members of gangs could wait for each other in a circle.
+  if (op.uses_devices()) {
+    if (op.sequence < x.newest) return false;
+    x.newest = op.sequence;
+  }
   if (op.run() != nullptr && executors.size() > 1) {
     if (op.generation == 0) return false;  // The others wait for it in one that is not known.
     if (std::find(x.came_with.begin(), x.came_with.end(), op.generation) == x.came_with.end()) {
@@ -455,6 +462,7 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
     } else if (x->first_device >= cluster_.num_ids()) {
       Executor restored = *x;
       restored.running.clear();
+      restored.newest = 0;
       restored.seen = {};
       restored.info.has_state = false;
       restored.overdue_for.clear();
