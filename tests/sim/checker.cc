@@ -77,6 +77,17 @@ void Checker::FaultIsOn(FaultKind kind, absl::Duration time) {
   clock_stepped_ |= kind == FaultKind::kClockAhead || kind == FaultKind::kClockBack;
 }
 
+void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {
+  absl::Time& silent = silent_until_.try_emplace(worker, absl::InfinitePast()).first->second;
+  silent = std::max(silent, until);
+}
+
+void Checker::Silent(const std::string& worker) {
+  const auto excused = silent_until_.find(worker);
+  if (excused == silent_until_.end() || excused->second < world_->now())
+    world_->Violate("worker ", worker, " is taken for away, and it was not silent");
+}
+
 void Checker::Runs(uint64_t launch, const std::string& executor) {
   if (!runs_.emplace(launch, executor).second)
     world_->Violate(executor, " runs launch ", launch, " twice");

@@ -3,7 +3,7 @@
 // Knows what the faults have done to the machines, and holds what the scheduler says and what
 // clients are told against that: an array is lost only if a holder of it died or was cut off; what
 // was acknowledged is there after a restart, ends once and stays ended; no id is given twice; a
-// launch runs once.
+// launch runs once; a worker is away only if it was silent.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -46,12 +46,17 @@ class Checker {
   void Excuse(const std::string& executor, uint64_t incarnation) {
     excused_.emplace(executor, incarnation);
   }
+  // Until then the worker may be silent: it is cut off, suspended or starts.
+  void ExcuseSilence(const std::string& worker, absl::Time until);
   // An executor begins a launch.
   void Runs(uint64_t launch, const std::string& executor);
 
   // ---- The coordinator. ----
   void OnStep(const scheduler::Event& event, const std::vector<scheduler::Effect>& effects,
               const scheduler::State& state);
+
+  // It takes a worker for one that is away, as nothing is heard of it.
+  void Silent(const std::string& worker);
 
   // ---- What clients are told. ----
   // `what`: "array", ...; a new one was acknowledged.
@@ -84,6 +89,7 @@ class Checker {
   Coverage coverage_ = {};
   bool clock_stepped_ = false;
   std::set<std::pair<std::string, uint64_t>> excused_;
+  std::map<std::string, absl::Time> silent_until_;
   std::set<std::pair<uint64_t, std::string>> runs_;
   std::set<uint64_t> lost_;     // arrays
   std::set<uint64_t> deleted_;  // arrays whose deletion has begun, which a restart may undo

@@ -170,6 +170,7 @@ void Client::OpenSession() {
     session_ = std::get<scheduler::SessionInfo>(reply.body).id;
     checker_->Gave("session", session_);
     safe_until_ = sent + kSessionLease;
+    not_counted_ = coordinator_->not_counted();
     Hold();
     Renew();
   });
@@ -188,6 +189,7 @@ void Client::Renew() {
       if (session != session_) return;
       if (reply.status.ok()) {
         safe_until_ = std::max(safe_until_, sent + kSessionLease);
+        not_counted_ = coordinator_->not_counted();
       } else if (KindOf(reply.status) == ErrorKind::kSessionNotFound) {
         SessionLost(session);
       }
@@ -214,7 +216,7 @@ void Client::Hold() {
 }
 
 bool Client::IsSafe(uint64_t session) const {
-  return session == 0 || (session == session_ && answered_ < safe_until_);
+  return session == 0 || (session == session_ && answered_ < safe_until_ + NotCounted());
 }
 
 void Client::SessionLost(uint64_t session) {

@@ -95,6 +95,8 @@ class Client {
   void SessionLost(uint64_t session);
   // Whether the session must exist as of the last answer.
   bool IsSafe(uint64_t session) const;
+  // For how long the coordinator was paused since the session was last renewed.
+  absl::Duration NotCounted() const { return coordinator_->not_counted() - not_counted_; }
 
   // ---- Programs (client_programs.cc). ----
   void HandlePrograms();
@@ -152,6 +154,7 @@ class Client {
   // Of this life.
   uint64_t session_ = 0;                          // 0: none yet, or the tenant's own
   absl::Time safe_until_ = absl::InfinitePast();  // the session's lease does not end before
+  absl::Duration not_counted_;                    // when that was so
   std::vector<Program> programs_;
   std::map<uint64_t, Array> arrays_;
   uint64_t deleted_ = 0;  // the last array that is

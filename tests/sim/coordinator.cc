@@ -58,7 +58,16 @@ void Coordinator::KillFor(absl::Duration time) {
 }
 
 void Coordinator::PauseFor(absl::Duration time) {
-  if (current_ != nullptr) current_->PauseFor(time);
+  if (current_ == nullptr || current_->paused()) return;
+  current_->PauseFor(time);
+  world_->After(time, [this, process = current_, time] {
+    if (process == current_)
+      not_counted_ += std::max(time - AwakeTime::kMaxStep, absl::ZeroDuration());
+  });
+}
+
+void Coordinator::StarveFor(absl::Duration time) {
+  if (current_ != nullptr) current_->StarveFor(time);
 }
 
 void Coordinator::ReplaceFor(absl::Duration time) {

@@ -39,6 +39,9 @@ class Coordinator {
 
   void KillFor(absl::Duration time);
   void PauseFor(absl::Duration time);
+  void StarveFor(absl::Duration time);
+  // How much of the time until now does not count for leases, as the coordinator was paused.
+  absl::Duration not_counted() const { return not_counted_; }
   // The process is suspended, and another takes its place; then the first goes on.
   void ReplaceFor(absl::Duration time);
   void StepWall(absl::Duration by) { wall_ahead_ += by; }
@@ -57,7 +60,7 @@ class Coordinator {
   World* const world_;
   Checker* const checker_;
   Disk disk_;
-  absl::Duration wall_ahead_;
+  absl::Duration wall_ahead_, not_counted_;
   std::vector<std::unique_ptr<Process>> processes_;
   Process* current_ = nullptr;
 };

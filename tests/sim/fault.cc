@@ -51,6 +51,13 @@ std::vector<Fault> FaultsOf(uint64_t seed, absl::Duration time) {
     const Kind& kind = kKinds[static_cast<size_t>(fault.kind)];
     fault.lasts = random.Within(absl::Milliseconds(kind.min_ms), absl::Milliseconds(kind.max_ms));
     faults.push_back(fault);
+    // What is not on the disk yet is lost when the process ends.
+    if ((fault.kind != FaultKind::kDiskSlow && fault.kind != FaultKind::kDiskFull) ||
+        random.OneIn(2))
+      continue;
+    at += random.Within(absl::ZeroDuration(), fault.lasts);
+    faults.push_back({at, FaultKind::kCoordinatorKill, 0,
+                      random.Within(absl::Milliseconds(100), absl::Seconds(2))});
   }
 }
 

@@ -29,6 +29,7 @@ namespace tessera::sim {
   F(kExecutorFreeze, "executor frozen", 50, 15'000, 4)              \
   F(kDaemonPause, "daemon paused", 100, 8'000, 3)                   \
   F(kCoordinatorPause, "coordinator paused", 100, 12'000, 3)        \
+  F(kCoordinatorStarved, "coordinator starved", 1'000, 8'000, 2)    \
   F(kCoordinatorKill, "coordinator killed", 100, 6'000, 5)          \
   F(kCoordinatorLongOutage, "long outage", 15'000, 30'000, 1)       \
   F(kCoordinatorReplaced, "coordinator replaced", 1'000, 10'000, 1) \

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "base/status.h"
 #include "server/scheduler/testing/invariants.h"
 
@@ -120,8 +121,17 @@ void Process::PauseFor(absl::Duration time) {
   paused_until_ = std::max(paused_until_, world_->now() + time);
   world_->After(time, [this] {
     if (!alive_ || paused()) return;
+    // Either thread may be first: the driver's, or the one that reads the sockets.
+    if (world_->random().OneIn(2)) Run();
+    running_ = true;
     for (const auto& message : std::exchange(waiting_, {})) Arrive(message);
+    running_ = false;
+    Run();
   });
+}
+
+void Process::StarveFor(absl::Duration time) {
+  starved_until_ = std::max(starved_until_, world_->now() + time);
 }
 
 void Process::Arrive(std::function<void()> message) {
@@ -198,11 +208,16 @@ api::Welcome Process::Welcome(uint64_t session) {
 
 void Process::Run() {
   if (std::exchange(running_, true)) return;  // the outer one goes on
-  while (alive_ && !paused()) {
+  while (alive_ && !paused() && world_->now() >= busy_until_) {
     const Clock::Moment at = Look();
     const std::optional<scheduler::Inbox::Arrival> next = inbox_->Next(at.now);
     if (!next) break;
     RunOne(*next, at);
+    if (world_->now() >= starved_until_) continue;
+    const absl::Duration busy =
+        world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(50));
+    busy_until_ = world_->now() + busy;
+    world_->After(busy, [this] { Run(); });
   }
   running_ = false;
 }
@@ -277,6 +292,8 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
     const auto link = Find(drop->session);
     if (link == nullptr) return;
     world_->Log("the coordinator drops a worker: ", std::string(drop->why.message()));
+    if (store_->newest() && absl::StrContains(drop->why.message(), "it was silent"))
+      checker_->Silent(link->worker());
     links_.erase(drop->session);
     link->Close(drop->why);
   } else if (auto* commit = std::get_if<scheduler::Commit>(&effect)) {

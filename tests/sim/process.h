@@ -38,6 +38,8 @@ class Process {
   void Kill();
   // What arrives waits.
   void PauseFor(absl::Duration time);
+  // It gets little of the processor: each event takes long, and others wait.
+  void StarveFor(absl::Duration time);
   // Runs now, or when the process goes on.
   void Arrive(std::function<void()> message);
 
@@ -92,6 +94,7 @@ class Process {
   Disk::Store* const store_;
   bool alive_ = true, running_ = false;
   absl::Time paused_until_ = absl::InfinitePast();
+  absl::Time starved_until_ = absl::InfinitePast(), busy_until_ = absl::InfinitePast();
   std::vector<std::function<void()>> waiting_;  // while it is paused
   AwakeTime awake_;
 

@@ -20,6 +20,7 @@ absl::Status Gone(const std::string& what) {
 }  // namespace
 
 void Registration::Register(const api::Registration& registration) {
+  worker_ = registration.worker;
   for (const api::ExecutorInfo& info : registration.executors)
     executors_[info.index].incarnation = info.incarnation;
   session_ = process_->AddWorker(registration, shared_from_this());

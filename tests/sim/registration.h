@@ -47,6 +47,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
   void Ended(const std::string& why);
 
   uint64_t session() const { return session_; }
+  const std::string& worker() const { return worker_; }
 
  private:
   struct Executor {
@@ -74,6 +75,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
   const std::shared_ptr<Stream> stream_;
   const DaemonEnd end_;
   uint64_t session_ = 0;
+  std::string worker_;
   bool closed_ = false;
   std::map<int32_t, Executor> executors_;
 };

@@ -110,6 +110,9 @@ class Simulation {
       case FaultKind::kCoordinatorPause:
         coordinator_.PauseFor(fault.lasts);
         return true;
+      case FaultKind::kCoordinatorStarved:
+        coordinator_.StarveFor(fault.lasts);
+        return true;
       case FaultKind::kCoordinatorKill:
       case FaultKind::kCoordinatorLongOutage:
         coordinator_.KillFor(fault.lasts);
@@ -164,6 +167,7 @@ class Simulation {
 
   void InjectIntoWorker(const Fault& fault) {
     Daemon& worker = *workers_[fault.pick % kWorkers];
+    checker_.ExcuseSilence(worker.name(), world_.now() + fault.lasts + kCutOff);
     Executor& executor = *worker.executors()[fault.pick / kWorkers % kExecutors];
     switch (fault.kind) {
       case FaultKind::kSlowNetwork:
