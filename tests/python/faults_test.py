@@ -3,9 +3,11 @@ import subprocess
 import threading
 import time
 
+import daemons
 import grpc
 import numpy as np
 import pytest
+import tcp_proxy
 import tessera
 from fake_server import FakeServer, fail
 from tessera import _crc32c, _proto, _transfer
@@ -26,9 +28,11 @@ class Shards:
         self.spoil = False  # the next chunk that is read
         self.offsets = []  # of each call
         self.server = None
+        self.endpoint = None  # another than the server's address
 
-    def tickets(self, spec=None):
-        return [{"ordinal": i, "endpoint": self.server.address, "ticket": f"t{i}"}
+    def tickets(self):
+        endpoint = self.endpoint or self.server.address
+        return [{"ordinal": i, "endpoint": endpoint, "ticket": f"t{i}"}
                 for i in range(len(self.data))]
 
     def handlers(self):
@@ -165,6 +169,68 @@ def test_a_transfer_without_progress_is_given_up(shards):
     assert caught.value.reason == "WORKER_LOST"
     assert caught.value.metadata == {"endpoint": shards.server.address}
     assert 4 <= len(shards.offsets) <= 8
+
+
+@pytest.fixture
+def proxied(shards, monkeypatch):
+    """Shards behind a proxy, which is `away` until it has refused a connection."""
+    with tcp_proxy.Proxy(shards.server.address) as proxy:
+        shards.endpoint = proxy.address
+        waits = []
+
+        def come_back():
+            daemons.eventually(lambda: proxy.refused)
+            proxy.come_back()
+
+        def away():
+            proxy.go_away()
+            waits.append(threading.Thread(target=come_back))
+            waits[-1].start()
+
+        shards.away = away
+        monkeypatch.setattr("tessera._rpc._INITIAL_BACKOFF", 0.1)
+        yield shards
+        for wait in waits:
+            wait.join()
+
+
+def test_an_upload_waits_for_an_executor_that_comes_back(proxied):
+    del proxied.data[1]
+    good = proxied.server.handlers["DataService/Write"]
+    calls = []
+
+    def write(requests, context):
+        calls.append(True)
+        if len(calls) == 1:  # The client hears of what was written: the executor has answered.
+            context.abort(UNAVAILABLE, "cut")
+        if len(calls) == 2:
+            proxied.away()
+        return good(requests, context)
+
+    proxied.server.handlers["DataService/Write"] = write
+    with connect(proxied.server) as client:
+        client.put(VALUE[:1], tessera.Mesh({"x": 1}, [0]), P("x"))
+    assert bytes(proxied.data[0]) == VALUE[0].tobytes()
+    assert len(calls) >= 3
+
+
+def test_a_download_waits_for_an_executor_that_comes_back(proxied):
+    with connect(proxied.server) as client:
+        array = client.put(VALUE, MESH, P("x"))
+        proxied.away()
+        np.testing.assert_array_equal(client.get(array), VALUE)
+
+
+def test_an_executor_that_stays_away_is_lost(shards):
+    with tcp_proxy.Proxy(shards.server.address) as proxy:
+        shards.endpoint = proxy.address
+        with connect(shards.server) as client:
+            array = client.put(VALUE, MESH, P("x"))
+            proxy.go_away()
+            with pytest.raises(tessera.UnavailableError) as caught:
+                client.get(array)
+    assert caught.value.reason == "WORKER_LOST"
+    assert caught.value.metadata == {"endpoint": proxy.address}
 
 
 def test_stale_tickets_are_asked_for_anew(shards):
@@ -435,7 +501,6 @@ def sessions(lease, renewals, renew=None):
 
 
 def await_that(condition, patience=10):
-    import daemons
     daemons.eventually(condition, patience)
 
 

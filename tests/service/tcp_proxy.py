@@ -29,6 +29,7 @@ class Proxy:
         self.delay = 0  # seconds that each byte is under way
         self.passed = 0  # bytes, both ways
         self.cuts = 0  # those of cut_answer_after that have struck
+        self.refused = 0  # connections, since go_away()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
@@ -58,7 +59,7 @@ class Proxy:
     def go_away(self):
         """Resets every connection and refuses others until come_back()."""
         with self._lock:
-            self._away = True
+            self._away, self.refused = True, 0
         self.cut()
 
     def hold(self, requests=True, answers=True):
@@ -89,6 +90,7 @@ class Proxy:
             try:
                 with self._lock:
                     away = self._away
+                    self.refused += away
                     target = self._target
                 server = None if away or not target else socket.create_connection(target, 5)
             except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import ipaddress
 import os
 import pathlib
@@ -67,7 +68,8 @@ class Deadline:
 class Outage:
     """How long the calls of one connection look for a server that has gone away: `patience` seconds
     in all, from the first call that does not reach it; each later one looks only briefly until the
-    server is back. For a server that has never answered there is no patience. Thread-safe."""
+    server is back. For a server that has never answered there is no patience; without it a call
+    makes its few attempts. Thread-safe."""
 
     def __init__(self, patience: float) -> None:
         if not patience >= 0:
@@ -83,11 +85,11 @@ class Outage:
             self._answered, self._began = True, None
 
     def until(self) -> float | None:
-        """Until when a call looks that does not reach the server, by time.monotonic(); None: the
-        server has never answered."""
+        """Until when a call looks that does not reach the server, by time.monotonic(); None:
+        without patience."""
         now = time.monotonic()
         with self._lock:
-            if not self._answered:
+            if not self._answered or not self._patience:
                 return None
             if self._began is None:
                 self._began = now
@@ -122,19 +124,21 @@ class Retries:
             self._outage.over()
         if not is_retryable(error):
             return False
+        sleep: Callable[[float], None] = time.sleep
         if error.reason == "UNREACHABLE":
+            sleep = self._connect
             if self._until is None:
                 self._until = self._outage.until()
             if self._until is not None:
                 self._unreached += 1
                 backoff = backoff_after(self._unreached, error)
                 return time.monotonic() + backoff < self._until and self._deadline.sleep(
-                    backoff, self._connect
+                    backoff, sleep
                 )
         self._failures += 1
         if self._failures >= self._attempts:
             return False
-        return self._deadline.sleep(backoff_after(self._failures, error))
+        return self._deadline.sleep(backoff_after(self._failures, error), sleep)
 
 
 class Connection:
@@ -204,19 +208,11 @@ class Connection:
         """Waits for a connection, so many seconds at most. gRPC has no thread of its own that would
         make one: it goes on with a handshake while some call waits, and calls without a connection
         fail at once."""
-        ready = threading.Event()
-
-        def see(state: grpc.ChannelConnectivity) -> None:
-            if state is grpc.ChannelConnectivity.READY:
-                ready.set()
-
         # Who lets clients in and ends their calls is not asked without a pause.
         time.sleep(seconds / 10)
-        self._channel.subscribe(see, try_to_connect=True)
-        try:
-            ready.wait(0.9 * seconds)
-        finally:
-            self._channel.unsubscribe(see)
+        check = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        with contextlib.suppress(grpc.RpcError):  # Any answer says that there is a connection.
+            check(b"", timeout=0.9 * seconds, wait_for_ready=True)
 
     def read_stream(self, name: str, request: Any, timeout: float) -> Iterator[Any]:
         """A call with a response stream. Not retried; leaving it early cancels it."""

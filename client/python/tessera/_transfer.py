@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -84,7 +85,7 @@ class Transfers:
                 break
             except errors.Error as error:
                 failures += 1
-                _back_off_or_raise(error, failures, deadline, ticket.endpoint)
+                _back_off_or_raise(error, failures, deadline, connection)
             status = _status(connection, ticket, deadline)
             if status.complete:
                 return
@@ -159,7 +160,7 @@ class Transfers:
                 )
             except errors.Error as error:
                 failures += 1
-                _back_off_or_raise(error, failures, deadline, ticket.endpoint)
+                _back_off_or_raise(error, failures, deadline, connection)
 
 
 class ExecutorLost(Exception):
@@ -235,18 +236,20 @@ def _status(connection: Connection, ticket: Any, deadline: Deadline) -> Any:
 
 
 def _back_off_or_raise(
-    error: errors.Error, failures: int, deadline: Deadline, endpoint: str
+    error: errors.Error, failures: int, deadline: Deadline, connection: Connection
 ) -> None:
     retryable = is_retryable(error) or error.reason in ("CHECKSUM_MISMATCH", "DEADLINE_EXCEEDED")
     if retryable and failures < _ATTEMPTS_WITHOUT_PROGRESS:
-        if deadline.sleep(backoff_after(failures, error)):
+        # Without a connection the next attempt would fail at once.
+        sleep = connection.connect if error.reason == "UNREACHABLE" else time.sleep
+        if deadline.sleep(backoff_after(failures, error), sleep):
             return
-    raise _as_lost(error, endpoint) from None
+    raise _as_lost(error, connection.address) from None
 
 
 def _as_lost(error: errors.Error, endpoint: str) -> errors.Error:
     """An executor that cannot be reached is lost, as far as this process can tell."""
-    if not isinstance(error, errors.UnavailableError) or error.reason:
+    if not isinstance(error, errors.UnavailableError) or error.reason not in ("", "UNREACHABLE"):
         return error
     return errors.UnavailableError(
         f"the executor at {endpoint} does not answer: {error.message}",
