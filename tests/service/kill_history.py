@@ -4,7 +4,8 @@ Events are what a client did and saw, and what the killer did; times are seconds
 rules are those of a service that loses nothing it acknowledged:
 
 - An operation ends once: all that is heard of its end is the same, to the last question.
-- An operation fails only if one of its workers was killed, shortly before or while it ran.
+- An operation fails, and a call is refused, only if one of its workers was killed, shortly before or
+  meanwhile; or at any time since its argument was begun, if it says that this is lost.
 - An array holds what was computed: who reads it gets that, or hears why not.
 - An array is lost only if one of its workers was killed after it was begun, or so shortly before
   that the coordinator had not noticed, and says which.
@@ -12,6 +13,7 @@ rules are those of a service that loses nothing it acknowledged:
 - The bounds that were measured are kept.
 """
 import dataclasses
+import re
 
 # How long after a kill its worker may still be away: it is noticed, the processes start again and
 # attach, programs are compiled again.
@@ -28,6 +30,13 @@ class Kill:
 
 
 @dataclasses.dataclass
+class Argument:
+    """The array that a call is given."""
+    array: int
+    born: float  # when it was begun
+
+
+@dataclasses.dataclass
 class Ended:
     """What was heard of an operation's end."""
     operation: int
@@ -36,6 +45,7 @@ class Ended:
     workers: tuple
     state: str
     error: str = ""
+    argument: Argument = None
 
 
 @dataclasses.dataclass
@@ -46,6 +56,7 @@ class Refused:
     at: float
     workers: tuple
     error: str
+    argument: Argument = None
 
 
 @dataclasses.dataclass
@@ -57,7 +68,8 @@ class Read:
     workers: tuple
     right: bool = True
     error: str = ""
-    lost: bool = False
+    lost: bool = False  # itself
+    argument: Argument = None  # what it is made of
 
 
 @dataclasses.dataclass
@@ -73,6 +85,13 @@ class Measured:
     what: str
     bound: float
     seconds: float
+
+
+def _since(began, e):
+    """Since when a kill excuses that what began then fails."""
+    if e.argument and re.search(rf"\barray {e.argument.array} is lost\b", e.error):
+        return min(began - AWAY, e.argument.born - NOTICED)
+    return began - AWAY
 
 
 def _killed(kills, workers, since, until):
@@ -91,11 +110,11 @@ def violations(events):
                 out.append(f"operation {e.operation} ended as {first.state} {first.error!r}, and "
                            f"later as {e.state} {e.error!r}")
             elif e is first and e.state != "DONE" and not _killed(kills, e.workers,
-                                                                  e.began - AWAY, e.at):
+                                                                  _since(e.began, e), e.at):
                 out.append(f"operation {e.operation} on {e.workers}, none of which was killed, is "
                            f"{e.state}: {e.error}")
         elif isinstance(e, Refused):
-            if not _killed(kills, e.workers, e.began - AWAY, e.at):
+            if not _killed(kills, e.workers, _since(e.began, e), e.at):
                 out.append(f"{e.what} on {e.workers}, none of which was killed: {e.error}")
         elif isinstance(e, Read):
             out.extend(_read(e, kills))
@@ -111,7 +130,8 @@ def violations(events):
 def _read(e, kills):
     if not e.error:
         return [] if e.right else [f"array {e.array} on {e.workers} is not what was computed"]
-    if not _killed(kills, e.workers, e.born - (NOTICED if e.lost else AWAY), e.at):
+    since = e.born - NOTICED if e.lost else _since(e.born, e)
+    if not _killed(kills, e.workers, since, e.at):
         return [f"array {e.array} on {e.workers}, none of which was killed since it was begun: "
                 f"{e.error}"]
     if e.lost and not any(w in e.error for w in e.workers):

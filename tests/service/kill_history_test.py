@@ -1,7 +1,7 @@
 """kill_history.py finds what it is there to find."""
 import unittest
 
-from kill_history import Ended, Found, Kill, Measured, Read, Refused, violations
+from kill_history import Argument, Ended, Found, Kill, Measured, Read, Refused, violations
 
 KILL = Kill(10, "w0", "executor")
 LOST = "array 3 is lost with its shards on worker w0"
@@ -28,6 +28,16 @@ class KillHistoryTest(unittest.TestCase):
         self.check(Ended(1, 50, 51, ("w0",), "FAILED", "why"), broken="none of which was killed")
         self.check(Refused("put", 9, 11, ("w0",), "why"))
         self.check(Refused("put", 1, 9, ("w0",), "why"), broken="put on")
+
+    def test_a_lost_argument_excuses_what_is_given_it(self):
+        old, new = Argument(3, 9), Argument(3, 12)
+        for event in (lambda a, e: Ended(1, 50, 51, ("w0",), "FAILED", e, a),
+                      lambda a, e: Refused("execute", 50, 51, ("w0",), e, a),
+                      lambda a, e: Read(4, 50, 51, ("w0", "w1"), error=e, argument=a)):
+            self.check(event(old, LOST))
+            self.check(event(new, LOST), broken="none of which was killed")
+            self.check(event(old, "why"), broken="none of which was killed")
+            self.check(event(old, LOST.replace("3", "33")), broken="none of which was killed")
 
     def test_the_death_of_the_coordinator_excuses_nothing(self):
         for event in (Ended(1, 9, 11, ("w1",), "FAILED", "why"), Refused("put", 9, 11, ("w1",), "why"),

@@ -29,7 +29,7 @@ import time
 import daemons
 import numpy as np
 from daemons import eventually, has_ended
-from kill_history import Ended, Found, Kill, Measured, Read, Refused, violations
+from kill_history import Argument, Ended, Found, Kill, Measured, Read, Refused, violations
 from promised_faults.harness import environment, python_client, sessions_of
 
 API = "tessera.v1."
@@ -71,10 +71,15 @@ class Log:
 
 
 class Kept:
-    """An array that a client has, and what is in it."""
+    """An array that a client has, and what is in it. `made_of`: until it could be read it may be lost
+    with that."""
 
-    def __init__(self, array, value, workers, born):
+    def __init__(self, array, value, workers, born, made_of=None):
         self.array, self.value, self.workers, self.born = array, value, workers, born
+        self.made_of = made_of
+
+    def argument(self):
+        return Argument(self.array.id, self.born)
 
 
 class Worker(threading.Thread):
@@ -86,7 +91,7 @@ class Worker(threading.Thread):
         self.random = random.Random(seed)
         self.stopping = threading.Event()
         self.kept = []
-        self.ends = []  # (operation, workers, began)
+        self.ends = []  # (operation, workers, began, argument)
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
         self.crash = None
@@ -108,8 +113,7 @@ class Worker(threading.Thread):
         if len(self.kept) < 3 or self.random.random() < 0.1:
             return self.put(client)
         if self.ends and self.random.random() < 0.05:
-            operation, workers, began = self.random.choice(self.ends[-ASKED_AGAIN:])
-            return self.hear_end(client, operation, workers, began)
+            return self.hear_end(client, *self.random.choice(self.ends[-ASKED_AGAIN:]))
         kept = self.random.choice(self.kept)
         choice = self.random.random()
         if choice < 0.45:
@@ -128,13 +132,13 @@ class Worker(threading.Thread):
             self.forget(client, self.kept[0])
 
     # Work. Each method is one call or two; what goes wrong goes to the log.
-    def attempt(self, what, workers, call):
+    def attempt(self, what, workers, call, argument=None):
         began = time.monotonic()
         try:
             return call()
         except self.tessera.Error as error:
             self.reasons[f"{what}: {error.reason or error.code}"] += 1
-            self.log.add(Refused(what, began, time.monotonic(), workers, str(error)))
+            self.log.add(Refused(what, began, time.monotonic(), workers, str(error), argument))
             return None
 
     def program(self, client, text, place):
@@ -174,15 +178,17 @@ class Worker(threading.Thread):
         if program is None:
             return None, False
         began = time.monotonic()
+        argument = kept.argument()
         run = self.attempt("execute", kept.workers,
-                           lambda: program.submit(kept.array, donate=[0] if donate else []))
+                           lambda: program.submit(kept.array, donate=[0] if donate else []),
+                           argument)
         if run is None:
             return None, False
         self.counts["runs"] += 1
-        self.ends.append((run.id, kept.workers, began))
-        return run, self.hear_end(client, run.id, kept.workers, began)
+        self.ends.append((run.id, kept.workers, began, argument))
+        return run, self.hear_end(client, *self.ends[-1])
 
-    def hear_end(self, client, operation, workers, began):
+    def hear_end(self, client, operation, workers, began, argument):
         def wait():
             try:
                 return client.operation(operation).wait(), ""
@@ -192,11 +198,12 @@ class Worker(threading.Thread):
                     raise
                 return status, str(status.error or error)
 
-        heard = self.attempt("wait", workers, wait)
+        heard = self.attempt("wait", workers, wait, argument)
         if heard is None:
             return False
         status, error = heard
-        self.log.add(Ended(operation, began, time.monotonic(), workers, status.state, error))
+        self.log.add(Ended(operation, began, time.monotonic(), workers, status.state, error,
+                           argument))
         if status.state != "DONE":
             self.reasons[f"run: {status.error.reason if status.error else status.state}"] += 1
         return status.state == "DONE"
@@ -227,16 +234,17 @@ class Worker(threading.Thread):
         born = time.monotonic()
         mesh = self.tessera.Mesh({"x": len(devices)}, devices)
         moved = self.attempt("reshard", both,
-                             lambda: client.reshard(kept.array, mesh, self.tessera.P("x")))
+                             lambda: client.reshard(kept.array, mesh, self.tessera.P("x")),
+                             kept.argument())
         if moved is None:
             return
         self.counts["reshards"] += 1
-        new = Kept(moved, kept.value, both, born)
+        new = Kept(moved, kept.value, both, born, made_of=kept.argument())
         self.kept.append(new)
         self.read(client, new)
         if new in self.kept:
             # Since it could be read it depends on its own workers alone.
-            new.workers = workers
+            new.workers, new.made_of = workers, None
 
     def read(self, client, kept):
         """Whether it is what it is to be; what cannot be read is not kept."""
@@ -245,10 +253,10 @@ class Worker(threading.Thread):
         except self.tessera.Error as error:
             self.drop(kept)
             self.reasons[f"read: {error.reason or error.code}"] += 1
-            # Else what it was to be computed from was lost, which may have been begun earlier.
+            # Else what it was to be made of was lost, which may have been begun earlier.
             lost = f"array {kept.array.id} is lost" in error.message
             self.log.add(Read(kept.array.id, kept.born, time.monotonic(), kept.workers,
-                              error=str(error), lost=lost))
+                              error=str(error), lost=lost, argument=kept.made_of))
             return
         self.counts["reads"] += 1
         right = np.array_equal(found, kept.value)
@@ -265,10 +273,10 @@ class Worker(threading.Thread):
         """All that is kept is read, and all that has ended is asked again."""
         for kept in list(self.kept):
             self.read(client, kept)
-        for operation, workers, began in self.ends[-ASKED_AGAIN:]:
-            self.hear_end(client, operation, workers, began)
+        for end in self.ends[-ASKED_AGAIN:]:
+            self.hear_end(client, *end)
         known = frozenset(o.id for o in client.operations() if o.kind == "execute")
-        self.log.add(Found(client.session, known, frozenset(o for o, _, _ in self.ends)))
+        self.log.add(Found(client.session, known, frozenset(o for o, *_ in self.ends)))
 
 
 class CppWorker(threading.Thread):
@@ -343,24 +351,30 @@ class CppWorker(threading.Thread):
     def hear_acknowledged(self, operation):
         self.acknowledged.add(int(operation))
 
-    def hear_ended(self, operation, began, at, workers, state, reason, error):
+    def hear_ended(self, operation, began, at, workers, argument, state, reason, error):
         if state != "DONE":
             self.reasons[f"run: {reason or state}"] += 1
         self.log.add(Ended(int(operation), float(began), float(at), tuple(workers.split(",")), state,
-                           error))
+                           error, _argument(argument)))
 
-    def hear_refused(self, what, began, at, workers, reason, error):
+    def hear_refused(self, what, began, at, workers, argument, reason, error):
         self.reasons[f"{what}: {reason}"] += 1
-        self.log.add(Refused(what, float(began), float(at), tuple(workers.split(",")), error))
+        self.log.add(Refused(what, float(began), float(at), tuple(workers.split(",")), error,
+                             _argument(argument)))
 
     def hear_read(self, array, born, at, workers, right):
         self.log.add(Read(int(array), float(born), float(at), tuple(workers.split(",")),
                           right=right == "right"))
 
-    def hear_unread(self, array, born, at, workers, reason, lost, error):
+    def hear_unread(self, array, born, at, workers, argument, reason, lost, error):
         self.reasons[f"read: {reason}"] += 1
         self.log.add(Read(int(array), float(born), float(at), tuple(workers.split(",")), error=error,
-                          lost=lost == "lost"))
+                          lost=lost == "lost", argument=_argument(argument)))
+
+
+def _argument(field):
+    array, _, born = field.partition("@")
+    return Argument(int(array), float(born)) if born else None
 
 
 def _as_argument(place):

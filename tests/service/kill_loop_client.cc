@@ -8,11 +8,13 @@
 // CLOCK_MONOTONIC:
 //
 //   acknowledged OPERATION
-//   ended OPERATION BEGAN AT WORKERS STATE REASON ERROR
-//   refused WHAT BEGAN AT WORKERS REASON ERROR
+//   ended OPERATION BEGAN AT WORKERS ARGUMENT STATE REASON ERROR
+//   refused WHAT BEGAN AT WORKERS ARGUMENT REASON ERROR
 //   read ARRAY BORN AT WORKERS right|wrong
-//   unread ARRAY BORN AT WORKERS REASON lost|else ERROR
+//   unread ARRAY BORN AT WORKERS ARGUMENT REASON lost|else ERROR
 //   did WHAT          to be counted
+//
+// ARGUMENT is the array that was given and when it was begun, "12@3456e-6", or "-".
 //
 // It works until it reads a line, then reads all that it keeps and asks again for every end, says
 // "finished", and leaves when its input ends.
@@ -45,6 +47,7 @@ namespace tessera {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);  // of a wait or a read
+constexpr char kNoArgument[] = "-";
 constexpr size_t kKeptMax = 25;
 constexpr size_t kReleaseAtOnce = 8;
 constexpr size_t kAskedAgain = 200;
@@ -100,12 +103,16 @@ struct Kept {
   const Place* place = nullptr;
   std::string workers;  // that it depends on
   Time born;
+  std::string made_of = kNoArgument;  // until it could be read it may be lost with that
+
+  std::string AsArgument() const { return absl::StrCat(array, "@", Seconds(born)); }
 };
 
 struct Acknowledged {
   uint64_t operation;
   std::string workers;
   Time began;
+  std::string argument;
 };
 
 class Client {
@@ -150,9 +157,9 @@ class Client {
   const Place& AnyPlace() { return places_[random_() % places_.size()]; }
 
   static void SayRefused(const char* what, Time began, const std::string& workers,
-                         const absl::Status& error) {
-    Say("refused", what, Seconds(began), Seconds(Now()), workers, std::string(ReasonOf(error)),
-        OneField(error.message()));
+                         const absl::Status& error, const std::string& argument = kNoArgument) {
+    Say("refused", what, Seconds(began), Seconds(Now()), workers, argument,
+        std::string(ReasonOf(error)), OneField(error.message()));
   }
 
   // The executable, or 0.
@@ -209,12 +216,12 @@ class Client {
     if (!reply.ok()) {
       // They may be there still.
       released_.insert(released_.end(), request.release.begin(), request.release.end());
-      SayRefused("execute", began, kept.workers, reply.status());
+      SayRefused("execute", began, kept.workers, reply.status(), kept.AsArgument());
       return {};
     }
     Say("did", "runs");
     Say("acknowledged", reply->operation);
-    acknowledged_.push_back({reply->operation, kept.workers, began});
+    acknowledged_.push_back({reply->operation, kept.workers, began, kept.AsArgument()});
     return {reply->outputs, HearEnd(acknowledged_.back())};
   }
 
@@ -224,17 +231,18 @@ class Client {
     const absl::StatusOr<api::Operation> end =
         internal::WaitForOperation(service(), run.operation, kPatience);
     if (!end.ok()) {
-      SayRefused("wait", asked, run.workers, end.status());
+      SayRefused("wait", asked, run.workers, end.status(), run.argument);
       return false;
     }
     if (!internal::HasEnded(*end)) {
       SayRefused(
           "wait", asked, run.workers,
-          absl::DeadlineExceededError(absl::StrCat("it has not ended: ", end->pending_reason)));
+          absl::DeadlineExceededError(absl::StrCat("it has not ended: ", end->pending_reason)),
+          run.argument);
       return false;
     }
     const bool done = end->state == api::OperationState::kDone;
-    Say("ended", run.operation, Seconds(run.began), Seconds(Now()), run.workers,
+    Say("ended", run.operation, Seconds(run.began), Seconds(Now()), run.workers, run.argument,
         done                                            ? "DONE"
         : end->state == api::OperationState::kCancelled ? "CANCELLED"
                                                         : "FAILED",
@@ -280,13 +288,16 @@ class Client {
     const Time born = Now();
     const absl::StatusOr<api::Making> making = service().Reshard(kept.array, place.Sharded());
     const std::string workers = absl::StrJoin(both, ",");
-    if (!making.ok()) return SayRefused("reshard", born, workers, making.status());
+    if (!making.ok())
+      return SayRefused("reshard", born, workers, making.status(), kept.AsArgument());
     Say("did", "reshards");
-    kept_.push_back({making->arrays.at(0), kept.value, &place, workers, born});
+    kept_.push_back({making->arrays.at(0), kept.value, &place, workers, born, kept.AsArgument()});
     Read(Kept(kept_.back()));
     for (Kept& moved : kept_) {
       // Since it could be read it depends on its own workers alone.
-      if (moved.array == making->arrays.at(0)) moved.workers = place.workers;
+      if (moved.array != making->arrays.at(0)) continue;
+      moved.workers = place.workers;
+      moved.made_of = kNoArgument;
     }
   }
 
@@ -305,9 +316,9 @@ class Client {
       return;
     }
     const std::string error = OneField(found.status().message());
-    // Else what it was to be computed from was lost, which may have been begun earlier.
+    // Else what it was to be made of was lost, which may have been begun earlier.
     const bool lost = absl::StrContains(error, absl::StrCat("array ", kept.array, " is lost"));
-    Say("unread", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers,
+    Say("unread", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers, kept.made_of,
         std::string(ReasonOf(found.status())), lost ? "lost" : "else", error);
   }
 
