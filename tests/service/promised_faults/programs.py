@@ -154,9 +154,9 @@ class LongCompile(Fault):
                 "  %s = add(%a, %c)\n  %r = multiply(%s, %s)\n  return %r\n}\n")
 
     def compiling(self):
-        """Seconds that the children of executors, which compile, have computed."""
-        return sum(processor_time(child) for worker in (0, 1)
-                   for pid in self.running.executor_pids(worker) for child in children_of(pid))
+        """Seconds that the children of executors, which compile, have computed, by process."""
+        return {child: processor_time(child) for worker in (0, 1)
+                for pid in self.running.executor_pids(worker) for child in children_of(pid)}
 
     def beside(self):
         """Seconds that small programs took while a long one was compiled, and the long one itself."""
@@ -164,15 +164,18 @@ class LongCompile(Fault):
 
         def compile_long():
             watch = Watch()
-            long["error"] = error_of(lambda: run(self.caller, text, [0.5] * 64, timeout=30))
+            long["error"] = error_of(lambda: run(self.caller, text, [0.5] * 64, timeout=60))
             long["after"] = watch.seconds()
+        begun = self.compiling()
+
+        def is_compiled():
+            return any(t > begun.get(child, 0) + 0.1 for child, t in self.compiling().items())
         thread = threading.Thread(target=compile_long)
         thread.start()
         small = []
         try:
-            begun = self.compiling()
-            daemons.eventually(lambda: "after" in long or self.compiling() > begun + 0.1,
-                               what="the long one is being compiled")
+            daemons.eventually(lambda: "after" in long or is_compiled(), 90,
+                               "the long one is being compiled")
             while "after" not in long and len(small) < 20:
                 watch = Watch()
                 run(self.other, self.small_program(), 1.0)
@@ -186,8 +189,9 @@ class LongCompile(Fault):
 
     def round(self, result):
         small, long = self.beside()
-        while long < self.LONG_ENOUGH:
-            self.steps *= 2
+        # It may have waited for the processor, and ended before it was seen.
+        while long < self.LONG_ENOUGH or not small:
+            self.steps *= 2 if long < self.LONG_ENOUGH else 1
             small, long = self.beside()
         result.took("a small program beside a long compile", 1.5, max(small, default=None))
         self.burst(result)
