@@ -5,6 +5,8 @@ was measured.
                                        else 3
     fault_matrix.py --rounds 1         the quick form
     fault_matrix.py --only 4,13        some rows
+    fault_matrix.py --page docs/faults.md
+                                       and writes what was measured there; rows that were not run stay
 
 A row drives cases of the tests: `measured` is the worst figure that they printed over all rounds, or
 else how long the longest round took, cluster and all ("whole case"). A row that is left out says why.
@@ -246,25 +248,61 @@ def run_row(row, rounds):
     return measured, f"{passed} of {wanted}"
 
 
+PAGE = """# The faults that a cluster meets
+
+What breaks, what breaks it in the tests, what is promised then, and the worst that was measured, beside
+in how many of how many runs the promise held. Figures are those of a development build on a busy
+machine; "whole case" is a test's time with the start of its cluster, where the promise has no time. A
+row is made of tests on real processes, those of a GPU with a driver that stands for it.
+
+`scripts/faults matrix` measures them all: 20 runs of a row whose run takes 10 s or less, else 3.
+`--only 4,13` takes some rows, `--page docs/faults.md` writes them here. `scripts/faults` has the
+promises to operators in the same form, [bounds](bounds.md) every bound of a wait,
+[operating](operating.md) what to do.
+
+"""
+HEADINGS = ("#", "fault", "injector", "bound", "measured, worst", "passed")
+
+
+def cells_of_page(text):
+    """By number, the cells of each row that a page has."""
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")]
+            for line in text.splitlines() if re.match(r"\| \d", line)]
+    return {int(row[0]): tuple(row[1:]) for row in rows}
+
+
+def page(old, measured):
+    """The page `old` once `measured`, (measured, passed) by number, is known."""
+    known = {n: cells[-2:] for n, cells in cells_of_page(old).items()} | measured
+    lines = [HEADINGS, ("---",) * len(HEADINGS)]
+    lines += [(str(row.number), row.fault, row.injector, row.bound, *known.get(row.number, ("", "")))
+              for row in ROWS]
+    return PAGE + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=None, help="of each row")
     parser.add_argument("--only", metavar="N,N", help="these rows")
+    parser.add_argument("--page", type=pathlib.Path, help="to write what was measured to")
     flags = parser.parse_args()
     only = {int(n) for n in flags.only.split(",")} if flags.only else {r.number for r in ROWS}
     print(f"programs of {daemons.bin_dir()}", flush=True)
     lines = [("fault", "injector", "bound", "measured, worst", "passed")]
-    failed = False
+    failed, cells = False, {}
     for row in ROWS:
         if row.number not in only:
             continue
         measured, passed = run_row(row, flags.rounds)
         lines.append((f"{row.number} {row.fault}", row.injector, row.bound, measured, passed))
+        cells[row.number] = (measured, passed)
         print(" | ".join(lines[-1]), flush=True)
         failed |= bool(passed) and len(set(passed.split(" of "))) > 1
     widths = [max(len(line[c]) for line in lines) for c in range(5)]
     print("\n" + "\n".join(" | ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip()
                            for line in lines))
+    if flags.page:
+        flags.page.write_text(page(flags.page.read_text() if flags.page.exists() else "", cells))
     return 1 if failed else 0
 
 
