@@ -532,7 +532,7 @@ def test_a_session_that_is_gone_is_not_renewed_but_replaced():
         if renewals[-1] == 3:
             fail(context, grpc.StatusCode.NOT_FOUND, reason="SESSION_NOT_FOUND")
 
-    handlers = sessions(0.06, renewals, gone)
+    handlers = sessions(0.6, renewals, gone)
     first = handlers["SessionService/CreateSession"]
 
     def create(request, context):
