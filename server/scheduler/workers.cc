@@ -190,6 +190,8 @@ void Machine::Forget(const std::string& worker) {
 }
 
 void Machine::ForgetExecutor(const std::string& name) {
+  // What was sent to one that is away waits for it.
+  if (cluster_.executor(name).away) LoseExecutor(name, "its worker was deleted", 0, "");
   const Executor x = cluster_.executor(name);
   const absl::Status gone = Error(ErrorKind::kWorkerLost, "executor ", name, " of worker ",
                                   x.worker, " is lost (its worker was deleted)");
