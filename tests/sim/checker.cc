@@ -107,7 +107,12 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
 void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& state) {
   if (row.key.kind != server::core::RowKind::kArray) return;
   const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
-  if (array == nullptr || (array->deleted && array->donated_to == 0)) deleted_.insert(row.key.id);
+  const bool donated = array != nullptr && array->donated_to != 0;
+  // What was donated is gone for good: the run that consumes it waits for the disk.
+  const bool consumed = array == nullptr && donated_.count(row.key.id) > 0;
+  if (array == nullptr ? !consumed : array->deleted && !donated) deleted_.insert(row.key.id);
+  if (donated) donated_.insert(row.key.id);
+  if (array != nullptr && !donated) donated_.erase(row.key.id);
   if (array == nullptr || deleted_.count(row.key.id) > 0 ||
       array->state != scheduler::ArrayState::kLost)
     return;

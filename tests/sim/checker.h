@@ -93,6 +93,7 @@ class Checker {
   std::set<std::pair<uint64_t, std::string>> runs_;
   std::set<uint64_t> lost_;     // arrays
   std::set<uint64_t> deleted_;  // arrays whose deletion has begun, which a restart may undo
+  std::set<uint64_t> donated_;  // arrays
   std::set<std::pair<std::string, uint64_t>> given_;
   int64_t accepted_ = 0;
   struct Operation {

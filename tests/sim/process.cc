@@ -215,7 +215,7 @@ void Process::Run() {
     RunOne(*next, at);
     if (world_->now() >= starved_until_) continue;
     const absl::Duration busy =
-        world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(50));
+        world_->random().Within(absl::Milliseconds(10), absl::Milliseconds(150));
     busy_until_ = world_->now() + busy;
     world_->After(busy, [this] { Run(); });
   }
