@@ -169,6 +169,7 @@ std::vector<Effect> Stepper::Run(const Event& event, absl::Time came, const Cloc
   last_ = std::max(came, last_);
   state_.wall_ahead = at.wall - at.now;
   state_.steady_ahead = at.steady - at.now;
+  state_.lag = std::max(at.now - last_, absl::ZeroDuration());
   state_.durable = durable;
   return Step(state_, event, last_);
 }

@@ -182,9 +182,13 @@ TEST(Stepper, TimeDoesNotGoBack) {
   stepper.Run(open, At(20), at, 0);
   open.request = 2;
   stepper.Run(open, At(10), at, 0);  // came before the last step's
+  EXPECT_EQ(stepper.state().lag, absl::ZeroDuration());
+  open.request = 3;
+  stepper.Run(open, At(20), {At(25), At(1025), At(5025)}, 0);
+  EXPECT_EQ(stepper.state().lag, absl::Milliseconds(5));
   for (const auto& [key, session] : stepper.state().ownership.sessions())
     EXPECT_EQ(session.until, At(20) + absl::Seconds(60));
-  EXPECT_EQ(stepper.state().ownership.num_leased(), 2);
+  EXPECT_EQ(stepper.state().ownership.num_leased(), 3);
   EXPECT_EQ(stepper.state().steady_ahead, absl::Seconds(1));
   EXPECT_EQ(stepper.state().wall_ahead, absl::Seconds(5));
 }

@@ -386,7 +386,8 @@ void Machine::KillLingering(uint64_t id) {
 
 void Machine::RestartKillTimer(Operation& op) {
   Disarm(op.kill_at, kKillTimer, op.id);
-  op.kill_at = now_ + s_.config.cancel_grace;
+  // They are told now, however long the event has waited.
+  op.kill_at = now_ + s_.lag + s_.config.cancel_grace;
   Arm(op.kill_at, kKillTimer, op.id);
 }
 
