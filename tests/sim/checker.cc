@@ -77,6 +77,17 @@ void Checker::FaultIsOn(FaultKind kind, absl::Duration time) {
   clock_stepped_ |= kind == FaultKind::kClockAhead || kind == FaultKind::kClockBack;
 }
 
+void Checker::Excuse(const std::string& executor, uint64_t incarnation, absl::Time until) {
+  absl::Time& excused =
+      excused_.try_emplace({executor, incarnation}, absl::InfinitePast()).first->second;
+  excused = std::max(excused, until);
+}
+
+bool Checker::IsExcused(const std::string& executor, uint64_t incarnation) const {
+  const auto excused = excused_.find({executor, incarnation});
+  return excused != excused_.end() && excused->second >= world_->now();
+}
+
 void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {
   absl::Time& silent = silent_until_.try_emplace(worker, absl::InfinitePast()).first->second;
   silent = std::max(silent, until);
@@ -120,7 +131,7 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
   const bool excused =
       std::any_of(array->holders.begin(), array->holders.end(), [&](const auto& holder) {
         const std::string& executor = state.cluster.device(holder.first).executor;
-        return excused_.count({executor, holder.second}) > 0;
+        return IsExcused(executor, holder.second);
       });
   if (!excused)
     world_->Violate("array ", row.key.id, " is lost, and no holder of it has died: ",

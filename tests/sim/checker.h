@@ -28,6 +28,9 @@ namespace scheduler = server::scheduler;
 inline constexpr int64_t kOperationsKept = 400;
 inline constexpr absl::Duration kOutageGrace = absl::Seconds(20);
 inline constexpr absl::Duration kSessionLease = absl::Seconds(15);
+// After a fault that may make the coordinator count an executor as lost, it has: more than the
+// grace.
+inline constexpr absl::Duration kCountedAsLostWithin = absl::Seconds(30);
 
 class Checker {
  public:
@@ -42,10 +45,11 @@ class Checker {
 
   // ---- The machines. ----
   void FaultIsOn(FaultKind kind, absl::Duration time);
-  // The executor's process has died, or may be counted as lost: it was cut off, or suspended.
-  void Excuse(const std::string& executor, uint64_t incarnation) {
-    excused_.emplace(executor, incarnation);
-  }
+  // The executor's process may be counted as lost, until then or if it ends before: it is cut off,
+  // or suspended. InfiniteFuture: it has died.
+  void Excuse(const std::string& executor, uint64_t incarnation,
+              absl::Time until = absl::InfiniteFuture());
+  bool IsExcused(const std::string& executor, uint64_t incarnation) const;
   // Until then the worker may be silent: it is cut off, suspended or starts.
   void ExcuseSilence(const std::string& worker, absl::Time until);
   // An executor begins a launch.
@@ -88,7 +92,7 @@ class Checker {
   std::array<absl::Time, kFaultKinds> active_until_ = {};
   Coverage coverage_ = {};
   bool clock_stepped_ = false;
-  std::set<std::pair<std::string, uint64_t>> excused_;
+  std::map<std::pair<std::string, uint64_t>, absl::Time> excused_;
   std::map<std::string, absl::Time> silent_until_;
   std::set<std::pair<uint64_t, std::string>> runs_;
   std::set<uint64_t> lost_;     // arrays

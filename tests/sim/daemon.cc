@@ -43,13 +43,15 @@ void Daemon::Start() {
 void Daemon::Excuse(absl::Duration time) {
   excused_until_ = std::max(excused_until_, world_->now() + time);
   for (const auto& executor : executors_)
-    fleet_->checker->Excuse(executor->name(), executor->incarnation());
+    fleet_->checker->Excuse(executor->name(), executor->incarnation(),
+                            excused_until_ + kCountedAsLostWithin);
 }
 
 void Daemon::Kill() {
   if (!alive_) return;
   world_->Log(name_, " dies, with its executors");
-  Excuse(absl::ZeroDuration());
+  for (const auto& executor : executors_)
+    fleet_->checker->Excuse(executor->name(), executor->incarnation());
   alive_ = false;
   waiting_.clear();
   for (const auto& executor : executors_) executor->Die();
@@ -124,7 +126,8 @@ void Daemon::Apply(const daemon::SetTimer& e) {
 void Daemon::Apply(const daemon::StartChild& e) {
   const int32_t x = e.executor;
   if (world_->now() < excused_until_)
-    fleet_->checker->Excuse(executors_.at(x)->name(), e.incarnation);
+    fleet_->checker->Excuse(executors_.at(x)->name(), e.incarnation,
+                            excused_until_ + kCountedAsLostWithin);
   world_->After(absl::Milliseconds(2), [this, life = life_, x, incarnation = e.incarnation] {
     if (life != life_ || !alive_) return;
     if (world_->random().OneIn(40))
@@ -149,6 +152,8 @@ void Daemon::Apply(const daemon::KillChild& e) {
                   if (life != life_ || !executor.alive() || executor.incarnation() != incarnation)
                     return;
                   const uint64_t running = executor.running();
+                  if (fleet_->checker->IsExcused(executor.name(), incarnation))
+                    fleet_->checker->Excuse(executor.name(), incarnation);
                   executor.Die();
                   PostOf(x, incarnation,
                          daemon::Ended{x, {true, "killed by signal 9", -1}, {running, "", false}});

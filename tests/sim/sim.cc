@@ -176,7 +176,8 @@ class Simulation {
         worker.Excuse(kCutOff);
         return worker.path().BreakStreams();
       case FaultKind::kStreamReset:
-        checker_.Excuse(executor.name(), executor.incarnation());
+        checker_.Excuse(executor.name(), executor.incarnation(),
+                        world_.now() + fault.lasts + kCountedAsLostWithin);
         return executor.ResetStream();
       case FaultKind::kPartition:
       case FaultKind::kPartitionUp:
@@ -195,7 +196,9 @@ class Simulation {
         for (const auto& each : worker.executors()) worker.Crash(*each, "out of memory");
         return;
       case FaultKind::kExecutorFreeze:
-        if (fault.lasts >= kMayBeLost) checker_.Excuse(executor.name(), executor.incarnation());
+        if (fault.lasts >= kMayBeLost)
+          checker_.Excuse(executor.name(), executor.incarnation(),
+                          world_.now() + fault.lasts + kCountedAsLostWithin);
         return executor.FreezeFor(fault.lasts);
       case FaultKind::kDaemonPause:
         if (fault.lasts >= kMayBeLost) worker.Excuse(fault.lasts + kCutOff);
