@@ -87,7 +87,7 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
     if (x.alive()) info.data_endpoints.push_back(x.info.data_endpoint);
   }
   info.operations = OperationsOn(worker);
-  const absl::Duration age = now_ - worker.last_seen;
+  const absl::Duration age = std::max(now_ - worker.last_seen, absl::ZeroDuration());
   if (worker.session != 0) info.heartbeat_age = age;
   const bool suspect = age > 2 * s_.config.heartbeat;
   std::string cordoned;

@@ -68,6 +68,8 @@ struct Operation {
   // For notes: the longest of the executors' runs, and their sum over devices.
   absl::Duration run_longest, run_total;
   bool planned_late = false;  // its program was not planned yet when it was accepted
+  // Its number is of this life, as that of the one in which it was sent is not known.
+  bool placed_again = false;
 
   bool ended() const { return state >= api::OperationState::kDone; }
   Run* run() { return std::get_if<Run>(&work); }

@@ -287,7 +287,8 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
   Unblock(op);
   order_.Unhold(op.id);
   order_.Place(op);
-  if (started.sequence != 0) op.sequence = started.sequence;
+  op.placed_again = started.sequence == 0;
+  if (!op.placed_again) op.sequence = started.sequence;
   op.state = api::OperationState::kRunning;
   op.started = now_;
   Changed(op);
@@ -365,7 +366,9 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       AdoptStarted(started, x.name);
   }
   std::vector<uint64_t> left;
-  std::map<uint64_t, uint64_t> unreached;  // by their place in the order
+  // By their place in the order. What has ended elsewhere came before what runs there, whatever
+  // place it was given since.
+  std::map<std::pair<bool, uint64_t>, uint64_t> unreached;
   for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations) {
       const Operation& op = order_.operation(id);
@@ -375,11 +378,11 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       if (op.ended()) {
         left.push_back(id);
       } else {
-        unreached.emplace(op.sequence, id);
+        unreached.emplace(std::pair(!op.placed_again, op.sequence), id);
       }
     }
   for (uint64_t id : left) ExecutorLeft(order_.operation(id), x.name);
-  for (const auto& [sequence, id] : unreached)
+  for (const auto& [place, id] : unreached)
     if (!order_.operation(id).ended()) Resend(id, x.name);
   for (uint64_t id : inventory.running) {
     Operation* const op = order_.Find(id);

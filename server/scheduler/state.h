@@ -42,8 +42,8 @@ struct State {
   // How far the wall clock and the steady clock are ahead of the `now` of a step; set by the caller
   // of Step. They decide nothing: they are added to dates for people, and to the expiry of tickets.
   absl::Duration wall_ahead, steady_ahead;
-  // For how long the step's event has waited; set by the caller of Step. What is sent leaves so much
-  // later than the step's `now`.
+  // For how long the step's event has waited; set by the caller of Step. What is sent leaves so
+  // much later than the step's `now`.
   absl::Duration lag;
   // Commits up to this one are durable, and what waited for them has left; set by the caller of
   // Step.

@@ -77,7 +77,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   for (const auto& [name, worker] : cluster_.workers()) {
     if (name.empty()) continue;
     const bool draining = cluster_.IsDraining(name);
-    const absl::Duration silent = now_ - worker.last_seen;
+    const absl::Duration silent = std::max(now_ - worker.last_seen, absl::ZeroDuration());
     WorkerState state = WorkerState::kReady;
     if (worker.session == 0) {
       state = cluster_.AnyAway(worker) ? WorkerState::kSuspect : WorkerState::kLost;

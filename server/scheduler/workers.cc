@@ -99,7 +99,8 @@ void Machine::On(const WorkerRegistered& e) {
     if (oldest != nullptr) Forget(std::string(*oldest));
   }
   Worker& w = cluster_.Connect(r.worker, e.session);
-  w.last_seen = now_;
+  // It sends nothing before it hears that it is accepted, which it does now.
+  w.last_seen = now_ + s_.lag;
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
   w.build = r.build;
@@ -109,7 +110,7 @@ void Machine::On(const WorkerRegistered& e) {
     if (info.has_state && MayAdopt(ExecutorName(r.worker, info.index), info))
       accept.adopted.push_back({info.index, info.incarnation});
   effects_.emplace_back(std::move(accept));
-  Arm(now_ + s_.config.lease, kLeaseTimer, e.session);
+  Arm(w.last_seen + s_.config.lease, kLeaseTimer, e.session);
   Log("worker ", r.worker, " registered");
   // One that comes as it was, but without state, has not heard that it was accepted before: nothing
   // has reached it. One that comes with state is there once it has said what it holds (Adopt); or,
@@ -342,7 +343,8 @@ void Machine::On(const WorkerReported& e) {
   const std::string* const known = cluster_.WorkerOf(e.session);
   if (known == nullptr) return;
   const std::string worker = *known;
-  cluster_.worker(worker).last_seen = now_;
+  absl::Time& last_seen = cluster_.worker(worker).last_seen;
+  last_seen = std::max(last_seen, now_);
   if (const auto* beat = std::get_if<api::Heartbeat>(&e.report.body)) return Take(worker, *beat);
   if (const auto* ready = std::get_if<api::ExecutorReady>(&e.report.body))
     return Take(worker, e.session, *ready);
