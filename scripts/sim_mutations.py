@@ -43,6 +43,10 @@ REPAIRS = [
     ("donation-before-durable", "loop.cc",
      "const bool waits = (consumes || command.when_durable) && commits > durable;",
      "const bool waits = command.when_durable && commits > durable;"),
+    # So does a save, which a repeated call would else find done by another.
+    ("save-before-durable", "save.cc",
+     "m.Send(s.cluster.executor(name), save, /*when_durable=*/true);",
+     "m.Send(s.cluster.executor(name), save);"),
     # What another executor reads is not donated.
     ("donation-of-what-is-read", "run.cc", " && !m.ReadFromAfar(a)", ""),
     # What was donated to a run that never began is there again.

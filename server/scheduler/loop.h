@@ -113,10 +113,10 @@ class Inbox {
 // not kept.
 bool Changes(const Event& event);
 
-// Commands on their way to the workers. They do not wait for the disk, but for two: a launch that
-// consumes its arguments, and the deletion of donated arrays whose copies it consumes. A restart
-// could otherwise find them gone for a run that nobody knows of. What comes after such a command
-// for the same worker waits behind it.
+// Commands on their way to the workers. They do not wait for the disk, but for three: a launch that
+// consumes its arguments, the deletion of donated arrays whose copies it consumes, and a save. A
+// restart could otherwise find the arrays gone, or the file there, for an operation that nobody
+// knows of. What comes after such a command for the same worker waits behind it.
 class Outbox {
  public:
   // Returns whether the command may leave at once; else it is kept. `commits` as for Inbox::Answer.

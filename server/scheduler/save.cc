@@ -102,7 +102,9 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   save.timeout = kFileTimeout;
   for (const std::string& name : executors) {
     save.shards = shards[name];
-    if (only.empty() || name == only) m.Send(s.cluster.executor(name), save);
+    // Else a coordinator that forgets the operation would have the call's repetition save again,
+    // over what was saved.
+    if (only.empty() || name == only) m.Send(s.cluster.executor(name), save, /*when_durable=*/true);
     ++save.part;
   }
 }
