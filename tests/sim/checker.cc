@@ -17,14 +17,14 @@ constexpr const char* kEventNames[] = {"open session",
                                        "hold session",
                                        "drop hold",
                                        "reshard",
-                                       "",
+                                       "describe file",
                                        "list devices",
                                        "list workers",
                                        "get worker",
                                        "get topology",
                                        "cordon",
                                        "drain",
-                                       "",
+                                       "delete worker",
                                        "create mesh",
                                        "get mesh",
                                        "list meshes",
@@ -43,8 +43,8 @@ constexpr const char* kEventNames[] = {"open session",
                                        "describe array",
                                        "list arrays",
                                        "wait array",
-                                       "",
-                                       "",
+                                       "save",
+                                       "load",
                                        "delete",
                                        "wait operation",
                                        "cancel",
@@ -59,10 +59,10 @@ constexpr const char* kEventNames[] = {"open session",
                                        "tick"};
 static_assert(std::size(kEventNames) == Checker::kEvents);
 // In the order of api::ReportBody.
-constexpr const char* kReportNames[] = {
-    "heartbeat",      "communicator ready", "program loaded", "launch done",    "launch failed",
-    "buffer written", "buffer read",        "executor lost",  "executor ready", "",
-    "inventory"};
+constexpr const char* kReportNames[] = {"heartbeat",      "communicator ready", "program loaded",
+                                        "launch done",    "launch failed",      "buffer written",
+                                        "buffer read",    "executor lost",      "executor ready",
+                                        "file inspected", "inventory"};
 static_assert(std::size(kReportNames) == Checker::kReports);
 
 }  // namespace
@@ -104,6 +104,21 @@ void Checker::Runs(uint64_t launch, const std::string& executor) {
     world_->Violate(executor, " runs launch ", launch, " twice");
 }
 
+void Checker::BeforeStep(const scheduler::Event& event, const scheduler::State& state) {
+  given_up_.clear();
+  const auto* deletion = std::get_if<scheduler::DeleteWorker>(&event);
+  if (deletion == nullptr) return;
+  const auto worker = state.cluster.workers().find(deletion->worker);
+  if (worker == state.cluster.workers().end() || worker->second.session != 0) return;
+  // What an absent worker holds is given up with it.
+  for (const auto& [id, array] : state.catalogue.arrays())
+    for (const auto& [device, incarnation] : array.holders)
+      if (state.cluster.ExecutorOf(device).worker == deletion->worker) given_up_.insert(id);
+  for (const std::string& executor : worker->second.executors)
+    Excuse(executor, state.cluster.executor(executor).info.incarnation,
+           world_->now() + kCountedAsLostWithin);
+}
+
 void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler::Effect>& effects,
                      const scheduler::State& state) {
   const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
@@ -129,6 +144,7 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
     return;
   if (!lost_.insert(row.key.id).second) return;
   const bool excused =
+      given_up_.count(row.key.id) > 0 ||
       std::any_of(array->holders.begin(), array->holders.end(), [&](const auto& holder) {
         const std::string& executor = state.cluster.device(holder.first).executor;
         return IsExcused(executor, holder.second);

@@ -38,7 +38,7 @@ class Checker {
   static constexpr size_t kEvents = std::variant_size_v<scheduler::Event>;
   static constexpr size_t kReports = std::variant_size_v<api::ReportBody>;
   using Coverage = std::array<std::array<int64_t, kFaultKinds>, kEvents + kReports>;
-  // "" of those that the model has not.
+  // "" of the kind that counts as its reports.
   static std::string EventName(size_t kind);
 
   explicit Checker(World* world) : world_(world) {}
@@ -56,6 +56,7 @@ class Checker {
   void Runs(uint64_t launch, const std::string& executor);
 
   // ---- The coordinator. ----
+  void BeforeStep(const scheduler::Event& event, const scheduler::State& state);
   void OnStep(const scheduler::Event& event, const std::vector<scheduler::Effect>& effects,
               const scheduler::State& state);
 
@@ -95,9 +96,10 @@ class Checker {
   std::map<std::pair<std::string, uint64_t>, absl::Time> excused_;
   std::map<std::string, absl::Time> silent_until_;
   std::set<std::pair<uint64_t, std::string>> runs_;
-  std::set<uint64_t> lost_;     // arrays
-  std::set<uint64_t> deleted_;  // arrays whose deletion has begun, which a restart may undo
-  std::set<uint64_t> donated_;  // arrays
+  std::set<uint64_t> given_up_;  // arrays on the worker that the step at hand deletes
+  std::set<uint64_t> lost_;      // arrays
+  std::set<uint64_t> deleted_;   // arrays whose deletion has begun, which a restart may undo
+  std::set<uint64_t> donated_;   // arrays
   std::set<std::pair<std::string, uint64_t>> given_;
   int64_t accepted_ = 0;
   struct Operation {

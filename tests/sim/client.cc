@@ -46,6 +46,7 @@ void Client::Kill() {
   donated_.clear();
   uploaded_.clear();
   dropped_.clear();
+  files_.clear();
   for (uint64_t operation : std::exchange(operations_, {})) checker_->Abandoned(operation);
   world_->After(world_->random().Within(absl::Milliseconds(100), absl::Seconds(5)),
                 [this, life = life_] {

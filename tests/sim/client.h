@@ -1,6 +1,6 @@
-// A model of a client: it opens a session, uploads, compiles, runs, moves, reads, cancels and
-// deletes at random, repeats calls that were not answered, knows what each array must hold, and
-// checks every answer against that.
+// A model of a client: it opens a session, uploads, compiles, runs, moves, reads, saves, loads,
+// cancels and deletes at random, repeats calls that were not answered, knows what each array must
+// hold, and checks every answer against that.
 #pragma once
 #include <functional>
 #include <map>
@@ -62,6 +62,16 @@ class Client {
     uint64_t operation = 0;
     bool is_back = false;  // the operation has failed before it began
   };
+  // A file that it has saved, or is saving.
+  struct File {
+    std::map<std::string, double> values;  // by name
+    bool is_there = false;                 // with these values; else nothing is known
+    uint64_t save = 0;                     // operation that has not been seen to end
+    std::set<uint64_t> loads;              // such operations
+    bool is_new = false;                   // nobody has saved to the path before
+    bool asked = false;                    // a save or load has no answer yet
+    bool is_free() const { return save == 0 && loads.empty() && !asked; }
+  };
   // A call, with its repetitions.
   struct Call {
     std::string what;
@@ -109,6 +119,14 @@ class Client {
   void FindProgram(const std::string& sha256);
   void ListPrograms();
   void DeleteProgram(std::string sha256);
+
+  // ---- Files (client_files.cc). ----
+  void HandleFiles();
+  void Save(const std::string& path);
+  void Load(const std::string& path);
+  void LookAt(const std::string& path);
+  // A save or a load has ended, or nobody knows of it any more: not `known`.
+  void FileSeen(const api::Operation& operation, bool known);
 
   // ---- Work (client_work.cc). ----
   void Act();
@@ -161,6 +179,7 @@ class Client {
   std::map<uint64_t, Donated> donated_;
   std::map<std::string, std::string> uploaded_;  // hash -> bytes, of programs that are kept
   std::set<std::string> dropped_;                // hashes of those that it has asked to delete
+  std::map<std::string, File> files_;            // by path
   std::set<uint64_t> operations_;                // that were accepted, and not seen to end
 };
 

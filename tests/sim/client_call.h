@@ -13,7 +13,8 @@ namespace tessera::sim {
 template <class E>
 inline constexpr bool kIdempotent =
     !std::is_same_v<E, scheduler::OpenSession> && !std::is_same_v<E, scheduler::CreateArray> &&
-    !std::is_same_v<E, scheduler::Execute> && !std::is_same_v<E, scheduler::ReshardArray>;
+    !std::is_same_v<E, scheduler::Execute> && !std::is_same_v<E, scheduler::ReshardArray> &&
+    !std::is_same_v<E, scheduler::SaveArrays> && !std::is_same_v<E, scheduler::LoadArrays>;
 
 template <class E>
 void Client::Ask(const std::string& what, E event, Then then) {

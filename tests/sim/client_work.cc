@@ -63,6 +63,7 @@ void Client::Act() {
   if (programs_.empty() || random.OneIn(60)) return CompileOne();
   if (random.OneIn(25)) return LookAround();
   if (random.OneIn(30)) return HandlePrograms();
+  if (random.OneIn(20)) return HandleFiles();
   const Program program = AnyProgram();
   if (arrays_.size() < 3 || random.OneIn(8)) return Upload(program, [](uint64_t) {});
   const uint64_t array = AnyArray();
@@ -147,7 +148,7 @@ void Client::Administer() {
   const std::string worker = absl::StrCat("w", random.Below(3));
   ir::Mesh mesh;
   mesh.axes.push_back({"x", 2});
-  switch (random.Below(6)) {
+  switch (random.Below(7)) {
     case 0:
       return Ask("create mesh", scheduler::CreateMesh{{}, "m", mesh, {}}, ignore);
     case 1:
@@ -171,6 +172,9 @@ void Client::Administer() {
         OpenSession();
       }
       return;
+    case 5:
+      // Refused while it is there.
+      return Ask("delete worker", scheduler::DeleteWorker{{}, worker}, ignore);
     default:
       return Ask("uncordon", scheduler::Cordon{{}, worker, "", false}, ignore);
   }
@@ -450,6 +454,9 @@ void Client::Wait(uint64_t operation, bool until_ended) {
     if (KindOf(reply.status) == ErrorKind::kOperationNotFound && !reply.status.ok()) {
       checker_->Forgotten(operation);
       operations_.erase(operation);
+      api::Operation forgotten;
+      forgotten.id = operation;
+      FileSeen(forgotten, /*known=*/false);
     }
     if (until_ended && operations_.count(operation) > 0)
       world_->After(absl::Milliseconds(100), [this, operation, life = life_] {
@@ -464,6 +471,7 @@ void Client::Seen(const api::Operation& operation) {
               " has ended: ", operation.error.ok() ? "OK" : std::string(operation.error.message()));
   checker_->Ended(operation.id, operation.state, operation.error);
   operations_.erase(operation.id);
+  FileSeen(operation, /*known=*/true);
   if (operation.state == api::OperationState::kDone || operation.started != absl::InfiniteFuture())
     return;
   for (auto& [array, donated] : donated_)
@@ -477,6 +485,7 @@ void Client::Audit() {
   for (const auto& [array, donated] : std::map<uint64_t, Donated>(donated_)) CheckDonated(array);
   for (uint64_t operation : std::set<uint64_t>(operations_)) Wait(operation, true);
   for (const auto& [sha256, bytes] : uploaded_) FindProgram(sha256);
+  for (const auto& [path, file] : files_) LookAt(path);
   for (int w = 0; w < 3; ++w)
     Ask("uncordon", scheduler::Cordon{{}, absl::StrCat("w", w), "", false},
         [](const scheduler::Reply&) {});

@@ -52,6 +52,8 @@ api::ExecutorInfo Executor::Info() const {
   info.num_devices = devices_;
   info.data_endpoint = info.peer_data_endpoint = info.peer_endpoint =
       absl::StrCat(name_, "#", incarnation_);
+  info.files = true;
+  info.files_folder = "shared";
   return info;
 }
 
@@ -165,10 +167,13 @@ void Executor::Report(api::ReportBody body) {
   SendWaiting();
 }
 
+void Executor::Answer(uint64_t stream, api::ReportBody body) {
+  if (stream != m_.stream || m_.uplink == nullptr) return;
+  m_.uplink->Send(m_.epoch, api::Report{index_, incarnation_, std::move(body)});
+}
+
 void Executor::Answer(const Reader& reader, absl::StatusOr<ir::Array> value) {
-  if (reader.stream != m_.stream || m_.uplink == nullptr) return;
-  m_.uplink->Send(m_.epoch, api::Report{index_, incarnation_,
-                                        api::BufferRead{reader.request, std::move(value)}});
+  Answer(reader.stream, api::BufferRead{reader.request, std::move(value)});
 }
 
 void Executor::SendWaiting() {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -26,7 +27,20 @@ namespace tessera::sim {
 
 class Executor;
 
-// What the executors have in common: who is there, and who has come to which gang's launch.
+// A file of arrays in the folder that all workers share, or the draft of one.
+struct File {
+  struct Array {
+    api::FileArrayInfo info;
+    double value = 0;
+  };
+  enum Part { kMissing, kWritten, kFailed };
+  std::vector<Array> arrays;
+  std::vector<Part> parts;  // of a draft
+};
+using FileRef = std::shared_ptr<File>;
+
+// What the executors have in common: who is there, who has come to which gang's launch, and the
+// folder of files.
 struct Fleet {
   struct Gang {
     uint64_t sequence = 0;
@@ -34,6 +48,8 @@ struct Fleet {
   };
   std::map<std::string, Executor*> by_endpoint;  // those that live
   std::map<uint64_t, Gang> rendezvous;           // by launch
+  std::map<std::string, FileRef> files;          // by path
+  std::map<std::string, FileRef> drafts;         // by path and token
   // Between these two workers nothing gets through until then; the names are in order.
   std::map<std::pair<std::string, std::string>, absl::Time> cuts;
   // Whether the operation has not ended, as far as a coordinator knows. What has ended is being
@@ -105,6 +121,14 @@ class Executor {
   struct Reader {
     uint64_t stream = 0, request = 0;
   };
+  // Work on a file; the process does one at a time, in the order in which they came.
+  struct FileWork {
+    uint64_t launch = 0;  // 0: a look
+    // Goes on; not done yet: nullopt.
+    std::function<std::optional<absl::Status>()> go_on;
+    // Its part that has failed says so to the others; null: there are none.
+    std::function<void()> fail = nullptr;
+  };
 
   // Runs `then` unless the process has ended meanwhile; when it is frozen, once it goes on.
   void Later(absl::Duration delay, std::function<void()> then);
@@ -116,6 +140,8 @@ class Executor {
   void Attach(const api::Welcome& welcome);
   void OnCommand(uint64_t stream, uint64_t epoch, const api::Command& command);
   void Report(api::ReportBody body);
+  // To what was asked on that stream; nobody asks on one that has ended.
+  void Answer(uint64_t stream, api::ReportBody body);
   void Answer(const Reader& reader, absl::StatusOr<ir::Array> value);
   void SendWaiting();
   void Acknowledge(uint64_t through);
@@ -150,6 +176,19 @@ class Executor {
   void End(uint64_t launch, const absl::Status& status, bool inputs_kept);
   void Cancel(uint64_t launch, const absl::Status& why);
 
+  // ---- Files (executor_files.cc). ----
+  void On(const api::SaveShards& c);
+  void On(const api::LoadShards& c);
+  void On(const api::InspectFile& c);
+  // A buffer's value, also when it is deleted before it is read.
+  std::shared_ptr<Buffer> Retain(const Key& key);
+  std::optional<absl::Status> WriteShards(const api::SaveShards& c, File& draft,
+                                          const std::vector<std::shared_ptr<Buffer>>& sources);
+  std::optional<absl::Status> Publish(const api::SaveShards& c, const FileRef& draft);
+  absl::Status ReadShards(const api::LoadShards& c);
+  void Push(FileWork work);
+  void WorkOnFile(absl::Duration pause);
+
   World* const world_;
   Fleet* const fleet_;
   Coordinator* const coordinator_;
@@ -178,6 +217,8 @@ class Executor {
     std::map<uint64_t, std::pair<uint64_t, uint64_t>> taken;
     std::deque<Queued> queue;
     std::map<uint64_t, Running> running;
+    std::deque<FileWork> files;                                    // the first one is under way
+    std::map<Key, std::vector<std::shared_ptr<Buffer>>> retained;  // whose value is to come
     std::set<uint64_t> cancelled;
     uint64_t last_sequence = 0;
   };

@@ -22,6 +22,10 @@ std::string Text(const api::Command& command) {
   if (const auto* c = std::get_if<api::Transfer>(&command))
     return absl::StrCat("transfer ", c->launch, " (", c->shards.at(0).pieces.at(0).source, ") -> (",
                         c->result, ")");
+  if (const auto* c = std::get_if<api::SaveShards>(&command))
+    return absl::StrCat("save ", c->launch, " to ", c->path, ", part ", c->part, " of ", c->parts);
+  if (const auto* c = std::get_if<api::LoadShards>(&command))
+    return absl::StrCat("load ", c->launch, " from ", c->path);
   if (const auto* c = std::get_if<api::DeleteBuffers>(&command))
     return absl::StrCat("delete ", ids(c->arrays));
   if (const auto* c = std::get_if<api::CancelLaunch>(&command))
@@ -154,6 +158,8 @@ void Executor::Resolve(const Key& key, Buffer buffer) {
       }
     }
   }
+  if (const auto retained = m_.retained.extract(key))
+    for (const std::shared_ptr<Buffer>& each : retained.mapped()) *each = buffer;
   m_.buffers[key] = std::move(buffer);
 }
 

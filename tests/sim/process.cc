@@ -224,6 +224,7 @@ void Process::Run() {
 
 void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at) {
   const uint64_t before = state().commits;
+  if (store_->newest()) checker_->BeforeStep(next.event, state());
   std::vector<scheduler::Effect> effects = stepper_->Run(next.event, next.came, at, durable());
   const uint64_t commits = state().commits;
   const bool changes = commits > before || scheduler::Changes(next.event);

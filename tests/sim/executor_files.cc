@@ -1,0 +1,173 @@
+// What an executor does with files, by the rules of the real ones (worker/files/task.h): each part
+// of a save writes its shards into a draft, and part 0 gives it its name once all have.
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "tests/sim/executor.h"
+
+namespace tessera::sim {
+namespace {
+
+// How long a part waits for part 0 to begin.
+constexpr absl::Duration kBeginTimeout = absl::Seconds(60);
+constexpr absl::Duration kFirstPause = absl::Milliseconds(2), kLastPause = absl::Milliseconds(100);
+
+absl::Status NoFile(const std::string& path) {
+  return MakeError(ErrorKind::kFileNotFound, absl::StrCat(path, " is not there"));
+}
+
+std::string DraftOf(const api::SaveShards& c) { return absl::StrCat(c.path, " ", c.token); }
+
+}  // namespace
+
+void Executor::Push(FileWork work) {
+  m_.files.push_back(std::move(work));
+  if (m_.files.size() == 1) WorkOnFile(kFirstPause);
+}
+
+void Executor::WorkOnFile(absl::Duration pause) {
+  // A disk takes its time.
+  const absl::Duration time =
+      pause + world_->random().Within(absl::ZeroDuration(), absl::Milliseconds(10));
+  Later(time, [this, pause] {
+    const FileWork& work = m_.files.front();
+    const bool cancelled = work.launch != 0 && m_.cancelled.count(work.launch) > 0;
+    const std::optional<absl::Status> end =
+        cancelled ? MakeError(ErrorKind::kCancelled, "cancelled") : work.go_on();
+    if (!end) return WorkOnFile(std::min(2 * pause, kLastPause));
+    if (!end->ok() && work.fail) work.fail();
+    if (work.launch != 0 && end->ok()) {
+      Report(api::LaunchDone{work.launch, absl::Milliseconds(1), {}});
+    } else if (work.launch != 0) {
+      Report(api::LaunchFailed{work.launch, *end, /*inputs_kept=*/true});
+    }
+    m_.files.pop_front();
+    if (!m_.files.empty()) WorkOnFile(kFirstPause);
+  });
+}
+
+// ---- Saves. -------------------------------------------------------------------------------------
+
+std::shared_ptr<Executor::Buffer> Executor::Retain(const Key& key) {
+  const Buffer& buffer = m_.buffers.at(key);
+  auto retained = std::make_shared<Buffer>(buffer);
+  if (buffer.state == Buffer::kExpected) m_.retained[key].push_back(retained);
+  return retained;
+}
+
+void Executor::On(const api::SaveShards& c) {
+  m_.taken[c.launch] = {c.sequence, 0};
+  std::vector<std::shared_ptr<Buffer>> sources;
+  for (const api::FileShard& shard : c.shards) {
+    const Key key{shard.array, shard.device};
+    if (m_.buffers.count(key) > 0) {
+      sources.push_back(Retain(key));
+      continue;
+    }
+    if (fleet_->is_live(c.launch))
+      world_->Violate("save ", c.launch, " reads array ", shard.array, ", which ", name_,
+                      " does not have", m_.deleted.count(key) > 0 ? ": deleted" : "");
+    return Report(
+        api::LaunchFailed{c.launch, MakeError(ErrorKind::kArrayNotFound, "not here"), true});
+  }
+  fleet_->checker->Runs(c.launch, name_);
+  FileWork work{c.launch, nullptr};
+  const auto mine = std::make_shared<FileRef>();  // once it is there
+  const absl::Time came = world_->now();
+  work.go_on = [this, c, sources, mine, came]() -> std::optional<absl::Status> {
+    FileRef& draft = *mine;
+    if (draft == nullptr && c.part == 0) {
+      if (!c.overwrite && fleet_->files.count(c.path) > 0)
+        return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " is there already"));
+      draft = std::make_shared<File>();
+      for (const api::FileArrayInfo& info : c.arrays) draft->arrays.push_back({info});
+      draft->parts.assign(c.parts, File::kMissing);
+      if (!fleet_->drafts.emplace(DraftOf(c), draft).second)
+        world_->Violate("the draft of save ", c.launch, " is made twice");
+      return std::nullopt;
+    }
+    if (draft == nullptr) {
+      const auto there = fleet_->drafts.find(DraftOf(c));
+      if (there != fleet_->drafts.end()) draft = there->second;
+      if (draft == nullptr && world_->now() > came + kBeginTimeout)
+        return MakeError(ErrorKind::kFilesDisabled, "the file that another began is not here");
+      return std::nullopt;
+    }
+    if (draft->parts.at(c.part) == File::kMissing) return WriteShards(c, *draft, sources);
+    return Publish(c, draft);
+  };
+  work.fail = [this, c, mine] {
+    if (*mine == nullptr) return;
+    (*mine)->parts.at(c.part) = File::kFailed;
+    if (c.part == 0) fleet_->drafts.erase(DraftOf(c));
+  };
+  Push(std::move(work));
+}
+
+std::optional<absl::Status> Executor::WriteShards(
+    const api::SaveShards& c, File& draft, const std::vector<std::shared_ptr<Buffer>>& sources) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i]->state == Buffer::kExpected) return std::nullopt;
+    if (sources[i]->state == Buffer::kFailed) return sources[i]->error;
+    draft.arrays.at(c.shards[i].index).value = sources[i]->value;
+  }
+  draft.parts.at(c.part) = File::kWritten;
+  if (c.part == 0) return std::nullopt;
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> Executor::Publish(const api::SaveShards& c, const FileRef& draft) {
+  const std::vector<File::Part>& parts = draft->parts;
+  if (std::count(parts.begin(), parts.end(), File::kFailed) > 0)
+    return MakeError(ErrorKind::kPeerFailed, "another part failed");
+  if (std::count(parts.begin(), parts.end(), File::kMissing) > 0) return std::nullopt;
+  if (!c.overwrite && fleet_->files.count(c.path) > 0)
+    return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " is there already"));
+  fleet_->files[c.path] = draft;
+  fleet_->drafts.erase(DraftOf(c));
+  return absl::OkStatus();
+}
+
+// ---- Loads. -------------------------------------------------------------------------------------
+
+void Executor::On(const api::LoadShards& c) {
+  m_.taken[c.launch] = {0, 0};
+  fleet_->checker->Runs(c.launch, name_);
+  Push({c.launch, [this, c]() -> std::optional<absl::Status> { return ReadShards(c); }});
+}
+
+absl::Status Executor::ReadShards(const api::LoadShards& c) {
+  const auto file = fleet_->files.find(c.path);
+  if (file == fleet_->files.end()) return NoFile(c.path);
+  for (const api::FileShard& shard : c.shards) {
+    const api::FileArrayInfo& expected = c.arrays.at(shard.index);
+    const std::vector<File::Array>& arrays = file->second->arrays;
+    const auto found = std::find_if(arrays.begin(), arrays.end(),
+                                    [&](const File::Array& a) { return a.info == expected; });
+    if (found == arrays.end()) return NoFile(absl::StrCat(expected.name, " of ", c.path));
+    const Key key{shard.array, shard.device};
+    if (m_.deleted.count(key) > 0) continue;
+    if (m_.buffers.count(key) > 0)
+      return MakeError(ErrorKind::kInternal,
+                       absl::StrCat("array ", shard.array, " is loaded twice"));
+    Resolve(key, {Buffer::kReady, found->value, {}});
+    Report(api::BufferWritten{shard.array, shard.device, absl::OkStatus()});
+  }
+  return absl::OkStatus();
+}
+
+void Executor::On(const api::InspectFile& c) {
+  Push({0, [this, c, stream = m_.stream]() -> std::optional<absl::Status> {
+          api::FileInspected report{c.request, NoFile(c.path)};
+          if (const auto file = fleet_->files.find(c.path); file != fleet_->files.end()) {
+            report.arrays.emplace();
+            for (const File::Array& array : file->second->arrays)
+              report.arrays->push_back(array.info);
+          }
+          Answer(stream, std::move(report));
+          return absl::OkStatus();
+        }});
+}
+
+}  // namespace tessera::sim
