@@ -151,6 +151,8 @@ class Machine {
 
   // The caller whose request the step serves; null (the default) when it serves none.
   void SetCaller(const core::Caller* caller) { caller_ = caller; }
+  // Before the step's event: what waited for commits that are durable now has left.
+  void CommandsHaveLeft();
   // Ends the step.
   std::vector<Effect> Finish();
 

@@ -384,6 +384,15 @@ void Machine::KillLingering(uint64_t id) {
   RestartKillTimer(op);
 }
 
+void Machine::CommandsHaveLeft() {
+  const uint64_t before = std::exchange(s_.was_durable, s_.durable);
+  if (s_.durable == before) return;
+  for (uint64_t id : order_.lingering()) {
+    Operation& op = order_.operation(id);
+    if (op.ended_in > before && op.ended_in <= s_.durable) RestartKillTimer(op);
+  }
+}
+
 void Machine::RestartKillTimer(Operation& op) {
   Disarm(op.kill_at, kKillTimer, op.id);
   // They are told now, however long the event has waited.

@@ -19,6 +19,7 @@ State Begin(const Config& config) {
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
   state.notes.clear();
   Machine machine(state, now);
+  machine.CommandsHaveLeft();
   std::visit(
       [&](const auto& e) {
         if constexpr (std::is_base_of_v<Request, std::decay_t<decltype(e)>>)

@@ -48,6 +48,7 @@ struct State {
   // Commits up to this one are durable, and what waited for them has left; set by the caller of
   // Step.
   uint64_t durable = std::numeric_limits<uint64_t>::max();
+  uint64_t was_durable = 0;  // the same, in the last step
   Cluster cluster;
   Ownership ownership;
   Catalogue catalogue;
