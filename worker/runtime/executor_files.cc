@@ -68,6 +68,15 @@ void Executor::Handle(const api::SaveShards& command) {
 
 void Executor::Handle(const api::LoadShards& command) {
   const LaunchRef launch = NewLaunch(command.launch, command.timeout);
+  // An inventory lists what is still to be loaded, so that what was deleted meanwhile goes.
+  for (const api::FileShard& shard : command.shards) {
+    const BufferId id{shard.array, shard.device};
+    if (!HasDevice(shard.device)) continue;  // Which fails when it is loaded.
+    const absl::Status expected = buffers_.Expect(id);
+    if (expected.ok()) launch->expected.push_back(id);
+    if (!expected.ok() && KindOf(expected) != ErrorKind::kArrayDeleted)
+      return FailBeforeStart(launch, expected);
+  }
   RunOnFiles(launch, [this, command](Launch& running) {
     files::Hooks hooks;
     Reservation reserved;
@@ -76,8 +85,9 @@ void Executor::Handle(const api::LoadShards& command) {
       return absl::OkStatus();
     };
     hooks.store = [&](const api::FileShard& shard, ir::Array value) -> absl::Status {
-      const absl::Status written =
-          WriteShard({shard.array, shard.device}, std::move(value), std::move(reserved));
+      const BufferId id{shard.array, shard.device};
+      const absl::Status written = WriteShard(id, std::move(value), std::move(reserved));
+      if (written.ok()) std::erase(running.expected, id);
       // A deleted array is skipped; the others are loaded.
       const bool deleted = !written.ok() && KindOf(written) == ErrorKind::kArrayDeleted;
       return deleted ? absl::OkStatus() : written;

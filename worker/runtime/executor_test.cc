@@ -573,6 +573,38 @@ TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
   TESSERA_EXPECT_OK(reports_.Next<api::LaunchFailed>());
 }
 
+TEST_F(ExecutorTest, WhatIsToBeLoadedIsInAnInventory) {
+  ExecutorOptions options;
+  options.files_dir = ::testing::TempDir();
+  Start(1, options);
+  Load(1, LongProgram(1, 1 << 16));
+  Write(10, 0, Array(DType::kF32, {1 << 12}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  // Waits for the launch, and what is loaded for its turn.
+  api::SaveShards save;
+  save.launch = 2;
+  save.path = "what_is_to_be_loaded.npy";
+  save.token = "1";
+  save.arrays = {{"", DType::kF32, {1 << 12}}};
+  save.shards = {{0, 11, 0, {0}, {1 << 12}}};
+  executor_->Send(save);
+  api::LoadShards load;
+  load.launch = 3;
+  load.path = "not_there.safetensors";
+  load.arrays = {{"a", DType::kF32, {4}}, {"b", DType::kF32, {4}}};
+  load.shards = {{0, 20, 0, {0}, {4}}, {1, 21, 0, {0}, {4}}};
+  executor_->Send(load);
+  EXPECT_THAT(executor_->Arrays().at(0).expected, ::testing::ElementsAre(11, 20, 21));
+  executor_->Send(api::DeleteBuffers{{20}});
+  EXPECT_THAT(executor_->Arrays().at(0).expected, ::testing::ElementsAre(11, 21));
+  executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "enough")});
+  for (uint64_t launch = 1; launch <= 3; ++launch) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto failed, reports_.Next<api::LaunchFailed>());
+    EXPECT_EQ(failed.launch, launch);
+  }
+  EXPECT_THAT(Read(21, 0), ReasonIs("FILE_NOT_FOUND", "not_there"));
+}
+
 TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
   Start(1);
   Load(1, LongProgram(1, 1 << 16));
