@@ -93,6 +93,11 @@ void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {
   silent = std::max(silent, until);
 }
 
+void Checker::CoordinatorIsDeaf(absl::Duration time) {
+  for (auto& [worker, until] : silent_until_)
+    if (until >= world_->now()) until += time;
+}
+
 void Checker::Silent(const std::string& worker) {
   const auto excused = silent_until_.find(worker);
   if (excused == silent_until_.end() || excused->second < world_->now())

@@ -52,6 +52,8 @@ class Checker {
   bool IsExcused(const std::string& executor, uint64_t incarnation) const;
   // Until then the worker may be silent: it is cut off, suspended or starts.
   void ExcuseSilence(const std::string& worker, absl::Time until);
+  // The coordinator hears of nothing for so long: it may count later what is excused now.
+  void CoordinatorIsDeaf(absl::Duration time);
   // An executor begins a launch.
   void Runs(uint64_t launch, const std::string& executor);
 

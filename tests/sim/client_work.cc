@@ -164,7 +164,7 @@ void Client::Administer() {
       return Ask("cordon", scheduler::Cordon{{}, worker, "x", random.OneIn(2)}, ignore);
     case 4:
       // Its arrays go with it.
-      if (random.OneIn(6)) {
+      if (random.OneIn(2)) {
         arrays_.clear();
         donated_.clear();
         const uint64_t session = std::exchange(session_, 0);

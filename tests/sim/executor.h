@@ -126,8 +126,8 @@ class Executor {
     uint64_t launch = 0;  // 0: a look
     // Goes on; not done yet: nullopt.
     std::function<std::optional<absl::Status>()> go_on;
-    // Its part that has failed says so to the others; null: there are none.
-    std::function<void()> fail = nullptr;
+    // It has failed; null: nothing comes of that.
+    std::function<void(const absl::Status& why)> fail = nullptr;
   };
 
   // Runs `then` unless the process has ended meanwhile; when it is frozen, once it goes on.

@@ -36,7 +36,7 @@ void Executor::WorkOnFile(absl::Duration pause) {
     const std::optional<absl::Status> end =
         cancelled ? MakeError(ErrorKind::kCancelled, "cancelled") : work.go_on();
     if (!end) return WorkOnFile(std::min(2 * pause, kLastPause));
-    if (!end->ok() && work.fail) work.fail();
+    if (!end->ok() && work.fail) work.fail(*end);
     if (work.launch != 0 && end->ok()) {
       Report(api::LaunchDone{work.launch, absl::Milliseconds(1), {}});
     } else if (work.launch != 0) {
@@ -97,7 +97,7 @@ void Executor::On(const api::SaveShards& c) {
     if (draft->parts.at(c.part) == File::kMissing) return WriteShards(c, *draft, sources);
     return Publish(c, draft);
   };
-  work.fail = [this, c, mine] {
+  work.fail = [this, c, mine](const absl::Status&) {
     if (*mine == nullptr) return;
     (*mine)->parts.at(c.part) = File::kFailed;
     if (c.part == 0) fleet_->drafts.erase(DraftOf(c));
@@ -134,7 +134,17 @@ std::optional<absl::Status> Executor::Publish(const api::SaveShards& c, const Fi
 void Executor::On(const api::LoadShards& c) {
   m_.taken[c.launch] = {0, 0};
   fleet_->checker->Runs(c.launch, name_);
-  Push({c.launch, [this, c]() -> std::optional<absl::Status> { return ReadShards(c); }});
+  for (const api::FileShard& shard : c.shards) Expect(shard.array, shard.device);
+  FileWork work{c.launch, nullptr};
+  work.go_on = [this, c]() -> std::optional<absl::Status> { return ReadShards(c); };
+  work.fail = [this, c](const absl::Status& why) {
+    for (const api::FileShard& shard : c.shards) {
+      const auto it = m_.buffers.find({shard.array, shard.device});
+      if (it != m_.buffers.end() && it->second.state == Buffer::kExpected)
+        Resolve(it->first, {Buffer::kFailed, 0, why});
+    }
+  };
+  Push(std::move(work));
 }
 
 absl::Status Executor::ReadShards(const api::LoadShards& c) {
@@ -148,7 +158,7 @@ absl::Status Executor::ReadShards(const api::LoadShards& c) {
     if (found == arrays.end()) return NoFile(absl::StrCat(expected.name, " of ", c.path));
     const Key key{shard.array, shard.device};
     if (m_.deleted.count(key) > 0) continue;
-    if (m_.buffers.count(key) > 0)
+    if (m_.buffers.at(key).state != Buffer::kExpected)
       return MakeError(ErrorKind::kInternal,
                        absl::StrCat("array ", shard.array, " is loaded twice"));
     Resolve(key, {Buffer::kReady, found->value, {}});

@@ -22,6 +22,8 @@ std::string Text(const api::Command& command) {
   if (const auto* c = std::get_if<api::Transfer>(&command))
     return absl::StrCat("transfer ", c->launch, " (", c->shards.at(0).pieces.at(0).source, ") -> (",
                         c->result, ")");
+  if (const auto* c = std::get_if<api::LoadProgram>(&command))
+    return absl::StrCat("program ", c->executable);
   if (const auto* c = std::get_if<api::SaveShards>(&command))
     return absl::StrCat("save ", c->launch, " to ", c->path, ", part ", c->part, " of ", c->parts);
   if (const auto* c = std::get_if<api::LoadShards>(&command))
@@ -73,6 +75,7 @@ void Executor::On(const api::LoadProgram& c) {
         [this, id = c.executable] {
           if (const auto it = m_.programs.find(id); it != m_.programs.end())
             it->second.loaded = true;
+          world_->Log(name_, " has program ", id);
           Report(api::ProgramLoaded{id, absl::OkStatus(), 64});
         });
 }

@@ -37,10 +37,11 @@ Registration::Executor* Registration::Find(int32_t executor, uint64_t incarnatio
   if (found == executors_.end() || found->second.incarnation > incarnation) return nullptr;
   Executor& e = found->second;
   if (e.incarnation < incarnation) {
-    Release(e);
-    if (e.stream != nullptr) e.stream->EndFromAbove(Gone("another process serves the index"));
-    e = Executor();
+    Executor was = std::exchange(e, Executor());
     e.incarnation = incarnation;
+    // What comes of the reports may already be sent to the new process.
+    Release(was);
+    if (was.stream != nullptr) was.stream->EndFromAbove(Gone("another process serves the index"));
   }
   return &e;
 }

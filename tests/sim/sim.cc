@@ -108,9 +108,11 @@ class Simulation {
   bool InjectIntoCoordinator(const Fault& fault) {
     switch (fault.kind) {
       case FaultKind::kCoordinatorPause:
+        checker_.CoordinatorIsDeaf(fault.lasts);
         coordinator_.PauseFor(fault.lasts);
         return true;
       case FaultKind::kCoordinatorStarved:
+        checker_.CoordinatorIsDeaf(fault.lasts);
         coordinator_.StarveFor(fault.lasts);
         return true;
       case FaultKind::kCoordinatorKill:
