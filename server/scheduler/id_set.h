@@ -26,7 +26,10 @@ class IdSet {
       ids_.insert(at, id);
     }
   }
-  void clear() { ids_.clear(); }
+  void clear() {
+    ids_.clear();
+    erased_ = 0;
+  }
   void erase(uint64_t id) {
     const auto at = std::lower_bound(begin(), end(), id);
     if (at == end() || *at != id) return;

@@ -32,6 +32,10 @@ TEST(IdSetTest, DoesAsStdSetDoes) {
           expected.erase(expected.begin());
           break;
       }
+      if (random() % 100 == 0) {
+        ids.clear();
+        expected.clear();
+      }
       ASSERT_EQ(ids.size(), expected.size());
       ASSERT_EQ(ids.empty(), expected.empty());
       ASSERT_EQ(ids.count(id), expected.count(id));

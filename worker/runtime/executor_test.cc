@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -598,10 +599,12 @@ TEST_F(ExecutorTest, WhatIsToBeLoadedIsInAnInventory) {
   executor_->Send(api::DeleteBuffers{{20}});
   EXPECT_THAT(executor_->Arrays().at(0).expected, ::testing::ElementsAre(11, 21));
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "enough")});
-  for (uint64_t launch = 1; launch <= 3; ++launch) {
+  std::set<uint64_t> ended;
+  for (int i = 0; i < 3; ++i) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto failed, reports_.Next<api::LaunchFailed>());
-    EXPECT_EQ(failed.launch, launch);
+    ended.insert(failed.launch);
   }
+  EXPECT_THAT(ended, ::testing::ElementsAre(1, 2, 3));
   EXPECT_THAT(Read(21, 0), ReasonIs("FILE_NOT_FOUND", "not_there"));
 }
 
