@@ -153,6 +153,21 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
   const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);
   const ir::Dims source_local = api::LocalShape(source.spec->placement, source.spec->shape);
   const std::vector<int64_t>& from = source.spec->placement.devices;
+  // What is read of one device, by whomever, is read with one ticket.
+  std::map<int64_t, std::string> tickets;
+  const auto ticket_of = [&](const Executor& x, int64_t device) {
+    std::string& ticket = tickets[device];
+    if (ticket.empty())
+      ticket = api::SignTicket({.access = api::Ticket::Access::kRead,
+                                .incarnation = x.info.incarnation,
+                                .array = op.args[0],
+                                .device = s.cluster.device(device).local,
+                                .dtype = source.spec->dtype,
+                                .shape = source_local,
+                                .expires = m.now() + s.steady_ahead + s.config.write_wait},
+                               api::TicketKeyFor(s.config.ticket_key, x.name, x.info.incarnation));
+    return ticket;
+  };
   std::map<std::string, api::Transfer> transfers;
   for (size_t k = 0; k < wanted.placement.devices.size(); ++k) {
     const int64_t device = wanted.placement.devices[k];
@@ -171,15 +186,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
       if (!piece.local) {
         piece.executor = x.name;
         piece.endpoint = x.info.peer_data_endpoint;
-        piece.ticket =
-            api::SignTicket({.access = api::Ticket::Access::kRead,
-                             .incarnation = x.info.incarnation,
-                             .array = op.args[0],
-                             .device = piece.source_device,
-                             .dtype = source.spec->dtype,
-                             .shape = source_local,
-                             .expires = m.now() + s.steady_ahead + s.config.write_wait},
-                            api::TicketKeyFor(s.config.ticket_key, x.name, x.info.incarnation));
+        piece.ticket = ticket_of(x, from[p.source]);
       }
       piece.source_starts = std::move(p.source_starts);
       piece.dest_starts = std::move(p.dest_starts);
