@@ -29,7 +29,7 @@ class Disk {
     const server::core::Life& life() const { return life_; }
     // No other has been opened since.
     bool newest() const { return life_.epoch == disk_->starts_; }
-    void Commit(const scheduler::Commit& commit);
+    void Commit(scheduler::SharedCommit commit);
     // The process has ended. What was being written may be on the disk or not.
     void Die();
 
@@ -41,7 +41,7 @@ class Disk {
 
     Disk* const disk_;
     const server::core::Life life_;
-    std::deque<scheduler::Commit> waiting_;
+    std::deque<scheduler::SharedCommit> waiting_;
     bool writing_ = false, dead_ = false, stale_ = false;
     size_t batch_ = 0;  // of waiting_, being written
   };
@@ -51,8 +51,8 @@ class Disk {
   // Counts a start: older stores become stale.
   Store* Open();
   // What is durable.
-  std::vector<scheduler::RowChange> Rows() const { return rows_.All(); }
-  // The same, as its bytes say.
+  const scheduler::CommittedRows& rows() const { return rows_; }
+  // The same, of some starts as its bytes say.
   std::vector<scheduler::RowChange> Load();
 
   void Slow(absl::Duration time) { slow_until_ = world_->now() + time; }

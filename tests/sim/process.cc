@@ -59,7 +59,7 @@ Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duratio
   inbox_.emplace(kEventsMax);
   outbox_.emplace();
   stepper_.emplace(ConfigOf(store_->life()), /*notes=*/false);
-  committed_.emplace();
+  committed_ = disk->rows();
   last_session_ = store_->life().first_id;
   store_->durable = [this](uint64_t commit) {
     Arrive([this, commit] {
@@ -73,11 +73,7 @@ Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duratio
       if (KindOf(why) == ErrorKind::kStaleEpoch) fenced_();
     });
   };
-  std::vector<scheduler::RowChange> rows = disk->Load();
-  if (!rows.empty()) {
-    committed_->Take({0, disk->Rows()});
-    Post(scheduler::Restore{std::move(rows)});
-  }
+  if (!committed_->empty()) Post(scheduler::Restore{disk->Load()});
   Tick();
 }
 
@@ -151,22 +147,22 @@ Process::Done Process::Counted(uint64_t request, Done done, Lost lost) {
 void Process::Submit(scheduler::Event event, uint64_t request, Done done, Lost lost,
                      uint64_t end_request, Done ended) {
   Done counted = Counted(request, std::move(done), std::move(lost));
-  Arrive([this, event = std::move(event), request, counted, end_request, ended] {
+  Arrive([this, event = std::move(event), request, counted, end_request, ended]() mutable {
     if (absl::Status refused = inbox_->RejectionReason(event); !refused.ok()) {
       counted({.request = request, .status = refused, .body = {}});
       if (ended) ended({.request = end_request, .status = refused, .body = {}});
       return;
     }
-    inbox_->AddRequest(request, counted);
-    if (ended) inbox_->AddRequest(end_request, ended);
-    inbox_->Push(Look().now, event);
+    inbox_->AddRequest(request, std::move(counted));
+    if (ended) inbox_->AddRequest(end_request, std::move(ended));
+    inbox_->Push(Look().now, std::move(event));
     Run();
   });
 }
 
 void Process::Post(scheduler::Event event) {
-  Arrive([this, event = std::move(event)] {
-    inbox_->Push(Look().now, event);
+  Arrive([this, event = std::move(event)]() mutable {
+    inbox_->Push(Look().now, std::move(event));
     Run();
   });
 }
@@ -298,8 +294,9 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
     links_.erase(drop->session);
     link->Close(drop->why);
   } else if (auto* commit = std::get_if<scheduler::Commit>(&effect)) {
-    committed_->Take(*commit);
-    store_->Commit(*commit);
+    scheduler::SharedCommit shared(std::move(*commit));
+    committed_->Take(shared);
+    store_->Commit(std::move(shared));
   } else if (auto* timer = std::get_if<scheduler::SetTimer>(&effect)) {
     inbox_->SetTimer(timer->when);
   }

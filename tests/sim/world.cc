@@ -15,7 +15,15 @@ absl::Duration Random::Within(absl::Duration min, absl::Duration max) {
 }
 
 void World::After(absl::Duration delay, std::function<void()> then) {
-  due_.push({now_ + std::max(delay, absl::ZeroDuration()), ++last_, std::move(then)});
+  size_t place = actions_.size();
+  if (free_.empty()) {
+    actions_.push_back(std::move(then));
+  } else {
+    place = free_.back();
+    free_.pop_back();
+    actions_[place] = std::move(then);
+  }
+  due_.push({now_ + std::max(delay, absl::ZeroDuration()), ++last_, place});
 }
 
 void World::RunUntil(absl::Time end) {
@@ -23,7 +31,9 @@ void World::RunUntil(absl::Time end) {
     const Due due = due_.top();
     due_.pop();
     now_ = due.at;
-    due.then();
+    const std::function<void()> then = std::exchange(actions_[due.place], nullptr);
+    free_.push_back(due.place);
+    then();
   }
   if (violation_.empty()) now_ = end;
 }

@@ -68,7 +68,7 @@ class World {
   struct Due {
     absl::Time at;
     uint64_t number;
-    std::function<void()> then;
+    size_t place;  // in actions_
     bool operator<(const Due& other) const {
       return std::pair(other.at, other.number) < std::pair(at, number);
     }
@@ -78,6 +78,8 @@ class World {
   absl::Time now_ = absl::UnixEpoch();
   uint64_t last_ = 0;
   std::priority_queue<Due> due_;
+  std::vector<std::function<void()>> actions_;  // of due_, and places that are free
+  std::vector<size_t> free_;
   std::string violation_;
   uint64_t hash_ = 14695981039346656037u;  // FNV-1a
   std::vector<std::string> lines_;         // the last ones, circular

@@ -1,6 +1,12 @@
 #include "server/scheduler/testing/durable.h"
 
+#include <map>
+#include <string>
+#include <tuple>
 #include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -11,107 +17,132 @@ namespace tessera::server::scheduler {
 namespace {
 
 // What the next life has to know of a record.
-std::string Text(std::monostate) { return "(none)"; }
-std::string Text(const Session& s) {
-  return absl::StrCat(s.tenant, " ", s.display_name, " ", s.own, " ",
-                      absl::FormatDuration(s.lease));
+auto Facts(const Session& s) { return std::tie(s.tenant, s.display_name, s.own, s.lease); }
+auto Facts(const ArrayRecord& a) {
+  return std::tie(a.tenant, a.session, a.state, a.deleted, a.donated_to, a.error, a.holders);
 }
-std::string Text(const ArrayRecord& a) {
-  std::string out =
-      absl::StrCat(a.tenant, " ", a.session, " state=", static_cast<int>(a.state),
-                   " deleted=", a.deleted, " donated_to=", a.donated_to, " ", a.error.ToString());
-  for (const auto& [device, incarnation] : a.holders)
-    absl::StrAppend(&out, " ", device, "#", incarnation);
-  return out;
+auto Facts(const Operation& op) {
+  const bool lingers = op.ended() && !op.outstanding.empty();
+  return std::tuple_cat(std::tie(op.tenant, op.name, op.state, op.error, op.sequence, op.generation,
+                                 op.args, op.results, op.inputs_gone),
+                        std::tuple(lingers));
 }
-std::string Text(const Operation& op) {
-  return absl::StrCat(op.tenant, " ", op.name, " state=", static_cast<int>(op.state), " ",
-                      op.error.ToString(), " sequence=", op.sequence, " generation=", op.generation,
-                      " (", absl::StrJoin(op.args, ","), ")->(", absl::StrJoin(op.results, ","),
-                      ") inputs_gone=", op.inputs_gone,
-                      op.ended() && !op.outstanding.empty() ? " lingers" : "");
+auto Facts(const Executable& x) {
+  return std::tuple_cat(std::tie(x.tenant, x.key), std::tuple(x.plan != nullptr));
 }
-std::string Text(const Executable& x) {
-  return absl::StrCat(x.tenant, " ", x.key, " ", x.plan != nullptr);
+auto Facts(const NamedMesh& m) { return std::tie(m.mesh, m.devices); }
+auto Facts(const Worker& w) {
+  return std::tie(w.host, w.host_memory_bytes, w.cordoned, w.draining, w.cordon_reason);
 }
-std::string Text(const NamedMesh& m) {
-  return absl::StrCat(m.mesh.ToString(), " ", absl::StrJoin(m.devices, ","));
+auto Facts(const Executor& x) {
+  return std::tuple_cat(std::tie(x.worker, x.info.incarnation, x.first_device, x.info.num_devices),
+                        std::tuple(x.alive() || x.away));
 }
-std::string Text(const Worker& w) {
-  return absl::StrCat(w.host, " ", w.host_memory_bytes, " ", w.cordoned, w.draining, " ",
-                      w.cordon_reason);
+auto Facts(const AnswerRecord& a) {
+  return std::tie(a.tenant, a.call, a.request_id, a.payload, a.made, a.arrays);
 }
-std::string Text(const Executor& x) {
-  return absl::StrCat(x.worker, " #", x.info.incarnation, " ", x.first_device, "x",
-                      x.info.num_devices, x.alive() || x.away ? "" : " lost");
+auto Facts(const UploadedProgram& p) { return std::tie(*p.bytes); }
+
+std::string Text(const std::string& text) { return absl::StrCat("'", text, "'"); }
+std::string Text(const absl::Status& status) { return status.ToString(); }
+std::string Text(absl::Duration time) { return absl::FormatDuration(time); }
+std::string Text(const ir::Mesh& mesh) { return mesh.ToString(); }
+std::string Text(const std::map<int64_t, uint64_t>& holders) {
+  return absl::StrCat("{", absl::StrJoin(holders, ",", absl::PairFormatter("#")), "}");
 }
-std::string Text(const AnswerRecord& a) {
-  return absl::StrCat(a.tenant, " ", static_cast<int>(a.call), " ", a.request_id, " '", a.payload,
-                      "' made ", a.made, " (", absl::StrJoin(a.arrays, ","), ")");
+template <class Number>
+std::string Text(const std::vector<Number>& ids) {
+  return absl::StrCat("(", absl::StrJoin(ids, ","), ")");
 }
-std::string Text(const UploadedProgram& p) { return *p.bytes; }
-std::string Text(const RowChange& row) {
-  return std::visit([](const auto& record) { return Text(record); }, row.record);
+template <class Number>
+std::enable_if_t<std::is_arithmetic_v<Number> || std::is_enum_v<Number>, std::string> Text(
+    Number number) {
+  return absl::StrCat(static_cast<int64_t>(number));
+}
+template <class... Fact>
+std::string Text(const std::tuple<Fact...>& facts) {
+  return std::apply([](const auto&... fact) { return absl::StrJoin({Text(fact)...}, " "); }, facts);
 }
 std::string Text(const RowKey& key) {
   return absl::StrCat(ToAbsl(core::NameOf(key.kind)), " ",
                       key.name.empty() ? absl::StrCat(key.id) : key.name);
 }
 
-std::vector<RowKey> KeysOf(const State& s) {
+// What differs between a record and what its row says: its facts, or that there is none.
+template <class Record>
+std::string Difference(const Record& record, const RowChange& row) {
+  const auto* const says = std::get_if<Record>(&row.record);
+  if (says != nullptr && Facts(record) == Facts(*says)) return "";
+  return absl::StrCat(Text(row.key), " is ", Text(Facts(record)), "; its row says ",
+                      says == nullptr ? "something else" : Text(Facts(*says)));
+}
+
+// Calls `check(key, record)` with each record that a row is for, until it returns a text.
+template <class Check>
+std::string FirstOf(const State& s, const Check& check) {
   using core::RowKind;
-  std::vector<RowKey> keys;
-  const auto add = [&](RowKind kind, uint64_t id, const std::string& tenant) {
-    if (tenant != core::kSystemTenant) keys.push_back({kind, id});
+  std::string found;
+  const auto of_tenant = [&](RowKind kind, const auto& records) {
+    for (const auto& [id, record] : records)
+      if (found.empty() && record.tenant != core::kSystemTenant)
+        found = check(RowKey{kind, id, {}}, record);
   };
-  for (const auto& [id, session] : s.ownership.sessions())
-    add(RowKind::kSession, id, session.tenant);
-  for (const auto& [id, a] : s.catalogue.arrays()) add(RowKind::kArray, id, a.tenant);
-  for (const auto& [id, op] : s.order.operations()) add(RowKind::kOperation, id, op.tenant);
+  of_tenant(RowKind::kSession, s.ownership.sessions());
+  of_tenant(RowKind::kArray, s.catalogue.arrays());
+  of_tenant(RowKind::kOperation, s.order.operations());
+  of_tenant(RowKind::kAnswer, s.answers.all());
   for (const auto& [id, x] : s.catalogue.executables())
-    if (x.state == ExecutableState::kPlanned && !x.plan_only)
-      add(RowKind::kExecutable, id, x.tenant);
-  for (const auto& [number, answer] : s.answers.all()) add(RowKind::kAnswer, number, answer.tenant);
-  for (const auto& [name, mesh] : s.catalogue.meshes())
-    keys.push_back({RowKind::kMesh, 0, NameInRow(name)});
-  for (const auto& [name, program] : s.uploads.programs())
-    keys.push_back({RowKind::kProgram, 0, NameInRow(name)});
-  for (const auto& [name, worker] : s.cluster.workers())
-    if (!name.empty()) keys.push_back({RowKind::kWorker, 0, name});
-  for (const auto& [name, x] : s.cluster.executors())
-    if (!name.empty()) keys.push_back({RowKind::kExecutor, 0, name});
-  return keys;
+    if (found.empty() && x.tenant != core::kSystemTenant && x.state == ExecutableState::kPlanned &&
+        !x.plan_only)
+      found = check(RowKey{RowKind::kExecutable, id, {}}, x);
+  const auto named = [&](RowKind kind, const auto& records, const auto& name_of) {
+    for (const auto& [name, record] : records)
+      if (const std::string key = name_of(name); found.empty() && !key.empty())
+        found = check(RowKey{kind, 0, key}, record);
+  };
+  const auto own_name = [](const std::string& name) { return name; };
+  named(RowKind::kMesh, s.catalogue.meshes(), NameInRow);
+  named(RowKind::kProgram, s.uploads.programs(), NameInRow);
+  named(RowKind::kWorker, s.cluster.workers(), own_name);
+  named(RowKind::kExecutor, s.cluster.executors(), own_name);
+  return found;
 }
 
 }  // namespace
 
-void CommittedRows::Take(const Commit& commit) {
-  for (const RowChange& row : commit.rows) {
-    if (std::holds_alternative<std::monostate>(row.record)) {
-      rows_.erase(row.key);
+SharedCommit::SharedCommit(Commit commit) : number(commit.number) {
+  rows.reserve(commit.rows.size());
+  for (RowChange& row : commit.rows)
+    rows.push_back(std::make_shared<const RowChange>(std::move(row)));
+}
+
+void CommittedRows::Take(const SharedCommit& commit) {
+  for (const std::shared_ptr<const RowChange>& row : commit.rows) {
+    if (std::holds_alternative<std::monostate>(row->record)) {
+      rows_.erase(row->key);
     } else {
-      rows_.insert_or_assign(row.key, row);
+      rows_.insert_or_assign(row->key, row);
     }
   }
 }
 
 std::vector<RowChange> CommittedRows::All() const {
   std::vector<RowChange> all;
-  for (const auto& [key, row] : rows_) all.push_back(row);
+  all.reserve(rows_.size());
+  for (const auto& [key, row] : rows_) all.push_back(*row);
   return all;
 }
 
 std::string CommittedRows::FirstDifference(const State& state) const {
   size_t found = 0;
-  for (const RowKey& key : KeysOf(state)) {
+  std::string differs = FirstOf(state, [&](const RowKey& key, const auto& record) {
     const auto row = rows_.find(key);
     if (row == rows_.end()) return absl::StrCat(Text(key), " is in no row");
     ++found;
-    const std::string is = Text(RowOf(state, key)), says = Text(row->second);
-    if (is != says) return absl::StrCat(Text(key), " is ", is, "; its row says ", says);
-  }
+    return Difference(record, *row->second);
+  });
   const RowKey ids{core::RowKind::kExecutor};
-  if (found + rows_.count(ids) == rows_.size()) return "";
+  if (!differs.empty() || found + rows_.count(ids) == rows_.size()) return differs;
   for (const auto& [key, row] : rows_)
     if (key != ids && std::holds_alternative<std::monostate>(RowOf(state, key).record))
       return absl::StrCat(Text(key), " is gone, and has a row");
