@@ -395,6 +395,10 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       RestartKillTimer(*op);  // It is told now.
     }
   }
+  // What its start was not durable for has no deadline of an earlier life.
+  for (uint64_t id : there)
+    if (Operation* const op = order_.Find(id); op != nullptr && !op->outstanding.empty())
+      StartRunDeadline(*op);
   if (!x.running.empty()) StartRunDeadline(order_.operation(x.running.begin()->second));
   // A communicator that no operation is known to use is closed, unless one may use it of which only
   // the executors know that it has started.

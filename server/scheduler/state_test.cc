@@ -220,6 +220,8 @@ class Harness {
       state_.config.program_bytes_max = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "run-deadline"); !v.empty())
       state_.config.run_deadline = absl::Milliseconds(Number(v));
+    if (const std::string v = Arg(w, "file-deadline"); !v.empty())
+      state_.config.file_deadline = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "lease"); !v.empty())
       state_.config.lease = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "load-wait"); !v.empty())

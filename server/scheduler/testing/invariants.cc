@@ -1,5 +1,6 @@
 #include "server/scheduler/testing/invariants.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <variant>
@@ -25,6 +26,15 @@ bool IsLive(const State& s, uint64_t operation) { return s.order.live().count(op
 bool IsThere(const State& s, const std::string& executor, uint64_t incarnation) {
   const Executor& x = s.cluster.executors().at(executor);
   return (x.alive() || x.away) && x.info.incarnation == incarnation;
+}
+
+// Whether its executors are there and have nothing of an earlier place in the order to do.
+bool IsNext(const State& s, uint64_t id, const Operation& op) {
+  return !op.ended() && !op.outstanding.empty() &&
+         std::all_of(op.outstanding.begin(), op.outstanding.end(), [&](const auto& executor) {
+           const Executor& x = s.cluster.executors().at(executor.first);
+           return x.alive() && (!op.uses_devices() || x.running.begin()->second == id);
+         });
 }
 
 std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
@@ -59,6 +69,8 @@ std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
   TESSERA_HOLDS(op.ended() || (s.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1) ==
                                   (op.deadline < absl::InfiniteFuture()),
                 "operation ", id, " has a deadline without a timer, or the reverse");
+  TESSERA_HOLDS(!IsNext(s, id, op) || op.deadline < absl::InfiniteFuture(), "operation ", id,
+                " runs without a deadline");
   return "";
 }
 
