@@ -142,6 +142,8 @@ class Client {
                std::function<void(uint64_t)> then);
   void Accepted(const Program& program, const std::vector<Array>& args,
                 const api::ExecuteReply& made);
+  void Cancel(uint64_t operation);
+  void Follow(uint64_t operation);
   void Refused(const std::map<uint64_t, Array>& taken, const absl::Status& status);
   void Read(uint64_t array, std::function<void()> then);
   void CheckError(uint64_t array, const Array& known, const absl::Status& status);

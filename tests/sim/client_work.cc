@@ -84,14 +84,11 @@ void Client::ActOnArray(uint64_t array) {
       if (!operations_.empty()) Wait(*operations_.begin(), /*until_ended=*/true);
       return;
     case 3:
-      if (!operations_.empty() && random.OneIn(3)) {
-        scheduler::CancelOperation e;
-        e.operation = *operations_.rbegin();
-        Ask(absl::StrCat("cancel ", e.operation), e, [](const scheduler::Reply&) {});
-      }
+      if (!operations_.empty() && random.OneIn(3)) Cancel(*operations_.rbegin());
       return;
     case 4:
-      if (!donated_.empty()) return CheckDonated(donated_.begin()->first);
+      for (const auto& [donated, by] : donated_)
+        if (operations_.count(by.operation) == 0 || random.OneIn(4)) return CheckDonated(donated);
       return Look(array);
     default:
       return Read(array, [] {});
@@ -428,11 +425,29 @@ void Client::Execute(const Program& program, std::vector<uint64_t> args, bool do
     for (size_t i = 0; i < args.size(); ++i)
       if (const auto it = taken.find(args[i]); it != taken.end())
         donated_[args[i]] = {it->second, made.operation};
+    if (!taken.empty()) Follow(made.operation);
     for (size_t r = 0; r < made.outputs.size(); ++r)
       arrays_[made.outputs[r]] = {were.at(program.sources[r]).value, program.out[r], session,
                                   made.operation};
     then(made.outputs.at(0));
   });
+}
+
+void Client::Cancel(uint64_t operation) {
+  scheduler::CancelOperation e;
+  e.operation = operation;
+  Ask(absl::StrCat("cancel ", operation), e, [](const scheduler::Reply&) {});
+}
+
+// Of one with donated arguments it matters whether it began, and some are to end before.
+void Client::Follow(uint64_t operation) {
+  Random& random = world_->random();
+  if (random.OneIn(2)) Wait(operation, /*until_ended=*/true);
+  if (stopped_ || !random.OneIn(6)) return;
+  world_->After(random.Within(absl::ZeroDuration(), absl::Milliseconds(300)),
+                [this, operation, life = life_] {
+                  if (life == life_ && operations_.count(operation) > 0) Cancel(operation);
+                });
 }
 
 // A call that was refused has consumed nothing.
@@ -474,8 +489,11 @@ void Client::Seen(const api::Operation& operation) {
   FileSeen(operation, /*known=*/true);
   if (operation.state == api::OperationState::kDone || operation.started != absl::InfiniteFuture())
     return;
-  for (auto& [array, donated] : donated_)
-    if (donated.operation == operation.id) donated.is_back = true;
+  for (auto& [array, donated] : donated_) {
+    if (donated.operation != operation.id) continue;
+    donated.is_back = true;
+    CheckDonated(array);
+  }
 }
 
 // ---- The end. -----------------------------------------------------------------------------------

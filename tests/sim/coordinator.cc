@@ -8,6 +8,7 @@ namespace tessera::sim {
 namespace {
 
 constexpr absl::Duration kResetMax = absl::Milliseconds(50);
+constexpr absl::Duration kKillPatience = absl::Seconds(2);
 
 }  // namespace
 
@@ -55,6 +56,16 @@ void Coordinator::KillFor(absl::Duration time) {
   world_->After(time, [this] {
     if (current_ == nullptr) Start();
   });
+}
+
+void Coordinator::KillBeforeDiskFor(absl::Duration time) {
+  if (current_ == nullptr) return;
+  disk_.Slow(kKillPatience);
+  const auto kill = [this, process = current_, time] {
+    if (process == current_) KillFor(time);
+  };
+  current_->OnIrrevocable(kill);
+  world_->After(kKillPatience, kill);
 }
 
 void Coordinator::PauseFor(absl::Duration time) {

@@ -38,6 +38,9 @@ class Coordinator {
   Disk& disk() { return disk_; }
 
   void KillFor(absl::Duration time);
+  // The disk becomes slow, and the process is killed when a step has begun what cannot be taken
+  // back for an operation that is not on the disk yet, or after a while.
+  void KillBeforeDiskFor(absl::Duration time);
   void PauseFor(absl::Duration time);
   void StarveFor(absl::Duration time);
   // How much of the time until now does not count for leases, as the coordinator was paused.

@@ -1,5 +1,6 @@
 #include "tests/sim/process.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -14,6 +15,8 @@ namespace {
 constexpr int64_t kEventsMax = 100'000;
 // Of all invariants and rows, which take longer than a step.
 constexpr uint64_t kStepsPerCheck = 61, kStepsPerRowCheck = 997;
+// A command has come to its executor by then, mostly.
+constexpr absl::Duration kIrrevocableMax = absl::Milliseconds(20);
 
 scheduler::Config ConfigOf(const server::core::Life& life) {
   scheduler::Config config;
@@ -44,6 +47,15 @@ server::core::Plan PlanOf(const server::core::PlanRequest& request) {
   for (size_t r = 0; r < entry.results.size(); ++r)
     plan.out.push_back(value(entry.results[r], request.program.out_shardings.at(r)));
   return plan;
+}
+
+// What it does to arrays or files cannot be taken back.
+bool IsIrrevocable(const api::Command& command) {
+  const auto* launch = std::get_if<api::Launch>(&command);
+  return std::holds_alternative<api::SaveShards>(command) ||
+         std::holds_alternative<api::DeleteBuffers>(command) ||
+         (launch != nullptr &&
+          std::find(launch->donate.begin(), launch->donate.end(), true) != launch->donate.end());
 }
 
 }  // namespace
@@ -274,6 +286,9 @@ void Process::Answer(std::vector<scheduler::Inbox::Outgoing> replies) {
 
 void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
   if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
+    if (commits > durable() && IsIrrevocable(send->command))
+      if (auto then = std::exchange(on_irrevocable_, nullptr))
+        world_->After(world_->random().Within(absl::Milliseconds(1), kIrrevocableMax), then);
     if (outbox_->MayLeave(*send, commits, durable())) Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
     if (auto out = inbox_->Answer(std::move(*reply), commits, changes))

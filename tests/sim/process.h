@@ -40,6 +40,9 @@ class Process {
   void PauseFor(absl::Duration time);
   // It gets little of the processor: each event takes long, and others wait.
   void StarveFor(absl::Duration time);
+  // `then`: soon after a step that consumes, deletes or saves something for an operation that is
+  // not on the disk yet.
+  void OnIrrevocable(std::function<void()> then) { on_irrevocable_ = std::move(then); }
   // Runs now, or when the process goes on.
   void Arrive(std::function<void()> message);
 
@@ -96,6 +99,7 @@ class Process {
   absl::Time paused_until_ = absl::InfinitePast();
   absl::Time starved_until_ = absl::InfinitePast(), busy_until_ = absl::InfinitePast();
   std::vector<std::function<void()>> waiting_;  // while it is paused
+  std::function<void()> on_irrevocable_;
   AwakeTime awake_;
 
   std::optional<scheduler::Inbox> inbox_;

@@ -116,6 +116,12 @@ class Simulation {
         coordinator_.StarveFor(fault.lasts);
         return true;
       case FaultKind::kCoordinatorKill:
+        if (fault.pick % 2 == 1) {
+          coordinator_.KillBeforeDiskFor(fault.lasts);
+        } else {
+          coordinator_.KillFor(fault.lasts);
+        }
+        return true;
       case FaultKind::kCoordinatorLongOutage:
         coordinator_.KillFor(fault.lasts);
         return true;
