@@ -17,6 +17,9 @@ namespace {
 constexpr absl::Duration kOpenTimeout = absl::Seconds(10);
 // More than one, so that a renewal may fail.
 constexpr int kRenewalsPerLease = 3;
+// A renewal gets half of the interval between them, and one that failed is tried again after a
+// quarter: a connection that comes back late in a lease still saves it.
+constexpr int kCallsPerInterval = 2, kRetriesPerInterval = 4;
 constexpr absl::Duration kMinRenewInterval = absl::Milliseconds(20);
 // The hold is polled this often within the server's grace period, so that there is time to open it
 // again.
@@ -121,6 +124,11 @@ bool Lease::ended() const {
   return stopping_;
 }
 
+absl::Duration Lease::renew_interval() const {
+  absl::MutexLock lock(&mu_);
+  return std::max(lease_ / kRenewalsPerLease, kMinRenewInterval);
+}
+
 uint64_t Lease::session() const {
   absl::MutexLock lock(&mu_);
   return session_;
@@ -157,24 +165,24 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
 }
 
 void Lease::Run() {
-  absl::Time renewed = SteadyNow();
+  absl::Time due = SteadyNow() + renew_interval();
   absl::Duration poll_interval = absl::ZeroDuration();
   while (true) {
     uint64_t session = 0;
-    absl::Duration renew_interval;
     {
       absl::MutexLock lock(&mu_);
-      renew_interval = std::max(lease_ / kRenewalsPerLease, kMinRenewInterval);
-      absl::Duration wait = renewed + renew_interval - SteadyNow();
+      absl::Duration wait = due - SteadyNow();
       if (hold_ != nullptr) wait = std::min(wait, poll_interval);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_; };
       if (mu_.AwaitWithTimeout(absl::Condition(&stopping), wait)) return;
       session = session_;
       poll_interval = poll_interval_;
     }
-    if (SteadyNow() >= renewed + renew_interval) {
-      Renew(session, renew_interval);
-      renewed = SteadyNow();
+    if (const absl::Time sent = SteadyNow(); sent >= due) {
+      const absl::Duration interval = renew_interval();
+      due = Renew(session, interval / kCallsPerInterval)
+                ? sent + interval
+                : SteadyNow() + interval / kRetriesPerInterval;
     }
     // Keep waits for a stream that is being opened.
     if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)
@@ -182,12 +190,12 @@ void Lease::Run() {
   }
 }
 
-void Lease::Renew(uint64_t session, absl::Duration timeout) {
+bool Lease::Renew(uint64_t session, absl::Duration timeout) {
   grpc::ClientContext context;
   prepare_(&context, timeout);
   {
     absl::MutexLock lock(&mu_);
-    if (stopping_) return;
+    if (stopping_) return false;
     calling_ = &context;
   }
   v1::RenewSessionRequest request;
@@ -198,8 +206,10 @@ void Lease::Renew(uint64_t session, absl::Duration timeout) {
     absl::MutexLock lock(&mu_);
     calling_ = nullptr;
   }
-  if (!renewed.ok() && KindOf(renewed) == ErrorKind::kSessionNotFound)
-    (void)Replace(session);  // if this fails, the next call reports it
+  if (renewed.ok()) return true;
+  if (KindOf(renewed) != ErrorKind::kSessionNotFound) return false;
+  (void)Replace(session);  // if this fails, the next call reports it
+  return true;
 }
 
 }  // namespace tessera::remote

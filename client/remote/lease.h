@@ -57,7 +57,9 @@ class Lease {
         PrepareFn prepare, DoneFn done);
   absl::StatusOr<v1::Session> Create() const;
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  void Renew(uint64_t session, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // False: the lease was not renewed, and runs out unless another attempt succeeds.
+  bool Renew(uint64_t session, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Duration renew_interval() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether this object opened the session, keeps it alive and deletes it.
   bool mine() const { return !options_.session; }
 
