@@ -137,13 +137,30 @@ std::optional<Inbox::Arrival> Inbox::Next(absl::Time now) {
   return next;
 }
 
+bool Outbox::MayOvertake(const api::Command& command, const std::deque<Waiting>& waiting) {
+  if (std::holds_alternative<api::KillExecutor>(command) ||
+      std::holds_alternative<api::ReadBuffer>(command) ||
+      std::holds_alternative<api::InspectFile>(command))
+    return true;
+  const auto* const cancel = std::get_if<api::CancelLaunch>(&command);
+  if (cancel == nullptr) return false;
+  const auto is_of_launch = [&](const auto& other) {
+    if constexpr (requires { other.launch; }) return other.launch == cancel->launch;
+    return false;
+  };
+  return std::none_of(waiting.begin(), waiting.end(), [&](const Waiting& before) {
+    return std::visit(is_of_launch, before.command.command);
+  });
+}
+
 bool Outbox::MayLeave(SendCommand& command, uint64_t commits, uint64_t durable) {
   const auto* launch = std::get_if<api::Launch>(&command.command);
   const bool consumes = launch != nullptr && std::find(launch->donate.begin(), launch->donate.end(),
                                                        true) != launch->donate.end();
   const bool waits = (consumes || command.when_durable) && commits > durable;
   const auto before = waiting_.find(command.session);
-  if (!waits && before == waiting_.end()) return true;
+  if (!waits && (before == waiting_.end() || MayOvertake(command.command, before->second)))
+    return true;
   waiting_[command.session].push_back({waits ? commits : 0, std::move(command)});
   return false;
 }

@@ -116,7 +116,9 @@ bool Changes(const Event& event);
 // Commands on their way to the workers. They do not wait for the disk, but for three: a launch that
 // consumes its arguments, the deletion of donated arrays whose copies it consumes, and a save. A
 // restart could otherwise find the arrays gone, or the file there, for an operation that nobody
-// knows of. What comes after such a command for the same worker waits behind it.
+// knows of. What comes after such a command for the same worker waits behind it, but for what
+// starts and frees nothing: reads, the end of a process, and that of a launch which does not wait
+// itself. They go on while the disk is full.
 class Outbox {
  public:
   // Returns whether the command may leave at once; else it is kept. `commits` as for Inbox::Answer.
@@ -130,6 +132,9 @@ class Outbox {
     uint64_t commit = 0;  // 0: only for what is before it
     SendCommand command;
   };
+  // Whether it may leave before those that wait for the same worker.
+  static bool MayOvertake(const api::Command& command, const std::deque<Waiting>& waiting);
+
   std::map<uint64_t, std::deque<Waiting>> waiting_;  // by session of the worker
 };
 

@@ -172,6 +172,28 @@ TEST(Outbox, WhatIsNotGivenBackIsTakenOnceItsRunIsDurable) {
   EXPECT_TRUE(outbox.empty());
 }
 
+// While the disk is full, what waits for it holds up no read and no end.
+TEST(Outbox, WhatStartsAndFreesNothingWaitsForNoOther) {
+  Outbox outbox;
+  const auto may_leave = [&](api::Command command) {
+    SendCommand send = CommandTo(1, std::move(command));
+    return outbox.MayLeave(send, 3, 2);
+  };
+  api::Launch launch;
+  launch.launch = 7;
+  launch.donate = {true};
+  EXPECT_FALSE(may_leave(launch));
+  EXPECT_TRUE(may_leave(api::ReadBuffer{}));
+  EXPECT_TRUE(may_leave(api::InspectFile{}));
+  EXPECT_TRUE(may_leave(api::KillExecutor{"it hangs"}));
+  EXPECT_TRUE(may_leave(api::CancelLaunch{5, MakeError(ErrorKind::kCancelled, "enough")}));
+  EXPECT_FALSE(may_leave(api::CancelLaunch{7, MakeError(ErrorKind::kCancelled, "enough")}))
+      << "it comes after its launch";
+  EXPECT_FALSE(may_leave(api::DeleteBuffers{{9}}));
+  EXPECT_FALSE(may_leave(api::Launch()));
+  EXPECT_EQ(outbox.Take(3).size(), 4u);
+}
+
 TEST(Stepper, TimeDoesNotGoBack) {
   Stepper stepper({}, /*notes=*/false);
   const Clock::Moment at{At(20), At(1020), At(5020)};

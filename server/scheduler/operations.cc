@@ -353,8 +353,8 @@ uint64_t Machine::OperationAhead(const Operation& op, const Executor& executor) 
   return 0;
 }
 
-// Whether an executor that does what it should may not have left the operation yet: the commands
-// wait for the disk, or it is busy with an earlier operation, or it waits for a file, which
+// Whether an executor that does what it should may not have left the operation yet: the launch
+// waits for the disk, or it is busy with an earlier operation, or it waits for a file, which
 // occupies no device.
 bool Machine::IsBehind(const Operation& op, const Executor& x) const {
   return op.started_in > s_.durable || !op.uses_devices() || OperationAhead(op, x) != 0;
@@ -368,8 +368,7 @@ void Machine::KillLingering(uint64_t id) {
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
     if (!x.alive()) continue;
-    // Commands that tell of the end queue behind those that wait for an earlier commit.
-    const bool behind = IsBehind(op, x) || op.ended_in > s_.durable;
+    const bool behind = IsBehind(op, x);
     if (behind) op.behind.insert(name);
     // A responsive executor that is behind will drop this one when it gets to it. If it was behind
     // it may have got to it just now.
@@ -389,7 +388,7 @@ void Machine::CommandsHaveLeft() {
   if (s_.durable == before) return;
   for (uint64_t id : order_.lingering()) {
     Operation& op = order_.operation(id);
-    if (op.ended_in > before && op.ended_in <= s_.durable) RestartKillTimer(op);
+    if (op.started_in > before && op.started_in <= s_.durable) RestartKillTimer(op);
   }
 }
 
@@ -438,7 +437,6 @@ void Machine::End(Operation& op, api::OperationState state) {
   }
   if (Run* const run = op.run()) run->inlined.clear();
   if (!op.outstanding.empty()) {
-    op.ended_in = s_.config.durable ? s_.commits + 1 : 0;
     for (const auto& [name, incarnation] : op.outstanding) {
       const auto& running = cluster_.executor(name).running;
       const bool next = !running.empty() && running.begin()->second == id;

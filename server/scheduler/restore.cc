@@ -97,9 +97,8 @@ void Machine::RestoreOperation(Operation op) {
   for (absl::Time* time : {&op.created, &op.started, &op.ended_at, &op.deadline}) *time += shift;
   op.wall_ahead = s_.wall_ahead;
   op.waiters.clear();
-  op.peer_error = absl::OkStatus();
   op.kill_at = op.executors_until = op.verdict_until = absl::InfiniteFuture();
-  op.started_in = op.ended_in = 0;
+  op.started_in = 0;
   op.behind.clear();
   op.loading = false;
   if (Run* const run = op.run()) run->inlined.clear();
