@@ -556,6 +556,8 @@ class Machine {
   // Whether this incarnation of it has, or will have, a shard.
   static bool IsHeldBy(const ArrayRecord& array, const Executor& executor);
   absl::Status CheckName(const api::Registration& r) const;
+  // To make room for another: it is lost, and does not come back with what it holds.
+  bool MayForget(const Worker& worker) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
   void ExecutorUp(const std::string& worker, const std::string& host,
                   const api::ExecutorInfo& info);

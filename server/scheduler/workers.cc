@@ -53,10 +53,14 @@ absl::Status Machine::CheckName(const api::Registration& r) const {
                "; choose another --name, or stop that one first");
 }
 
+bool Machine::MayForget(const Worker& worker) const {
+  return worker.session == 0 && !cluster_.AnyAway(worker);
+}
+
 absl::Status Machine::CheckRegistration(const api::Registration& r) const {
   const bool room = std::any_of(
       cluster_.workers().begin(), cluster_.workers().end(),
-      [](const auto& known) { return known.second.session == 0 && !known.first.empty(); });
+      [this](const auto& known) { return !known.first.empty() && MayForget(known.second); });
   if (cluster_.FindWorker(r.worker) == nullptr && !room &&
       static_cast<int64_t>(cluster_.workers().size()) >= s_.config.workers_max)
     return Error(ErrorKind::kLimitExceeded, "registration: ", cluster_.workers().size(),
@@ -93,7 +97,7 @@ void Machine::On(const WorkerRegistered& e) {
     // The lost worker that was seen longest ago is forgotten.
     const std::string* oldest = nullptr;
     for (const auto& [name, known] : cluster_.workers())
-      if (known.session == 0 && !name.empty() &&
+      if (!name.empty() && MayForget(known) &&
           (oldest == nullptr || known.last_seen < cluster_.worker(*oldest).last_seen))
         oldest = &name;
     if (oldest != nullptr) Forget(std::string(*oldest));
