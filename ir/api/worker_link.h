@@ -139,7 +139,7 @@ struct UnloadPrograms {
 // device has ended.  A launch whose argument has failed fails with the argument's error.
 struct Launch {
   uint64_t launch = 0;
-  uint64_t sequence = 0;  // sequence number in the global order
+  uint64_t sequence = 0;  // place in the global order; 0: not known any more
   uint64_t executable = 0;
   uint64_t generation = 0;  // communicator; 0: one executor, none needed
   std::vector<uint64_t> args, results;

@@ -26,7 +26,7 @@ TESSERA_FIELDS(s::Load, state::FileWork, path, arrays)
 // Converted by hand: kind, state, work, outstanding; the times become those of the wall clock.
 TESSERA_FIELDS(s::Operation, state::Operation, name, tenant, session, session_name, created,
                started, ended_at, error, args, results, deadline, time_allowed, sequence,
-               generation, inputs_gone)
+               generation, inputs_gone, peer_error)
 TESSERA_FIELDS(server::core::PlanValue, state::PlanValue, dtype, shape, spec)
 TESSERA_FIELDS(server::core::CollectiveSummary, state::CollectiveSummary, op, axes, count,
                bytes_per_device)

@@ -75,6 +75,7 @@ RowChange AnOperation(scheduler::Work work) {
   op.generation = 5;
   op.outstanding = {{"w0/0", 11}, {"w1/0", 13}};
   op.inputs_gone = true;
+  op.peer_error = MakeError(ErrorKind::kPeerFailed, "w1/0 closed the connection");
   return {{RowKind::kOperation, 9}, op};
 }
 

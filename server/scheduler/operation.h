@@ -69,6 +69,8 @@ struct Operation {
   bool planned_late = false;  // its program was not planned yet when it was accepted
   // Its number is of this life, as that of the one in which it was sent is not known.
   bool placed_again = false;
+  // As its executors are told.
+  uint64_t known_sequence() const { return placed_again ? 0 : sequence; }
 
   bool ended() const { return state >= api::OperationState::kDone; }
   Run* run() { return std::get_if<Run>(&work); }

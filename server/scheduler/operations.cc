@@ -405,6 +405,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   Disarm(op.deadline, kDeadlineTimer, id);
   Unblock(op);
   Disarm(op.verdict_until, kVerdictTimer, id);
+  op.peer_error = absl::OkStatus();  // said in op.error
   op.ended_at = now_;
   Changed(op);
   NoteEnded(op);

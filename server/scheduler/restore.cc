@@ -126,7 +126,13 @@ void Machine::RestoreOperation(Operation op) {
     if (Executable* const x = ExecutableOf(op)) x->operations.insert(op.id);
     if (Session* const session = ownership_.FindSession(op.session))
       session->operations.insert(op.id);
+    // The clock may have been set back meanwhile.
+    op.deadline = std::min(op.deadline, now_ + op.time_allowed);
     Arm(op.deadline, kDeadlineTimer, op.id);
+    if (!op.peer_error.ok()) {
+      op.verdict_until = now_ + s_.config.verdict_wait;
+      Arm(op.verdict_until, kVerdictTimer, op.id);
+    }
   } else if (!op.outstanding.empty()) {
     RestartKillTimer(op);
   }
@@ -339,7 +345,8 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   // After what comes later in the order the members of gangs could wait for each other in a circle.
   if (op.uses_devices()) {
     if (op.sequence < x.newest) return false;
-    x.newest = op.sequence;
+    // One that has another's place now was before all that keep theirs.
+    if (!op.placed_again) x.newest = op.sequence;
   }
   if (op.run() != nullptr && executors.size() > 1) {
     if (op.generation == 0) return false;  // The others wait for it in one that is not known.

@@ -163,7 +163,7 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
   State& s = m.state();
   api::Launch launch;
   launch.launch = op.id;
-  launch.sequence = op.sequence;
+  launch.sequence = op.known_sequence();
   launch.executable = executable;
   launch.args = op.args;
   launch.results = op.results;

@@ -91,7 +91,7 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   }
   api::SaveShards save;
   save.launch = op.id;
-  save.sequence = op.sequence;
+  save.sequence = op.known_sequence();
   save.path = path;
   // Names the temporary file, for all parts, whenever they are sent. Without --state-dir a later
   // life may assign the same id.

@@ -199,7 +199,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
     if (!only.empty() && name != only) continue;
     api::Transfer& t = transfers.at(name);
     t.launch = op.id;
-    t.sequence = op.sequence;
+    t.sequence = op.known_sequence();
     t.result = op.results[0];
     t.dtype = wanted.dtype;
     t.local_shape = local;

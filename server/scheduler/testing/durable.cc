@@ -24,7 +24,7 @@ auto Facts(const ArrayRecord& a) {
 auto Facts(const Operation& op) {
   const bool lingers = op.ended() && !op.outstanding.empty();
   return std::tuple_cat(std::tie(op.tenant, op.name, op.state, op.error, op.sequence, op.generation,
-                                 op.args, op.results, op.inputs_gone),
+                                 op.args, op.results, op.inputs_gone, op.peer_error),
                         std::tuple(lingers));
 }
 auto Facts(const Executable& x) {
