@@ -1,9 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+#include <string>
 
 #include "base/testing/status_matchers.h"
 #include "client/remote/enroll.h"
 #include "client/remote/remote_service.h"
+#include "client/remote/retry.h"
 #include "client/remote/status.h"
 #include "client/remote/transfer.h"
 #include "google/rpc/status.pb.h"
@@ -40,6 +46,30 @@ TEST(BlockTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(ReasonOf(BlockOf(Spec({5}, {{"x"}}), 0).status()), "INDIVISIBLE");
   EXPECT_EQ(ReasonOf(BlockOf(Spec({4}, {{"q"}}), 0).status()), "UNKNOWN_AXIS");
   EXPECT_EQ(ReasonOf(BlockOf(Spec({4}, {{"x"}}), 6).status()), "VALUE_ERROR");
+}
+
+// What a forked child asks for is not answered as a repetition of what its parent asks for.
+TEST(RequestIdTest, AForkedChildHasIdsOfItsOwn) {
+  std::set<std::string> ids = {NewRequestId()};
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string id = NewRequestId();
+    _exit(write(pipes[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
+  }
+  close(pipes[1]);
+  char bytes[65] = "";  // one more than an id may have
+  const ssize_t size = read(pipes[0], bytes, sizeof(bytes));
+  close(pipes[0]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_GT(size, 0);
+  EXPECT_LE(size, 64);
+  EXPECT_TRUE(ids.insert(std::string(bytes, static_cast<size_t>(size))).second);
+  EXPECT_TRUE(ids.insert(NewRequestId()).second) << "the parent's is the child's";
 }
 
 TEST(StatusTest, TheReasonTravels) {

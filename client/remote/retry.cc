@@ -1,12 +1,10 @@
 #include "client/remote/retry.h"
 
 #include <algorithm>
-#include <atomic>
-#include <random>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "client/remote/status.h"
 
@@ -17,6 +15,7 @@ constexpr int kMaxAttempts = 5;
 constexpr absl::Duration kInitialBackoff = absl::Milliseconds(100);  // doubles
 // How long a call waits for a connection in an outage that has lasted too long already.
 constexpr absl::Duration kMinReconnect = absl::Milliseconds(1'500);
+constexpr size_t kRequestIdBytes = 16;  // random: no two are ever the same
 
 // A status without details comes from the transport, not from the server.
 bool IsFromServer(const grpc::Status& status) { return !status.error_details().empty(); }
@@ -79,15 +78,7 @@ absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
   }
 }
 
-std::string NewRequestId() {
-  static const std::string* const process = [] {
-    std::random_device random;
-    return new std::string(absl::StrCat(absl::Hex(random(), absl::kZeroPad8),
-                                        absl::Hex(random(), absl::kZeroPad8),
-                                        absl::Hex(random(), absl::kZeroPad8)));
-  }();
-  static std::atomic<uint64_t> last{0};
-  return absl::StrCat(*process, "-", ++last);
-}
+// Without a state, which a forked child would share with its parent.
+std::string NewRequestId() { return RandomHex(kRequestIdBytes); }
 
 }  // namespace tessera::remote
