@@ -1,4 +1,5 @@
 """Retries, resumed transfers, deadlines, TLS and tokens, against a server that misbehaves on demand."""
+import collections
 import subprocess
 import threading
 import time
@@ -545,6 +546,54 @@ def test_a_session_that_is_gone_is_not_renewed_but_replaced():
             await_that(lambda: len(renewals) >= 4)
             assert client.session == 4
         assert renewals[0] == 3 and set(renewals[1:-1]) == {4} and renewals[-1] == -4
+
+
+def deletions(freed):
+    """Refuses the first call."""
+    def delete(request, context):
+        freed.append(list(request.arrays))
+        if len(freed) == 1:
+            fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, reason="DISK_FULL")
+        return _proto.message("DeleteArraysResponse")()
+
+    return {"ArrayService/DeleteArrays": delete}
+
+
+def test_arrays_that_could_not_be_freed_are_freed_later():
+    freed = []
+    with FakeServer(sessions(3600, []) | deletions(freed)) as server:
+        with tessera.connect(server.address) as client:
+            client._session.forgotten.extend([7, 8])
+            with pytest.raises(tessera.ResourceExhaustedError) as caught:
+                client._session.free_forgotten(10)
+            assert caught.value.reason == "DISK_FULL"
+            client._session.free_forgotten(10)
+            assert freed == [[7, 8], [7, 8]] and not client._session.forgotten
+
+
+def test_a_renewal_after_which_arrays_are_not_freed_is_one():
+    renewals, freed = [], []
+    with FakeServer(sessions(0.6, renewals) | deletions(freed)) as server:
+        with tessera.connect(server.address) as client:
+            client._session.forgotten.append(7)
+            await_that(lambda: len(freed) >= 2)
+            assert freed == [[7], [7]] and client.session == 3
+
+
+class Contended(collections.deque):
+    """Another thread has taken what is left, just before."""
+
+    def popleft(self):
+        if len(self) == 1:
+            self.clear()
+        return super().popleft()
+
+
+def test_two_threads_that_free_at_once_do_not_disturb_each_other():
+    with FakeServer(sessions(3600, [])) as server, tessera.connect(server.address) as client:
+        client._session.forgotten = Contended([7, 8])
+        assert client._session.take_forgotten() == [7]
+        assert client._session.take_forgotten() == []
 
 
 def test_forgetting_the_client_ends_the_session():

@@ -167,15 +167,21 @@ class Session:
     def take_forgotten(self) -> list[int]:
         """Takes the forgotten ids, for a call that frees them."""
         ids: list[int] = []
-        while self.forgotten and len(ids) < 10_000:
-            ids.append(self.forgotten.popleft())
+        # Other threads take some at the same time.
+        with contextlib.suppress(IndexError):
+            while len(ids) < 10_000:
+                ids.append(self.forgotten.popleft())
         return ids
 
     def free_forgotten(self, timeout: float) -> None:
-        """Frees the forgotten ids by a call."""
+        """Frees the forgotten ids by a call. If it fails, they are there for the next one."""
         if ids := self.take_forgotten():
             request = _proto.message("DeleteArraysRequest")(arrays=ids)
-            self._connection.call("ArrayService/DeleteArrays", request, timeout)
+            try:
+                self._connection.call("ArrayService/DeleteArrays", request, timeout)
+            except BaseException:
+                self.forgotten.extend(ids)
+                raise
 
     def end(self, timeout: float) -> None:
         """Ends the session at the server."""
