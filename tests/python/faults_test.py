@@ -548,6 +548,39 @@ def test_a_session_that_is_gone_is_not_renewed_but_replaced():
         assert renewals[0] == 3 and set(renewals[1:-1]) == {4} and renewals[-1] == -4
 
 
+def test_a_renewal_without_an_answer_is_tried_again_within_the_lease():
+    """Half an interval for the call and a quarter until the next: the lease ends two intervals after
+    its first renewal is due."""
+    renewals, times, never = [], [], threading.Event()
+    interval = 2.0
+
+    def silent(context):
+        times.append(time.monotonic())
+        if len(times) == 1:
+            context.add_callback(never.set)
+            never.wait(30)
+
+    with FakeServer(sessions(3 * interval, renewals, silent)) as server:
+        with tessera.connect(server.address):
+            await_that(lambda: len(times) >= 2, 30)
+    assert interval / 2 <= times[1] - times[0] < 1.1 * interval
+
+
+def test_the_next_renewal_counts_from_when_the_last_was_sent():
+    renewals, times, never = [], [], threading.Event()
+    interval = 2.0
+
+    def slow(context):
+        times.append(time.monotonic())
+        if len(times) == 1:
+            never.wait(0.4 * interval)
+
+    with FakeServer(sessions(3 * interval, renewals, slow)) as server:
+        with tessera.connect(server.address):
+            await_that(lambda: len(times) >= 2, 30)
+    assert 0.8 * interval <= times[1] - times[0] < 1.2 * interval
+
+
 def deletions(freed):
     """Refuses the first call."""
     def delete(request, context):

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import weakref
 from types import FrameType
 
@@ -145,23 +146,31 @@ class Session:
             self._stop.wait(_HOLD_BACKOFF)
 
     def _renew(self) -> None:
-        wait = self._lease / 3
-        while not self._stop.wait(wait):
+        due = time.monotonic() + self._lease / 3
+        while not self._stop.wait(max(due - time.monotonic(), 0.0)):
             interval = self._lease / 3
-            wait = interval / 4  # After a failure there is time for more attempts.
             session = self.id
             request = _proto.message("RenewSessionRequest")(session=session)
+            sent = time.monotonic()
             try:
                 try:
-                    self._connection.call("SessionService/RenewSession", request, interval)
+                    # One without an answer leaves time for more attempts within the lease.
+                    self._connection.call("SessionService/RenewSession", request, interval / 2)
                 except errors.NotFoundError:
                     self.replace(session, interval)
-                wait = interval
-                self.free_forgotten(interval)
+                due = sent + self._lease / 3
             except errors.Error as error:
+                due = time.monotonic() + interval / 4
                 if not self._stop.is_set():
                     _LOG.warning("session %d is not renewed: %s", session, error)
+                continue
             except ValueError:  # The channel was closed meanwhile.
+                return
+            try:
+                self.free_forgotten(interval / 2)
+            except errors.Error as error:
+                _LOG.debug("session %d: arrays are freed later: %s", session, error)
+            except ValueError:
                 return
 
     def take_forgotten(self) -> list[int]:
