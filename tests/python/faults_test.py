@@ -507,7 +507,7 @@ def await_that(condition, patience=10):
 
 def test_the_lease_is_renewed_as_often_as_the_server_granted_it():
     renewals = []
-    with FakeServer(sessions(0.06, renewals)) as server:
+    with FakeServer(sessions(0.6, renewals)) as server:
         with tessera.connect(server.address, lease=3600) as client:
             assert client.session == 3
             await_that(lambda: len(renewals) >= 3)
@@ -521,7 +521,7 @@ def test_a_renewal_that_fails_is_tried_again():
         if len(renewals) < 3:
             fail(context, grpc.StatusCode.INTERNAL, reason="INTERNAL")
 
-    with FakeServer(sessions(0.06, renewals, busy)) as server:
+    with FakeServer(sessions(0.6, renewals, busy)) as server:
         with tessera.connect(server.address):
             await_that(lambda: len(renewals) >= 5)
 
