@@ -41,6 +41,13 @@ absl::Status StateError(const std::string& why) {
   return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
 }
 
+// The error of a call that makes something, of the kind unless the disk is full.
+absl::Status ErrnoError(ErrorKind kind, const std::string& what) {
+  const int error = errno;
+  return MakeError(error == ENOSPC || error == EDQUOT ? ErrorKind::kDiskFull : kind,
+                   absl::StrCat("state_dir: ", what, ": ", std::strerror(error)));
+}
+
 std::string ReplaceSql(std::string_view table) {
   return absl::StrCat("INSERT INTO \"", ToAbsl(table),
                       "\" VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value");
@@ -52,10 +59,9 @@ absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
   const std::string path = folder + "/lock";
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    return StateError(absl::StrCat("cannot make ", folder, ": ", std::strerror(errno)));
+    return ErrnoError(ErrorKind::kValueError, "cannot make " + folder);
   UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.ok())
-    return StateError(absl::StrCat("cannot use ", folder, ": ", std::strerror(errno)));
+  if (!lock.ok()) return ErrnoError(ErrorKind::kValueError, "cannot use " + folder);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return StateError(absl::StrCat("another coordinator uses ", folder, "; give each its own"));
   return lock;
@@ -66,9 +72,7 @@ absl::Status MakeFile(const std::string& folder, const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.ok() || fchmod(file.get(), 0600) != 0 || !directory.ok() || fsync(directory.get()) != 0)
-    return MakeError(
-        errno == ENOSPC || errno == EDQUOT ? ErrorKind::kDiskFull : ErrorKind::kStoreFailed,
-        absl::StrCat("state_dir: ", path, ": ", std::strerror(errno)));
+    return ErrnoError(ErrorKind::kStoreFailed, path);
   return absl::OkStatus();
 }
 

@@ -364,6 +364,38 @@ TEST_F(SmallDiskTest, AStartOnAFullDiskIsRefused) {
   EXPECT_EQ(store->life().epoch, 1u) << "the refused start was none";
 }
 
+TEST_F(SmallDiskTest, ADiskWithoutRoomForAnotherFileIsFull) {
+  // The folder itself has one, and then the lock.
+  for (const int files : {1, 2}) {
+    const std::string room = absl::StrCat("size=8m,nr_inodes=", files);
+    ASSERT_EQ(mount("tessera-test", folder_.c_str(), "tmpfs", MS_REMOUNT, room.c_str()), 0);
+    EXPECT_THAT(Open().status(), ReasonIs("DISK_FULL")) << files;
+  }
+}
+
+TEST_F(SmallDiskTest, ALaterStartOnAFullDiskIsRefusedAsOne) {
+  Keep({ArrayRow(1, "x")});
+  for (const bool killed : {false, true}) {
+    if (killed) {
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        const auto store = Open();
+        if (!store.ok()) _exit(1);
+        (*store)->Commit(1, {ArrayRow(2, "y")});
+        _exit((*store)->Flush(kPatience).ok() ? 0 : 2);  // Its log and index stay.
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_EQ(status, 0);
+    }
+    std::ofstream(folder_ + "/rest") << std::string(16 << 20, 'x');
+    EXPECT_THAT(Open().status(), ReasonIs("DISK_FULL")) << killed;
+    fs::remove(folder_ + "/rest");
+    EXPECT_EQ(Loaded().size(), killed ? 2u : 1u);
+  }
+}
+
 // ---- Two coordinators. --------------------------------------------------------------------------
 TEST_F(SqliteStoreTest, OneCoordinatorAtATimeUsesAFolder) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto held, Open());
