@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -40,6 +41,8 @@ namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr char kMetricsListen[] = "127.0.0.1:9470";
+// How often a coordinator that cannot start yet says why.
+constexpr absl::Duration kFullDiskLogInterval = absl::Seconds(10);
 
 // Writes atomically, so that a reader never sees a part of the address.
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
@@ -70,6 +73,38 @@ absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) 
   const auto random64 = [&random] { return uint64_t{random()} << 32 | random(); };
   const auto epoch = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
   return std::make_unique<store::MemoryStore>(core::RandomLife(epoch, random64()));
+}
+
+// Waits for a stop signal; 0: none came within the bound.
+int AwaitSignal(const sigset_t& signals, absl::Duration bound) {
+  const timespec wait = absl::ToTimespec(bound);
+  return std::max(sigtimedwait(&signals, nullptr, &wait), 0);
+}
+
+// OpenStore, tried again while the disk is full, which passes without another start. Everything
+// else that keeps a store from being opened stays (a STORE_FAILED is a folder's rights or its file
+// system as well as a disk that does not read), and is an error at once. Null: a stop signal came.
+absl::StatusOr<std::unique_ptr<store::Store>> OpenStoreWithRoom(const Options& options,
+                                                                const sigset_t& signals) {
+  absl::Time said = absl::InfinitePast();
+  while (true) {
+    absl::StatusOr<std::unique_ptr<store::Store>> store = OpenStore(options);
+    if (store.ok() || KindOf(store.status()) != ErrorKind::kDiskFull) {
+      if (store.ok() && said != absl::InfinitePast())
+        TESSERA_LOG(INFO) << "the disk of the state has room again";
+      return store;
+    }
+    if (const absl::Time now = SteadyNow(); now >= said + kFullDiskLogInterval) {
+      said = now;
+      TESSERA_LOG(WARNING) << "coordinator starts when the disk of the state has room"
+                           << Field("reason", ReasonOf(store.status()))
+                           << Field("why", store.status().message());
+    }
+    if (const int signal = AwaitSignal(signals, absl::Milliseconds(options.store_retry_ms))) {
+      TESSERA_LOG(INFO) << "coordinator stops" << Field("signal", signal);
+      return nullptr;
+    }
+  }
 }
 
 absl::StatusOr<Durability> DurabilityOf(const store::Store& store) {
@@ -128,7 +163,12 @@ absl::Status Run(const Options& options) {
   BeginFlight(FolderForFlights(options), "coordinator");
 
   RealClock clock;
-  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store, OpenStore(options));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store,
+                           OpenStoreWithRoom(options, signals));
+  if (store == nullptr) {
+    StopLogging();
+    return absl::OkStatus();
+  }
   Metrics metrics(options.metrics_series_max);
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   telemetry::Telemetry telemetry(&metrics);

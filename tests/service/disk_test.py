@@ -62,13 +62,65 @@ class DiskTest(unittest.TestCase):
                     after.call(API + "SessionService/GetSession", {"session": session})
         run_tessera("state", "check", self.state)
 
-    def fill_and_free(self, cluster, client):
-        """The sessions that were acknowledged, before and after the disk was full."""
-        array, sessions = write(client), [open_session(client)]
+    def fill(self):
+        """The file that takes what room there is."""
         rest = self.state / "rest"
         with open(rest, "wb") as file, self.assertRaises(OSError):
             while True:
                 os.write(file.fileno(), bytes(4096))
+        return rest
+
+    def test_a_start_waits_for_room_on_a_full_disk(self):
+        self.mount_small()
+        with self.cluster() as cluster:
+            with cluster.connect() as client:
+                array, session = write(client), open_session(client)
+            killed = cluster.processes["coordinator"]
+            killed.kill()
+            killed.wait()
+            killed.stdout.close()
+            rest, log = self.fill(), cluster.folder / "coordinator.log"
+            with concurrent.futures.ThreadPoolExecutor(1) as other:
+                freed = other.submit(self.free_when_asked, log, rest)
+                cluster.start_coordinator()
+                waited = time.monotonic() - freed.result()
+            print(f"serves {waited:.2f} s after there is room")
+            self.assertTrue(0 < waited < RECOVERED + SLACK, waited)
+            cluster.await_devices(1)
+            with cluster.connect() as after:
+                after.call(API + "SessionService/GetSession", {"session": session})
+                self.assertEqual(read(after, array), [1, 2])
+                open_session(after)
+            self.assertEqual(log.read_text().count("starts when"), 1)
+        run_tessera("state", "check", self.state)
+
+    def free_when_asked(self, log, rest):
+        """When there is room again for the coordinator that asks for it in its log."""
+        daemons.eventually(lambda: "DISK_FULL" in log.read_text(), PATIENCE,
+                           "the coordinator says that the disk is full")
+        freed = time.monotonic()
+        rest.unlink()
+        return freed
+
+    def test_a_start_that_waits_for_room_is_stopped(self):
+        self.mount_small()
+        self.fill()
+        log = self.root / "log"
+        with open(log, "wb") as file:
+            process = subprocess.Popen(
+                daemons.dying_with_us([daemons.bin_dir() / "tessera-coordinator",
+                                       "--listen=127.0.0.1:0", *self.flags]),
+                stdout=file, stderr=file, env={**os.environ, "TESSERA_METRICS_LISTEN": "off"})
+        self.addCleanup(process.kill)
+        daemons.eventually(lambda: "DISK_FULL" in log.read_text(), PATIENCE,
+                           "the coordinator says that the disk is full")
+        process.terminate()
+        self.assertEqual(process.wait(PATIENCE), 0)
+
+    def fill_and_free(self, cluster, client):
+        """The sessions that were acknowledged, before and after the disk was full."""
+        array, sessions = write(client), [open_session(client)]
+        rest = self.fill()
         # The log has room of its own for some.
         refused = None
         while refused is None:
