@@ -251,6 +251,13 @@ class SystemdTest(unittest.TestCase):
             for line in ("User=tessera", "Restart=always", "NoNewPrivileges=yes"):
                 self.assertIn(f"\n{line}\n", text)
 
+    def test_units_start_again_however_often_they_have_ended(self):
+        """By default systemd gives up after 5 starts in 10 s, and a second passes between two."""
+        for unit in ("coordinator", "worker"):
+            text = deploy.read(f"deploy/systemd/tessera-{unit}.service")
+            section = re.search(r"^\[Unit\]\n((?:(?!\[).*\n)*)", text, re.M).group(1)
+            self.assertIn("StartLimitIntervalSec=0\n", section)
+
 
 if __name__ == "__main__":
     unittest.main()
