@@ -63,6 +63,15 @@ uint64_t Order::AddCommunicator(const Members& members) {
   return communicators_[members] = ++last_generation_;
 }
 
+std::set<uint64_t> Order::OpenWith(const std::string& executor, uint64_t incarnation) const {
+  std::set<uint64_t> open;
+  for (const auto& [members, generation] : communicators_)
+    if (std::find(members.begin(), members.end(), std::pair(executor, incarnation)) !=
+        members.end())
+      open.insert(generation);
+  return open;
+}
+
 void Order::Retire(uint64_t generation) {
   const auto it = std::find_if(communicators_.begin(), communicators_.end(),
                                [&](const auto& open) { return open.second == generation; });

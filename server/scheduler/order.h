@@ -70,6 +70,8 @@ class Order {
   // The generation of the open communicator of these members; 0: there is none.
   uint64_t FindCommunicator(const Members& members) const;
   uint64_t AddCommunicator(const Members& members);
+  // The generations of the open communicators with this member.
+  std::set<uint64_t> OpenWith(const std::string& executor, uint64_t incarnation) const;
   // No later launch uses it.
   void Retire(uint64_t generation);
   // Erases a retired one that no live operation uses, and returns its members; else empty.

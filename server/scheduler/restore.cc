@@ -413,10 +413,18 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     return op.generation == generation ||
            (op.generation == 0 && op.run() != nullptr && op.outstanding.size() > 1);
   };
+  const std::set<uint64_t> open = order_.OpenWith(x.name, x.info.incarnation);
   for (uint64_t generation : inventory.generations)
-    if (std::none_of(order_.live().begin(), order_.live().end(),
+    if (open.count(generation) == 0 &&
+        std::none_of(order_.live().begin(), order_.live().end(),
                      [&](uint64_t id) { return uses(id, generation); }))
       Send(x, api::CloseCommunicator{generation});
+  // One that it has not heard of, as that was sent while it went away, is used no more.
+  for (uint64_t generation : open)
+    if (std::find(x.came_with.begin(), x.came_with.end(), generation) == x.came_with.end()) {
+      order_.Retire(generation);
+      CloseCommunicator(generation, order_.CloseRetired(generation));
+    }
 }
 
 void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
@@ -425,8 +433,21 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
   for (const api::ExecutorInventory::Device& device : inventory.devices)
     for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
       for (uint64_t id : *list)
-        if (const ArrayRecord* const a = catalogue_.FindArray(id); a == nullptr || a->freed)
+        // Nor is one needed whose operation ended before anybody knew that it had started there.
+        if (const ArrayRecord* const a = catalogue_.FindArray(id);
+            a == nullptr || a->freed || !IsHeldBy(*a, x))
           unknown.insert(id);
+  const auto lists = [&](int32_t d, const auto& list, uint64_t id) {
+    return static_cast<size_t>(d) < inventory.devices.size() &&
+           std::binary_search((inventory.devices[d].*list).begin(),
+                              (inventory.devices[d].*list).end(), id);
+  };
+  using Device = api::ExecutorInventory::Device;
+  std::set<uint64_t> made;  // by what has started there: a shard is there unless it was deleted
+  for (const Started& started : StartedOn(inventory))
+    if (const Operation* const op = order_.Find(started.operation))
+      if (op->kind != api::OperationKind::kLoad)
+        made.insert(op->results.begin(), op->results.end());
   for (const uint64_t id : ArraysOn(x)) {
     ArrayRecord& a = catalogue_.array(id);
     // One that is donated to an operation which has not begun is deleted, and needed.
@@ -434,10 +455,11 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
       const auto held = a.holders.find(x.first_device + d);
       if (held == a.holders.end() || held->second != x.info.incarnation) continue;
-      const bool ready = static_cast<size_t>(d) < inventory.devices.size() &&
-                         std::binary_search(inventory.devices[d].ready.begin(),
-                                            inventory.devices[d].ready.end(), id);
-      if (a.state == ArrayState::kReady && !ready) {
+      const bool ready = lists(d, &Device::ready, id);
+      const bool deleted = made.count(id) > 0 && !ready && !lists(d, &Device::expected, id) &&
+                           !lists(d, &Device::failed, id);
+      if ((a.state == ArrayState::kReady && !ready) ||
+          (a.state == ArrayState::kScheduled && deleted)) {
         lost.push_back(id);
       } else if (a.state == ArrayState::kWriting && ready &&
                  a.unwritten.erase(x.first_device + d) > 0 && a.unwritten.empty()) {

@@ -593,7 +593,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "pending", "compile", "frozen", "holds", "reshard", "outage", "restart",
                       "adopt", "adopt_compiled", "answers", "answers_waiting", "answers_kept",
                       "resend", "undone", "away", "forget", "away_donate", "behind", "order",
-                      "originals", "uploads", "blame", "room", "replaced"),
+                      "originals", "uploads", "blame", "room", "replaced", "rejoin"),
     [](const auto& info) { return info.param; });
 
 // Each run reads what the one before makes.
@@ -633,7 +633,7 @@ TEST(TranscriptTest, EveryFileIsRun) {
   int files = 0;
   for (const auto& f : std::filesystem::directory_iterator(SourcePath("tests/golden/scheduler")))
     files += f.path().extension() == ".txt";
-  EXPECT_EQ(files, 45);
+  EXPECT_EQ(files, 46);
 }
 
 }  // namespace
