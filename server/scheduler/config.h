@@ -41,7 +41,9 @@ struct Config {
   absl::Duration verdict_wait = absl::Milliseconds(1500);
   absl::Duration load_wait = absl::Seconds(120);      // for executors to compile
   absl::Duration request_id_age = absl::Minutes(10);  // of an answer that is kept
-  absl::Duration write_wait = absl::Minutes(5);       // for an upload to finish; a ticket's life
+  // For the disk to take what a reply tells of; then it counts as one that fails.
+  absl::Duration store_answer = absl::Seconds(5);
+  absl::Duration write_wait = absl::Minutes(5);  // for an upload to finish; a ticket's life
   absl::Duration program_upload_idle = absl::Minutes(5);  // without a chunk: it is dropped
   absl::Duration result_wait_max = absl::Seconds(60);
   absl::Duration run_deadline = absl::Hours(1);    // of a run, by default

@@ -212,6 +212,7 @@ void Driver::AcknowledgeReports() {
 void Driver::Run() {
   NameThread("scheduler");
   while (true) {
+    if (options_.config.durable) AnswerIfStoreIsSilent();
     {
       absl::MutexLock lock(&mu_);
       // Bounded, so that AwakeTime advances, and so that tests can advance their clocks.
@@ -230,6 +231,15 @@ void Driver::Run() {
     }
     ProcessEvents(clock_->Now(), std::numeric_limits<int>::max());
   }
+}
+
+void Driver::AnswerIfStoreIsSilent() {
+  std::vector<Inbox::Outgoing> out;
+  {
+    absl::MutexLock lock(&mu_);
+    out = inbox_.FailingIfSilent(clock_->Now(), options_.config.store_answer);
+  }
+  for (auto& [done, reply] : out) done(std::move(reply));
 }
 
 template <class Use>
@@ -267,7 +277,7 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes) {
     std::optional<Inbox::Outgoing> out;
     {
       absl::MutexLock lock(&mu_);
-      out = inbox_.Answer(std::move(*reply), commits, changes);
+      out = inbox_.Answer(std::move(*reply), commits, changes, clock_->Now());
     }
     if (out) out->done(std::move(out->reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {

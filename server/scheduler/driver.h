@@ -99,6 +99,7 @@ class Driver {
   // Acknowledges the reports whose steps are durable.  Runs on the runner, with each heartbeat.
   void AcknowledgeReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  void AnswerIfStoreIsSilent() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
   void Send(SendCommand& send) ABSL_LOCKS_EXCLUDED(mu_);

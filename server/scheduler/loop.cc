@@ -74,14 +74,15 @@ absl::Status Inbox::RejectionReason(const Event& event) const {
                                 events_max_, " are accepted; wait and retry"));
 }
 
-std::optional<Inbox::Outgoing> Inbox::Answer(Reply reply, uint64_t commits, bool changes) {
+std::optional<Inbox::Outgoing> Inbox::Answer(Reply reply, uint64_t commits, bool changes,
+                                             absl::Time now) {
   const auto it = requests_.find(reply.request);
   TESSERA_CHECK(it != requests_.end()) << "request " << reply.request << " is answered twice";
   Outgoing out{std::move(it->second), std::move(reply)};
   requests_.erase(it);
   if (commits <= durable_ || PromisesNothing(out.reply)) return out;
   if (failing_.ok()) {
-    held_.push_back({commits, changes, std::move(out)});
+    held_.push_back({commits, changes, now, std::move(out)});
     return std::nullopt;
   }
   if (changes && out.reply.status.ok()) out.reply.status = failing_;
@@ -105,6 +106,15 @@ std::vector<Inbox::Outgoing> Inbox::Failing(const absl::Status& why) {
     out.push_back(std::move(held.out));
   }
   return out;
+}
+
+std::vector<Inbox::Outgoing> Inbox::FailingIfSilent(absl::Time now, absl::Duration bound) {
+  if (held_.empty() || now - held_.front().since < bound) return {};
+  return Failing(MakeError(
+      ErrorKind::kStoreFailed,
+      absl::StrCat("the disk of the coordinator's state has not answered for ",
+                   absl::FormatDuration(bound),
+                   "; whether the call has changed anything is known once it does: retry")));
 }
 
 std::vector<Inbox::Outgoing> Inbox::TakeRequests() {

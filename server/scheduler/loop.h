@@ -59,12 +59,14 @@ class Inbox {
   // which the reply may tell of; `changes`: it acknowledges a change, of its own step or by an
   // earlier copy of its call.  None: the reply is held until they are durable.  Requires: the
   // request waits.
-  std::optional<Outgoing> Answer(Reply reply, uint64_t commits, bool changes);
+  std::optional<Outgoing> Answer(Reply reply, uint64_t commits, bool changes, absl::Time now);
   // Commits up to this one are durable, and do not fail any more. Returns the replies that waited.
   std::vector<Outgoing> DurableThrough(uint64_t commit);
   // Commits fail, with an error for callers. Returns the replies that waited: what has changed
   // something has this error, and what only reads goes on.
   std::vector<Outgoing> Failing(const absl::Status& why);
+  // The same, of a disk that says nothing, if a reply has waited for `bound`: STORE_FAILED.
+  std::vector<Outgoing> FailingIfSilent(absl::Time now, absl::Duration bound);
   uint64_t durable() const { return durable_; }
 
   void Push(absl::Time came, Event event) { events_.push_back({came, std::move(event)}); }
@@ -101,6 +103,7 @@ class Inbox {
   struct Held {
     uint64_t commit = 0;
     bool changes = false;
+    absl::Time since;
     Outgoing out;
   };
   std::deque<Held> held_;

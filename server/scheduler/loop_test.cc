@@ -78,8 +78,8 @@ class InboxReplies : public ::testing::Test {
       if (!reply.status.ok()) absl::StrAppend(&said_.back(), ToAbsl(ReasonOf(reply.status)));
     });
   }
-  void Answer(Reply reply, uint64_t commits, bool changes) {
-    if (auto out = inbox_.Answer(std::move(reply), commits, changes))
+  void Answer(Reply reply, uint64_t commits, bool changes, absl::Time now = At(0)) {
+    if (auto out = inbox_.Answer(std::move(reply), commits, changes, now))
       out->done(std::move(out->reply));
   }
   Inbox inbox_{10};
@@ -145,6 +145,23 @@ TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
   TESSERA_EXPECT_OK(inbox_.RejectionReason(OpenSession{}));
   Answer(ReplyTo(5), /*commits=*/3, /*changes=*/true);
   EXPECT_EQ(said_.size(), 4u) << "it waits";
+}
+
+TEST_F(InboxReplies, ADiskThatSaysNothingCountsAsOneThatFails) {
+  for (const uint64_t request : {1, 2, 3, 4}) Ask(request);
+  Answer(ReplyTo(1), /*commits=*/1, /*changes=*/true, At(10));
+  Answer(ReplyTo(2), /*commits=*/1, /*changes=*/false, At(12));
+  Send(inbox_.FailingIfSilent(At(14), absl::Milliseconds(5)));
+  EXPECT_TRUE(said_.empty());
+  Send(inbox_.FailingIfSilent(At(15), absl::Milliseconds(5)));
+  EXPECT_THAT(said_, ::testing::ElementsAre("1 STORE_FAILED", "2"));
+  EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("STORE_FAILED", "for 5ms"));
+  Answer(ReplyTo(3), /*commits=*/2, /*changes=*/false, At(16));
+  EXPECT_EQ(said_.size(), 3u) << "reads go on";
+  Send(inbox_.DurableThrough(2));
+  TESSERA_EXPECT_OK(inbox_.RejectionReason(OpenSession{}));
+  Answer(ReplyTo(4), /*commits=*/3, /*changes=*/true, At(30));
+  EXPECT_EQ(said_.size(), 3u) << "it waits";
 }
 
 SendCommand CommandTo(uint64_t session, api::Command command, bool when_durable = false) {

@@ -1,5 +1,6 @@
 #include "tests/sim/disk.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -34,7 +35,7 @@ void Disk::Store::Write() {
   const absl::Duration time =
       slow ? world.random().Within(absl::Milliseconds(20), absl::Milliseconds(1500))
            : world.random().Within(absl::Microseconds(200), absl::Milliseconds(4));
-  world.After(time, [this] { EndWrite(); });
+  world.After(std::max(time, disk_->hangs_until_ - world.now()), [this] { EndWrite(); });
 }
 
 void Disk::Store::EndWrite() {

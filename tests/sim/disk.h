@@ -56,6 +56,8 @@ class Disk {
   std::vector<scheduler::RowChange> Load();
 
   void Slow(absl::Duration time) { slow_until_ = world_->now() + time; }
+  // What is written meanwhile is done at the end.
+  void Hang(absl::Duration time) { hangs_until_ = world_->now() + time; }
   void Fill(absl::Duration time) { full_until_ = world_->now() + time; }
 
  private:
@@ -63,6 +65,7 @@ class Disk {
   scheduler::CommittedRows rows_;
   uint64_t starts_ = 0;
   std::vector<std::unique_ptr<Store>> stores_;
+  absl::Time hangs_until_ = absl::InfinitePast();
   absl::Time slow_until_ = absl::InfinitePast(), full_until_ = absl::InfinitePast();
 };
 

@@ -121,7 +121,10 @@ Clock::Moment Process::Look() {
 // The driver's thread, which looks at the timer and keeps the time.
 void Process::Tick() {
   if (!alive_) return;
-  if (!paused()) Run();
+  if (!paused()) {
+    Answer(inbox_->FailingIfSilent(Look().now, state().config.store_answer));
+    Run();
+  }
   world_->After(AwakeTime::kTickInterval, [this] { Tick(); });
 }
 
@@ -291,7 +294,7 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
         world_->After(world_->random().Within(absl::Milliseconds(1), kIrrevocableMax), then);
     if (outbox_->MayLeave(*send, commits, durable())) Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
-    if (auto out = inbox_->Answer(std::move(*reply), commits, changes))
+    if (auto out = inbox_->Answer(std::move(*reply), commits, changes, Look().now))
       out->done(std::move(out->reply));
   } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),

@@ -131,7 +131,11 @@ class Simulation {
         for (const auto& worker : workers_) worker->path().BreakStreams();
         return true;
       case FaultKind::kDiskSlow:
-        coordinator_.disk().Slow(fault.lasts);
+        if (fault.pick % 3 == 0) {
+          coordinator_.disk().Hang(fault.lasts);
+        } else {
+          coordinator_.disk().Slow(fault.lasts);
+        }
         return true;
       case FaultKind::kDiskFull:
         coordinator_.disk().Fill(fault.lasts);
