@@ -300,11 +300,11 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
   api::ArraySpec spec{value.dtype(), value.shape(), placement};
   if (absl::Status admitted = admission::ValidateArray(spec, limits_); !admitted.ok())
     return then(admitted);
-  const bool may_come_again = !from.id.text.empty();
+  const std::string creation = from.id.text;
   const core::Caller caller = from.caller;
   Post<ArrayInfo>(
       scheduler::CreateArray{std::move(from), session, std::move(spec), /*check_only=*/false},
-      [this, caller, may_come_again, value, timeout,
+      [this, caller, creation, value, timeout,
        then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
         if (!info.ok()) return then(info.status());
         // A call that comes again goes on where the first one stopped.
@@ -312,27 +312,29 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
         const bool failed = info->unwritten.empty();  // The write then says why.
         CallAll(
             WritesOf(*info, failed ? std::vector<int>{0} : info->unwritten, value, caller, timeout),
-            [this, caller, may_come_again, id = info->array,
-             then](const std::vector<Reply>& replies) {
+            [this, caller, creation, id = info->array, then](const std::vector<Reply>& replies) {
               absl::Status error;
               for (const Reply& reply : replies) error.Update(reply.status);
               if (error.ok()) return then(id);
-              GiveUpPut(caller, id, may_come_again, error, then);
+              GiveUpPut(caller, id, creation, error, then);
             });
       });
 }
 
-void Coordinator::GiveUpPut(const core::Caller& caller, uint64_t array, bool may_come_again,
+void Coordinator::GiveUpPut(const core::Caller& caller, uint64_t array, const std::string& creation,
                             const absl::Status& error, const Callback<uint64_t>& then) {
-  if (!may_come_again)
-    return DeleteAsync({0, caller}, {array}, [then, error](const auto&) { then(error); });
+  const auto give_up = [this, caller, array, creation, error, then] {
+    Post<scheduler::MissingArrays>(scheduler::DeleteArrays{{0, caller}, {array}, creation},
+                                   [then, error](const auto&) { then(error); });
+  };
+  if (creation.empty()) return give_up();
   Post<ArrayInfo>(
       scheduler::DescribeArray{{0, caller}, array},
-      [this, caller, array, error, then](const absl::StatusOr<ArrayInfo>& info) {
+      [error, then, give_up](const absl::StatusOr<ArrayInfo>& info) {
         using State = ArrayInfo::State;
         if (!info.ok() || info->state == State::kPending || info->state == State::kReady)
           return then(error);
-        GiveUpPut(caller, array, /*may_come_again=*/false, error, then);
+        give_up();
       });
 }
 

@@ -134,8 +134,9 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   template <class E>
   void CallAll(std::vector<E> events, std::function<void(std::vector<scheduler::Reply>)> then);
   // Writing the array has failed: calls `then` with the error, once the array is deleted unless it
-  // can still be written by a call that comes again.
-  void GiveUpPut(const core::Caller& caller, uint64_t array, bool may_come_again,
+  // can still be written by a call that comes again. `creation`: the id of that call, which then
+  // counts as never made; "": none.
+  void GiveUpPut(const core::Caller& caller, uint64_t array, const std::string& creation,
                  const absl::Status& error, const Callback<uint64_t>& then);
   TicketedArray MakeTickets(const scheduler::ArrayInfo& info, const std::vector<int>& ordinals,
                             api::Ticket::Access access, absl::Time expires) const;

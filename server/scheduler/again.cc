@@ -7,8 +7,9 @@
 
 namespace tessera::server::scheduler {
 
-const AnswerRecord* Machine::FindAnswer(const Request& e, CallKind call) const {
-  return e.id.text.empty() ? nullptr : s_.answers.Find(e.caller.tenant, call, e.id.text, now_);
+const AnswerRecord* Machine::FindAnswer(const core::Caller& caller, CallKind call,
+                                        const std::string& request_id) const {
+  return request_id.empty() ? nullptr : s_.answers.Find(caller.tenant, call, request_id, now_);
 }
 
 void Machine::Remember(const Request& e, CallKind call, uint64_t made,

@@ -40,11 +40,19 @@ void Answers::Erase(uint64_t number) {
   const auto of = tenants_.find(answer.tenant);
   Tenant& tenant = of->second;
   tenant.numbers.erase(std::pair(answer.call, answer.request_id));
-  tenant.order.pop_front();
+  // Mostly it is the oldest one.
+  tenant.order.erase(std::find(tenant.order.begin(), tenant.order.end(), number));
   tenant.bytes -= BytesOf(answer);
   bytes_ -= BytesOf(answer);
   if (tenant.order.empty()) tenants_.erase(of);
   all_.erase(it);
+}
+
+uint64_t Answers::Forget(const AnswerRecord& answer) {
+  const uint64_t number =
+      tenants_.at(answer.tenant).numbers.at(std::pair(answer.call, answer.request_id));
+  Erase(number);
+  return number;
 }
 
 std::vector<std::pair<uint64_t, std::string>> Answers::Add(AnswerRecord answer,

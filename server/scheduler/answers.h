@@ -57,6 +57,8 @@ class Answers {
   std::vector<std::pair<uint64_t, std::string>> Add(AnswerRecord answer,
                                                     const core::AnswerLimits& limits,
                                                     absl::Time now);
+  // Forgets one of these, so that its call may be made anew. Returns its number.
+  uint64_t Forget(const AnswerRecord& answer);
   // One of an earlier life; these come in the order of their numbers.
   void Restore(uint64_t number, AnswerRecord answer);
 

@@ -94,6 +94,7 @@ void Machine::UploadTimer(uint64_t id) {
                {"tenant", a->tenant}},
               late);
   ArrayFailed(id, late);
+  if (ArrayRecord* const failed = catalogue_.FindArray(id)) FreeShards(id, *failed);
 }
 
 uint64_t Machine::NewArray(SpecRef spec, ArrayState state, uint64_t session) {
@@ -308,6 +309,9 @@ absl::StatusOr<MissingArrays> Machine::On(const DeleteArrays& e) {
     if (!FindArray(e.caller, id, Access::kChange).ok()) missing.arrays.push_back(id);
   Delete(e.caller, e.arrays);
   Remember(e, /*made=*/0, missing.arrays);
+  const AnswerRecord* const creation = FindAnswer(e.caller, CallKind::kCreateArray, e.creation);
+  if (creation != nullptr && std::count(e.arrays.begin(), e.arrays.end(), creation->made) > 0)
+    Changed(core::RowKind::kAnswer, s_.answers.Forget(*creation), e.caller.tenant);
   return missing;
 }
 
@@ -400,6 +404,17 @@ void Machine::FreeOriginals(const Operation& op) {
     for (uint64_t a : run->originals) TryFree(a);
 }
 
+void Machine::FreeShards(uint64_t id, ArrayRecord& a) {
+  if (std::exchange(a.freed, true)) return;
+  auto& deletes = DoneeOfCopy(id, a) != nullptr ? deletes_of_originals_ : deletes_;
+  for (const auto& [device, incarnation] : a.holders) {
+    const Executor& x = cluster_.ExecutorOf(device);
+    if (!x.alive() || x.info.incarnation != incarnation) continue;
+    std::vector<uint64_t>& ids = deletes[x.name];
+    if (ids.empty() || ids.back() != id) ids.push_back(id);  // once, however many devices hold it
+  }
+}
+
 void Machine::TryFree(uint64_t id) {
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr) return;
@@ -413,16 +428,7 @@ void Machine::TryFree(uint64_t id) {
   }
   if (IsKeptOriginal(id, a)) return;
   if (ReadFromAfar(a)) return;
-  if (!a.freed) {
-    a.freed = true;
-    auto& deletes = DoneeOfCopy(id, a) != nullptr ? deletes_of_originals_ : deletes_;
-    for (const auto& [device, incarnation] : a.holders) {
-      const Executor& x = cluster_.ExecutorOf(device);
-      if (!x.alive() || x.info.incarnation != incarnation) continue;
-      std::vector<uint64_t>& ids = deletes[x.name];
-      if (ids.empty() || ids.back() != id) ids.push_back(id);  // once, however many devices hold it
-    }
-  }
+  FreeShards(id, a);
   // While its producer or a reader runs, its record is needed to propagate a failure.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;
   Disarm(a.upload_until, kUploadTimer, id);

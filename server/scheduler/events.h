@@ -186,6 +186,8 @@ struct LoadArrays : Request {
 };
 struct DeleteArrays : Request {
   std::vector<uint64_t> arrays;
+  // The request id of the CreateArray that made them, which counts as never made; "": of none.
+  std::string creation = {};
 };
 // The reply is the Making.
 struct ReshardArray : Request {

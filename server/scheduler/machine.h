@@ -240,7 +240,7 @@ class Machine {
   // whether it has. Else the call must run.
   template <class E>
   bool AnswerAgain(const E& e) {
-    const AnswerRecord* const first = FindAnswer(e, KindOfCall(e));
+    const AnswerRecord* const first = FindAnswer(e.caller, KindOfCall(e), e.id.text);
     if (first == nullptr) return false;
     if (first->payload == e.id.payload) {
       Again(e, *first);
@@ -252,7 +252,9 @@ class Machine {
     }
     return true;
   }
-  const AnswerRecord* FindAnswer(const Request& e, CallKind call) const;
+  // Null: no such call has been accepted, or it had no id.
+  const AnswerRecord* FindAnswer(const core::Caller& caller, CallKind call,
+                                 const std::string& request_id) const;
   static absl::Status Reused(const Request& e);
   // The call is accepted, and has made this; one that comes again makes nothing.
   template <class E>
@@ -355,6 +357,8 @@ class Machine {
   // Deletes the buffers of a deleted array once no operation that is not placed yet needs them, and
   // its record once nothing refers to it.
   void TryFree(uint64_t id);
+  // Has the executors that are there delete its shards, once.
+  void FreeShards(uint64_t id, ArrayRecord& a);
 
   // ---- programs.cc ----
   // The requested `devices`, checked; if there are none, those that suit `mesh` best.  With
