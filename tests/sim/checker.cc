@@ -63,6 +63,7 @@ constexpr const char* kReportNames[] = {"heartbeat",      "communicator ready", 
                                         "launch done",    "launch failed",      "buffer written",
                                         "buffer read",    "executor lost",      "executor ready",
                                         "file inspected", "inventory"};
+constexpr size_t kInventoryReport = std::size(kReportNames) - 1;
 static_assert(std::size(kReportNames) == Checker::kReports);
 
 }  // namespace
@@ -90,12 +91,14 @@ bool Checker::IsExcused(const std::string& executor, uint64_t incarnation) const
 
 void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {
   absl::Time& silent = silent_until_.try_emplace(worker, absl::InfinitePast()).first->second;
-  silent = std::max(silent, until);
+  // A coordinator that is deaf counts the silence afterwards.
+  silent = std::max(silent, until + std::max(deaf_until_ - world_->now(), absl::ZeroDuration()));
 }
 
 void Checker::CoordinatorIsDeaf(absl::Duration time) {
   for (auto& [worker, until] : silent_until_)
     if (until >= world_->now()) until += time;
+  deaf_until_ = std::max(deaf_until_, world_->now() + time);
 }
 
 void Checker::Silent(const std::string& worker) {
@@ -130,9 +133,25 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
   const size_t kind = reported != nullptr ? kEvents + reported->report.body.index() : event.index();
   for (size_t fault = 0; fault < kFaultKinds; ++fault)
     if (world_->now() < active_until_[fault]) ++coverage_[kind][fault];
+  // What an executor that is back lacks is sent again, wherever that is.
+  const bool is_new = kind != kEvents + kInventoryReport;
+  for (const scheduler::Effect& effect : effects)
+    if (const auto* send = std::get_if<scheduler::SendCommand>(&effect); send != nullptr && is_new)
+      CheckDrained(*send, state);
   for (const scheduler::Effect& effect : effects)
     if (const auto* commit = std::get_if<scheduler::Commit>(&effect))
       for (const scheduler::RowChange& row : commit->rows) CheckRow(row, state);
+}
+
+// Nothing begins on a worker that drains.
+void Checker::CheckDrained(const scheduler::SendCommand& send, const scheduler::State& state) {
+  if (state.cluster.draining().empty() || !(std::holds_alternative<api::Launch>(send.command) ||
+                                            std::holds_alternative<api::Transfer>(send.command) ||
+                                            std::holds_alternative<api::SaveShards>(send.command)))
+    return;
+  for (const auto& [name, worker] : state.cluster.workers())
+    if (worker.session == send.session && worker.draining)
+      world_->Violate("something begins on worker ", name, ", which drains");
 }
 
 void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& state) {

@@ -90,6 +90,7 @@ class Checker {
 
  private:
   void CheckRow(const scheduler::RowChange& row, const scheduler::State& state);
+  void CheckDrained(const scheduler::SendCommand& send, const scheduler::State& state);
 
   World* const world_;
   std::array<absl::Time, kFaultKinds> active_until_ = {};
@@ -97,6 +98,7 @@ class Checker {
   bool clock_stepped_ = false;
   std::map<std::pair<std::string, uint64_t>, absl::Time> excused_;
   std::map<std::string, absl::Time> silent_until_;
+  absl::Time deaf_until_ = absl::InfinitePast();  // the coordinator
   std::set<std::pair<uint64_t, std::string>> runs_;
   std::set<uint64_t> given_up_;  // arrays on the worker that the step at hand deletes
   std::set<uint64_t> lost_;      // arrays

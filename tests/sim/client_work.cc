@@ -1,5 +1,6 @@
 // What a client does, and what it expects.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/status.h"
@@ -511,13 +512,16 @@ void Client::Audit() {
 
 void Client::Probe() {
   programs_.clear();
-  scheduler::Compile e = CompileOf(1);
+  // Each client another number of devices.
+  constexpr int kProbes[] = {1, 2, 5};
+  const int source = kProbes[static_cast<size_t>(index_) % std::size(kProbes)];
+  scheduler::Compile e = CompileOf(source);
   e.body.timeout = kTimeout;
-  Ask("probe: compile", e, [this](const scheduler::Reply& reply) {
+  Ask("probe: compile", e, [this, source](const scheduler::Reply& reply) {
     if (!reply.status.ok())
       return world_->Violate("after the faults: ", std::string(reply.status.message()));
     const auto& compiled = std::get<api::CompileReply>(reply.body);
-    const Program program{compiled.executable, SourceOf(1).results, compiled.in, compiled.out};
+    const Program program{compiled.executable, SourceOf(source).results, compiled.in, compiled.out};
     Upload(program, [this, program](uint64_t array) {
       if (array == 0) return world_->Violate("after the faults an upload fails");
       Execute(program, {array, array}, false, [this](uint64_t result) {

@@ -95,6 +95,19 @@ class Simulation {
         for (uint64_t array : executor->Arrays())
           if (state.catalogue.arrays().count(array) == 0)
             world_.Violate(executor->name(), " holds array ", array, ", which nobody has");
+    for (const auto& [id, array] : state.catalogue.arrays())
+      if (array.state == scheduler::ArrayState::kReady && array.error.ok())
+        for (const auto& [device, incarnation] : array.holders)
+          if (!Holds(state.cluster.ExecutorOf(device).name, incarnation, id))
+            world_.Violate("array ", id, " is ready, and its executor does not have it");
+  }
+
+  bool Holds(const std::string& executor, uint64_t incarnation, uint64_t array) const {
+    for (const auto& worker : workers_)
+      for (const auto& each : worker->executors())
+        if (each->name() == executor && each->incarnation() == incarnation)
+          return each->Arrays().count(array) > 0;
+    return false;
   }
 
   // ---- Faults. ----

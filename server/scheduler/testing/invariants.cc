@@ -37,6 +37,27 @@ bool IsNext(const State& s, uint64_t id, const Operation& op) {
          });
 }
 
+// Whether a run that has not started has all that it waits for.
+bool MayStart(const State& s, const Operation& op) {
+  if (op.ended() || op.sequence != 0 || op.run() == nullptr || !s.cluster.draining().empty())
+    return false;
+  const auto found = s.catalogue.executables().find(op.run()->executable);
+  if (found == s.catalogue.executables().end()) return false;
+  const Executable& x = found->second;
+  return x.state == ExecutableState::kPlanned &&
+         std::all_of(op.args.begin(), op.args.end(),
+                     [&](uint64_t a) {
+                       const ArrayState state = s.catalogue.arrays().at(a).state;
+                       return state == ArrayState::kReady || state == ArrayState::kScheduled;
+                     }) &&
+         std::all_of(x.devices.begin(), x.devices.end(), [&](int64_t d) {
+           const Executor& executor = s.cluster.ExecutorOf(d);
+           const auto loaded = x.loaded.find(executor.name);
+           return executor.alive() && loaded != x.loaded.end() &&
+                  loaded->second == executor.info.incarnation;
+         });
+}
+
 std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
   const auto& arrays = s.catalogue.arrays();
   TESSERA_HOLDS(IsLive(s, id) == !op.ended(), "operation ", id,
@@ -69,6 +90,10 @@ std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
   TESSERA_HOLDS(op.ended() || (s.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1) ==
                                   (op.deadline < absl::InfiniteFuture()),
                 "operation ", id, " has a deadline without a timer, or the reverse");
+  TESSERA_HOLDS((s.timers.count({op.verdict_until, {kVerdictTimer, id}}) == 1) ==
+                    (op.verdict_until < absl::InfiniteFuture() && !op.ended()),
+                "operation ", id, " waits for a verdict without a timer, or the reverse");
+  TESSERA_HOLDS(!MayStart(s, op), "operation ", id, " waits for nothing");
   TESSERA_HOLDS(!IsNext(s, id, op) || op.deadline < absl::InfiniteFuture(), "operation ", id,
                 " runs without a deadline");
   return "";
@@ -85,6 +110,8 @@ std::string CheckArray(const State& s, uint64_t id, const ArrayRecord& a) {
                   ", which has ended");
   for (uint64_t op : a.readers)
     TESSERA_HOLDS(IsLive(s, op), "array ", id, " is read by operation ", op, ", which has ended");
+  TESSERA_HOLDS(!a.deleted || a.donated_to != 0 || a.waiters.empty(), "array ", id,
+                " has been deleted, and is waited for");
   if (a.deleted) return "";
   const auto session = s.ownership.sessions().find(a.session);
   TESSERA_HOLDS(session != s.ownership.sessions().end() && session->second.arrays.count(id) == 1,
