@@ -552,6 +552,10 @@ class Machine {
   bool TryResend(Operation& op, const std::string& executor);
   void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
   void AdoptOperations(const Executor& executor, const api::ExecutorInventory& inventory);
+  void DidNotReach(uint64_t id, const std::string& executor);
+  void LoseAbsent(const Executor& x, const api::ExecutorInventory& inventory);
+  bool IsNeeded(uint64_t id, const ArrayRecord& array) const;
+  static bool IsHeldOn(const ArrayRecord& array, const Executor& x, int32_t local);
   void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);
 
   // ---- workers.cc ----

@@ -326,6 +326,11 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
 void Machine::Resend(uint64_t id, const std::string& executor) {
   Operation& op = order_.operation(id);
   if (TryResend(op, executor)) return Log("operation ", id, " was sent to ", executor, " again");
+  DidNotReach(id, executor);
+}
+
+void Machine::DidNotReach(uint64_t id, const std::string& executor) {
+  Operation& op = order_.operation(id);
   ExecutorLeft(op, executor);
   Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, " (", op.name, ") did not reach ",
                  executor, " before that was away; run it again"));
@@ -371,6 +376,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
         op != nullptr && !op->ended() && op->sequence == 0)
       AdoptStarted(started, x.name);
   }
+  LoseAbsent(x, inventory);  // before anything that would read it is sent again
   std::vector<uint64_t> left;
   // By their place in the order. What has ended elsewhere came before what runs there, whatever
   // place it was given since.
@@ -388,8 +394,25 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       }
     }
   for (uint64_t id : left) ExecutorLeft(order_.operation(id), x.name);
-  for (const auto& [place, id] : unreached)
-    if (!order_.operation(id).ended()) Resend(id, x.name);
+  std::set<uint64_t> here;
+  for (const api::ExecutorInventory::Device& device : inventory.devices)
+    for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
+      here.insert(list->begin(), list->end());
+  for (const auto& [place, id] : unreached) {
+    const Operation& op = order_.operation(id);
+    if (op.ended()) continue;
+    // What it was to read may have been deleted since, when it was known to have ended.
+    const bool readable = std::all_of(op.args.begin(), op.args.end(), [&](uint64_t arg) {
+      const ArrayRecord* const a = catalogue_.FindArray(arg);
+      return a == nullptr || !IsHeldBy(*a, x) || here.count(arg) > 0;
+    });
+    if (!readable) {
+      DidNotReach(id, x.name);
+      continue;
+    }
+    here.insert(op.results.begin(), op.results.end());
+    Resend(id, x.name);
+  }
   for (uint64_t id : inventory.running) {
     Operation* const op = order_.Find(id);
     if (op == nullptr || op->outstanding.count(x.name) == 0) {
@@ -427,44 +450,30 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     }
 }
 
-void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
-  std::set<uint64_t> unknown;
-  std::vector<uint64_t> lost, written;
-  for (const api::ExecutorInventory::Device& device : inventory.devices)
-    for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
-      for (uint64_t id : *list)
-        // Nor is one needed whose operation ended before anybody knew that it had started there.
-        if (const ArrayRecord* const a = catalogue_.FindArray(id);
-            a == nullptr || a->freed || !IsHeldBy(*a, x))
-          unknown.insert(id);
+// Loses what it no longer has: arrays that were ready, and results of what has started there, which
+// are there unless they were deleted.
+void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& inventory) {
+  using Device = api::ExecutorInventory::Device;
   const auto lists = [&](int32_t d, const auto& list, uint64_t id) {
     return static_cast<size_t>(d) < inventory.devices.size() &&
            std::binary_search((inventory.devices[d].*list).begin(),
                               (inventory.devices[d].*list).end(), id);
   };
-  using Device = api::ExecutorInventory::Device;
-  std::set<uint64_t> made;  // by what has started there: a shard is there unless it was deleted
+  std::set<uint64_t> made;
   for (const Started& started : StartedOn(inventory))
-    if (const Operation* const op = order_.Find(started.operation))
-      if (op->kind != api::OperationKind::kLoad)
-        made.insert(op->results.begin(), op->results.end());
+    if (const Operation* const op = order_.Find(started.operation);
+        op != nullptr && op->kind != api::OperationKind::kLoad)
+      made.insert(op->results.begin(), op->results.end());
+  std::vector<uint64_t> lost;
   for (const uint64_t id : ArraysOn(x)) {
-    ArrayRecord& a = catalogue_.array(id);
-    // One that is donated to an operation which has not begun is deleted, and needed.
-    if (!a.error.ok() || (a.deleted && a.waiting.empty() && !IsKeptOriginal(id, a))) continue;
+    const ArrayRecord& a = catalogue_.array(id);
+    if (!IsNeeded(id, a)) continue;
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
-      const auto held = a.holders.find(x.first_device + d);
-      if (held == a.holders.end() || held->second != x.info.incarnation) continue;
-      const bool ready = lists(d, &Device::ready, id);
-      const bool deleted = made.count(id) > 0 && !ready && !lists(d, &Device::expected, id) &&
-                           !lists(d, &Device::failed, id);
-      if ((a.state == ArrayState::kReady && !ready) ||
-          (a.state == ArrayState::kScheduled && deleted)) {
+      if (!IsHeldOn(a, x, d) || lists(d, &Device::ready, id)) continue;
+      const bool deleted =
+          made.count(id) > 0 && !lists(d, &Device::expected, id) && !lists(d, &Device::failed, id);
+      if (a.state == ArrayState::kReady || (a.state == ArrayState::kScheduled && deleted))
         lost.push_back(id);
-      } else if (a.state == ArrayState::kWriting && ready &&
-                 a.unwritten.erase(x.first_device + d) > 0 && a.unwritten.empty()) {
-        written.push_back(id);
-      }
     }
   }
   for (uint64_t id : lost)
@@ -472,6 +481,35 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
                 Error(ErrorKind::kWorkerLost, "array ", id, " is lost: executor ", x.name,
                       " came back without it; make it again"),
                 ArrayState::kLost);
+}
+
+// One that is donated to an operation which has not begun is deleted, and needed.
+bool Machine::IsNeeded(uint64_t id, const ArrayRecord& a) const {
+  return a.error.ok() && (!a.deleted || !a.waiting.empty() || IsKeptOriginal(id, a));
+}
+
+bool Machine::IsHeldOn(const ArrayRecord& a, const Executor& x, int32_t local) {
+  const auto held = a.holders.find(x.first_device + local);
+  return held != a.holders.end() && held->second == x.info.incarnation;
+}
+
+void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
+  std::set<uint64_t> unknown;
+  for (const api::ExecutorInventory::Device& device : inventory.devices)
+    for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
+      for (uint64_t id : *list)
+        // Nor is one needed whose operation ended before anybody knew that it had started there.
+        if (const ArrayRecord* const a = catalogue_.FindArray(id);
+            a == nullptr || a->freed || !IsHeldBy(*a, x))
+          unknown.insert(id);
+  std::vector<uint64_t> written;
+  for (size_t d = 0; d < inventory.devices.size(); ++d)
+    for (uint64_t id : inventory.devices[d].ready)
+      if (ArrayRecord* const a = catalogue_.FindArray(id);
+          a != nullptr && a->state == ArrayState::kWriting && IsNeeded(id, *a) &&
+          IsHeldOn(*a, x, static_cast<int32_t>(d)) &&
+          a->unwritten.erase(x.first_device + static_cast<int64_t>(d)) > 0 && a->unwritten.empty())
+        written.push_back(id);
   for (uint64_t id : written) ArrayReady(id);
   if (!unknown.empty())
     Send(x, api::DeleteBuffers{std::vector<uint64_t>(unknown.begin(), unknown.end())});
