@@ -107,8 +107,8 @@ void Checker::Silent(const std::string& worker) {
     world_->Violate("worker ", worker, " is taken for away, and it was not silent");
 }
 
-void Checker::Runs(uint64_t launch, const std::string& executor) {
-  if (!runs_.emplace(launch, executor).second)
+void Checker::Runs(uint64_t launch, const std::string& executor, uint64_t incarnation) {
+  if (!runs_.emplace(launch, executor, incarnation).second)
     world_->Violate(executor, " runs launch ", launch, " twice");
 }
 

@@ -54,8 +54,8 @@ class Checker {
   void ExcuseSilence(const std::string& worker, absl::Time until);
   // The coordinator hears of nothing for so long: it may count later what is excused now.
   void CoordinatorIsDeaf(absl::Duration time);
-  // An executor begins a launch.
-  void Runs(uint64_t launch, const std::string& executor);
+  // A process of an executor begins a launch.
+  void Runs(uint64_t launch, const std::string& executor, uint64_t incarnation);
 
   // ---- The coordinator. ----
   void BeforeStep(const scheduler::Event& event, const scheduler::State& state);
@@ -99,7 +99,7 @@ class Checker {
   std::map<std::pair<std::string, uint64_t>, absl::Time> excused_;
   std::map<std::string, absl::Time> silent_until_;
   absl::Time deaf_until_ = absl::InfinitePast();  // the coordinator
-  std::set<std::pair<uint64_t, std::string>> runs_;
+  std::set<std::tuple<uint64_t, std::string, uint64_t>> runs_;
   std::set<uint64_t> given_up_;  // arrays on the worker that the step at hand deletes
   std::set<uint64_t> lost_;      // arrays
   std::set<uint64_t> deleted_;   // arrays whose deletion has begun, which a restart may undo

@@ -124,7 +124,12 @@ void Executor::Attach(const api::Welcome& welcome) {
   const uint64_t stream = ++m_.stream;
   if (m_.uplink != nullptr)
     m_.uplink->stream().EndFromBelow(absl::CancelledError("another stream took its place"));
-  m_.epoch = welcome.epoch;
+  if (std::exchange(m_.epoch, welcome.epoch) != welcome.epoch) {
+    // A new life knows of what has not been reported.
+    m_.last_sequence = 0;
+    for (const auto& [launch, taken] : m_.taken)
+      m_.last_sequence = std::max(m_.last_sequence, taken.first);
+  }
   m_.sent = 0;
   m_.readers.clear();
   const api::Attachment attachment{index_, incarnation_, welcome.session, "", welcome.epoch};

@@ -209,7 +209,7 @@ class Executor {
     size_t sent = 0;  // of the journal
     uint64_t last_report = 0;
     std::map<Key, Buffer> buffers;
-    std::set<Key> deleted;
+    std::map<Key, uint64_t> deleted;             // -> the epoch in which it was
     std::map<Key, std::vector<Reader>> readers;  // that wait for a buffer
     std::map<uint64_t, Program> programs;
     std::map<uint64_t, Members> generations;

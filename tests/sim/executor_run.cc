@@ -208,7 +208,7 @@ void Executor::BeginQueued(const Queued& next) {
 void Executor::Delete(uint64_t array, int32_t device) {
   Resolve({array, device}, {Buffer::kFailed, 0, MakeError(ErrorKind::kArrayDeleted, "deleted")});
   m_.buffers.erase({array, device});
-  m_.deleted.insert({array, device});
+  m_.deleted.emplace(Key{array, device}, m_.epoch);
 }
 
 void Executor::Begin(const api::Launch& launch, const Queued& queued) {
@@ -238,12 +238,12 @@ void Executor::Begin(const api::Launch& launch, const Queued& queued) {
       results[{launch.results[r], device}] =
           m_.buffers.at({launch.args[program.sources[r]], device});
   }
-  fleet_->checker->Runs(launch.launch, name_);
+  fleet_->checker->Runs(launch.launch, name_, incarnation_);
   for (size_t i = 0; i < launch.donate.size(); ++i)
     if (launch.donate[i])
       for (int32_t device : program.devices) {
         m_.buffers.erase({launch.args[i], device});
-        m_.deleted.insert({launch.args[i], device});
+        m_.deleted.emplace(Key{launch.args[i], device}, m_.epoch);
       }
   m_.running.at(launch.launch).results = results;
   if (launch.generation != 0) return BeginGang(launch, queued.members);
@@ -358,9 +358,14 @@ void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
         }
       }
       const Key key{piece.source, piece.source_device};
-      if (source->m_.deleted.count(key) > 0 && !fleet_->is_live(transfer.launch))
+      const auto deleted = source->m_.deleted.find(key);
+      if (deleted != source->m_.deleted.end() && !fleet_->is_live(transfer.launch))
         return End(transfer.launch, PeerFailed("it has ended"), true);
-      if (source->m_.deleted.count(key) > 0)
+      // A life that does not know of the deletion, as it was not on the disk, learns of it from
+      // the peer's inventory, or from this.
+      if (deleted != source->m_.deleted.end() && deleted->second < m_.epoch)
+        return End(transfer.launch, PeerFailed("it was deleted before the restart"), true);
+      if (deleted != source->m_.deleted.end())
         return world_->Violate("transfer ", transfer.launch, " on ", name_, " reads array ",
                                piece.source, ", which ", source->name(), " has deleted already");
       const auto it = source->m_.buffers.find(key);
@@ -381,7 +386,7 @@ void Executor::Copy(const api::Transfer& transfer, double value) {
           for (const auto& shard : transfer.shards)
             if (m_.deleted.count({transfer.result, shard.device}) == 0)
               Resolve({transfer.result, shard.device}, {Buffer::kReady, value, {}});
-          fleet_->checker->Runs(transfer.launch, name_);
+          fleet_->checker->Runs(transfer.launch, name_, incarnation_);
           Report(api::LaunchDone{transfer.launch, absl::Milliseconds(1), {}});
           Advance();
         });
