@@ -66,8 +66,9 @@ void Client::Save(const std::string& path) {
       saved.save = std::get<api::Operation>(reply.body).id;
       saved.values = values;
       Wait(saved.save, /*until_ended=*/true);
-    } else if (ReasonOf(reply.status).empty()) {
-      // It may yet be saved.
+    } else if (ReasonOf(reply.status).empty() ||
+               KindOf(reply.status) == ErrorKind::kOperationNotFound) {
+      // It may yet be saved; or it has been, and is forgotten since.
       files_.erase(it);
     } else {
       saved.is_there = was_there;
