@@ -1,8 +1,10 @@
 // Makes the disk of the processes that load it (LD_PRELOAD) slow: a sync of a file takes as many
-// milliseconds longer as SLOW_SYNC_MS says.
+// milliseconds longer as SLOW_SYNC_MS says, and does not end while there is a file of the name that
+// HANG_SYNC says.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 namespace {
 
@@ -15,6 +17,9 @@ int Slowly(const char* name, int file) {
   }();
   const timespec time = {millis / 1000, millis % 1000 * 1'000'000};
   nanosleep(&time, nullptr);
+  static const char* const hang = getenv("HANG_SYNC");
+  const timespec look = {0, 10'000'000};
+  while (hang != nullptr && access(hang, F_OK) == 0) nanosleep(&look, nullptr);
   return reinterpret_cast<Sync>(dlsym(RTLD_NEXT, name))(file);
 }
 

@@ -177,6 +177,40 @@ class DiskTest(unittest.TestCase):
                 self.assertEqual(read(client, write(client)), [1, 2])
                 self.assertEqual(len(cluster.healthy_devices()), 1)
 
+    def test_a_disk_that_does_not_answer_counts_as_one_that_fails(self):
+        shim = daemons.bin_dir() / "slow_sync.so"
+        if not shim.exists():
+            self.skipTest(f"{shim} is not built")
+        hang, answer = self.root / "hang", 0.5
+        self.flags.append(f"--store-answer-ms={int(answer * 1000)}")
+        with self.cluster(environment={"LD_PRELOAD": str(shim), "HANG_SYNC": str(hang)}) as cluster:
+            with cluster.connect() as client:
+                array = write(client)
+
+                def open_again():
+                    return client.call(API + "SessionService/CreateSession", {"request_id": "once"})
+
+                def opened():
+                    try:
+                        return open_again()["id"]
+                    except json_client.Error:
+                        return None
+
+                hang.touch()
+                began = time.monotonic()
+                with self.assertRaises(json_client.Error) as refused:
+                    open_again()
+                took = time.monotonic() - began
+                print(f"the disk that does not answer is told after {took:.2f} s")
+                self.assertEqual(refused.exception.reason, "STORE_FAILED")
+                self.assertLess(took, answer + SLACK)
+                self.assertEqual(read(client, array), [1, 2])
+                hang.unlink()
+                session = daemons.eventually(opened, RECOVERED + SLACK, "the disk answers")
+                self.assertEqual(open_again()["id"], session)
+                listed = client.call(API + "SessionService/ListSessions")["sessions"]
+                self.assertEqual([s["id"] for s in listed].count(session), 1)
+
     def test_who_is_taken_over_ends(self):
         with self.cluster() as old, old.connect() as client:
             session = open_session(client)
