@@ -54,8 +54,8 @@ REPAIRS = [
     # So is what it would have read a copy of.
     ("original-given-back", "arrays.cc", "if (IsKeptOriginal(id, a)) return;", ""),
     # A call that comes again with its request id makes nothing again ...
-    ("request-log", "again.cc", "return e.id.text.empty() ? nullptr",
-     "return !e.id.text.empty() ? nullptr"),
+    ("request-log", "again.cc", "return request_id.empty() ? nullptr",
+     "return !request_id.empty() ? nullptr"),
     # ... nor after a restart.
     ("request-log-after-restart", "restore.cc", "s_.answers.Restore(key->id, std::move(restored));",
      ""),
@@ -76,8 +76,8 @@ RULES = [
     ("lease-after-restart", "restore.cc",
      "session.until = now_ + std::max(session.lease, s_.config.outage_grace);",
      "session.until = now_;"),
-    ("inventory-not-compared", "restore.cc", "if (a.state == ArrayState::kReady && !ready) {",
-     "if (false) {"),
+    ("inventory-not-compared", "restore.cc", "if (a.state == ArrayState::kReady || (a.state",
+     "if ((a.state"),
     ("answer-before-durable", "loop.cc", "if (commits <= durable_ || PromisesNothing(out.reply))",
      "if (true)"),
     ("communicator-kept", "operations.cc", "if (op.generation != 0) order_.Retire(op.generation);",
@@ -123,7 +123,7 @@ RULES = [
     ("away-for-ever", "restore.cc", "if (!away.empty()) Arm(until, kAwayTimer, session);", ""),
     ("loaded-where-away", "restore.cc",
      "for (uint64_t op : catalogue_.Unload(name)) TryStart(op);", ""),
-    ("not-sent-again", "restore.cc", "if (!order_.operation(id).ended()) Resend(id, x.name);", "{}"),
+    ("not-sent-again", "restore.cc", "    Resend(id, x.name);\n", ""),
     ("gang-not-completed", "restore.cc", "if (!op.ended()) Resend(op.id, name);", "{}"),
     ("orphans-kept", "restore.cc",
      "if (!unknown.empty())\n    Send(x, api::DeleteBuffers{", "if (false)\n    Send(x, api::DeleteBuffers{"),
