@@ -20,6 +20,15 @@ std::vector<std::pair<const RowKey*, const T*>> Records(const std::vector<RowCha
   return found;
 }
 
+// All arrays of which the executor has a shard, in whatever state.
+std::set<uint64_t> ArraysIn(const api::ExecutorInventory& inventory) {
+  std::set<uint64_t> arrays;
+  for (const api::ExecutorInventory::Device& device : inventory.devices)
+    for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
+      arrays.insert(list->begin(), list->end());
+  return arrays;
+}
+
 }  // namespace
 
 void Machine::On(const Restore& e) {
@@ -350,7 +359,7 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   // After what comes later in the order the members of gangs could wait for each other in a circle.
   if (op.uses_devices()) {
     if (op.sequence < x.newest) return false;
-    // One that has another's place now was before all that keep theirs.
+    // One with a number of this life was sent before all that keep their own.
     if (!op.placed_again) x.newest = op.sequence;
   }
   if (op.run() != nullptr && executors.size() > 1) {
@@ -394,14 +403,11 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       }
     }
   for (uint64_t id : left) ExecutorLeft(order_.operation(id), x.name);
-  std::set<uint64_t> here;
-  for (const api::ExecutorInventory::Device& device : inventory.devices)
-    for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
-      here.insert(list->begin(), list->end());
+  std::set<uint64_t> here = ArraysIn(inventory);
   for (const auto& [place, id] : unreached) {
     const Operation& op = order_.operation(id);
     if (op.ended()) continue;
-    // What it was to read may have been deleted since, when it was known to have ended.
+    // Its arguments may be deleted: it had ended in the earlier life, and that was not durable.
     const bool readable = std::all_of(op.args.begin(), op.args.end(), [&](uint64_t arg) {
       const ArrayRecord* const a = catalogue_.FindArray(arg);
       return a == nullptr || !IsHeldBy(*a, x) || here.count(arg) > 0;
@@ -424,7 +430,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       RestartKillTimer(*op);  // It is told now.
     }
   }
-  // What its start was not durable for has no deadline of an earlier life.
+  // An operation whose start was not durable has no deadline yet in this life.
   for (uint64_t id : there)
     if (Operation* const op = order_.Find(id); op != nullptr && !op->outstanding.empty())
       StartRunDeadline(*op);
@@ -494,14 +500,12 @@ bool Machine::IsHeldOn(const ArrayRecord& a, const Executor& x, int32_t local) {
 }
 
 void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
-  std::set<uint64_t> unknown;
-  for (const api::ExecutorInventory::Device& device : inventory.devices)
-    for (const std::vector<uint64_t>* list : {&device.ready, &device.expected, &device.failed})
-      for (uint64_t id : *list)
-        // Nor is one needed whose operation ended before anybody knew that it had started there.
-        if (const ArrayRecord* const a = catalogue_.FindArray(id);
-            a == nullptr || a->freed || !IsHeldBy(*a, x))
-          unknown.insert(id);
+  std::vector<uint64_t> unknown;
+  for (uint64_t id : ArraysIn(inventory))
+    // If its operation ended before it was known to have started there, the record names no holder.
+    if (const ArrayRecord* const a = catalogue_.FindArray(id);
+        a == nullptr || a->freed || !IsHeldBy(*a, x))
+      unknown.push_back(id);
   std::vector<uint64_t> written;
   for (size_t d = 0; d < inventory.devices.size(); ++d)
     for (uint64_t id : inventory.devices[d].ready)
@@ -511,8 +515,7 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
           a->unwritten.erase(x.first_device + static_cast<int64_t>(d)) > 0 && a->unwritten.empty())
         written.push_back(id);
   for (uint64_t id : written) ArrayReady(id);
-  if (!unknown.empty())
-    Send(x, api::DeleteBuffers{std::vector<uint64_t>(unknown.begin(), unknown.end())});
+  if (!unknown.empty()) Send(x, api::DeleteBuffers{std::move(unknown)});
 }
 
 void Machine::RestoreCluster(const std::vector<RowChange>& rows) {

@@ -13,6 +13,12 @@ import json_client
 from secure_cluster import run_tessera
 
 API = "tessera.v1."
+ADD = """mesh (x=1)
+func main(%a: f32[2]) -> (f32[2]) {
+  %b = add(%a, %a)
+  return %b
+}
+"""
 SPEC = {"dtype": "f32", "shape": ["2"],
         "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["0"]}}
 PATIENCE = 20
@@ -185,7 +191,14 @@ class DiskTest(unittest.TestCase):
         self.flags.append(f"--store-answer-ms={int(answer * 1000)}")
         with self.cluster(environment={"LD_PRELOAD": str(shim), "HANG_SYNC": str(hang)}) as cluster:
             with cluster.connect() as client:
-                array = write(client)
+                array, given = write(client), write(client)
+                program = client.call(API + "ProgramService/CompileProgram",
+                                      {"text": ADD, "devices": ["0"]})["executable"]
+
+                def run():
+                    return client.call(API + "ProgramService/ExecuteProgram",
+                                       {"executable": program, "args": [given], "donate": [True],
+                                        "request_id": "run"})
 
                 def open_again():
                     return client.call(API + "SessionService/CreateSession", {"request_id": "once"})
@@ -199,17 +212,21 @@ class DiskTest(unittest.TestCase):
                 hang.touch()
                 began = time.monotonic()
                 with self.assertRaises(json_client.Error) as refused:
-                    open_again()
+                    run()
                 took = time.monotonic() - began
                 print(f"the disk that does not answer is told after {took:.2f} s")
                 self.assertEqual(refused.exception.reason, "STORE_FAILED")
                 self.assertLess(took, answer + SLACK)
+                with self.assertRaises(json_client.Error):
+                    open_again()
+                # The launch consumes its argument: it waits for the disk, and no read behind it.
                 self.assertEqual(read(client, array), [1, 2])
                 hang.unlink()
                 session = daemons.eventually(opened, RECOVERED + SLACK, "the disk answers")
                 self.assertEqual(open_again()["id"], session)
                 listed = client.call(API + "SessionService/ListSessions")["sessions"]
                 self.assertEqual([s["id"] for s in listed].count(session), 1)
+                self.assertEqual(read(client, run()["outputs"][0]), [2, 4])
 
     def test_who_is_taken_over_ends(self):
         with self.cluster() as old, old.connect() as client:

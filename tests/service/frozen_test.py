@@ -317,6 +317,7 @@ class FrozenTest(unittest.TestCase):
         self.start()
         spec = {"dtype": "f32", "shape": ["2"], "placement": one(self.at[1])}
         array, pid = self.write(spec), self.executor(1)
+        self.expect_sums()
         daemon = self.silence(1)
         with self.assertRaises(json_client.Error) as late:
             self.read(array, timeout=1)
@@ -332,6 +333,11 @@ class FrozenTest(unittest.TestCase):
         self.assertEqual(self.read(array), [0.5, 0.5])
         self.expect_within("the array is there again", BACK_WITH_ARRAYS_WITHIN, began)
         self.assertEqual(self.executor(1), pid)
+        self.expect_sums()  # over the communicator of before
+
+    def expect_sums(self):
+        ended = self.wait(self.execute(SUMS.replace("100000000", "10"), [0, 1]))
+        self.assertEqual(ended["state"], "OPERATION_STATE_DONE", ended)
 
     def test_a_daemon_that_is_silent_for_too_long_is_lost_and_comes_back_as_another(self):
         grace = 2

@@ -33,7 +33,8 @@ bool IsNext(const State& s, uint64_t id, const Operation& op) {
   return !op.ended() && !op.outstanding.empty() &&
          std::all_of(op.outstanding.begin(), op.outstanding.end(), [&](const auto& executor) {
            const Executor& x = s.cluster.executors().at(executor.first);
-           return x.alive() && (!op.uses_devices() || x.running.begin()->second == id);
+           return x.alive() &&
+                  (!op.uses_devices() || (!x.running.empty() && x.running.begin()->second == id));
          });
 }
 
