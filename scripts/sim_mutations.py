@@ -126,7 +126,8 @@ RULES = [
     ("not-sent-again", "restore.cc", "    Resend(id, x.name);\n", ""),
     ("gang-not-completed", "restore.cc", "if (!op.ended()) Resend(op.id, name);", "{}"),
     ("orphans-kept", "restore.cc",
-     "if (!unknown.empty())\n    Send(x, api::DeleteBuffers{", "if (false)\n    Send(x, api::DeleteBuffers{"),
+     "if (!unknown.empty()) Send(x, api::DeleteBuffers{",
+     "if (false) Send(x, api::DeleteBuffers{"),
 ]
 
 
