@@ -452,7 +452,7 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-  constexpr char kCall[] = "cuMemcpyHtoDAsync";
+  static constexpr char kCall[] = "cuMemcpyHtoDAsync";
   if (const CUresult result = CheckStream(stream, kCall)) return result;
   Place target, source;
   if (const CUresult result = FindHostEnd(kCall, from, bytes, &source)) return result;
@@ -462,7 +462,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CU
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  constexpr char kCall[] = "cuMemcpyDtoHAsync";
+  static constexpr char kCall[] = "cuMemcpyDtoHAsync";
   if (const CUresult result = CheckStream(stream, kCall)) return result;
   Place target, source;
   if (const CUresult result = FindHostEnd(kCall, to, bytes, &target)) return result;
@@ -472,7 +472,7 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  constexpr char kCall[] = "cuMemcpyDtoDAsync";
+  static constexpr char kCall[] = "cuMemcpyDtoDAsync";
   if (const CUresult result = CheckStream(stream, kCall)) return result;
   if (to < from + bytes && from < to + bytes) {
     Violation("%s: the two ranges overlap", kCall);

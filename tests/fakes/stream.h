@@ -29,7 +29,7 @@ using namespace worker::cuda;
 
 // A piece of work. May run many times, if it was captured.
 struct Work {
-  const char* name = "";
+  const char* name = "";  // Lives as long as the process.
   std::vector<Place> holds;
   // Anything but CUDA_SUCCESS ends the context.
   std::function<CUresult()> run;
