@@ -277,7 +277,9 @@ void Machine::SettleDonated(const Operation& op) {
   for (uint64_t a : donated) {
     auto* const it = catalogue_.FindArray(a);
     if (it == nullptr || it->donated_to != op.id) continue;
-    if (op.inputs_gone || it->freed || ownership_.FindSession(it->session) == nullptr) {
+    // What has failed has no shards to lose.
+    const bool gone = op.inputs_gone || (it->freed && it->error.ok());
+    if (gone || ownership_.FindSession(it->session) == nullptr) {
       if (!op.inputs_gone) it->donated_to = 0;
       Changed(a, *it);
       TryFree(a);

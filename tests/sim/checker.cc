@@ -137,14 +137,19 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
   const bool is_new = kind != kEvents + kInventoryReport;
   for (const scheduler::Effect& effect : effects)
     if (const auto* send = std::get_if<scheduler::SendCommand>(&effect); send != nullptr && is_new)
-      CheckDrained(*send, state);
+      CheckSend(*send, state);
+  if (!is_new) CheckAdopted(*reported, state);
   for (const scheduler::Effect& effect : effects)
     if (const auto* commit = std::get_if<scheduler::Commit>(&effect))
       for (const scheduler::RowChange& row : commit->rows) CheckRow(row, state);
 }
 
-// Nothing begins on a worker that drains.
-void Checker::CheckDrained(const scheduler::SendCommand& send, const scheduler::State& state) {
+// Nothing begins over a communicator that has failed its members, or on a worker that drains.
+void Checker::CheckSend(const scheduler::SendCommand& send, const scheduler::State& state) {
+  if (const auto* launch = std::get_if<api::Launch>(&send.command);
+      launch != nullptr && failed_communicators_.count(launch->generation) > 0)
+    world_->Violate("launch ", launch->launch, " is over communicator ", launch->generation,
+                    ", over which another has failed");
   if (state.cluster.draining().empty() || !(std::holds_alternative<api::Launch>(send.command) ||
                                             std::holds_alternative<api::Transfer>(send.command) ||
                                             std::holds_alternative<api::SaveShards>(send.command)))
@@ -154,7 +159,27 @@ void Checker::CheckDrained(const scheduler::SendCommand& send, const scheduler::
       world_->Violate("something begins on worker ", name, ", which drains");
 }
 
+// What is ready on an executor that is back is there.
+void Checker::CheckAdopted(const scheduler::WorkerReported& event, const scheduler::State& state) {
+  const auto& inventory = std::get<api::ExecutorInventory>(event.report.body);
+  for (const auto& [id, array] : state.catalogue.arrays()) {
+    if (array.state != scheduler::ArrayState::kReady || array.deleted) continue;
+    for (const auto& [device, incarnation] : array.holders) {
+      const scheduler::Executor& x = state.cluster.ExecutorOf(device);
+      if (x.session != event.session || x.info.index != event.report.executor ||
+          x.info.incarnation != event.report.incarnation || incarnation != x.info.incarnation)
+        continue;
+      const std::vector<uint64_t>& ready = inventory.devices.at(device - x.first_device).ready;
+      if (!std::binary_search(ready.begin(), ready.end(), id))
+        world_->Violate("array ", id, " is ready on ", x.name, ", which came back without it");
+    }
+  }
+}
+
 void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& state) {
+  if (const auto* op = std::get_if<scheduler::Operation>(&row.record);
+      op != nullptr && op->generation != 0 && !op->error.ok())
+    failed_communicators_.insert(op->generation);
   if (row.key.kind != server::core::RowKind::kArray) return;
   const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
   const bool donated = array != nullptr && array->donated_to != 0;

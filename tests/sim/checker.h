@@ -90,7 +90,8 @@ class Checker {
 
  private:
   void CheckRow(const scheduler::RowChange& row, const scheduler::State& state);
-  void CheckDrained(const scheduler::SendCommand& send, const scheduler::State& state);
+  void CheckSend(const scheduler::SendCommand& send, const scheduler::State& state);
+  void CheckAdopted(const scheduler::WorkerReported& event, const scheduler::State& state);
 
   World* const world_;
   std::array<absl::Time, kFaultKinds> active_until_ = {};
@@ -104,6 +105,7 @@ class Checker {
   std::set<uint64_t> lost_;      // arrays
   std::set<uint64_t> deleted_;   // arrays whose deletion has begun, which a restart may undo
   std::set<uint64_t> donated_;   // arrays
+  std::set<uint64_t> failed_communicators_;
   std::set<std::pair<std::string, uint64_t>> given_;
   int64_t accepted_ = 0;
   struct Operation {

@@ -213,6 +213,7 @@ class Executor {
     std::map<Key, std::vector<Reader>> readers;  // that wait for a buffer
     std::map<uint64_t, Program> programs;
     std::map<uint64_t, Members> generations;
+    std::set<uint64_t> failed_generations;  // a launch over it failed or was cancelled; final
     // Launches that have not been reported -> their sequence and generation.
     std::map<uint64_t, std::pair<uint64_t, uint64_t>> taken;
     std::deque<Queued> queue;

@@ -253,6 +253,8 @@ void Executor::Begin(const api::Launch& launch, const Queued& queued) {
 void Executor::BeginGang(const api::Launch& launch, const Members& generation) {
   if (generation.empty())
     return End(launch.launch, PeerFailed("the communicator is closed"), false);
+  if (m_.failed_generations.count(launch.generation) > 0)
+    return End(launch.launch, PeerFailed("the communicator has failed"), false);
   Fleet::Gang& here = fleet_->rendezvous[launch.launch];
   if (here.members.empty()) here.sequence = launch.sequence;
   if (here.sequence != launch.sequence)
@@ -393,9 +395,12 @@ void Executor::Copy(const api::Transfer& transfer, double value) {
 }
 
 void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept) {
-  if (const auto running = m_.running.extract(launch))
+  if (const auto running = m_.running.extract(launch)) {
+    // Its members may have left it at different points.
+    if (!inputs_kept) m_.failed_generations.insert(running.mapped().generation);
     for (const auto& [key, buffer] : running.mapped().results)
       if (m_.deleted.count(key) == 0) Resolve(key, {Buffer::kFailed, 0, status});
+  }
   if (const auto it = fleet_->rendezvous.find(launch); it != fleet_->rendezvous.end())
     std::erase(it->second.members, this);
   Report(api::LaunchFailed{launch, status, inputs_kept});

@@ -13,7 +13,8 @@ namespace tessera::sim {
 namespace {
 
 constexpr int64_t kEventsMax = 100'000;
-// Of all invariants and rows, which take longer than a step.
+// Of all invariants and rows, which take longer than a step; the invariants hold after each step
+// that is rare as well.
 constexpr uint64_t kStepsPerCheck = 61, kStepsPerRowCheck = 997;
 // A command has come to its executor by then, mostly.
 constexpr absl::Duration kIrrevocableMax = absl::Milliseconds(20);
@@ -47,6 +48,19 @@ server::core::Plan PlanOf(const server::core::PlanRequest& request) {
   for (size_t r = 0; r < entry.results.size(); ++r)
     plan.out.push_back(value(entry.results[r], request.program.out_shardings.at(r)));
   return plan;
+}
+
+bool IsRare(const scheduler::Event& event) {
+  const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
+  if (reported == nullptr)
+    return std::holds_alternative<scheduler::WorkerRegistered>(event) ||
+           std::holds_alternative<scheduler::WorkerGone>(event) ||
+           std::holds_alternative<scheduler::Restore>(event);
+  const api::ReportBody& body = reported->report.body;
+  return std::holds_alternative<api::LaunchFailed>(body) ||
+         std::holds_alternative<api::ExecutorLost>(body) ||
+         std::holds_alternative<api::ExecutorReady>(body) ||
+         std::holds_alternative<api::ExecutorInventory>(body);
 }
 
 // What it does to arrays or files cannot be taken back.
@@ -241,7 +255,7 @@ void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment&
   const bool changes = commits > before || scheduler::Changes(next.event);
   // What one says that was replaced is on no disk, so nobody hears of it.
   if (store_->newest()) checker_->OnStep(next.event, effects, state());
-  if (++steps_ % kStepsPerCheck == 0)
+  if (++steps_ % kStepsPerCheck == 0 || IsRare(next.event))
     if (const std::string broken = scheduler::FirstBrokenInvariant(state()); !broken.empty())
       world_->Violate(broken);
   SendWaiting();

@@ -139,6 +139,46 @@ std::string CheckSession(const State& s, uint64_t key, const Session& session) {
   return "";
 }
 
+// A process has a program once it was sent to it, and is forgotten with what it had.
+std::string CheckExecutable(const State& s, uint64_t id, const Executable& x) {
+  for (const auto& [name, incarnation] : x.sent) {
+    const Executor& executor = s.cluster.executors().at(name);
+    TESSERA_HOLDS(executor.alive() && executor.info.incarnation == incarnation, "executable ", id,
+                  " was sent to ", name, ", whose process is not there");
+  }
+  for (const auto& [name, incarnation] : x.loaded) {
+    const auto sent = x.sent.find(name);
+    TESSERA_HOLDS(sent != x.sent.end() && sent->second == incarnation, "executable ", id, " is on ",
+                  name, ", to which it was not sent");
+  }
+  return "";
+}
+
+std::string CheckExecutor(const State& s, const std::string& name, const Executor& x) {
+  for (const auto& [sequence, id] : x.running)
+    TESSERA_HOLDS(s.order.operations().at(id).outstanding.count(name) == 1, name,
+                  " runs operation ", id, ", which it has left");
+  if (!x.away) return "";
+  const auto timer = s.timers.lower_bound({x.away_until, {kAwayTimer, 0}});
+  TESSERA_HOLDS(timer != s.timers.end() && timer->first == x.away_until &&
+                    timer->second.first == kAwayTimer,
+                name, " is away without a bound");
+  return "";
+}
+
+std::string CheckWaiter(const State& s, uint64_t request, const Waiter& waiter) {
+  TESSERA_HOLDS(std::holds_alternative<HoldWait>(waiter.on) ||
+                    s.timers.count({waiter.until, {kRequestTimer, request}}) == 1,
+                "request ", request, " waits without a bound");
+  const auto* const read = std::get_if<ReadWait>(&waiter.on);
+  if (read == nullptr || !read->executor.empty()) return "";
+  const ArrayRecord& a = s.catalogue.arrays().at(read->array);
+  const int64_t device = a.spec->placement.devices.at(read->ordinal);
+  TESSERA_HOLDS(a.state != ArrayState::kReady || !s.cluster.ExecutorOf(device).alive(), "request ",
+                request, " waits to read array ", read->array, ", which is there");
+  return "";
+}
+
 std::string CheckOrder(const State& s) {
   std::set<uint64_t> sequences;
   for (const auto& [id, op] : s.order.operations())
@@ -158,10 +198,6 @@ std::string CheckOrder(const State& s) {
     TESSERA_HOLDS(s.timers.count({op.kill_at, {kKillTimer, id}}) == 1,
                   "nobody sees to it that operation ", id, " is left");
   }
-  for (const auto& [name, x] : s.cluster.executors())
-    for (const auto& [sequence, id] : x.running)
-      TESSERA_HOLDS(s.order.operations().at(id).outstanding.count(name) == 1, name,
-                    " runs operation ", id, ", which it has left");
   return "";
 }
 
@@ -181,9 +217,11 @@ std::string FirstBrokenInvariant(const State& state) {
   for (const auto& [key, session] : state.ownership.sessions())
     if (std::string broken = CheckSession(state, key, session); !broken.empty()) return broken;
   for (const auto& [request, waiter] : state.waiters)
-    TESSERA_HOLDS(std::holds_alternative<HoldWait>(waiter.on) ||
-                      state.timers.count({waiter.until, {kRequestTimer, request}}) == 1,
-                  "request ", request, " waits without a bound");
+    if (std::string broken = CheckWaiter(state, request, waiter); !broken.empty()) return broken;
+  for (const auto& [id, executable] : state.catalogue.executables())
+    if (std::string broken = CheckExecutable(state, id, executable); !broken.empty()) return broken;
+  for (const auto& [name, x] : state.cluster.executors())
+    if (std::string broken = CheckExecutor(state, name, x); !broken.empty()) return broken;
   return CheckOrder(state);
 }
 
