@@ -274,8 +274,15 @@ void Stepper::On(const LinkEnded& event) {
   const bool was_registered = registered();
   link_.next_heartbeat = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kNone;
-  const bool young = now_ - state_.start < config_.name_taken_patience;
-  if (!was_registered && NoTryEndsBetter(event.status, link_.ever_registered || young)) {
+  if (!was_registered && KindOf(event.status) == ErrorKind::kAlreadyExists) {
+    // A coordinator that did not answer for long has not noticed meanwhile that somebody is gone.
+    if (link_.name_taken_at != absl::InfinitePast())
+      link_.name_taken_for += std::min(now_ - link_.name_taken_at, config_.reconnect_max);
+    link_.name_taken_at = now_;
+  }
+  const bool may_be_ours =
+      link_.ever_registered || link_.name_taken_for < config_.name_taken_patience;
+  if (!was_registered && NoTryEndsBetter(event.status, may_be_ours)) {
     link_.phase = Connection::Phase::kRefused;
     return Emit(Refused{event.status});
   }

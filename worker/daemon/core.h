@@ -69,7 +69,8 @@ struct Config {
   absl::Duration reconnect_max_in_outage = absl::Milliseconds(400);
   absl::Duration first_heartbeat = absl::Milliseconds(300);  // until the first welcome
   absl::Duration heartbeat_min = absl::Milliseconds(10);
-  // Beyond the time in which a coordinator notices that a worker of the same name is gone.
+  // For which a name may be taken before the worker gives up: beyond the time in which a
+  // coordinator that answers notices that a worker of the same name is gone.
   absl::Duration name_taken_patience = absl::Seconds(5);
 };
 
@@ -115,6 +116,9 @@ struct Connection {
   absl::Duration clock_ahead;             // the coordinator's clock, of `now`
   absl::Duration backoff;                 // before the connection that follows
   bool ever_registered = false;
+  // For how long registrations were refused as another worker has the name, and the last of these.
+  absl::Duration name_taken_for;
+  absl::Time name_taken_at = absl::InfinitePast();
   uint64_t newest_epoch = 0;  // of the coordinator that state is kept for; 0: none is
   absl::Time outage_ends = absl::InfiniteFuture();  // when state is kept no longer
   absl::Duration heartbeat;

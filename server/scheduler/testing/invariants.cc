@@ -160,9 +160,9 @@ std::string CheckExecutor(const State& s, const std::string& name, const Executo
                   " runs operation ", id, ", which it has left");
   if (!x.away) return "";
   const auto timer = s.timers.lower_bound({x.away_until, {kAwayTimer, 0}});
-  TESSERA_HOLDS(timer != s.timers.end() && timer->first == x.away_until &&
-                    timer->second.first == kAwayTimer,
-                name, " is away without a bound");
+  TESSERA_HOLDS(
+      timer != s.timers.end() && timer->first == x.away_until && timer->second.first == kAwayTimer,
+      name, " is away without a bound");
   return "";
 }
 
