@@ -25,6 +25,7 @@ PATIENCE = 20
 # What is promised: how soon a call that the disk does not take is refused, and how soon one is
 # taken again once there is room. The rest is for a machine that does other things.
 REFUSED, RECOVERED, SLACK = 1, 5, 2
+STOPPED = 4  # two seconds for the disk, and two for calls that do not end
 
 
 def open_session(client):
@@ -227,6 +228,22 @@ class DiskTest(unittest.TestCase):
                 listed = client.call(API + "SessionService/ListSessions")["sessions"]
                 self.assertEqual([s["id"] for s in listed].count(session), 1)
                 self.assertEqual(read(client, run()["outputs"][0]), [2, 4])
+
+    def test_a_stop_does_not_wait_for_a_disk_that_does_not_answer(self):
+        shim = daemons.bin_dir() / "slow_sync.so"
+        if not shim.exists():
+            self.skipTest(f"{shim} is not built")
+        hang = self.root / "hang"
+        self.flags.append("--store-answer-ms=100")
+        with self.cluster(environment={"LD_PRELOAD": str(shim), "HANG_SYNC": str(hang)}) as cluster:
+            with cluster.connect() as client:
+                hang.touch()
+                self.assertRaises(json_client.Error, open_session, client)
+                began = time.monotonic()
+                self.assertEqual(cluster.stop("coordinator"), 0)
+                took = time.monotonic() - began
+                print(f"stopped after {took:.2f} s")
+                self.assertLess(took, STOPPED + SLACK)
 
     def test_who_is_taken_over_ends(self):
         with self.cluster() as old, old.connect() as client:
