@@ -78,6 +78,7 @@ void Cluster::RestoreIds(int64_t ids) {
 
 void Cluster::Adopt(Executor& executor) {
   EndAway(executor);
+  executor.adopted = true;
   executor.session = workers_.at(executor.worker).session;
   executor.lost_reason.clear();
   executor.seen = {};
@@ -140,6 +141,8 @@ bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
   x.host = host;
   x.session = w.session;
   x.info = info;
+  x.adopted = false;
+  x.came_with.clear();
   x.lost_reason.clear();
   x.seen = {};
   x.overdue_for.clear();

@@ -119,6 +119,7 @@ struct Reply {
                PendingInfo, core::ClusterReading, Making, std::vector<api::FileArrayInfo>,
                MissingArrays>
       body;
+  uint64_t ended_in = 0;  // the commit with the end of the operation that it tells of; 0: none
 };
 // The registration is accepted.
 struct AcceptWorker {

@@ -47,6 +47,9 @@ bool PromisesNothing(const Reply& reply) {
          std::holds_alternative<ir::Array>(reply.body);
 }
 
+// The operation of a call that has waited was begun by a step of its own, or by an earlier copy.
+bool Acknowledges(const Reply& reply) { return std::holds_alternative<Making>(reply.body); }
+
 }  // namespace
 
 bool Changes(const Event& event) {
@@ -85,8 +88,15 @@ std::optional<Inbox::Outgoing> Inbox::Answer(Reply reply, uint64_t commits, bool
     held_.push_back({commits, changes, now, std::move(out)});
     return std::nullopt;
   }
-  if (changes && out.reply.status.ok()) out.reply.status = failing_;
+  Refuse(changes, out.reply);
   return out;
+}
+
+void Inbox::Refuse(bool changes, Reply& reply) const {
+  // Nothing holds that one says whose place another has taken.
+  if (KindOf(failing_) == ErrorKind::kStaleEpoch ||
+      (reply.status.ok() && (changes || Acknowledges(reply) || reply.ended_in > durable_)))
+    reply.status = failing_;
 }
 
 std::vector<Inbox::Outgoing> Inbox::DurableThrough(uint64_t commit) {
@@ -102,7 +112,7 @@ std::vector<Inbox::Outgoing> Inbox::Failing(const absl::Status& why) {
   failing_ = why;
   std::vector<Outgoing> out;
   for (Held& held : std::exchange(held_, {})) {
-    if (held.changes && held.out.reply.status.ok()) held.out.reply.status = why;
+    Refuse(held.changes, held.out.reply);
     out.push_back(std::move(held.out));
   }
   return out;

@@ -63,7 +63,8 @@ class Inbox {
   // Commits up to this one are durable, and do not fail any more. Returns the replies that waited.
   std::vector<Outgoing> DurableThrough(uint64_t commit);
   // Commits fail, with an error for callers. Returns the replies that waited: what has changed
-  // something has this error, and what only reads goes on.
+  // something has this error, and so has what tells of an operation's end that is not durable; what
+  // only reads goes on.
   std::vector<Outgoing> Failing(const absl::Status& why);
   // The same, of a disk that says nothing, if a reply has waited for `bound`: STORE_FAILED.
   std::vector<Outgoing> FailingIfSilent(absl::Time now, absl::Duration bound);
@@ -90,6 +91,9 @@ class Inbox {
   std::vector<Outgoing> TakeRequests();
 
  private:
+  // Gives a reply that cannot leave as it is the error of commits.
+  void Refuse(bool changes, Reply& reply) const;
+
   const int64_t events_max_;
   bool stopping_ = false;
   std::deque<Arrival> events_;  // in order of arrival

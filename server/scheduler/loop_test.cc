@@ -147,6 +147,41 @@ TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
   EXPECT_EQ(said_.size(), 4u) << "it waits";
 }
 
+TEST_F(InboxReplies, WhileCommitsFailNoEndIsToldThatIsNotDurable) {
+  for (const uint64_t request : {1, 2, 3, 4}) Ask(request);
+  Send(inbox_.DurableThrough(1));
+  const auto answer = [&](uint64_t request, uint64_t ended_in) {
+    Reply reply = ReplyTo(request);
+    reply.ended_in = ended_in;
+    Answer(std::move(reply), /*commits=*/2, /*changes=*/false);
+  };
+  answer(1, 1);
+  answer(2, 2);
+  Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
+  answer(3, 1);
+  answer(4, 2);
+  EXPECT_THAT(said_, ::testing::ElementsAre("1", "2 DISK_FULL", "3", "4 DISK_FULL"));
+}
+
+TEST_F(InboxReplies, ACopyThatFindsItsOperationAcknowledgesIt) {
+  for (const uint64_t request : {1, 2}) Ask(request);
+  Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
+  Reply reply = ReplyTo(1);
+  reply.body = Making{};
+  Answer(std::move(reply), /*commits=*/1, /*changes=*/false);
+  EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL"));
+}
+
+TEST_F(InboxReplies, WhoseStoreIsTakenSaysNothingElse) {
+  for (const uint64_t request : {1, 2}) Ask(request);
+  Reply gone = ReplyTo(1);
+  gone.status = MakeError(ErrorKind::kArrayDeleted, "its session's lease ended");
+  Answer(std::move(gone), /*commits=*/1, /*changes=*/false);
+  Send(inbox_.Failing(MakeError(ErrorKind::kStaleEpoch, "taken")));
+  Answer(ReplyTo(2), /*commits=*/1, /*changes=*/false);
+  EXPECT_THAT(said_, ::testing::ElementsAre("1 STALE_EPOCH", "2 STALE_EPOCH"));
+}
+
 TEST_F(InboxReplies, ADiskThatSaysNothingCountsAsOneThatFails) {
   for (const uint64_t request : {1, 2, 3, 4}) Ask(request);
   Answer(ReplyTo(1), /*commits=*/1, /*changes=*/true, At(10));

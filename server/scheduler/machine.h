@@ -166,6 +166,8 @@ class Machine {
   void Answer(uint64_t request, T body) {
     Reply r;
     r.request = request;
+    if constexpr (std::is_same_v<T, api::Operation>) r.ended_in = EndedIn(body.id);
+    if constexpr (std::is_same_v<T, api::Completion>) r.ended_in = EndedIn(body.operation.id);
     r.body = std::move(body);
     effects_.emplace_back(std::move(r));
   }
@@ -174,6 +176,8 @@ class Machine {
     if (!answer.ok()) return Answer(request, answer.status());
     Answer(request, *std::move(answer));
   }
+  // The commit with the end of the operation; 0: one of an earlier life, or none.
+  uint64_t EndedIn(uint64_t operation);
   // Requires: the executor is alive.
   void Send(const Executor& executor, api::Command command, bool when_durable = false);
   template <class... Parts>
@@ -481,6 +485,8 @@ class Machine {
   std::vector<api::PendingReason> PendingReasons(const Operation& op);
   void AddPlaceReasons(const std::vector<std::string>& executors,
                        std::vector<api::PendingReason>* reasons) const;
+  // The commit that has what this step changes of it; 0: it is not kept.
+  uint64_t NextCommit(const Operation& op) const;
   api::Operation Describe(const Operation& op);
   // Answers the requests that wait for its state to change.
   void AnswerChangeWaits(Operation& op);
@@ -555,6 +561,8 @@ class Machine {
   void DidNotReach(uint64_t id, const std::string& executor);
   void LoseAbsent(const Executor& x, const api::ExecutorInventory& inventory);
   bool IsNeeded(uint64_t id, const ArrayRecord& array) const;
+  bool MayBeGivenBack(uint64_t id, const ArrayRecord& array,
+                      const std::set<uint64_t>& started) const;
   static bool IsHeldOn(const ArrayRecord& array, const Executor& x, int32_t local);
   void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);
 

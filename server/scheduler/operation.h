@@ -50,6 +50,7 @@ struct Operation {
   absl::Time kill_at = absl::InfiniteFuture();
   // The commit of its start, which its commands may wait for (loop.h, Outbox); 0: for none.
   uint64_t started_in = 0;
+  uint64_t ended_in = 0;  // the commit of its end; 0: for none
   // Executors that had something else to do first when it ended, or at the last kill_at.
   std::set<std::string> behind;
   // While it waits for executors: to come back or, if `loading`, to compile its program.

@@ -166,14 +166,17 @@ void Machine::ExecutorsLate(uint64_t id) {
                  ", and it was not back within ", absl::FormatDuration(op.executors_wait)));
 }
 
+uint64_t Machine::NextCommit(const Operation& op) const {
+  return s_.config.durable && op.tenant != core::kSystemTenant ? s_.commits + 1 : 0;
+}
+
 void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   Unblock(op);
   order_.Place(op);
   op.state = api::OperationState::kRunning;
   op.started = now_;
   Changed(op);
-  const bool kept = s_.config.durable && op.tenant != core::kSystemTenant;
-  op.started_in = kept ? s_.commits + 1 : 0;
+  op.started_in = NextCommit(op);
   AnswerChangeWaits(op);
   const bool uses_devices = op.uses_devices();
   for (const std::string& name : executors) {
@@ -322,6 +325,8 @@ void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   auto& running = cluster_.executor(executor).running;
   running.erase(op.sequence);
   if (!running.empty()) StartRunDeadline(order_.operation(running.begin()->second));
+  // It may be next where it is still to run.
+  if (!op.outstanding.empty()) StartRunDeadline(op);
   if (!op.ended() || !op.outstanding.empty()) return;
   if (op.state == api::OperationState::kCancelled)
     Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
@@ -410,6 +415,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   op.peer_error = absl::OkStatus();  // said in op.error
   op.ended_at = now_;
   Changed(op);
+  op.ended_in = NextCommit(op);
   NoteEnded(op);
   if (state == api::OperationState::kFailed) {
     std::vector<std::string> silent;  // executors that have not reported its end

@@ -107,7 +107,7 @@ void Machine::RestoreOperation(Operation op) {
   op.wall_ahead = s_.wall_ahead;
   op.waiters.clear();
   op.kill_at = op.executors_until = op.verdict_until = absl::InfiniteFuture();
-  op.started_in = 0;
+  op.started_in = op.ended_in = 0;
   op.behind.clear();
   op.loading = false;
   if (Run* const run = op.run()) run->inlined.clear();
@@ -355,7 +355,8 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
       std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return false;
   Executor& x = cluster_.executor(executor);
-  if (!x.alive()) return false;
+  // What was sent went to a process that is gone, if this one has begun since.
+  if (!x.alive() || !x.adopted) return false;
   // After what comes later in the order the members of gangs could wait for each other in a circle.
   if (op.uses_devices()) {
     if (op.sequence < x.newest) return false;
@@ -456,6 +457,16 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     }
 }
 
+// An argument of an operation that may have failed before it began there: it is given back then.
+bool Machine::MayBeGivenBack(uint64_t id, const ArrayRecord& a,
+                             const std::set<uint64_t>& started) const {
+  const Operation* const donee = order_.Find(a.donated_to);
+  return a.error.ok() && donee != nullptr && !donee->inputs_gone &&
+         donee->state != api::OperationState::kDone && started.count(donee->id) == 0 &&
+         ownership_.FindSession(a.session) != nullptr &&
+         std::find(donee->args.begin(), donee->args.end(), id) != donee->args.end();
+}
+
 // Loses what it no longer has: arrays that were ready, and results of what has started there, which
 // are there unless they were deleted.
 void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& inventory) {
@@ -465,15 +476,17 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
            std::binary_search((inventory.devices[d].*list).begin(),
                               (inventory.devices[d].*list).end(), id);
   };
-  std::set<uint64_t> made;
-  for (const Started& started : StartedOn(inventory))
+  std::set<uint64_t> there, made;
+  for (const Started& started : StartedOn(inventory)) {
+    there.insert(started.operation);
     if (const Operation* const op = order_.Find(started.operation);
         op != nullptr && op->kind != api::OperationKind::kLoad)
       made.insert(op->results.begin(), op->results.end());
+  }
   std::vector<uint64_t> lost;
   for (const uint64_t id : ArraysOn(x)) {
     const ArrayRecord& a = catalogue_.array(id);
-    if (!IsNeeded(id, a)) continue;
+    if (!IsNeeded(id, a) && !MayBeGivenBack(id, a, there)) continue;
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
       if (!IsHeldOn(a, x, d) || lists(d, &Device::ready, id)) continue;
       const bool deleted =
@@ -539,6 +552,7 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
       Executor restored = *x;
       restored.running.clear();
       restored.newest = 0;
+      restored.adopted = false;
       restored.seen = {};
       restored.info.has_state = false;
       restored.overdue_for.clear();

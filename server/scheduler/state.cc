@@ -122,6 +122,11 @@ void Machine::Send(const Executor& executor, api::Command command, bool when_dur
                                     executor.info.incarnation, std::move(command), when_durable});
 }
 
+uint64_t Machine::EndedIn(uint64_t operation) {
+  const Operation* const op = order_.Find(operation);
+  return op == nullptr ? 0 : op->ended_in;
+}
+
 void Machine::Arm(absl::Time when, TimerKind kind, uint64_t id) {
   if (when < absl::InfiniteFuture()) s_.timers.insert({when, {kind, id}});
 }

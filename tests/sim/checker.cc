@@ -129,6 +129,12 @@ void Checker::BeforeStep(const scheduler::Event& event, const scheduler::State& 
 
 void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler::Effect>& effects,
                      const scheduler::State& state) {
+  // A restart may undo a donation.
+  if (const auto* restored = std::get_if<scheduler::Restore>(&event))
+    for (const scheduler::RowChange& row : restored->rows)
+      if (const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
+          array != nullptr && array->donated_to == 0)
+        donated_.erase(row.key.id);
   const auto* reported = std::get_if<scheduler::WorkerReported>(&event);
   const size_t kind = reported != nullptr ? kEvents + reported->report.body.index() : event.index();
   for (size_t fault = 0; fault < kFaultKinds; ++fault)
@@ -183,10 +189,17 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
   if (row.key.kind != server::core::RowKind::kArray) return;
   const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
   const bool donated = array != nullptr && array->donated_to != 0;
-  // What was donated is gone for good: the run that consumes it waits for the disk.
-  const bool consumed = array == nullptr && donated_.count(row.key.id) > 0;
+  // What was donated is gone for good: the run that consumes it waits for the disk. That of a run
+  // which has failed before it was consumed goes with its session.
+  const auto donee = donated_.find(row.key.id);
+  bool consumed = array == nullptr && donee != donated_.end();
+  if (consumed) {
+    const auto op = state.order.operations().find(donee->second);
+    consumed =
+        op == state.order.operations().end() || op->second.error.ok() || op->second.inputs_gone;
+  }
   if (array == nullptr ? !consumed : array->deleted && !donated) deleted_.insert(row.key.id);
-  if (donated) donated_.insert(row.key.id);
+  if (donated) donated_[row.key.id] = array->donated_to;
   if (array != nullptr && !donated) donated_.erase(row.key.id);
   if (array == nullptr || deleted_.count(row.key.id) > 0 ||
       array->state != scheduler::ArrayState::kLost)

@@ -104,7 +104,7 @@ class Checker {
   std::set<uint64_t> given_up_;  // arrays on the worker that the step at hand deletes
   std::set<uint64_t> lost_;      // arrays
   std::set<uint64_t> deleted_;   // arrays whose deletion has begun, which a restart may undo
-  std::set<uint64_t> donated_;   // arrays
+  std::map<uint64_t, uint64_t> donated_;  // arrays, and to which operation
   std::set<uint64_t> failed_communicators_;
   std::set<std::pair<std::string, uint64_t>> given_;
   int64_t accepted_ = 0;
