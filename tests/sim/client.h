@@ -56,6 +56,7 @@ class Client {
     uint64_t session = 0;
     uint64_t producer = 0;  // operation; 0: an upload
     bool whole = true;      // of an upload: every write was acknowledged
+    int returns = 0;        // how often it was donated and came back
   };
   struct Donated {
     Array array;
@@ -146,7 +147,7 @@ class Client {
   void Follow(uint64_t operation);
   void Refused(const std::map<uint64_t, Array>& taken, const absl::Status& status);
   void Read(uint64_t array, std::function<void()> then);
-  void CheckError(uint64_t array, const Array& known, const absl::Status& status);
+  void CheckError(uint64_t array, const Array& was, const absl::Status& status);
   void CheckDonated(uint64_t array);
   void Delete(uint64_t array);
   void CheckDeleted();

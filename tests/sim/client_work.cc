@@ -239,7 +239,7 @@ void Client::Write(uint64_t array, double value, size_t ordinal, size_t shards,
     if (known == arrays_.end()) return then(0);
     // One that was written by a call whose answer was lost cannot be written again.
     if (!reply.status.ok() && KindOf(reply.status) != ErrorKind::kValueError) {
-      if (IsGone(reply.status)) CheckError(array, known->second, reply.status);
+      if (IsGone(reply.status)) CheckError(array, Array(known->second), reply.status);
       if (arrays_.erase(array) > 0) Delete(array);
       return then(0);
     }
@@ -265,10 +265,13 @@ void Client::CheckDeleted() {
       });
 }
 
-// An array that this client has, and did not give up, is there: its session lives.
-void Client::CheckError(uint64_t array, const Array& known, const absl::Status& status) {
+// An array that this client has, and has not given up since it asked, is there: its session lives.
+void Client::CheckError(uint64_t array, const Array& was, const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   if (ReasonOf(status).empty() || kind == ErrorKind::kDeadlineExceeded) return;
+  const auto it = arrays_.find(array);
+  if (it == arrays_.end() || it->second.returns != was.returns) return;
+  const Array known = it->second;
   const bool made = known.producer == 0 ? known.whole : checker_->IsDone(known.producer);
   if (IsGone(status) && IsSafe(known.session))
     world_->Violate("array ", array, " is gone: ", std::string(status.message()));
@@ -285,11 +288,7 @@ void Client::Read(uint64_t array, std::function<void()> then) {
       world_->random().Below(static_cast<int64_t>(was.spec.placement.devices.size())));
   e.timeout = kTimeout;
   Ask(absl::StrCat("read ", array), e, [=, this](const scheduler::Reply& reply) {
-    const auto known = arrays_.find(array);
-    if (!reply.status.ok()) {
-      if (known != arrays_.end()) CheckError(array, Array(known->second), reply.status);
-      return;
-    }
+    if (!reply.status.ok()) return CheckError(array, was, reply.status);
     const double got = std::get<ir::Array>(reply.body).At(0);
     if (got != was.value) world_->Violate("array ", array, " is ", got, ", not ", was.value);
     then();
@@ -298,10 +297,10 @@ void Client::Read(uint64_t array, std::function<void()> then) {
 
 void Client::Look(uint64_t array) {
   Ask(absl::StrCat("describe ", array), scheduler::DescribeArray{{}, array},
-      [this, array](const scheduler::Reply& reply) {
+      [this, array, was = arrays_.at(array)](const scheduler::Reply& reply) {
+        if (!reply.status.ok()) return CheckError(array, was, reply.status);
         const auto known = arrays_.find(array);
         if (known == arrays_.end()) return;
-        if (!reply.status.ok()) return CheckError(array, Array(known->second), reply.status);
         const auto state = std::get<scheduler::ArrayInfo>(reply.body).state;
         const Array& is = known->second;
         const bool made = is.producer == 0 ? is.whole : checker_->IsDone(is.producer);
@@ -323,6 +322,7 @@ void Client::CheckDonated(uint64_t array) {
           donated_.erase(it);
           checker_->GaveBack(donated.operation);
           arrays_[array] = donated.array;
+          ++arrays_[array].returns;
         } else if (IsGone(reply.status)) {
           if (is_back && IsSafe(donated.array.session))
             world_->Violate("array ", array, " was consumed by operation ", donated.operation,
@@ -339,11 +339,9 @@ void Client::Move(uint64_t array) {
   e.placement = AnyProgram().in[0].placement;
   const Array was = arrays_.at(array);
   Ask(absl::StrCat("reshard ", array), e, [=, this](const scheduler::Reply& reply) {
-    const auto known = arrays_.find(array);
     if (!reply.status.ok()) {
       if (KindOf(reply.status) == ErrorKind::kSessionNotFound) return SessionLost(e.session);
-      if (IsGone(reply.status) && known != arrays_.end())
-        CheckError(array, Array(known->second), reply.status);
+      if (IsGone(reply.status)) CheckError(array, was, reply.status);
       return;
     }
     const auto& made = std::get<scheduler::Making>(reply.body);
