@@ -406,7 +406,10 @@ void Machine::FreeOriginals(const Operation& op) {
 
 void Machine::FreeShards(uint64_t id, ArrayRecord& a) {
   if (std::exchange(a.freed, true)) return;
-  auto& deletes = DoneeOfCopy(id, a) != nullptr ? deletes_of_originals_ : deletes_;
+  // A restart may not know of the operation that it was donated to.
+  const Operation* const donee = order_.Find(a.donated_to);
+  const bool may_return = donee != nullptr && donee->started_in > s_.durable;
+  auto& deletes = may_return || DoneeOfCopy(id, a) != nullptr ? deletes_of_donated_ : deletes_;
   for (const auto& [device, incarnation] : a.holders) {
     const Executor& x = cluster_.ExecutorOf(device);
     if (!x.alive() || x.info.incarnation != incarnation) continue;

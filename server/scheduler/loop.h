@@ -121,8 +121,8 @@ class Inbox {
 bool Changes(const Event& event);
 
 // Commands on their way to the workers. They do not wait for the disk, but for three: a launch that
-// consumes its arguments, the deletion of donated arrays whose copies it consumes, and a save. A
-// restart could otherwise find the arrays gone, or the file there, for an operation that nobody
+// consumes its arguments, the deletion of donated arrays that it only reads or copies, and a save.
+// A restart could otherwise find the arrays gone, or the file there, for an operation that nobody
 // knows of. What comes after such a command for the same worker waits behind it, but for what
 // starts and frees nothing: reads, the end of a process, and that of a launch which does not wait
 // itself. They go on while the disk is full.

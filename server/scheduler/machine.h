@@ -607,9 +607,9 @@ class Machine {
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
   absl::InlinedVector<RowKey, 2> changed_;
-  // Executor -> arrays, sent by Finish. Those of originals wait until it is durable that the
-  // operation has started.
-  std::map<std::string, std::vector<uint64_t>> deletes_, deletes_of_originals_;
+  // Executor -> arrays, sent by Finish. Those of arrays that are donated wait until it is durable
+  // that the operation has started.
+  std::map<std::string, std::vector<uint64_t>> deletes_, deletes_of_donated_;
   // Operations to start (an OK status) or to fail, in order.
   struct Due {
     uint64_t operation = 0;

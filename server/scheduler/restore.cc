@@ -431,6 +431,11 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       RestartKillTimer(*op);  // It is told now.
     }
   }
+  // What it says of these comes next.
+  for (uint64_t id : inventory.ended)
+    if (Operation* const op = order_.Find(id);
+        op != nullptr && op->ended() && op->outstanding.count(x.name) > 0)
+      RestartKillTimer(*op);
   // An operation whose start was not durable has no deadline yet in this life.
   for (uint64_t id : there)
     if (Operation* const op = order_.Find(id); op != nullptr && !op->outstanding.empty())

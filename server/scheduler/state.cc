@@ -38,11 +38,11 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
 }
 
 void Machine::SendDeletes() {
-  for (const bool originals : {false, true}) {
-    auto& deletes = originals ? deletes_of_originals_ : deletes_;
+  for (const bool donated : {false, true}) {
+    auto& deletes = donated ? deletes_of_donated_ : deletes_;
     for (auto& [name, arrays] : deletes)
       if (const Executor& executor = cluster_.executor(name); executor.alive())
-        Send(executor, api::DeleteBuffers{std::move(arrays)}, /*when_durable=*/originals);
+        Send(executor, api::DeleteBuffers{std::move(arrays)}, /*when_durable=*/donated);
     deletes.clear();
   }
 }
