@@ -488,6 +488,13 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
         op != nullptr && op->kind != api::OperationKind::kLoad)
       made.insert(op->results.begin(), op->results.end());
   }
+  // It has left these, and others have not.
+  for (uint64_t id : order_.live()) {
+    const Operation& op = order_.operation(id);
+    if (op.sequence != 0 && op.kind != api::OperationKind::kLoad &&
+        op.outstanding.count(x.name) == 0)
+      made.insert(op.results.begin(), op.results.end());
+  }
   std::vector<uint64_t> lost;
   for (const uint64_t id : ArraysOn(x)) {
     const ArrayRecord& a = catalogue_.array(id);
