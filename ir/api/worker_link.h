@@ -349,6 +349,9 @@ struct ExecutorInventory {
   std::vector<uint64_t> generations = {};  // of communicators that are configured, ascending
   // By place in `running`: their sequence numbers, and their communicators or 0.
   std::vector<uint64_t> sequences = {}, running_generations = {};
+  // The number of the last report that was made before. What those say of arrays and programs that
+  // are there is said here, and what has gone since is not.
+  uint64_t reports = 0;
 };
 
 using ReportBody = std::variant<Heartbeat, CommunicatorReady, ProgramLoaded, LaunchDone,

@@ -94,7 +94,7 @@ TESSERA_MESSAGE(ExecutorLost, EXECUTOR_LOST, reason, op)
 TESSERA_MESSAGE(ExecutorReady, EXECUTOR_READY, info)
 TESSERA_MESSAGE(FileInspected, FILE_INSPECTED, request, arrays)
 TESSERA_MESSAGE(ExecutorInventory, EXECUTOR_INVENTORY, devices, running, ended, executables,
-                compiling, generations, sequences, running_generations)
+                compiling, generations, sequences, running_generations, reports)
 
 // ---- Checks of received messages. ---------------------------------------------------------------
 static absl::Status Check(api::ExecutorInfo& info, const ReadLimits&) {

@@ -143,6 +143,7 @@ bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
   x.info = info;
   x.adopted = false;
   x.came_with.clear();
+  x.reports_before = 0;
   x.lost_reason.clear();
   x.seen = {};
   x.overdue_for.clear();

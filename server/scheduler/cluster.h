@@ -36,6 +36,7 @@ struct Executor {
   absl::Time away_until = absl::InfinitePast();
   bool adopted = false;             // its process came back to this life with what it holds
   std::vector<uint64_t> came_with;  // communicators that it had when it came back
+  uint64_t reports_before = 0;      // the number of its last report then
   int64_t memory_bytes = 0;         // per device: as reported, or its share of its host's
   // For health: launches that succeeded, those of them with collectives, and the last reported
   // progress.

@@ -245,6 +245,7 @@ bool Machine::MayAdopt(const std::string& executor, const api::ExecutorInfo& inf
 void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   cluster_.Adopt(x);
   x.came_with = inventory.generations;
+  x.reports_before = inventory.reports;
   x.newest = 0;
   for (uint64_t sequence : inventory.sequences) x.newest = std::max(x.newest, sequence);
   Changed(core::RowKind::kExecutor, x.name);
@@ -484,15 +485,17 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
   std::set<uint64_t> there, made;
   for (const Started& started : StartedOn(inventory)) {
     there.insert(started.operation);
+    // What is being loaded may not be there yet.
+    const bool has_ended =
+        std::binary_search(inventory.ended.begin(), inventory.ended.end(), started.operation);
     if (const Operation* const op = order_.Find(started.operation);
-        op != nullptr && op->kind != api::OperationKind::kLoad)
+        op != nullptr && (has_ended || op->kind != api::OperationKind::kLoad))
       made.insert(op->results.begin(), op->results.end());
   }
   // It has left these, and others have not.
   for (uint64_t id : order_.live()) {
     const Operation& op = order_.operation(id);
-    if (op.sequence != 0 && op.kind != api::OperationKind::kLoad &&
-        op.outstanding.count(x.name) == 0)
+    if (op.sequence != 0 && op.outstanding.count(x.name) == 0)
       made.insert(op.results.begin(), op.results.end());
   }
   std::vector<uint64_t> lost;
@@ -503,8 +506,8 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
       if (!IsHeldOn(a, x, d) || lists(d, &Device::ready, id)) continue;
       const bool deleted =
           made.count(id) > 0 && !lists(d, &Device::expected, id) && !lists(d, &Device::failed, id);
-      if (a.state == ArrayState::kReady || (a.state == ArrayState::kScheduled && deleted))
-        lost.push_back(id);
+      const bool scheduled = a.state == ArrayState::kScheduled || a.state == ArrayState::kWriting;
+      if (a.state == ArrayState::kReady || (scheduled && deleted)) lost.push_back(id);
     }
   }
   for (uint64_t id : lost)
@@ -565,6 +568,7 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
       restored.running.clear();
       restored.newest = 0;
       restored.adopted = false;
+      restored.reports_before = 0;
       restored.seen = {};
       restored.info.has_state = false;
       restored.overdue_for.clear();

@@ -491,6 +491,10 @@ class Harness {
       absl::Status s = w.size() > 5 ? StatusOf(w[5], Rest(w, 6)) : absl::OkStatus();
       e.report.body = api::BufferWritten{
           Number(w.at(3)), static_cast<int32_t>(Number(w.at(4).substr(3))), std::move(s)};
+    } else if (what == "written-as") {  // written-as NUMBER 2 dev0
+      e.report.number = Number(w.at(3));
+      e.report.body = api::BufferWritten{
+          Number(w.at(4)), static_cast<int32_t>(Number(w.at(5).substr(3))), absl::OkStatus()};
     } else if (what == "read") {
       e.report.body = api::BufferRead{Number(w.at(3)), ir::Array(ir::DType::kF32, {2})};
     } else if (what == "inspected") {  // inspected REQUEST x y | inspected REQUEST CODE ...
@@ -524,6 +528,7 @@ class Harness {
       inventory.executables = Numbers(Arg(w, "executables"));
       inventory.compiling = Numbers(Arg(w, "compiling"));
       inventory.generations = Numbers(Arg(w, "generations"));
+      if (const std::string n = Arg(w, "reports"); !n.empty()) inventory.reports = Number(n);
       e.report.body = std::move(inventory);
     } else {
       EXPECT_EQ(what, "ready");

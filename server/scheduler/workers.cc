@@ -360,6 +360,12 @@ void Machine::On(const WorkerReported& e) {
   }
   // Reports of an earlier incarnation are ignored.
   if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;
+  // What was written or loaded before it came back is in its inventory, unless it is gone since.
+  const auto* const written = std::get_if<api::BufferWritten>(&e.report.body);
+  const auto* const loaded = std::get_if<api::ProgramLoaded>(&e.report.body);
+  if (e.report.number != 0 && e.report.number <= x->reports_before &&
+      ((written != nullptr && written->status.ok()) || (loaded != nullptr && loaded->status.ok())))
+    return;
   std::visit(
       [&](const auto& report) {
         using Body = std::decay_t<decltype(report)>;

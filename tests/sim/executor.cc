@@ -217,6 +217,7 @@ api::ExecutorInventory Executor::Inventory() const {
     if (IsEnd(report.body)) inventory.ended.push_back(EndOf(report.body));
   }
   std::sort(inventory.ended.begin(), inventory.ended.end());
+  inventory.reports = m_.last_report;
   for (const auto& [id, program] : m_.programs)
     (program.loaded ? inventory.executables : inventory.compiling).push_back(id);
   for (const auto& [generation, members] : m_.generations)

@@ -72,6 +72,7 @@ v1::Envelope CoordinatorStream::Inventory() {
     absl::MutexLock lock(&mu_);
     ledger_.Describe(&inventory);
     inventory.ended = journal_.Ended();
+    inventory.reports = journal_.last();
   }
   inventory.devices = hooks_.arrays();
   return ir::serial::ToEnvelope(

@@ -39,6 +39,7 @@ class ReportJournal {
 
   // The operations whose ends are in it, ascending.
   std::vector<uint64_t> Ended() const;
+  uint64_t last() const { return last_; }  // number; 0: there was none
   int64_t bytes() const { return bytes_; }
   int64_t size() const { return size_; }  // numbered reports that it can send again
 
