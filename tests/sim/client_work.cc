@@ -234,12 +234,14 @@ void Client::Write(uint64_t array, double value, size_t ordinal, size_t shards,
   e.value = ir::Array(ir::DType::kF32, {1});
   e.value.Set(0, value);
   e.timeout = kTimeout;
+  const auto asked = arrays_.find(array);
+  const Array was = asked == arrays_.end() ? Array() : asked->second;
   Ask(absl::StrCat("write ", array, ".", ordinal), e, [=, this](const scheduler::Reply& reply) {
     const auto known = arrays_.find(array);
     if (known == arrays_.end()) return then(0);
     // One that was written by a call whose answer was lost cannot be written again.
     if (!reply.status.ok() && KindOf(reply.status) != ErrorKind::kValueError) {
-      if (IsGone(reply.status)) CheckError(array, Array(known->second), reply.status);
+      if (IsGone(reply.status)) CheckError(array, was, reply.status);
       if (arrays_.erase(array) > 0) Delete(array);
       return then(0);
     }
