@@ -11,6 +11,7 @@
 #include "llvm/ExecutionEngine/Orc/ExecutorProcessControl.h"
 #include "llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "worker/codegen/code_memory.h"
 #include "worker/codegen/host_runtime.h"
 
 namespace tessera::worker::codegen {
@@ -18,9 +19,19 @@ namespace {
 
 namespace orc = llvm::orc;
 
-absl::Status Failed(llvm::Error error) {
-  return MakeError(ErrorKind::kInternal, absl::StrCat("codegen: an object does not load: ",
-                                                      llvm::toString(std::move(error))));
+absl::Status Failed(const std::string& cause) {
+  return MakeError(ErrorKind::kInternal, absl::StrCat("codegen: an object does not load: ", cause));
+}
+
+// The first error that the session reported during this thread's current load. A look-up that
+// fails says which symbols it lacks; why is only reported, on the same thread, as it links.
+std::string& ReportedCause() {
+  thread_local std::string cause;
+  return cause;
+}
+void Report(llvm::Error error) {
+  std::string text = llvm::toString(std::move(error));
+  if (ReportedCause().empty()) ReportedCause() = std::move(text);
 }
 
 class OrcLoader : public HostLoader {
@@ -29,8 +40,7 @@ class OrcLoader : public HostLoader {
       : session_(std::make_unique<orc::ExecutionSession>(std::move(control))),
         layer_(*session_, session_->getExecutorProcessControl().getMemMgr()),
         runtime_(session_->createBareJITDylib("runtime")) {
-    // A failed look-up is reported by its return value alone.
-    session_->setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+    session_->setErrorReporter(Report);
     orc::SymbolMap symbols;
     for (const HostSymbol& symbol : HostSymbols()) {
       symbols[session_->intern(symbol.name)] = {orc::ExecutorAddr::fromPtr(symbol.address),
@@ -48,13 +58,17 @@ class OrcLoader : public HostLoader {
       llvm::consumeError(self->session_->removeJITDylib(library));
     });
     library.addToLinkOrder(runtime_);
+    ReportedCause().clear();
     if (llvm::Error error =
             layer_.add(library, llvm::MemoryBuffer::getMemBufferCopy(object, "kernel"))) {
-      return Failed(std::move(error));
+      return Failed(llvm::toString(std::move(error)));
     }
     llvm::Expected<orc::ExecutorSymbolDef> found =
         session_->lookup({&library}, session_->intern(name));
-    if (!found) return Failed(found.takeError());
+    if (!found) {
+      const std::string lacking = llvm::toString(found.takeError());
+      return Failed(ReportedCause().empty() ? lacking : ReportedCause());
+    }
     return std::shared_ptr<const void>(mapped, found->getAddress().toPtr<const void*>());
   }
 
@@ -70,8 +84,8 @@ class OrcLoader : public HostLoader {
 absl::StatusOr<std::shared_ptr<HostLoader>> HostLoader::Create() {
   // Links on the calling thread.
   auto control = orc::SelfExecutorProcessControl::Create(
-      nullptr, std::make_unique<orc::InPlaceTaskDispatcher>());
-  if (!control) return Failed(control.takeError());
+      nullptr, std::make_unique<orc::InPlaceTaskDispatcher>(), NewCodeMemory());
+  if (!control) return Failed(llvm::toString(control.takeError()));
   return std::make_shared<OrcLoader>(std::move(*control));
 }
 

@@ -1,5 +1,6 @@
 // Loads relocatable objects into this process, by LLVM's JIT linker. Thread-safe. Loaded code is
-// mapped read-only and executable, and unmapped with the last reference to it.
+// read-only and executable, and its memory is given back with the last reference to it
+// (code_memory.h).
 #pragma once
 #include <memory>
 #include <string>
@@ -15,7 +16,7 @@ class HostLoader : public std::enable_shared_from_this<HostLoader> {
 
   // Returns the function `name` of the object, which stays mapped while it is referred to. INTERNAL
   // if the object is malformed, lacks the name, or needs a symbol that host_runtime.h does not
-  // have.
+  // have, or if no memory can be had for it; the message says which.
   virtual absl::StatusOr<std::shared_ptr<const void>> Load(const std::string& object,
                                                            const std::string& name) = 0;
 };
