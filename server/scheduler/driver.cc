@@ -174,7 +174,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   const bool changes = commits > before || Changes(event);
   if (!outbox_.empty())
     for (SendCommand& send : outbox_.Take(Durable())) Send(send);
-  ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, changes); });
+  ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, changes, at.now); });
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
     // They may have become durable since.
@@ -269,7 +269,7 @@ uint64_t Driver::Durable() {
   return inbox_.durable();
 }
 
-void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes) {
+void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::Time now) {
   RecordEffect(effect);
   if (auto* send = std::get_if<SendCommand>(&effect)) {
     if (!options_.config.durable || outbox_.MayLeave(*send, commits, Durable())) Send(*send);
@@ -277,7 +277,7 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes) {
     std::optional<Inbox::Outgoing> out;
     {
       absl::MutexLock lock(&mu_);
-      out = inbox_.Answer(std::move(*reply), commits, changes, clock_->Now());
+      out = inbox_.Answer(std::move(*reply), commits, changes, now);
     }
     if (out) out->done(std::move(out->reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {

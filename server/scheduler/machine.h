@@ -82,7 +82,7 @@ class Machine {
         ownership_(state.ownership),
         catalogue_(state.catalogue),
         order_(state.order) {
-    effects_.reserve(3);  // of most steps
+    effects_.reserve(2);  // of most steps; room for more is too large for the cache of malloc
   }
 
   // The value that a handler returns is the reply to its request; a handler that returns void
