@@ -106,7 +106,8 @@ class Driver {
   // Commits up to this one are durable.
   uint64_t Durable() ABSL_LOCKS_EXCLUDED(mu_);
   // `commits` and `changes` as for Inbox::Answer.
-  void ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+  void ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `use` with the link of a worker that is connected.
   template <class Use>
   void WithLink(uint64_t session, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);
