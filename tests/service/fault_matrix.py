@@ -253,7 +253,7 @@ def run_row(row, rounds):
 PAGE = """# The faults that a cluster meets
 
 What breaks, what breaks it in the tests, what is promised then, and the worst that was measured, beside
-in how many of how many runs the promise held. Figures are those of a development build on a busy
+in how many of how many runs the promise held. Figures are those of a release build on a busy
 machine; "whole case" is a test's time with the start of its cluster, where the promise has no time. A
 row is made of tests on real processes, those of a GPU with a driver that stands for it.
 

@@ -397,7 +397,8 @@ void Executor::Copy(const api::Transfer& transfer, double value) {
 void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept) {
   if (const auto running = m_.running.extract(launch)) {
     // Its members may have left it at different points.
-    if (!inputs_kept) m_.failed_generations.insert(running.mapped().generation);
+    if (const uint64_t generation = running.mapped().generation; generation != 0 && !inputs_kept)
+      m_.failed_generations.insert(generation);
     for (const auto& [key, buffer] : running.mapped().results)
       if (m_.deleted.count(key) == 0) Resolve(key, {Buffer::kFailed, 0, status});
   }

@@ -139,7 +139,7 @@ std::string CheckSession(const State& s, uint64_t key, const Session& session) {
   return "";
 }
 
-// A process has a program once it was sent to it, and is forgotten with what it had.
+// A program is loaded only where it was sent, and was sent only to processes that are there.
 std::string CheckExecutable(const State& s, uint64_t id, const Executable& x) {
   for (const auto& [name, incarnation] : x.sent) {
     const Executor& executor = s.cluster.executors().at(name);
