@@ -13,10 +13,10 @@ const AnswerRecord* Machine::FindAnswer(const core::Caller& caller, CallKind cal
 }
 
 void Machine::Remember(const Request& e, CallKind call, uint64_t made,
-                       std::vector<uint64_t> arrays) {
+                       const std::vector<uint64_t>& arrays) {
   const core::AnswerLimits limits{.answers_max = s_.config.request_ids_max,
                                   .age_max = s_.config.request_id_age};
-  AnswerRecord answer{e.caller.tenant, call, e.id.text, e.id.payload, made, std::move(arrays), {}};
+  AnswerRecord answer{e.caller.tenant, call, e.id.text, e.id.payload, made, arrays, {}};
   for (const auto& [number, tenant] : s_.answers.Add(std::move(answer), limits, now_))
     Changed(core::RowKind::kAnswer, number, tenant);
 }

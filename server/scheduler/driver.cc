@@ -171,10 +171,11 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   RecordEvent(event);
   std::vector<Effect> effects = stepper_.Run(event, came, at, durable);
   const uint64_t commits = stepper_.state().commits;
-  const bool changes = commits > before || Changes(event);
+  const bool changes = options_.config.durable && (commits > before || Changes(event));
   if (!outbox_.empty())
     for (SendCommand& send : outbox_.Take(Durable())) Send(send);
   ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, changes, at.now); });
+  stepper_.Recycle(std::move(effects));
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
     // They may have become durable since.
@@ -274,12 +275,12 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::T
   if (auto* send = std::get_if<SendCommand>(&effect)) {
     if (!options_.config.durable || outbox_.MayLeave(*send, commits, Durable())) Send(*send);
   } else if (auto* reply = std::get_if<Reply>(&effect)) {
-    std::optional<Inbox::Outgoing> out;
+    Done done;
     {
       absl::MutexLock lock(&mu_);
-      out = inbox_.Answer(std::move(*reply), commits, changes, now);
+      done = inbox_.Answer(*reply, commits, changes, now);
     }
-    if (out) out->done(std::move(out->reply));
+    if (done) done(std::move(*reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
     planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });

@@ -52,6 +52,8 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
       return Error(ErrorKind::kFileNotFound, "load: ", e.path, " holds no array '", wanted.name,
                    "'");
     TESSERA_RETURN_IF_ERROR(api::CheckPlacement(wanted.placement, found->shape));
+    // Their worker may have been deleted while the file was looked at.
+    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(wanted.placement.devices), "load"));
     work.arrays.push_back(*found);
     specs.push_back(std::make_shared<const api::ArraySpec>(
         api::ArraySpec{found->dtype, found->shape, wanted.placement}));

@@ -77,19 +77,18 @@ absl::Status Inbox::RejectionReason(const Event& event) const {
                                 events_max_, " are accepted; wait and retry"));
 }
 
-std::optional<Inbox::Outgoing> Inbox::Answer(Reply reply, uint64_t commits, bool changes,
-                                             absl::Time now) {
+Inbox::Done Inbox::Answer(Reply& reply, uint64_t commits, bool changes, absl::Time now) {
   const auto it = requests_.find(reply.request);
   TESSERA_CHECK(it != requests_.end()) << "request " << reply.request << " is answered twice";
-  Outgoing out{std::move(it->second), std::move(reply)};
+  Done done = std::move(it->second);
   requests_.erase(it);
-  if (commits <= durable_ || PromisesNothing(out.reply)) return out;
+  if (commits <= durable_ || PromisesNothing(reply)) return done;
   if (failing_.ok()) {
-    held_.push_back({commits, changes, now, std::move(out)});
-    return std::nullopt;
+    held_.push_back({commits, changes, now, {std::move(done), std::move(reply)}});
+    return nullptr;
   }
-  Refuse(changes, out.reply);
-  return out;
+  Refuse(changes, reply);
+  return done;
 }
 
 void Inbox::Refuse(bool changes, Reply& reply) const {
@@ -157,19 +156,20 @@ std::optional<Inbox::Arrival> Inbox::Next(absl::Time now) {
   return next;
 }
 
-bool Outbox::MayOvertake(const api::Command& command, const std::deque<Waiting>& waiting) {
-  if (std::holds_alternative<api::KillExecutor>(command) ||
-      std::holds_alternative<api::ReadBuffer>(command) ||
-      std::holds_alternative<api::InspectFile>(command))
+bool Outbox::MayOvertake(const SendCommand& send, const std::deque<Waiting>& waiting) {
+  if (std::holds_alternative<api::KillExecutor>(send.command) ||
+      std::holds_alternative<api::ReadBuffer>(send.command) ||
+      std::holds_alternative<api::InspectFile>(send.command))
     return true;
-  const auto* const cancel = std::get_if<api::CancelLaunch>(&command);
+  const auto* const cancel = std::get_if<api::CancelLaunch>(&send.command);
   if (cancel == nullptr) return false;
   const auto is_of_launch = [&](const auto& other) {
     if constexpr (requires { other.launch; }) return other.launch == cancel->launch;
     return false;
   };
   return std::none_of(waiting.begin(), waiting.end(), [&](const Waiting& before) {
-    return std::visit(is_of_launch, before.command.command);
+    return before.command.executor == send.executor &&
+           std::visit(is_of_launch, before.command.command);
   });
 }
 
@@ -179,8 +179,7 @@ bool Outbox::MayLeave(SendCommand& command, uint64_t commits, uint64_t durable) 
                                                        true) != launch->donate.end();
   const bool waits = (consumes || command.when_durable) && commits > durable;
   const auto before = waiting_.find(command.session);
-  if (!waits && (before == waiting_.end() || MayOvertake(command.command, before->second)))
-    return true;
+  if (!waits && (before == waiting_.end() || MayOvertake(command, before->second))) return true;
   waiting_[command.session].push_back({waits ? commits : 0, std::move(command)});
   return false;
 }
@@ -208,7 +207,14 @@ std::vector<Effect> Stepper::Run(const Event& event, absl::Time came, const Cloc
   state_.steady_ahead = at.steady - at.now;
   state_.lag = std::max(at.now - last_, absl::ZeroDuration());
   state_.durable = durable;
-  return Step(state_, event, last_);
+  return Step(state_, event, last_, std::exchange(memory_, {}));
+}
+
+void Stepper::Recycle(std::vector<Effect> effects) {
+  constexpr size_t kKept = 64;  // more than that is the memory of a rare step
+  if (effects.capacity() > kKept) return;
+  effects.clear();
+  memory_ = std::move(effects);
 }
 
 }  // namespace tessera::server::scheduler

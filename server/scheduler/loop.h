@@ -57,9 +57,9 @@ class Inbox {
   };
   // Takes the request, for the reply of a step. `commits`: the number of the last commit, all of
   // which the reply may tell of; `changes`: it acknowledges a change, of its own step or by an
-  // earlier copy of its call.  None: the reply is held until they are durable.  Requires: the
-  // request waits.
-  std::optional<Outgoing> Answer(Reply reply, uint64_t commits, bool changes, absl::Time now);
+  // earlier copy of its call.  Null: the reply is taken, and held until they are durable; else it
+  // may leave as it is now.  Requires: the request waits.
+  Done Answer(Reply& reply, uint64_t commits, bool changes, absl::Time now);
   // Commits up to this one are durable, and do not fail any more. Returns the replies that waited.
   std::vector<Outgoing> DurableThrough(uint64_t commit);
   // Commits fail, with an error for callers. Returns the replies that waited: what has changed
@@ -140,7 +140,7 @@ class Outbox {
     SendCommand command;
   };
   // Whether it may leave before those that wait for the same worker.
-  static bool MayOvertake(const api::Command& command, const std::deque<Waiting>& waiting);
+  static bool MayOvertake(const SendCommand& send, const std::deque<Waiting>& waiting);
 
   std::map<uint64_t, std::deque<Waiting>> waiting_;  // by session of the worker
 };
@@ -154,10 +154,13 @@ class Stepper {
   // `at`: the present. `durable`: commits up to this one are, as of Inbox::durable.
   std::vector<Effect> Run(const Event& event, absl::Time came, const Clock::Moment& at,
                           uint64_t durable);
+  // The effects of the last step have been applied: the next one may use their memory.
+  void Recycle(std::vector<Effect> effects);
   State& state() { return state_; }
 
  private:
   State state_;
+  std::vector<Effect> memory_;
   absl::Time last_ = absl::InfinitePast();
 };
 

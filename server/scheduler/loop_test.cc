@@ -79,8 +79,8 @@ class InboxReplies : public ::testing::Test {
     });
   }
   void Answer(Reply reply, uint64_t commits, bool changes, absl::Time now = At(0)) {
-    if (auto out = inbox_.Answer(std::move(reply), commits, changes, now))
-      out->done(std::move(out->reply));
+    if (const Inbox::Done done = inbox_.Answer(reply, commits, changes, now))
+      done(std::move(reply));
   }
   Inbox inbox_{10};
   std::vector<std::string> said_;
@@ -241,6 +241,10 @@ TEST(Outbox, WhatStartsAndFreesNothingWaitsForNoOther) {
   EXPECT_TRUE(may_leave(api::CancelLaunch{5, MakeError(ErrorKind::kCancelled, "enough")}));
   EXPECT_FALSE(may_leave(api::CancelLaunch{7, MakeError(ErrorKind::kCancelled, "enough")}))
       << "it comes after its launch";
+  SendCommand other =
+      CommandTo(1, api::CancelLaunch{7, MakeError(ErrorKind::kCancelled, "enough")});
+  other.executor = 1;
+  EXPECT_TRUE(outbox.MayLeave(other, 3, 2)) << "its part of the launch has left";
   EXPECT_FALSE(may_leave(api::DeleteBuffers{{9}}));
   EXPECT_FALSE(may_leave(api::Launch()));
   EXPECT_EQ(outbox.Take(3).size(), 4u);

@@ -75,14 +75,16 @@ enum class Access : uint8_t { kRead, kChange };
 
 class Machine {
  public:
-  Machine(State& state, absl::Time now)
+  // `effects`: memory for them.
+  Machine(State& state, absl::Time now, std::vector<Effect> effects)
       : s_(state),
         now_(now),
         cluster_(state.cluster),
         ownership_(state.ownership),
         catalogue_(state.catalogue),
-        order_(state.order) {
-    effects_.reserve(2);  // of most steps; room for more is too large for the cache of malloc
+        order_(state.order),
+        effects_(std::move(effects)) {
+    effects_.clear();
   }
 
   // The value that a handler returns is the reply to its request; a handler that returns void
@@ -164,12 +166,11 @@ class Machine {
   void Answer(uint64_t request, absl::Status error);
   template <class T>
   void Answer(uint64_t request, T body) {
-    Reply r;
+    Reply& r = std::get<Reply>(effects_.emplace_back(std::in_place_type<Reply>));
     r.request = request;
     if constexpr (std::is_same_v<T, api::Operation>) r.ended_in = EndedIn(body.id);
     if constexpr (std::is_same_v<T, api::Completion>) r.ended_in = EndedIn(body.operation.id);
     r.body = std::move(body);
-    effects_.emplace_back(std::move(r));
   }
   template <class T>
   void Answer(uint64_t request, absl::StatusOr<T> answer) {
@@ -262,10 +263,11 @@ class Machine {
   static absl::Status Reused(const Request& e);
   // The call is accepted, and has made this; one that comes again makes nothing.
   template <class E>
-  void Remember(const E& e, uint64_t made = 0, std::vector<uint64_t> arrays = {}) {
-    if (!e.id.text.empty()) Remember(e, KindOfCall(e), made, std::move(arrays));
+  void Remember(const E& e, uint64_t made = 0, const std::vector<uint64_t>& arrays = {}) {
+    if (!e.id.text.empty()) Remember(e, KindOfCall(e), made, arrays);
   }
-  void Remember(const Request& e, CallKind call, uint64_t made, std::vector<uint64_t> arrays);
+  void Remember(const Request& e, CallKind call, uint64_t made,
+                const std::vector<uint64_t>& arrays);
   absl::StatusOr<Making> MakingOf(const core::Caller& caller, const AnswerRecord& first);
   // Answers the call from what the first one has made.
   void Again(const OpenSession& e, const AnswerRecord& first);

@@ -37,7 +37,8 @@ class Order {
     return static_cast<int64_t>(records_.size() + canary_records_.size());
   }
   uint64_t last_sequence() const { return last_sequence_; }
-  Operation* Find(uint64_t id) { return FindIn(operations_, id); }
+  // Null if it is not known; 0 is no operation's id.
+  Operation* Find(uint64_t id) { return id == 0 ? nullptr : FindIn(operations_, id); }
   // Requires: it is known.
   Operation& operation(uint64_t id) { return operations_.at(id); }
 

@@ -157,6 +157,9 @@ void Machine::ResumeOperation(uint64_t id) {
   for (uint64_t a : op.args)
     if (catalogue_.FindArray(a) == nullptr)
       return fail(ErrorKind::kInternal, absl::StrCat("its argument array ", a, " is unknown"));
+  for (uint64_t r : op.results)
+    if (op.sequence == 0 && catalogue_.FindArray(r) == nullptr)
+      return fail(ErrorKind::kInternal, absl::StrCat("its result array ", r, " is unknown"));
   for (const auto& [name, incarnation] : std::map<std::string, uint64_t>(op.outstanding)) {
     const Executor* const x = cluster_.FindExecutor(name);
     if (x != nullptr && x->away && x->info.incarnation == incarnation) continue;
@@ -371,6 +374,7 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
       x.came_with.push_back(op.generation);
     }
   }
+  op.started_in = NextCommit(op);  // it may wait for the disk, as it may have the first time
   std::visit([&](auto& work) { work.Send(*this, op, executors, executor); }, op.work);
   // What has been deleted meanwhile was deleted where somebody was.
   for (const std::vector<uint64_t>* arrays : {&op.args, &op.results})

@@ -16,9 +16,10 @@ State Begin(const Config& config) {
   return state;
 }
 
-std::vector<Effect> Step(State& state, const Event& event, absl::Time now) {
+std::vector<Effect> Step(State& state, const Event& event, absl::Time now,
+                         std::vector<Effect> memory) {
   state.notes.clear();
-  Machine machine(state, now);
+  Machine machine(state, now, std::move(memory));
   machine.CommandsHaveLeft();
   std::visit(
       [&](const auto& e) {
@@ -110,10 +111,9 @@ void Machine::Answer(uint64_t request, absl::Status error) {
                              kind == ErrorKind::kNotEnoughDevices))
     LogIncident("request refused", {{"tenant", caller_->tenant}, {"token", caller_->token_name}},
                 error);
-  Reply r;
+  Reply& r = std::get<Reply>(effects_.emplace_back(std::in_place_type<Reply>));
   r.request = request;
   r.status = std::move(error);
-  effects_.emplace_back(std::move(r));
 }
 
 void Machine::Send(const Executor& executor, api::Command command, bool when_durable) {

@@ -64,6 +64,8 @@ struct State {
 
 // The state before the first step.
 State Begin(const Config& config);
-std::vector<Effect> Step(State& state, const Event& event, absl::Time now);
+// `memory` is emptied, and is the memory of what is returned.
+std::vector<Effect> Step(State& state, const Event& event, absl::Time now,
+                         std::vector<Effect> memory = {});
 
 }  // namespace tessera::server::scheduler

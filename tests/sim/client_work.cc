@@ -371,7 +371,9 @@ void Client::List() {
     for (const auto& info : std::get<scheduler::Page<scheduler::ArrayInfo>>(reply.body).items)
       listed.insert(info.array);
     for (const auto& [array, known] : before)
-      if (arrays_.count(array) > 0 && listed.count(array) == 0 && known.session == e.session)
+      if (const auto it = arrays_.find(array);
+          it != arrays_.end() && it->second.returns == known.returns && listed.count(array) == 0 &&
+          known.session == e.session)
         world_->Violate("array ", array, " is not listed");
   });
 }

@@ -190,16 +190,20 @@ void Executor::Acknowledge(uint64_t through) {
   for (; m_.sent > 0 && m_.journal.front().number <= through; --m_.sent) m_.journal.pop_front();
 }
 
-api::ExecutorInventory Executor::Inventory() const {
-  api::ExecutorInventory inventory;
-  inventory.devices.resize(devices_);
-  // What is being deleted is as good as gone.
-  std::set<Key> deleted;
+std::set<Executor::Key> Executor::Deleting() const {
+  std::set<Key> deleting;
   for (const Queued& queued : m_.queue)
     if (const auto* deletion = std::get_if<api::DeleteBuffers>(&queued.command))
       for (uint64_t array : deletion->arrays)
         for (int32_t device = 0; device < devices_; ++device)
-          if (queued.devices == 1u << device) deleted.emplace(array, device);
+          if (queued.devices == 1u << device) deleting.emplace(array, device);
+  return deleting;
+}
+
+api::ExecutorInventory Executor::Inventory() const {
+  api::ExecutorInventory inventory;
+  inventory.devices.resize(devices_);
+  const std::set<Key> deleted = Deleting();  // as good as gone
   for (const auto& [key, buffer] : m_.buffers) {
     if (deleted.count(key) > 0) continue;
     api::ExecutorInventory::Device& device = inventory.devices[key.second];

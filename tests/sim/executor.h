@@ -145,6 +145,8 @@ class Executor {
   void Answer(const Reader& reader, absl::StatusOr<ir::Array> value);
   void SendWaiting();
   void Acknowledge(uint64_t through);
+  // What deletions that wait for earlier launches will free.
+  std::set<Key> Deleting() const;
   api::ExecutorInventory Inventory() const;
 
   // ---- Commands. ----

@@ -129,7 +129,7 @@ void Executor::On(const api::Transfer& c) {
 
 void Executor::On(const api::WriteBuffer& c) {
   const Key key{c.array, c.device};
-  if (m_.deleted.count(key) > 0)
+  if (m_.deleted.count(key) > 0 || Deleting().count(key) > 0)
     return Report(api::BufferWritten{c.array, c.device,
                                      MakeError(ErrorKind::kArrayDeleted, "deleted meanwhile")});
   if (const auto it = m_.buffers.find(key); it != m_.buffers.end())

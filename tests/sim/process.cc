@@ -1,6 +1,7 @@
 #include "tests/sim/process.h"
 
 #include <algorithm>
+#include <exception>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -250,7 +251,12 @@ void Process::Run() {
 void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at) {
   const uint64_t before = state().commits;
   if (store_->newest()) checker_->BeforeStep(next.event, state());
-  std::vector<scheduler::Effect> effects = stepper_->Run(next.event, next.came, at, durable());
+  std::vector<scheduler::Effect> effects;
+  try {
+    effects = stepper_->Run(next.event, next.came, at, durable());
+  } catch (const std::exception& e) {
+    return world_->Violate("a step throws ", e.what());
+  }
   const uint64_t commits = state().commits;
   const bool changes = commits > before || scheduler::Changes(next.event);
   // What one says that was replaced is on no disk, so nobody hears of it.
@@ -308,8 +314,8 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
         world_->After(world_->random().Within(absl::Milliseconds(1), kIrrevocableMax), then);
     if (outbox_->MayLeave(*send, commits, durable())) Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
-    if (auto out = inbox_->Answer(std::move(*reply), commits, changes, Look().now))
-      out->done(std::move(out->reply));
+    if (const Done done = inbox_->Answer(*reply, commits, changes, Look().now))
+      done(std::move(*reply));
   } else if (auto* plan = std::get_if<scheduler::MakePlan>(&effect)) {
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(200)),
                   [this, id = plan->executable, request = plan->request] {

@@ -116,7 +116,7 @@ api::ExecutorInfo Executor::info() const {
 std::vector<api::ExecutorInventory::Device> Executor::Arrays() const {
   std::vector<api::ExecutorInventory::Device> devices(num_devices_);
   // Before the buffers, so that one that is deleted meanwhile is in neither.
-  std::set<BufferId> deleting;
+  absl::flat_hash_set<BufferId> deleting;
   {
     absl::MutexLock lock(&mu_);
     deleting = deleting_;
@@ -514,6 +514,13 @@ absl::StatusOr<Reservation> Executor::ReserveShard(const BufferId& id, int64_t b
   return accounts_[id.device]->Reserve(bytes, {"array", id.array});
 }
 
+absl::Status Executor::CheckNotDeleting(const BufferId& id) const {
+  absl::MutexLock lock(&mu_);
+  if (deleting_.count(id) == 0) return absl::OkStatus();
+  return MakeError(ErrorKind::kArrayDeleted,
+                   absl::StrCat(ToString(id), " is being deleted on ", name_));
+}
+
 absl::Status Executor::WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
                                   TransferPath path) {
   metrics_.RecordTransferBytes(TransferKind::kPut, path, value.num_bytes());
@@ -541,11 +548,11 @@ uint64_t Executor::AwaitShard(const BufferId& id,
 
 void Executor::Handle(const api::WriteBuffer& command) {
   const BufferId id{command.array, command.device};
-  absl::StatusOr<Reservation> reservation = ReserveShard(id, command.value.num_bytes());
-  const absl::Status status =
-      reservation.ok()
-          ? WriteShard(id, command.value, *std::move(reservation), TransferPath::kRelay)
-          : reservation.status();
+  const absl::Status status = [&]() -> absl::Status {
+    TESSERA_RETURN_IF_ERROR(CheckNotDeleting(id));
+    TESSERA_ASSIGN_OR_RETURN(Reservation reservation, ReserveShard(id, command.value.num_bytes()));
+    return WriteShard(id, command.value, std::move(reservation), TransferPath::kRelay);
+  }();
   if (status.ok()) return;
   // Readers of the array get this error.
   if (!buffers_.Known(id)) buffers_.SetFailed(id, status);

@@ -17,12 +17,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -84,6 +84,9 @@ class Executor {
   std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) {
     return backend_->NewShardMemory(bytes);
   }
+  // ARRAY_DELETED if a deletion of the array waits for earlier launches: what is written now would
+  // go with it.
+  absl::Status CheckNotDeleting(const BufferId& id) const ABSL_LOCKS_EXCLUDED(mu_);
   // Stores a received shard; reports BufferWritten, unless it was rejected.
   absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
                           TransferPath path = TransferPath::kTicket);
@@ -248,7 +251,7 @@ class Executor {
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
-  std::set<BufferId> deleting_ ABSL_GUARDED_BY(mu_);         // once earlier launches have ended
+  absl::flat_hash_set<BufferId> deleting_ ABSL_GUARDED_BY(mu_);  // once earlier launches have ended
   std::vector<int64_t> runs_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: runs that have not ended
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 

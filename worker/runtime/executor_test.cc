@@ -570,6 +570,10 @@ TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
   Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
   executor_->Send(api::DeleteBuffers{{20}});
   EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10));
+  // What is written now would be deleted, too.
+  executor_->Send(api::WriteBuffer{20, 0, Array(DType::kF32, {1 << 12})});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto written, reports_.Next<api::BufferWritten>());
+  EXPECT_THAT(written.status, ReasonIs("ARRAY_DELETED", "array 20 on device 0 is being deleted"));
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "enough")});
   TESSERA_EXPECT_OK(reports_.Next<api::LaunchFailed>());
 }

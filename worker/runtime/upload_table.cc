@@ -113,6 +113,7 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
                                                             int64_t offset,
                                                             std::weak_ptr<UploadStream> stream) {
   const BufferId id{ticket.array, ticket.device};
+  TESSERA_RETURN_IF_ERROR(executor_->CheckNotDeleting(id));
   if (const absl::Status written = executor_->buffers().Get(id).status(); written.ok()) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("write: ", ToString(id), " is written already; its bytes stay"));

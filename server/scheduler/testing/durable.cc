@@ -77,7 +77,8 @@ std::string Difference(const Record& record, const RowChange& row) {
                       says == nullptr ? "something else" : Text(Facts(*says)));
 }
 
-// Calls `check(key, record)` with each record that a row is for, until it returns a text.
+// Calls `check(key, record)` with each record that a row is for, mostly in the order of their keys,
+// until it returns a text.
 template <class Check>
 std::string FirstOf(const State& s, const Check& check) {
   using core::RowKind;
@@ -87,24 +88,24 @@ std::string FirstOf(const State& s, const Check& check) {
       if (found.empty() && record.tenant != core::kSystemTenant)
         found = check(RowKey{kind, id, {}}, record);
   };
-  of_tenant(RowKind::kSession, s.ownership.sessions());
-  of_tenant(RowKind::kArray, s.catalogue.arrays());
-  of_tenant(RowKind::kOperation, s.order.operations());
-  of_tenant(RowKind::kAnswer, s.answers.all());
-  for (const auto& [id, x] : s.catalogue.executables())
-    if (found.empty() && x.tenant != core::kSystemTenant && x.state == ExecutableState::kPlanned &&
-        !x.plan_only)
-      found = check(RowKey{RowKind::kExecutable, id, {}}, x);
   const auto named = [&](RowKind kind, const auto& records, const auto& name_of) {
     for (const auto& [name, record] : records)
       if (const std::string key = name_of(name); found.empty() && !key.empty())
         found = check(RowKey{kind, 0, key}, record);
   };
   const auto own_name = [](const std::string& name) { return name; };
-  named(RowKind::kMesh, s.catalogue.meshes(), NameInRow);
+  of_tenant(RowKind::kSession, s.ownership.sessions());
+  of_tenant(RowKind::kArray, s.catalogue.arrays());
+  of_tenant(RowKind::kOperation, s.order.operations());
+  for (const auto& [id, x] : s.catalogue.executables())
+    if (found.empty() && x.tenant != core::kSystemTenant && x.state == ExecutableState::kPlanned &&
+        !x.plan_only)
+      found = check(RowKey{RowKind::kExecutable, id, {}}, x);
   named(RowKind::kProgram, s.uploads.programs(), NameInRow);
+  named(RowKind::kMesh, s.catalogue.meshes(), NameInRow);
   named(RowKind::kWorker, s.cluster.workers(), own_name);
   named(RowKind::kExecutor, s.cluster.executors(), own_name);
+  of_tenant(RowKind::kAnswer, s.answers.all());
   return found;
 }
 
@@ -135,8 +136,10 @@ std::vector<RowChange> CommittedRows::All() const {
 
 std::string CommittedRows::FirstDifference(const State& state) const {
   size_t found = 0;
+  auto row = rows_.begin();  // mostly the next record's: both are in the order of their keys
   std::string differs = FirstOf(state, [&](const RowKey& key, const auto& record) {
-    const auto row = rows_.find(key);
+    if (row != rows_.end() && row->first < key) ++row;
+    if (row == rows_.end() || row->first != key) row = rows_.find(key);
     if (row == rows_.end()) return absl::StrCat(Text(key), " is in no row");
     ++found;
     return Difference(record, *row->second);

@@ -1,9 +1,8 @@
 #include "server/scheduler/testing/invariants.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/scheduler/machine.h"
@@ -91,8 +90,8 @@ std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
   TESSERA_HOLDS(op.ended() || (s.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1) ==
                                   (op.deadline < absl::InfiniteFuture()),
                 "operation ", id, " has a deadline without a timer, or the reverse");
-  TESSERA_HOLDS((s.timers.count({op.verdict_until, {kVerdictTimer, id}}) == 1) ==
-                    (op.verdict_until < absl::InfiniteFuture() && !op.ended()),
+  TESSERA_HOLDS(op.verdict_until == absl::InfiniteFuture() ||
+                    (s.timers.count({op.verdict_until, {kVerdictTimer, id}}) == 1) == !op.ended(),
                 "operation ", id, " waits for a verdict without a timer, or the reverse");
   TESSERA_HOLDS(!MayStart(s, op), "operation ", id, " waits for nothing");
   TESSERA_HOLDS(!IsNext(s, id, op) || op.deadline < absl::InfiniteFuture(), "operation ", id,
@@ -180,10 +179,12 @@ std::string CheckWaiter(const State& s, uint64_t request, const Waiter& waiter) 
 }
 
 std::string CheckOrder(const State& s) {
-  std::set<uint64_t> sequences;
+  std::vector<uint64_t> places;
   for (const auto& [id, op] : s.order.operations())
-    TESSERA_HOLDS(op.sequence == 0 || sequences.insert(op.sequence).second, "operation ", id,
-                  " has another's place");
+    if (op.sequence != 0) places.push_back(op.sequence);
+  std::sort(places.begin(), places.end());
+  const auto twice = std::adjacent_find(places.begin(), places.end());
+  TESSERA_HOLDS(twice == places.end(), "two operations have place ", *twice);
   for (uint64_t op : s.order.held())
     TESSERA_HOLDS(IsLive(s, op), "operation ", op, " is held and has ended");
   TESSERA_HOLDS(s.order.num_records() <= s.config.operations_kept, "there are ",
@@ -208,9 +209,10 @@ std::string FirstBrokenInvariant(const State& state) {
     if (std::string broken = CheckOperation(state, id, op); !broken.empty()) return broken;
   for (const auto& [id, array] : state.catalogue.arrays())
     if (std::string broken = CheckArray(state, id, array); !broken.empty()) return broken;
-  std::map<int64_t, size_t> on_device;
+  std::vector<size_t> on_device(static_cast<size_t>(state.cluster.num_ids()));
   for (const auto& [id, array] : state.catalogue.arrays())
-    for (const int64_t d : array.spec->placement.devices) ++on_device[d];
+    for (const int64_t d : array.spec->placement.devices)
+      if (static_cast<size_t>(d) < on_device.size()) ++on_device[d];
   for (int64_t d = 0; d < state.cluster.num_ids(); ++d)
     TESSERA_HOLDS(state.catalogue.NumArraysOn(d) == on_device[d], "device ", d, " lists ",
                   state.catalogue.NumArraysOn(d), " arrays, and has ", on_device[d]);
