@@ -41,7 +41,11 @@ absl::Time RealClock::Now() const {
 Clock::Moment RealClock::Look() const {
   absl::MutexLock lock(&mu_);
   const absl::Time steady = SteadyNow();
-  return {awake_.Advance(steady), steady, absl::Now()};
+  if (steady - wall_read_ >= kWallEvery) {
+    wall_read_ = steady;
+    wall_ahead_ = absl::Now() - steady;
+  }
+  return {awake_.Advance(steady), steady, steady + wall_ahead_};
 }
 
 absl::Time RealClock::Steady() const { return SteadyNow(); }

@@ -49,7 +49,9 @@ class AwakeTime {
   absl::Time last_steady_, now_;
 };
 
-// Now() is an AwakeTime; the scheduler's driver calls it every kTickInterval.
+// Now() is an AwakeTime; the scheduler's driver calls it every kTickInterval. Look() reads the wall
+// clock once in kWallEvery, and adds to that what has passed since: it is cheaper than to read it
+// with each event, and a change of the wall clock is seen that much later.
 class RealClock final : public Clock {
  public:
   absl::Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);
@@ -58,7 +60,11 @@ class RealClock final : public Clock {
   Moment Look() const override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  static constexpr absl::Duration kWallEvery = absl::Milliseconds(1);
+
   mutable absl::Mutex mu_;
+  mutable absl::Time wall_read_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // steady
+  mutable absl::Duration wall_ahead_ ABSL_GUARDED_BY(mu_);  // of the steady clock, then
   mutable AwakeTime awake_ ABSL_GUARDED_BY(mu_) = AwakeTime(SteadyNow());
 };
 

@@ -78,7 +78,7 @@ RULES = [
      "session.until = now_;"),
     ("inventory-not-compared", "restore.cc", "if (a.state == ArrayState::kReady || (scheduled",
      "if ((scheduled"),
-    ("answer-before-durable", "loop.cc", "if (commits <= durable_ || PromisesNothing(out.reply))",
+    ("answer-before-durable", "loop.cc", "if (commits <= durable_ || PromisesNothing(reply))",
      "if (true)"),
     ("communicator-kept", "operations.cc", "if (op.generation != 0) order_.Retire(op.generation);",
      ""),

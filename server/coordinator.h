@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/clock.h"
@@ -65,7 +66,8 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   using Callback = std::function<void(absl::StatusOr<T>)>;
   // Posts an event of scheduler/events.h that needs no admission; T is the type of its reply.
   template <class T, class E>
-  void Post(E event, Callback<T> then) {
+  void Post(E&& event, Callback<T> then) {
+    static_assert(!std::is_reference_v<E>, "the event is taken");
     driver_.Call(std::move(event),
                  [then = std::move(then)](scheduler::Reply r) { then(BodyOf<T>(std::move(r))); });
   }

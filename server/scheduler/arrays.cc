@@ -219,6 +219,9 @@ void Machine::On(const WriteShard& e) {
                   Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal, " of ",
                         shards, " cannot be written now; arrays are written once"));
   const int64_t device = a.spec->placement.devices[e.ordinal];
+  if (a.unwritten.count(device) == 0)
+    return Answer(e.request, Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal,
+                                   " of ", shards, " is written already; its bytes stay"));
   const Executor& x = cluster_.ExecutorOf(device);
   if (!x.alive())
     return Answer(e.request,

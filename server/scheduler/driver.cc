@@ -36,7 +36,7 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan)
 
 Driver::~Driver() { Stop(); }
 
-void Driver::Submit(Event event, uint64_t request, Done done, uint64_t end_request, Done ended) {
+void Driver::Submit(Event&& event, uint64_t request, Done done, uint64_t end_request, Done ended) {
   Clock::Moment at;
   uint64_t durable = 0;
   absl::Status refused;

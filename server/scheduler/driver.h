@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -51,14 +52,16 @@ class Driver {
 
   // Sets event.request; `done` is called once.
   template <class E>
-  void Call(E event, Done done) {
+  void Call(E&& event, Done done) {
+    static_assert(!std::is_reference_v<E>, "the event is taken");
     const uint64_t request = event.request = ++last_request_;
     Submit(std::move(event), request, std::move(done));
   }
   // As Call for an event with an end_request too, whose reply goes to `ended`; an error of the
   // first goes to both.
   template <class E>
-  void CallToEnd(E event, Done accepted, Done ended) {
+  void CallToEnd(E&& event, Done accepted, Done ended) {
+    static_assert(!std::is_reference_v<E>, "the event is taken");
     const uint64_t request = event.request = ++last_request_;
     const uint64_t end_request = event.end_request = ++last_request_;
     Submit(std::move(event), request, std::move(accepted), end_request, std::move(ended));
@@ -85,9 +88,9 @@ class Driver {
  private:
   // Posts an event with its requests, if these are not 0; if the driver is full or stopping, they
   // are answered at once instead.
-  void Submit(Event event, uint64_t request, Done done, uint64_t end_request = 0,
+  void Submit(Event&& event, uint64_t request, Done done, uint64_t end_request = 0,
               Done ended = nullptr) ABSL_LOCKS_EXCLUDED(mu_);
-  void Post(Event event) { Submit(std::move(event), 0, nullptr); }
+  void Post(Event&& event) { Submit(std::move(event), 0, nullptr); }
   // Makes this thread the runner, unless there is one.  Called under the same lock as the push of
   // an event, so that the driver's own thread is not woken for it.
   bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

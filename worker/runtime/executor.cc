@@ -550,6 +550,11 @@ void Executor::Handle(const api::WriteBuffer& command) {
   const BufferId id{command.array, command.device};
   const absl::Status status = [&]() -> absl::Status {
     TESSERA_RETURN_IF_ERROR(CheckNotDeleting(id));
+    // One that comes again changes nothing.
+    if (buffers_.IfReady(id)) {
+      Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
+      return absl::OkStatus();
+    }
     TESSERA_ASSIGN_OR_RETURN(Reservation reservation, ReserveShard(id, command.value.num_bytes()));
     return WriteShard(id, command.value, std::move(reservation), TransferPath::kRelay);
   }();
