@@ -121,7 +121,7 @@ void Array::cancel(Site site) const {
 const api::Placement& Array::placement(Site site) const {
   const ConcreteState* c = AsConcrete(*this);
   if (!c) internal::ThrowNotReadable("placement", *this, site);
-  return c->placement;
+  return *c->placement;
 }
 std::vector<int64_t> Array::devices(Site site) const { return placement(site).devices; }
 PartitionSpec Array::sharding(Site site) const { return placement(site).spec; }
@@ -136,8 +136,9 @@ std::string Array::to_string() const {
   const ConcreteState* c = AsConcrete(*this);
   if (!c) return absl::StrCat(is_traced() ? "Traced" : "Abstract", "<", type().ToString(), ">");
   std::string out = absl::StrCat("Array<", type().ToString(), ">");
-  if (!c->placement.mesh.empty()) {
-    absl::StrAppend(&out, " ", c->placement.spec.ToString(), " on ", c->placement.mesh.ToString());
+  if (!c->placement->mesh.empty()) {
+    absl::StrAppend(&out, " ", c->placement->spec.ToString(), " on ",
+                    c->placement->mesh.ToString());
   }
   if (c->deleted.load()) return absl::StrCat(out, " (deleted)");
   if (c->donated.load()) return absl::StrCat(out, " (donated)");

@@ -99,8 +99,8 @@ std::vector<Array> LoadLeaves(const Flat& like, const std::string& path, const M
     w.name = names[i];
     w.dtype = like.leaves[i].dtype();
     w.shape = like.leaves[i].shape();
-    w.mesh = mesh ? *mesh : c ? Mesh{c->placement.mesh, c->placement.devices} : context_mesh();
-    w.spec = spec ? *spec : c && !mesh ? c->placement.spec : PartitionSpec{};
+    w.mesh = mesh ? *mesh : c ? Mesh{c->placement->mesh, c->placement->devices} : context_mesh();
+    w.spec = spec ? *spec : c && !mesh ? c->placement->spec : PartitionSpec{};
   }
   return session->Load(path, wanted, site);
 }

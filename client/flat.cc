@@ -692,7 +692,7 @@ bool JitCache::Matches(const Entry& entry, const std::type_info& type, const Fla
     const ConcreteState* const c = AsConcrete(args.leaves[i]);
     has_arrays |= c != nullptr;
     if (!(key.type == args.leaves[i].type()) || key.session != (c ? c->session.get() : nullptr) ||
-        (c && !(key.placement == c->placement)))
+        (c && key.placement != c->placement && !(*key.placement == *c->placement)))
       return false;
   }
   return has_arrays || entry.session == Session::Default(Site{});
@@ -749,8 +749,7 @@ std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& t
   made->context = context_mesh();
   for (const Array& a : args.leaves) {
     const ConcreteState* const c = AsConcrete(a);
-    made->leaves.push_back(
-        {a.type(), c ? c->placement : api::Placement{}, c ? c->session.get() : nullptr});
+    made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});
   }
   made->session = SessionOf(Concat(args.leaves, traced.captures), site);
   made->executable = made->session->Compile(traced.program, traced.mesh.devices, options.name,

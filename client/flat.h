@@ -124,7 +124,7 @@ class JitCache {
   // What an executable was compiled for: that of a number has no placement and no session.
   struct LeafKey {
     Type type;
-    api::Placement placement;
+    std::shared_ptr<const api::Placement> placement;
     const Session* session;
   };
   struct Entry {

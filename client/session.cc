@@ -237,6 +237,8 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
   made->reply = internal::OrThrow(service_->Compile(request), site);
   made->mesh = program.mesh();
   made->out_types = program.entry->result_types();
+  for (const api::ArraySpec& out : made->reply.out)
+    made->out_placements.push_back(std::make_shared<const api::Placement>(out.placement));
   made->name = name;
   absl::MutexLock lock(&mu_);
   if (executables_.emplace(key, made).second) oldest_first_.push_back(key);
@@ -315,10 +317,10 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     if (const auto* c = internal::AsConcrete(args[i]); c && donate[i]) c->donated.store(true);
   }
   std::vector<Array> out;
+  out.reserve(reply.outputs.size());
   for (size_t i = 0; i < reply.outputs.size(); ++i) {
-    out.push_back(MakeArray(reply.outputs[i], executable.out_types[i],
-                            executable.reply.out[i].placement, reply.done ? 0 : reply.operation,
-                            executable.name));
+    out.push_back(MakeArray(reply.outputs[i], executable.out_types[i], executable.out_placements[i],
+                            reply.done ? 0 : reply.operation, executable.name));
   }
   return out;
 }
@@ -336,8 +338,9 @@ api::Placement Session::Place(const std::string& what, const Dims& shape, const 
   return placement;
 }
 
-Array Session::MakeArray(uint64_t id, const Type& type, api::Placement placement,
-                         uint64_t operation, const std::string& name) {
+Array Session::MakeArray(uint64_t id, const Type& type,
+                         std::shared_ptr<const api::Placement> placement, uint64_t operation,
+                         const std::string& name) {
   auto state = std::make_shared<internal::ConcreteState>(type);
   state->session = shared_from_this();
   state->id = id;
@@ -353,7 +356,7 @@ Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec
   FlushReleased();
   const uint64_t id = internal::OrThrow(service_->Put(value, placement), site);
   return MakeArray(id, TypeOn(value.dtype(), value.shape(), mesh.logical, spec),
-                   std::move(placement),
+                   std::make_shared<const api::Placement>(std::move(placement)),
                    /*operation=*/0, "put");
 }
 
@@ -363,10 +366,12 @@ Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& sp
   api::Placement placement = Place("put", x.shape(), mesh, spec, site);
   Type type = TypeOn(x.dtype(), x.shape(), mesh.logical, spec);
   type.weak = x.type().weak;
-  if (placement == c.placement && type == x.type()) return x;
+  if (placement == *c.placement && type == x.type()) return x;
   FlushReleased();
   const api::Making making = internal::OrThrow(service_->Reshard(c.id, placement), site);
-  return MakeArray(making.arrays.at(0), type, std::move(placement), making.operation, "put");
+  return MakeArray(making.arrays.at(0), type,
+                   std::make_shared<const api::Placement>(std::move(placement)), making.operation,
+                   "put");
 }
 
 void Session::Save(const std::string& path, const std::vector<api::ArrayToSave>& arrays,
@@ -398,7 +403,8 @@ std::vector<Array> Session::Load(const std::string& path, const std::vector<Load
   for (size_t i = 0; i < requests.size(); ++i) {
     const LoadRequest& r = requests[i];
     out.push_back(MakeArray(making.arrays.at(i), TypeOn(r.dtype, r.shape, r.mesh.logical, r.spec),
-                            std::move(arrays[i].placement), making.operation, "load"));
+                            std::make_shared<const api::Placement>(std::move(arrays[i].placement)),
+                            making.operation, "load"));
   }
   return out;
 }

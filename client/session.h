@@ -70,6 +70,7 @@ class Session : public std::enable_shared_from_this<Session> {
     api::CompileReply reply;
     ir::Mesh mesh;
     std::vector<ir::Type> out_types;
+    std::vector<std::shared_ptr<const api::Placement>> out_placements;
     std::string name;
   };
   // Cached by all arguments except `site`. The call sites of ops are part of the program, as errors
@@ -115,8 +116,8 @@ class Session : public std::enable_shared_from_this<Session> {
   api::Placement Place(const std::string& what, const Dims& shape, const Mesh& mesh,
                        const PartitionSpec& spec, const Site& site);
   // The array of an id that the service has returned.
-  Array MakeArray(uint64_t id, const Type& type, api::Placement placement, uint64_t operation,
-                  const std::string& name);
+  Array MakeArray(uint64_t id, const Type& type, std::shared_ptr<const api::Placement> placement,
+                  uint64_t operation, const std::string& name);
 
   const int process_;  // the pid that created the service; a forked child must not use it
   const std::shared_ptr<api::Service> service_;

@@ -71,8 +71,8 @@ ir::Value Capture(Frame& frame, const Array& a, const std::pair<const void*, int
 Mesh ProgramMesh(const std::vector<Array>& inputs) {
   if (!context_mesh().empty()) return context_mesh();
   for (const Array& a : inputs) {
-    if (const ConcreteState* c = AsConcrete(a); c && !c->placement.mesh.empty()) {
-      return {c->placement.mesh, c->placement.devices};
+    if (const ConcreteState* c = AsConcrete(a); c && !c->placement->mesh.empty()) {
+      return {c->placement->mesh, c->placement->devices};
     }
   }
   return {};
@@ -81,25 +81,26 @@ Mesh ProgramMesh(const std::vector<Array>& inputs) {
 // Throws unless the array can be used in the frame's program.
 void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
   const ir::Mesh& mesh = frame.builder.mesh();
-  if (c.placement.mesh.empty() || c.placement.mesh.SameShape(mesh)) return;
+  if (c.placement->mesh.empty() || c.placement->mesh.SameShape(mesh)) return;
   const Frame* root = &frame;
   while (root->parent) root = root->parent;
-  if (root->builder.mesh().empty()) throw RetraceWithMesh{{c.placement.mesh, c.placement.devices}};
+  if (root->builder.mesh().empty())
+    throw RetraceWithMesh{{c.placement->mesh, c.placement->devices}};
   if (c.type.is_sharded()) {
     ThrowError(ErrorKind::kShardingTypeError, site,
                "Mesh for all inputs should be equal: the program's mesh is ", mesh.ToString(),
                " but an array of type ", c.type.ToString(), " lies on ",
-               c.placement.mesh.ToString(), ". Put it on the program's mesh first");
+               c.placement->mesh.ToString(), ". Put it on the program's mesh first");
   }
 }
 
 // The sharding of an argument, which is fixed for the planner; nullopt: the planner chooses.
 std::optional<PartitionSpec> InSharding(const ConcreteState& c, const ir::Mesh& mesh) {
-  if (mesh.empty() || c.placement.mesh.empty() || !c.placement.mesh.SameShape(mesh)) {
+  if (mesh.empty() || c.placement->mesh.empty() || !c.placement->mesh.SameShape(mesh)) {
     return std::nullopt;
   }
   PartitionSpec spec;
-  for (const ir::AxisList& axes : c.placement.spec.dims) {
+  for (const ir::AxisList& axes : c.placement->spec.dims) {
     ir::AxisList kept;
     for (const std::string& axis : axes) {
       if (mesh.TypeOf(axis) != AxisType::kManual) kept.push_back(axis);

@@ -46,7 +46,7 @@ struct ConcreteState final : ArrayState {
   void ReleaseInSession() const;
   std::shared_ptr<Session> session;
   uint64_t id = 0;
-  api::Placement placement;
+  std::shared_ptr<const api::Placement> placement;  // not null; shared by the results of all runs
   uint64_t operation = 0;                    // the one that computes it; 0: it is there already
   std::string name;                          // of the program that computes it
   mutable std::atomic<bool> ready{false};    // the operation is known to have ended without error

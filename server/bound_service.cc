@@ -73,9 +73,9 @@ class BoundService final : public api::Service {
   }
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override {
     TESSERA_ASSIGN_OR_RETURN(
-        scheduler::ArrayInfo info,
+        const scheduler::ArrayInfo info,
         Call<scheduler::ArrayInfo>(scheduler::DescribeArray{{0, caller_}, array}));
-    return std::move(info.spec);
+    return *info.spec;
   }
   absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override {
     return MakingOf(
@@ -130,7 +130,7 @@ class BoundService final : public api::Service {
     api::Making out{making->operation.id, {}, {}};
     for (const scheduler::ArrayInfo& info : making->arrays) {
       out.arrays.push_back(info.array);
-      out.specs.push_back(info.spec);
+      out.specs.push_back(*info.spec);
     }
     return out;
   }

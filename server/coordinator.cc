@@ -179,12 +179,12 @@ void Coordinator::ExecuteAsync(scheduler::Request from, api::ExecuteRequest requ
 
 TicketedArray Coordinator::MakeTickets(const ArrayInfo& info, const std::vector<int>& ordinals,
                                        api::Ticket::Access access, absl::Time expires) const {
-  TicketedArray out{info.array, info.spec, {}};
+  TicketedArray out{info.array, *info.spec, {}};
   api::Ticket t;
   t.access = access;
   t.array = info.array;
-  t.dtype = info.spec.dtype;
-  t.shape = api::LocalShape(info.spec.placement, info.spec.shape);
+  t.dtype = out.spec.dtype;
+  t.shape = api::LocalShape(out.spec.placement, out.spec.shape);
   t.expires = expires;
   for (int k : ordinals) {
     const ArrayInfo::Shard& shard = info.shards[k];
@@ -220,9 +220,9 @@ void Coordinator::ReadTicketsAsync(const core::Caller& caller, uint64_t array,
                     if (!info.ok()) return then(info.status());
                     if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
                     const std::vector<int> wanted =
-                        ordinals.empty()
-                            ? api::OrdinalsOfDistinctShards(info->spec.placement, info->spec.shape)
-                            : ordinals;
+                        ordinals.empty() ? api::OrdinalsOfDistinctShards(info->spec->placement,
+                                                                         info->spec->shape)
+                                         : ordinals;
                     then(MakeTickets(*info, wanted, Access::kRead, TicketExpiry()));
                   });
 }
@@ -279,7 +279,7 @@ namespace {
 std::vector<scheduler::WriteShard> WritesOf(const ArrayInfo& info, const std::vector<int>& ordinals,
                                             const ir::Array& value, const core::Caller& caller,
                                             absl::Duration timeout) {
-  const api::Placement& placement = info.spec.placement;
+  const api::Placement& placement = info.spec->placement;
   const ir::Dims local = api::LocalShape(placement, value.shape());
   std::map<ir::Dims, ir::Array> blocks;  // Replicas share one copy of a shard.
   std::vector<scheduler::WriteShard> writes;
@@ -340,29 +340,28 @@ void Coordinator::GiveUpPut(const core::Caller& caller, uint64_t array, const st
 
 void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
                            int64_t bytes_max, Callback<ir::Array> then) {
-  Post<ArrayInfo>(scheduler::DescribeArray{{0, caller}, array},
-                  [this, caller, array, timeout, bytes_max,
-                   then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
-                    if (!info.ok()) return then(info.status());
-                    const api::ArraySpec& spec = info->spec;
-                    const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();
-                    if (bytes > bytes_max)
-                      return then(MakeError(ErrorKind::kLimitExceeded,
-                                            absl::StrCat("array ", array, " has ", bytes,
-                                                         " bytes, at most ", bytes_max,
-                                                         " are relayed (relay_bytes_max); read it "
-                                                         "by tickets")));
-                    const std::vector<int> ordinals =
-                        api::OrdinalsOfDistinctShards(spec.placement, spec.shape);
-                    std::vector<scheduler::ReadShard> reads;
-                    for (const int k : ordinals) reads.push_back({{0, caller}, array, k, timeout});
-                    CallAll(std::move(reads), [spec, ordinals, then](std::vector<Reply> replies) {
-                      std::vector<absl::StatusOr<ir::Array>> blocks;
-                      for (Reply& reply : replies)
-                        blocks.push_back(BodyOf<ir::Array>(std::move(reply)));
-                      then(Assemble(spec, ordinals, blocks));
-                    });
-                  });
+  Post<ArrayInfo>(
+      scheduler::DescribeArray{{0, caller}, array},
+      [this, caller, array, timeout, bytes_max,
+       then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
+        if (!info.ok()) return then(info.status());
+        const api::ArraySpec& spec = *info->spec;
+        const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();
+        if (bytes > bytes_max)
+          return then(
+              MakeError(ErrorKind::kLimitExceeded,
+                        absl::StrCat("array ", array, " has ", bytes, " bytes, at most ", bytes_max,
+                                     " are relayed (relay_bytes_max); read it "
+                                     "by tickets")));
+        const std::vector<int> ordinals = api::OrdinalsOfDistinctShards(spec.placement, spec.shape);
+        std::vector<scheduler::ReadShard> reads;
+        for (const int k : ordinals) reads.push_back({{0, caller}, array, k, timeout});
+        CallAll(std::move(reads), [spec = info->spec, ordinals, then](std::vector<Reply> replies) {
+          std::vector<absl::StatusOr<ir::Array>> blocks;
+          for (Reply& reply : replies) blocks.push_back(BodyOf<ir::Array>(std::move(reply)));
+          then(Assemble(*spec, ordinals, blocks));
+        });
+      });
 }
 
 // ---- api::WorkerEvents. -------------------------------------------------------------------------

@@ -27,14 +27,14 @@ void FillTickets(const std::vector<ShardTicket>& tickets,
 
 void FillArray(const ArrayInfo& info, v1::Array* out) {
   out->set_id(info.array);
-  *out->mutable_spec() = ToProto(info.spec);
+  *out->mutable_spec() = ToProto(*info.spec);
   out->set_state(NameOf(info.state));
   out->set_name(
       absl::StrCat("tenants/", info.tenant, "/sessions/", info.session, "/arrays/", info.array));
   out->set_session(info.session);
-  const ir::Dims local = api::LocalShape(info.spec.placement, info.spec.shape);
-  out->set_bytes(ir::MakeType(info.spec.dtype, local).num_bytes() *
-                 static_cast<int64_t>(info.spec.placement.devices.size()));
+  const ir::Dims local = api::LocalShape(info.spec->placement, info.spec->shape);
+  out->set_bytes(ir::MakeType(info.spec->dtype, local).num_bytes() *
+                 static_cast<int64_t>(info.spec->placement.devices.size()));
 }
 
 // The value in a WriteArray, of the size that its spec says.

@@ -133,7 +133,7 @@ ArrayInfo Machine::Info(uint64_t id) {
   const ArrayRecord& a = catalogue_.array(id);
   ArrayInfo info;
   info.array = id;
-  info.spec = *a.spec;
+  info.spec = a.spec;
   using State = ArrayInfo::State;
   constexpr State kStates[] = {State::kPending, State::kPending, State::kPending,
                                State::kReady,   State::kFailed,  State::kLost};
@@ -164,7 +164,7 @@ void Machine::On(const CreateArray& e) {
   if (!session.ok()) return Answer(e.request, session.status());
   if (e.check_only) {
     ArrayInfo checked;
-    checked.spec = e.spec;
+    checked.spec = std::make_shared<const api::ArraySpec>(e.spec);
     return Answer(e.request, std::move(checked));
   }
   if (TryCreate(e, *session)) return;

@@ -2,6 +2,7 @@
 // them in order (driver.h).
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -40,7 +41,7 @@ struct ArrayInfo {
     int32_t device = 0;  // local to the executor
   };
   uint64_t array = 0;
-  api::ArraySpec spec;
+  std::shared_ptr<const api::ArraySpec> spec;
   State state = State::kUnspecified;
   std::vector<Shard> shards;  // per ordinal
   std::string tenant;

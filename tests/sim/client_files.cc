@@ -153,7 +153,7 @@ void Client::Load(const std::string& path) {
       checker_->Gave("array", info.array);
       checker_->Owns(caller_.tenant, info.array);
       if (e.session == session_)
-        arrays_[info.array] = {value->second, info.spec, e.session, made.operation.id};
+        arrays_[info.array] = {value->second, *info.spec, e.session, made.operation.id};
       ++value;
     }
   });

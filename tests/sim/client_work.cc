@@ -217,7 +217,7 @@ void Client::Upload(const Program& program, std::function<void(uint64_t)> then) 
     checker_->Gave("array", info.array);
     checker_->Owns(caller_.tenant, info.array);
     if (session != session_) return then(0);
-    arrays_[info.array] = {value, info.spec, session, 0, /*whole=*/false};
+    arrays_[info.array] = {value, *info.spec, session, 0, /*whole=*/false};
     Write(info.array, value, 0, shards, then);
   });
 }
@@ -352,7 +352,7 @@ void Client::Move(uint64_t array) {
     const uint64_t result = made.arrays.at(0).array;
     checker_->Gave("array", result);
     if (e.session == session_)
-      arrays_[result] = {was.value, made.arrays.at(0).spec, e.session, made.operation.id};
+      arrays_[result] = {was.value, *made.arrays.at(0).spec, e.session, made.operation.id};
   });
 }
 
