@@ -237,6 +237,13 @@ void Machine::Take(Executor& executor, const api::BufferWritten& report) {
   const int64_t device = executor.first_device + report.device;
   if (it == nullptr || it->state != ArrayState::kWriting || it->unwritten.count(device) == 0)
     return;
+  if (KindOf(report.status) == ErrorKind::kArrayDeleted)
+    return ArrayFailed(
+        report.array,
+        Error(ErrorKind::kWorkerLost, "array ", report.array, " is lost: ", executor.name,
+              " deleted it for the life of the coordinator before, "
+              "which did not keep that; make it again"),
+        ArrayState::kLost);
   if (!report.status.ok()) return ArrayFailed(report.array, report.status);
   it->unwritten.erase(device);
   for (uint64_t request : IdSet(it->waiters)) {
