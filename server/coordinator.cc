@@ -314,7 +314,9 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
             WritesOf(*info, failed ? std::vector<int>{0} : info->unwritten, value, caller, timeout),
             [this, caller, creation, id = info->array, then](const std::vector<Reply>& replies) {
               absl::Status error;
-              for (const Reply& reply : replies) error.Update(reply.status);
+              for (const Reply& reply : replies)
+                if (!reply.status.ok() && KindOf(reply.status) != ErrorKind::kValueError)
+                  error.Update(reply.status);  // else another copy of the call has written it
               if (error.ok()) return then(id);
               GiveUpPut(caller, id, creation, error, then);
             });

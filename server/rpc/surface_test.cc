@@ -1,5 +1,8 @@
 // What clients see of sessions, arrays, operations, workers, meshes and limits, over the wire: for
 // every method what it answers and every error that its comment lists and that can be had here.
+#include <thread>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -473,6 +476,23 @@ TEST_F(ArraysTest, AWriteThatIsRepeatedMakesOneArray) {
               }),
               ReasonIs("REQUEST_ID_REUSED"));
   EXPECT_EQ(worker_->buffers(), 4);
+}
+
+// One may find that another has written its shards, or all of them.
+TEST_F(ArraysTest, CopiesOfAWriteAtOnceMakeOneArray) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<absl::StatusOr<uint64_t>> made(4);
+    std::vector<std::thread> callers;
+    for (absl::StatusOr<uint64_t>& array : made)
+      callers.emplace_back([&] {
+        array = Write([&](auto& q) { q.set_request_id(absl::StrCat("copies", round)); });
+      });
+    for (std::thread& caller : callers) caller.join();
+    for (const absl::StatusOr<uint64_t>& array : made) {
+      TESSERA_ASSERT_OK(array.status());
+      EXPECT_EQ(*array, *made[0]);
+    }
+  }
 }
 
 // ---- Operations. --------------------------------------------------------------------------------
