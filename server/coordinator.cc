@@ -313,12 +313,20 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
         CallAll(
             WritesOf(*info, failed ? std::vector<int>{0} : info->unwritten, value, caller, timeout),
             [this, caller, creation, id = info->array, then](const std::vector<Reply>& replies) {
-              absl::Status error;
+              absl::Status error, written;
               for (const Reply& reply : replies)
-                if (!reply.status.ok() && KindOf(reply.status) != ErrorKind::kValueError)
-                  error.Update(reply.status);  // else another copy of the call has written it
-              if (error.ok()) return then(id);
-              GiveUpPut(caller, id, creation, error, then);
+                (KindOf(reply.status) == ErrorKind::kValueError ? written : error)
+                    .Update(reply.status);
+              if (!error.ok()) return GiveUpPut(caller, id, creation, error, then);
+              if (written.ok()) return then(id);
+              // Another copy of the call has written it, unless the array has failed with this.
+              Post<ArrayInfo>(scheduler::DescribeArray{{0, caller}, id},
+                              [this, caller, creation, id, written,
+                               then](const absl::StatusOr<ArrayInfo>& now) {
+                                if (now.ok() && now->state == ArrayInfo::State::kReady)
+                                  return then(id);
+                                GiveUpPut(caller, id, creation, written, then);
+                              });
             });
       });
 }
