@@ -194,7 +194,9 @@ def replace_worker(cluster, clients, number, other, bins=None):
 
 
 def replace_coordinator(cluster, clients, bins=None):
-    """The coordinator makes way for a new process at its address, which has its state."""
+    """The coordinator makes way for a new process at its address, which has its state; its workers
+    come back to that."""
+    devices = len(cluster.healthy_devices())
     status = cluster.stop("coordinator")
     if status != 0:
         raise AssertionError(f"the coordinator ends with {status}")
@@ -202,3 +204,5 @@ def replace_coordinator(cluster, clients, bins=None):
         cluster.bins["coordinator"] = bins
     cluster.start_coordinator()
     clients.await_more()
+    # The clients may have gone on with some of the workers.
+    cluster.await_devices(devices)
