@@ -237,7 +237,7 @@ class Cluster {
               // The first run of a group opens its communicator.
               if (i >= (on_all ? 1 : groups()) || size_.samples < groups())
                 times.AddValue(on_all ? time / executors : time);
-              const Operation& op = state_.order.operation(*state_.order.live().rbegin());
+              const Operation& op = state_.order.operation(state_.order.live().back());
               last_operation_ = op.id;
               const uint64_t result = op.results[0];
               std::vector<Event> all;

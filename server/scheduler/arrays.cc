@@ -200,7 +200,7 @@ bool Machine::TryCreate(const CreateArray& e, uint64_t session) {
 
 absl::StatusOr<ArrayInfo> Machine::On(const DescribeUpload& e) {
   TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array, FindArray(e.caller, e.array, Access::kChange));
-  if (!array->error.ok()) return array->error;
+  if (!array->error.ok()) return ErrorOf(e.array, *array);
   if (array->state != ArrayState::kWriting)
     return Error(ErrorKind::kValueError, "array ", e.array,
                  " is written already, or a program makes it; "
@@ -212,7 +212,7 @@ void Machine::On(const WriteShard& e) {
   auto found = FindArray(e.caller, e.array, Access::kChange);
   if (!found.ok()) return Answer(e.request, found.status());
   ArrayRecord& a = **found;
-  if (!a.error.ok()) return Answer(e.request, a.error);
+  if (!a.error.ok()) return Answer(e.request, ErrorOf(e.array, a));
   const int shards = static_cast<int>(a.spec->placement.devices.size());
   if (a.state != ArrayState::kWriting || e.ordinal < 0 || e.ordinal >= shards)
     return Answer(e.request,
@@ -238,12 +238,9 @@ void Machine::Take(Executor& executor, const api::BufferWritten& report) {
   if (it == nullptr || it->state != ArrayState::kWriting || it->unwritten.count(device) == 0)
     return;
   if (KindOf(report.status) == ErrorKind::kArrayDeleted)
-    return ArrayFailed(
-        report.array,
-        Error(ErrorKind::kWorkerLost, "array ", report.array, " is lost: ", executor.name,
-              " deleted it for the life of the coordinator before, "
-              "which did not keep that; make it again"),
-        ArrayState::kLost);
+    return ArrayLost(report.array, Error(ErrorKind::kWorkerLost, "lost: ", executor.name,
+                                         " deleted it for the life of the coordinator before, "
+                                         "which did not keep that; make it again"));
   if (!report.status.ok()) return ArrayFailed(report.array, report.status);
   it->unwritten.erase(device);
   for (uint64_t request : IdSet(it->waiters)) {
@@ -275,7 +272,7 @@ absl::StatusOr<Page<ArrayInfo>> Machine::On(const ListArrays& e) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t key, FindSession(e.caller, e.session, Access::kRead));
   Page<ArrayInfo> page;
   const auto size = static_cast<size_t>(PageSize(e.page.size));
-  const std::set<uint64_t>& arrays = ownership_.session(key).arrays;
+  const absl::btree_set<uint64_t>& arrays = ownership_.session(key).arrays;
   auto it = arrays.upper_bound(e.page.after);
   for (; it != arrays.end() && page.items.size() < size; ++it) page.items.push_back(Info(*it));
   page.more = it != arrays.end();
@@ -285,7 +282,7 @@ absl::StatusOr<Page<ArrayInfo>> Machine::On(const ListArrays& e) {
 void Machine::On(const WaitArray& e) {
   auto found = FindArray(e.caller, e.array, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
-  if (!(*found)->error.ok()) return Answer(e.request, (*found)->error);
+  if (!(*found)->error.ok()) return Answer(e.request, ErrorOf(e.array, **found));
   if ((*found)->state == ArrayState::kReady) return Answer(e.request, Info(e.array));
   Wait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max), ArrayWait{e.array});
 }
@@ -294,7 +291,7 @@ void Machine::On(const ReadShard& e) {
   auto found = FindArray(e.caller, e.array, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
   const ArrayRecord& a = **found;
-  if (!a.error.ok()) return Answer(e.request, a.error);
+  if (!a.error.ok()) return Answer(e.request, ErrorOf(e.array, a));
   const int shards = static_cast<int>(a.spec->placement.devices.size());
   if (e.ordinal < 0 || e.ordinal >= shards)
     return Answer(e.request, Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal,
@@ -375,14 +372,24 @@ void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState sta
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr || !it->error.ok()) return;
   ArrayRecord& a = *it;
+  MarkFailed(id, a, error, state);
+  const absl::Status said = ErrorOf(id, a);
+  EndArrayWaits(id, said);
+  for (uint64_t op : IdSet(a.readers)) Fail(op, said);
+  TryFree(id);
+}
+
+void Machine::MarkFailed(uint64_t id, ArrayRecord& a, const absl::Status& error, ArrayState state) {
   a.state = state;
   a.error = error;
   Changed(id, a);
   a.unwritten.clear();
   Disarm(a.upload_until, kUploadTimer, id);
-  EndArrayWaits(id, error);
-  for (uint64_t op : IdSet(a.readers)) Fail(op, error);
-  TryFree(id);
+}
+
+absl::Status Machine::ErrorOf(uint64_t id, const ArrayRecord& a) {
+  if (a.state != ArrayState::kLost) return a.error;
+  return Error(KindOf(a.error), "array ", id, " is ", a.error.message());
 }
 
 void Machine::EndArrayWaits(uint64_t id, const absl::Status& error) {

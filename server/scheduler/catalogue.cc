@@ -5,20 +5,29 @@
 
 namespace tessera::server::scheduler {
 
-ArrayRecord& Catalogue::AddArray(uint64_t id, ArrayRecord record) {
-  for (const int64_t device : record.spec->placement.devices) OnDevice(device).Add(id);
-  return arrays_.emplace_hint(arrays_.end(), id, std::move(record))->second;
+ArrayTable::ArrayTable(const ArrayTable& other) : arrays_(other.arrays_) {
+  for (auto& [id, record] : arrays_) List(id, record);
 }
 
-void Catalogue::RemoveArray(uint64_t id) {
+ArrayRecord& ArrayTable::Add(uint64_t id, ArrayRecord record) {
+  ArrayRecord& added = arrays_.emplace_hint(arrays_.end(), id, std::move(record))->second;
+  List(id, added);
+  return added;
+}
+
+void ArrayTable::Remove(uint64_t id) {
   const auto it = arrays_.find(id);
   for (const int64_t device : it->second.spec->placement.devices) OnDevice(device).Remove(id);
   arrays_.erase(it);
 }
 
-IdList& Catalogue::OnDevice(int64_t device) {
+RecordList<ArrayRecord>& ArrayTable::OnDevice(int64_t device) {
   if (static_cast<size_t>(device) >= on_device_.size()) on_device_.resize(device + 1);
   return on_device_[device];
+}
+
+void ArrayTable::List(uint64_t id, ArrayRecord& record) {
+  for (const int64_t device : record.spec->placement.devices) OnDevice(device).Add(id, &record);
 }
 
 uint64_t Catalogue::ExecutableOf(const std::string& key) const {

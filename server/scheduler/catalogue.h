@@ -20,8 +20,8 @@
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
 #include "server/scheduler/find.h"
-#include "server/scheduler/id_list.h"
 #include "server/scheduler/id_set.h"
+#include "server/scheduler/record_list.h"
 
 namespace tessera::server::scheduler {
 
@@ -34,16 +34,53 @@ struct ArrayRecord {
   std::string tenant;
   uint64_t session = 0;  // its key in Ownership; it may have ended
   ArrayState state = ArrayState::kWriting;
-  absl::Status error;                   // kFailed, kLost
-  std::map<int64_t, uint64_t> holders;  // device id -> incarnation of its executor, once scheduled
-  std::set<int64_t> unwritten;          // device ids, kWriting
-  IdSet waiting;                        // operations that read it and are not scheduled yet
-  IdSet readers;                        // operations that read it and have not ended
-  IdSet waiters;                        // requests
-  bool deleted = false;                 // by the client; later requests do not find it
-  bool freed = false;                   // its buffers are being deleted
+  // kFailed, kLost. All that an executor's loss has lost share theirs, which names none of them:
+  // "lost with its shards on ..."; Machine::ErrorOf makes a sentence of it.
+  absl::Status error;
+  IdMap<uint64_t> holders;      // device id -> incarnation of its executor, once scheduled
+  std::set<int64_t> unwritten;  // device ids, kWriting
+  IdSet waiting;                // operations that read it and are not scheduled yet
+  IdSet readers;                // operations that read it and have not ended
+  IdSet waiters;                // requests
+  bool deleted = false;         // by the client; later requests do not find it
+  bool freed = false;           // its buffers are being deleted
   absl::Time upload_until = absl::InfiniteFuture();  // kWriting
   uint64_t donated_to = 0;                           // operation
+};
+
+// The arrays, and which of them have shards on each device.
+class ArrayTable {
+ public:
+  using Entry = RecordList<ArrayRecord>::Entry;
+
+  ArrayTable() = default;
+  ArrayTable(ArrayTable&&) = default;
+  ArrayTable& operator=(ArrayTable&&) = default;
+  // The lists of the copy are of its own records.
+  ArrayTable(const ArrayTable& other);
+  ArrayTable& operator=(const ArrayTable& other) { return *this = ArrayTable(other); }
+
+  const std::map<uint64_t, ArrayRecord>& all() const { return arrays_; }
+  ArrayRecord* Find(uint64_t id) { return FindIn(arrays_, id); }
+  // Requires: it exists.
+  ArrayRecord& at(uint64_t id) { return arrays_.at(id); }
+  // Requires: the record has a spec, whose devices have ids.
+  ArrayRecord& Add(uint64_t id, ArrayRecord record);
+  void Remove(uint64_t id);
+  // Those whose placement has the device, whatever their state, in order of their ids. Valid until
+  // one is added or removed.
+  const std::vector<Entry>& On(int64_t device) { return OnDevice(device).entries(); }
+  // Their number.
+  size_t NumOn(int64_t device) const {
+    return static_cast<size_t>(device) < on_device_.size() ? on_device_[device].size() : 0;
+  }
+
+ private:
+  RecordList<ArrayRecord>& OnDevice(int64_t device);
+  void List(uint64_t id, ArrayRecord& record);
+
+  std::map<uint64_t, ArrayRecord> arrays_;
+  std::vector<RecordList<ArrayRecord>> on_device_;  // by device
 };
 
 enum class ExecutableState : uint8_t { kPlanning, kPlanned, kFailed };
@@ -75,21 +112,18 @@ class Catalogue {
  public:
   using MeshKey = std::pair<std::string, std::string>;  // (tenant, name)
 
-  const std::map<uint64_t, ArrayRecord>& arrays() const { return arrays_; }
-  int64_t num_arrays() const { return static_cast<int64_t>(arrays_.size()); }
-  ArrayRecord* FindArray(uint64_t id) { return FindIn(arrays_, id); }
+  const std::map<uint64_t, ArrayRecord>& arrays() const { return arrays_.all(); }
+  int64_t num_arrays() const { return static_cast<int64_t>(arrays_.all().size()); }
+  size_t NumArraysOn(int64_t device) const { return arrays_.NumOn(device); }
+  ArrayRecord* FindArray(uint64_t id) { return arrays_.Find(id); }
   // Requires: it exists.
   ArrayRecord& array(uint64_t id) { return arrays_.at(id); }
-  // Requires: the record has a spec, whose devices have ids.
-  ArrayRecord& AddArray(uint64_t id, ArrayRecord record);
-  void RemoveArray(uint64_t id);
-  // The arrays whose placement has the device, whatever their state, ascending. Valid until an
-  // array is added or removed.
-  const std::vector<uint64_t>& ArraysOn(int64_t device) { return OnDevice(device).ids(); }
-  // Their number.
-  size_t NumArraysOn(int64_t device) const {
-    return static_cast<size_t>(device) < on_device_.size() ? on_device_[device].size() : 0;
+  // As those of ArrayTable.
+  ArrayRecord& AddArray(uint64_t id, ArrayRecord record) {
+    return arrays_.Add(id, std::move(record));
   }
+  void RemoveArray(uint64_t id) { arrays_.Remove(id); }
+  const std::vector<ArrayTable::Entry>& ArraysOn(int64_t device) { return arrays_.On(device); }
 
   const std::map<uint64_t, Executable>& executables() const { return executables_; }
   int64_t plans() const { return plans_; }
@@ -118,10 +152,7 @@ class Catalogue {
   void RemoveMesh(const MeshKey& key) { meshes_.erase(key); }
 
  private:
-  IdList& OnDevice(int64_t device);
-
-  std::map<uint64_t, ArrayRecord> arrays_;
-  std::vector<IdList> on_device_;  // by device
+  ArrayTable arrays_;
   std::map<uint64_t, Executable> executables_;
   std::map<std::string, uint64_t> executable_of_;  // by key
   int64_t plans_ = 0;

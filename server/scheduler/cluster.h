@@ -45,7 +45,7 @@ struct Executor {
   api::Heartbeat::Executor seen;  // from its worker's last heartbeat
   // Operations that were sent to it and whose end it has not acknowledged, whether or not they have
   // ended for their clients: sequence -> id.
-  std::map<uint64_t, uint64_t> running;
+  IdMap<uint64_t> running;
   // The newest place in the order of what it was sent, as far as this life knows.
   uint64_t newest = 0;
   // The waiter that timed out for it; it is killed if it does not reply to its worker either.

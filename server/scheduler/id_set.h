@@ -1,51 +1,107 @@
-// An ordered set of ids, for sets that usually have one or two: these need no memory of their own.
-// Inserting at the end and erasing at the front are fast, since ids are mostly used in the order
-// given; elsewhere they take time in proportion to the ids behind the place.
+// Ordered sets and maps of ids, for those that usually have one or two: these need no memory of
+// their own. Inserting at the end and erasing at the front are fast, since ids are mostly used in
+// the order given; elsewhere they take time in proportion to the distance to the nearer end.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 
 namespace tessera::server::scheduler {
 
-class IdSet {
+// What both have in common. Its functions do what those of std::set and std::map do; iterators are
+// valid until the next change.
+template <class Entry, size_t kInlined>
+class SortedById {
  public:
-  auto begin() const { return ids_.begin() + erased_; }
-  auto end() const { return ids_.end(); }
-  size_t size() const { return ids_.size() - erased_; }
+  using const_iterator = const Entry*;
+  const_iterator begin() const { return entries_.data() + erased_; }
+  const_iterator end() const { return entries_.data() + entries_.size(); }
+  // Requires: it is not empty.
+  const Entry& back() const { return entries_.back(); }
+  size_t size() const { return entries_.size() - erased_; }
   bool empty() const { return size() == 0; }
-  size_t count(uint64_t id) const { return std::binary_search(begin(), end(), id); }
-  void insert(uint64_t id) {
-    const auto at = std::lower_bound(begin(), end(), id);
-    if (at != end() && *at == id) return;
-    if (at == begin() && erased_ > 0) {
-      ids_[--erased_] = id;
-    } else {
-      ids_.insert(at, id);
-    }
+  const_iterator lower_bound(uint64_t id) const {
+    return std::lower_bound(begin(), end(), id,
+                            [](const Entry& a, uint64_t b) { return IdOf(a) < b; });
   }
+  const_iterator find(uint64_t id) const {
+    const const_iterator at = lower_bound(id);
+    return at == end() || IdOf(*at) != id ? end() : at;
+  }
+  size_t count(uint64_t id) const { return find(id) == end() ? 0 : 1; }
   void clear() {
-    ids_.clear();
+    entries_.clear();
     erased_ = 0;
   }
-  void erase(uint64_t id) {
-    const auto at = std::lower_bound(begin(), end(), id);
-    if (at == end() || *at != id) return;
-    if (at != begin()) {
-      ids_.erase(at);
-      return;
+  // Returns how many it has erased.
+  size_t erase(uint64_t id) {
+    const const_iterator found = find(id);
+    if (found == end()) return 0;
+    Entry* const at = entries_.data() + (found - entries_.data());
+    if (end() - at <= at - begin()) {
+      entries_.erase(at);
+      return 1;
     }
-    // Its place is given up once half of the places are.
-    if (2 * ++erased_ < ids_.size()) return;
-    ids_.erase(ids_.begin(), begin());
+    std::move_backward(entries_.data() + erased_, at, at + 1);
+    // Its place at the front is given up once half of the places are.
+    if (2 * ++erased_ < entries_.size()) return 1;
+    entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(erased_));
     erased_ = 0;
+    return 1;
+  }
+  friend bool operator==(const SortedById& a, const SortedById& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ protected:
+  // The entry of this id, which is inserted if there is none.
+  Entry& FindOrInsert(const Entry& entry) {
+    const const_iterator found = lower_bound(IdOf(entry));
+    Entry* const at = entries_.data() + (found - entries_.data());
+    if (found != end() && IdOf(*found) == IdOf(entry)) return *at;
+    if (erased_ > 0 && found - begin() < end() - found) {
+      std::move(entries_.data() + erased_, at, entries_.data() + erased_ - 1);
+      --erased_;
+      return at[-1] = entry;
+    }
+    return *entries_.insert(at, entry);
   }
 
  private:
-  absl::InlinedVector<uint64_t, 2> ids_;
+  static_assert(std::is_trivially_copyable_v<Entry> || std::is_trivially_destructible_v<Entry>);
+  static uint64_t IdOf(uint64_t entry) { return entry; }
+  template <class Value>
+  static uint64_t IdOf(const std::pair<uint64_t, Value>& entry) {
+    return entry.first;
+  }
+
+  absl::InlinedVector<Entry, kInlined> entries_;
   size_t erased_ = 0;  // places at the front
+};
+
+class IdSet : public SortedById<uint64_t, 2> {
+ public:
+  // Returns whether it was not there.
+  bool insert(uint64_t id) {
+    const size_t before = size();
+    FindOrInsert(id);
+    return size() > before;
+  }
+};
+
+template <class Value>
+class IdMap : public SortedById<std::pair<uint64_t, Value>, 1> {
+ public:
+  IdMap() = default;
+  IdMap(std::initializer_list<std::pair<uint64_t, Value>> entries) {
+    for (const auto& [id, value] : entries) (*this)[id] = value;
+  }
+  Value& operator[](uint64_t id) { return this->FindOrInsert({id, Value()}).second; }
 };
 
 }  // namespace tessera::server::scheduler

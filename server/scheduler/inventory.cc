@@ -65,7 +65,7 @@ absl::Status Machine::NoWorker(const std::string& name) {
 
 int64_t Machine::OperationsOn(const Worker& worker) const {
   int64_t count = 0;
-  for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
+  for (const IdSet* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations) {
       const auto& outstanding = order_.operation(id).outstanding;
       count += std::any_of(worker.executors.begin(), worker.executors.end(),
@@ -129,8 +129,8 @@ void Machine::CountArrays(std::vector<WorkerInfo>& workers) {
     for (const std::string& name : executors) {
       const Executor& x = cluster_.executor(name);
       if (!x.alive()) continue;
-      for (uint64_t id : ArraysOn(x)) {
-        const ArrayRecord& a = catalogue_.array(id);
+      for (const auto& [id, record] : ArraysOn(x)) {
+        const ArrayRecord& a = *record;
         // Arrays of canaries are not counted.
         if (a.freed || a.tenant == core::kSystemTenant || !IsHeldBy(a, x)) continue;
         info.arrays += executors.size() == 1 || several.insert(id).second;

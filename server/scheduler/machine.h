@@ -304,7 +304,7 @@ class Machine {
   // A client of the session is connected again.
   void EndSilence(uint64_t key, Session& session);
   void SilenceTimer(uint64_t key);
-  void CancelOperations(const std::set<uint64_t>& operations, const std::string& why);
+  void CancelOperations(const IdSet& operations, const std::string& why);
 
   // ---- inventory.cc ----
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
@@ -345,6 +345,12 @@ class Machine {
   void ArrayScheduled(uint64_t id);
   void ArrayReady(uint64_t id);
   void ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state = ArrayState::kFailed);
+  // `why` as ArrayRecord::error.
+  void ArrayLost(uint64_t id, const absl::Status& why) { ArrayFailed(id, why, ArrayState::kLost); }
+  // As ArrayFailed for one that nothing waits for, reads or frees.
+  void MarkFailed(uint64_t id, ArrayRecord& a, const absl::Status& error, ArrayState state);
+  // What is said of it when it is used; OK if it has not failed.
+  static absl::Status ErrorOf(uint64_t id, const ArrayRecord& a);
   void EndArrayWaits(uint64_t id, const absl::Status& error);
   // Ids that are unknown, deleted or of other tenants are skipped.
   void Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays);
@@ -569,8 +575,9 @@ class Machine {
   void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);
 
   // ---- workers.cc ----
-  // The arrays whose placement has a device of the executor, whatever their state, ascending.
-  std::vector<uint64_t> ArraysOn(const Executor& executor);
+  // The arrays whose placement has a device of the executor, whatever their state, in order of
+  // their ids. The records are valid until an array is removed.
+  std::vector<ArrayTable::Entry> ArraysOn(const Executor& executor);
   // Whether this incarnation of it has, or will have, a shard.
   static bool IsHeldBy(const ArrayRecord& array, const Executor& executor);
   absl::Status CheckName(const api::Registration& r) const;

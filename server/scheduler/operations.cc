@@ -102,7 +102,7 @@ void Machine::TryStartNow(uint64_t id) {
   for (uint64_t arg : op.args) {
     const ArrayRecord& a = catalogue_.array(arg);
     if (!a.error.ok()) {
-      const absl::Status error = a.error;
+      const absl::Status error = ErrorOf(arg, a);
       return Fail(id, error);
     }
     if (a.state != ArrayState::kReady && a.state != ArrayState::kScheduled) return;
@@ -183,7 +183,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
     Executor& x = cluster_.executor(name);
     op.outstanding[name] = x.info.incarnation;
     if (!uses_devices) continue;
-    x.running.emplace(op.sequence, op.id);
+    x.running[op.sequence] = op.id;
     x.newest = op.sequence;
   }
   std::visit([&](auto& work) { work.Send(*this, op, executors, /*only=*/""); }, op.work);

@@ -28,10 +28,10 @@ class Order {
   using Members = std::vector<std::pair<std::string, uint64_t>>;
 
   const std::map<uint64_t, Operation>& operations() const { return operations_; }
-  const std::set<uint64_t>& live() const { return live_; }
-  const std::set<uint64_t>& lingering() const { return lingering_; }
-  const std::set<uint64_t>& blocked() const { return blocked_; }
-  const std::set<uint64_t>& held() const { return held_; }
+  const IdSet& live() const { return live_; }
+  const IdSet& lingering() const { return lingering_; }
+  const IdSet& blocked() const { return blocked_; }
+  const IdSet& held() const { return held_; }
   int64_t num_live() const { return static_cast<int64_t>(live_.size()); }
   int64_t num_records() const {
     return static_cast<int64_t>(records_.size() + canary_records_.size());
@@ -53,11 +53,15 @@ class Order {
   }
   void Place(Operation& op) { op.sequence = ++last_sequence_; }
   // Returns false if it was blocked already.
-  bool Block(uint64_t id) { return blocked_.insert(id).second; }
+  bool Block(uint64_t id) { return blocked_.insert(id); }
   void Unblock(uint64_t id) { blocked_.erase(id); }
   void Hold(uint64_t id) { held_.insert(id); }
   void Unhold(uint64_t id) { held_.erase(id); }
-  std::set<uint64_t> TakeHeld() { return std::exchange(held_, {}); }
+  IdSet TakeHeld() {
+    const IdSet held = held_;
+    held_.clear();
+    return held;
+  }
   // It has ended, and lingers until its executors acknowledge that.
   void End(const Operation& op);
   // It has ended, and all of its executors have acknowledged that.
@@ -87,7 +91,7 @@ class Order {
   uint64_t last_sequence_ = 0;
   uint64_t last_generation_ = 0;
   std::map<uint64_t, Operation> operations_;
-  std::set<uint64_t> live_, lingering_, blocked_, held_;
+  IdSet live_, lingering_, blocked_, held_;
   // Oldest first: records of tenants, and of the coordinator's canaries.
   std::deque<uint64_t> records_, canary_records_;
   std::map<Members, uint64_t> communicators_;  // -> generation

@@ -11,11 +11,12 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 
+#include "absl/container/btree_set.h"
 #include "absl/time/time.h"
 #include "server/scheduler/find.h"
+#include "server/scheduler/id_set.h"
 
 namespace tessera::server::scheduler {
 
@@ -25,8 +26,8 @@ struct Session {
   bool own = false;  // the tenant's default session, which has no lease; clients call it 0
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time until = absl::InfiniteFuture();
-  std::set<uint64_t> arrays;           // not deleted
-  std::set<uint64_t> operations;       // not ended
+  absl::btree_set<uint64_t> arrays;    // not deleted
+  IdSet operations;                    // not ended
   std::map<uint64_t, uint64_t> holds;  // hold -> request that waits for its end
   // When its operations are cancelled unless a client reconnects; infinite while one is connected.
   absl::Time silent_until = absl::InfiniteFuture();

@@ -53,7 +53,7 @@ void Machine::On(const Restore& e) {
   });
   for (const auto& [key, op] : operations) RestoreOperation(*op);
   std::set<uint64_t> made;
-  for (uint64_t id : std::set<uint64_t>(order_.live())) {
+  for (uint64_t id : IdSet(order_.live())) {
     const std::vector<uint64_t>& results = order_.operation(id).results;
     made.insert(results.begin(), results.end());
     ResumeOperation(id);
@@ -118,7 +118,7 @@ void Machine::RestoreOperation(Operation op) {
     for (const auto& [name, incarnation] : op.outstanding)
       if (Executor* const x = cluster_.FindExecutor(name);
           x != nullptr && x->away && x->info.incarnation == incarnation)
-        x->running.emplace(op.sequence, op.id);
+        x->running[op.sequence] = op.id;
   if (!op.ended()) {
     for (uint64_t a : op.args) {
       ArrayRecord* const array = catalogue_.FindArray(a);
@@ -318,7 +318,7 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
     if (!x.away && name != executor) missing.push_back(name);
     op.outstanding[name] = x.info.incarnation;
     members.emplace_back(name, x.info.incarnation);
-    if (op.uses_devices()) x.running.emplace(op.sequence, op.id);
+    if (op.uses_devices()) x.running[op.sequence] = op.id;
   }
   op.generation = started.generation;
   if (op.generation != 0) order_.RestoreRetired(op.generation, std::move(members));
@@ -396,7 +396,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
   // By their place in the order. What has ended elsewhere came before what runs there, whatever
   // place it was given since.
   std::map<std::pair<bool, uint64_t>, uint64_t> unreached;
-  for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
+  for (const IdSet* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations) {
       const Operation& op = order_.operation(id);
       const auto mine = op.outstanding.find(x.name);
@@ -503,8 +503,8 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
       made.insert(op.results.begin(), op.results.end());
   }
   std::vector<uint64_t> lost;
-  for (const uint64_t id : ArraysOn(x)) {
-    const ArrayRecord& a = catalogue_.array(id);
+  for (const auto& [id, record] : ArraysOn(x)) {
+    const ArrayRecord& a = *record;
     if (!IsNeeded(id, a) && !MayBeGivenBack(id, a, there)) continue;
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
       if (!IsHeldOn(a, x, d) || lists(d, &Device::ready, id)) continue;
@@ -514,11 +514,9 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
       if (a.state == ArrayState::kReady || (scheduled && deleted)) lost.push_back(id);
     }
   }
-  for (uint64_t id : lost)
-    ArrayFailed(id,
-                Error(ErrorKind::kWorkerLost, "array ", id, " is lost: executor ", x.name,
-                      " came back without it; make it again"),
-                ArrayState::kLost);
+  const absl::Status without = Error(ErrorKind::kWorkerLost, "lost: executor ", x.name,
+                                     " came back without it; make it again");
+  for (uint64_t id : lost) ArrayLost(id, without);
 }
 
 // One that is donated to an operation which has not begun is deleted, and needed.

@@ -39,7 +39,7 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
   for (const api::ArrayToSave& named : e.arrays) {
     TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array,
                              FindArray(e.caller, named.array, Access::kRead));
-    TESSERA_RETURN_IF_ERROR(array->error);
+    TESSERA_RETURN_IF_ERROR(ErrorOf(named.array, *array));
     const bool named_in_file = format == api::FileFormat::kSafetensors;
     work.arrays.push_back(
         {named_in_file ? named.name : "", array->spec->dtype, array->spec->shape});

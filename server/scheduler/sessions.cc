@@ -177,10 +177,10 @@ void Machine::SilenceTimer(uint64_t key) {
                    "took its place within ", absl::FormatDuration(s_.config.session_grace));
   Log("session ", key, ": ", session.operations.size(),
       " operations cancelled: ", "its client is gone");
-  CancelOperations(std::set<uint64_t>(session.operations), why);
+  CancelOperations(IdSet(session.operations), why);
 }
 
-void Machine::CancelOperations(const std::set<uint64_t>& operations, const std::string& why) {
+void Machine::CancelOperations(const IdSet& operations, const std::string& why) {
   for (uint64_t op : operations)
     Fail(op,
          Error(ErrorKind::kCancelled, "operation ", op, " (", order_.operation(op).name,
@@ -205,8 +205,8 @@ void Machine::SessionTimer(uint64_t key) {
 
 void Machine::EndSession(uint64_t key, const std::string& why) {
   auto* const it = ownership_.FindSession(key);
-  const std::set<uint64_t> operations = std::move(it->operations);
-  const std::set<uint64_t> arrays = std::move(it->arrays);
+  const IdSet operations = std::move(it->operations);
+  const absl::btree_set<uint64_t> arrays = std::move(it->arrays);
   const std::map<uint64_t, uint64_t> holds = std::move(it->holds);
   EndSilence(key, *it);
   Changed(core::RowKind::kSession, key, it->tenant);

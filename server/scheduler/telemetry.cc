@@ -120,7 +120,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   }
   std::map<std::string, core::ExecutorReading*> by_name;
   for (core::ExecutorReading& x : out->executors) by_name[x.name] = &x;
-  for (const std::set<uint64_t>* operations : {&order_.live(), &order_.lingering()})
+  for (const IdSet* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations)
       for (const auto& [name, incarnation] : order_.operation(id).outstanding)
         if (const auto x = by_name.find(name); x != by_name.end()) ++x->second->operations;

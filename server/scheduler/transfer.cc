@@ -124,7 +124,7 @@ absl::StatusOr<Making> Machine::On(const ReshardArray& e) {
                            FindSession(e.caller, e.session, Access::kChange));
   TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* source,
                            FindArray(e.caller, e.array, Access::kChange));
-  TESSERA_RETURN_IF_ERROR(source->error);
+  TESSERA_RETURN_IF_ERROR(ErrorOf(e.array, *source));
   TESSERA_RETURN_IF_ERROR(
       Annotate(api::CheckPlacement(e.placement, source->spec->shape), "reshard"));
   TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(e.placement.devices), "reshard"));

@@ -15,7 +15,7 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
   std::vector<uint64_t> affected;
   for (uint64_t id : order.live())
     if (order.operation(id).outstanding.count(executor) > 0) affected.push_back(id);
-  for (uint64_t id : std::set<uint64_t>(order.lingering())) {
+  for (uint64_t id : IdSet(order.lingering())) {
     Operation& op = order.operation(id);
     if (!op.inputs_gone && op.outstanding.count(executor) > 0) {
       op.inputs_gone = true;
@@ -211,9 +211,11 @@ void Machine::ForgetExecutor(const std::string& name) {
     if (std::find(on.begin(), on.end(), name) != on.end()) operations.push_back(id);
   }
   for (uint64_t id : operations) Fail(id, gone);
-  const std::vector<uint64_t> arrays = ArraysOn(x);
-  for (uint64_t id : arrays) ArrayFailed(id, gone, ArrayState::kLost);
-  for (uint64_t id : arrays)
+  const std::vector<ArrayTable::Entry> arrays = ArraysOn(x);
+  const absl::Status lost = Error(ErrorKind::kWorkerLost, "lost with its shards on executor ", name,
+                                  " of worker ", x.worker, ", which was deleted; make it again");
+  for (const auto& [id, record] : arrays) ArrayLost(id, lost);
+  for (const auto& [id, record] : arrays)
     if (auto* const a = catalogue_.FindArray(id); a != nullptr) {
       for (int32_t d = 0; d < x.info.num_devices; ++d) a->holders.erase(x.first_device + d);
       Changed(id, *a);
@@ -224,7 +226,7 @@ void Machine::ForgetExecutor(const std::string& name) {
 }
 
 void Machine::RetryBlocked() {
-  for (uint64_t op : std::set<uint64_t>(order_.blocked())) TryStart(op);
+  for (uint64_t op : IdSet(order_.blocked())) TryStart(op);
   std::vector<uint64_t> creates;
   std::vector<std::pair<uint64_t, uint64_t>> reads;  // request, array
   std::set<uint64_t> executables;
@@ -278,15 +280,17 @@ void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   for (const std::string& name : lost) LoseExecutor(name, reason, 0, "");
 }
 
-std::vector<uint64_t> Machine::ArraysOn(const Executor& x) {
+std::vector<ArrayTable::Entry> Machine::ArraysOn(const Executor& x) {
   if (x.info.num_devices == 1) return catalogue_.ArraysOn(x.first_device);
-  std::vector<uint64_t> arrays;
+  std::vector<ArrayTable::Entry> arrays;
   for (int32_t d = 0; d < x.info.num_devices; ++d) {
-    const std::vector<uint64_t>& on = catalogue_.ArraysOn(x.first_device + d);
+    const std::vector<ArrayTable::Entry>& on = catalogue_.ArraysOn(x.first_device + d);
     arrays.insert(arrays.end(), on.begin(), on.end());
   }
-  std::sort(arrays.begin(), arrays.end());
-  arrays.erase(std::unique(arrays.begin(), arrays.end()), arrays.end());
+  const auto less = [](const auto& a, const auto& b) { return a.id < b.id; };
+  const auto same = [](const auto& a, const auto& b) { return a.id == b.id; };
+  std::sort(arrays.begin(), arrays.end(), less);
+  arrays.erase(std::unique(arrays.begin(), arrays.end(), same), arrays.end());
   return arrays;
 }
 
@@ -314,26 +318,30 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   EndWaits(inspections, Error(ErrorKind::kWorkerLost, "files: ", who, "; retry"));
   x.running.clear();
   const std::vector<uint64_t> affected = FailOperations(*this, name, launch, op_text, who);
-  std::vector<uint64_t> arrays = ArraysOn(x);
-  const auto unharmed = [&](uint64_t id) {
-    const ArrayRecord& a = catalogue_.array(id);
-    return !a.error.ok() || !IsHeldBy(a, x);
-  };
-  arrays.erase(std::remove_if(arrays.begin(), arrays.end(), unharmed), arrays.end());
-  if (!arrays.empty()) Note(core::ArraysLost{static_cast<int64_t>(arrays.size())});
+  const absl::Status lost =
+      Error(ErrorKind::kWorkerLost, "lost with its shards on ", who, "; make it again");
+  int64_t num_lost = 0;
+  std::vector<uint64_t> used;  // of those that are lost
+  for (const auto& [id, record] : ArraysOn(x)) {
+    ArrayRecord& a = *record;
+    if (!a.error.ok() || !IsHeldBy(a, x)) continue;
+    ++num_lost;
+    if (a.waiters.empty() && a.readers.empty() && !a.deleted) {
+      MarkFailed(id, a, lost, ArrayState::kLost);
+    } else {
+      used.push_back(id);
+    }
+  }
+  if (num_lost > 0) Note(core::ArraysLost{num_lost});
   LogIncident("executor lost", {{"executor", name},
                                 {"worker", x.worker},
                                 {"incarnation", absl::StrCat(incarnation)},
                                 {"operation", absl::StrCat(launch)},
                                 {"op", op_text},
                                 {"operations_lost", absl::StrCat(affected.size())},
-                                {"arrays_lost", absl::StrCat(arrays.size())},
+                                {"arrays_lost", absl::StrCat(num_lost)},
                                 {"why", reason}});
-  for (uint64_t id : arrays)
-    ArrayFailed(id,
-                Error(ErrorKind::kWorkerLost, "array ", id, " is lost with its shards on ", who,
-                      "; make it again"),
-                ArrayState::kLost);
+  for (uint64_t id : used) ArrayLost(id, lost);
   for (const auto& [generation, members] : order_.CloseThoseWith(name, incarnation))
     CloseCommunicator(generation, members);
   // Operations whose programs it had compiled, or was compiling, wait for the executor from now on.

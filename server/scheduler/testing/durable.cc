@@ -47,7 +47,7 @@ std::string Text(const std::string& text) { return absl::StrCat("'", text, "'");
 std::string Text(const absl::Status& status) { return status.ToString(); }
 std::string Text(absl::Duration time) { return absl::FormatDuration(time); }
 std::string Text(const ir::Mesh& mesh) { return mesh.ToString(); }
-std::string Text(const std::map<int64_t, uint64_t>& holders) {
+std::string Text(const IdMap<uint64_t>& holders) {
   return absl::StrCat("{", absl::StrJoin(holders, ",", absl::PairFormatter("#")), "}");
 }
 template <class Number>

@@ -1,36 +1,50 @@
-#include "server/scheduler/id_list.h"
+#include "server/scheduler/record_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 #include <set>
+#include <vector>
 
 namespace tessera::server::scheduler {
 namespace {
 
-using ::testing::ElementsAre;
+constexpr int kRecords[40'000] = {};
 
-TEST(IdList, IsInOrder) {
-  IdList list;
-  for (const uint64_t id : {3, 5, 9}) list.Add(id);
-  list.Add(4);
-  EXPECT_THAT(list.ids(), ElementsAre(3, 4, 5, 9));
+using ::testing::ElementsAre;
+using List = RecordList<const int>;
+
+// The ids; each record is where its id says.
+std::vector<uint64_t> IdsOf(List& list) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, record] : list.entries()) {
+    EXPECT_EQ(record, kRecords + id);
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+TEST(RecordList, IsInOrder) {
+  List list;
+  for (const uint64_t id : {3, 5, 9}) list.Add(id, kRecords + id);
+  list.Add(4, kRecords + 4);
+  EXPECT_THAT(IdsOf(list), ElementsAre(3, 4, 5, 9));
   list.Remove(9);
   list.Remove(3);
   EXPECT_EQ(list.size(), 2u);
-  EXPECT_THAT(list.ids(), ElementsAre(4, 5));
+  EXPECT_THAT(IdsOf(list), ElementsAre(4, 5));
 }
 
-TEST(IdList, IsASet) {
+TEST(RecordList, IsASet) {
   std::mt19937 random(1);
-  IdList list;
+  List list;
   std::set<uint64_t> same;
   for (int step = 0; step < 20'000; ++step) {
     const bool grow = same.size() < 5 || random() % 2 == 0;
     if (grow) {
       const uint64_t id = random() % 4 == 0 ? random() % 10'000 : 10'000 + step;
-      if (same.insert(id).second) list.Add(id);
+      if (same.insert(id).second) list.Add(id, kRecords + id);
     } else {
       const auto victim = std::next(same.begin(), static_cast<long>(random() % same.size()));
       list.Remove(*victim);
@@ -38,7 +52,7 @@ TEST(IdList, IsASet) {
     }
     ASSERT_EQ(list.size(), same.size());
     if (step % 37 == 0) {
-      ASSERT_THAT(list.ids(), ::testing::ElementsAreArray(same));
+      ASSERT_THAT(IdsOf(list), ::testing::ElementsAreArray(same));
     }
   }
 }
