@@ -137,6 +137,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
     uint64_t durable = 0;
     {
       absl::MutexLock lock(&mu_);
+      sending_to_ = 0;
       if (limit-- > 0 && inbox_.HasNext(now)) {
         at = clock_->Look();
         // With an empty queue the driver's own thread waits for the timer.
@@ -174,7 +175,19 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   const bool changes = options_.config.durable && (commits > before || Changes(event));
   if (!outbox_.empty())
     for (SendCommand& send : outbox_.Take(Durable())) Send(send);
-  ApplyInOrder(effects, [&](Effect& effect) { ApplyEffect(effect, commits, changes, at.now); });
+  Replies replies;
+  const SetTimer* timer = nullptr;
+  ApplyInOrder(effects, [&](Effect& effect) {
+    RecordEffect(effect);
+    if (auto* reply = std::get_if<Reply>(&effect)) {
+      replies.push_back(reply);
+    } else if (auto* set = std::get_if<SetTimer>(&effect)) {
+      timer = set;
+    } else {
+      ApplyEffect(effect, commits);
+    }
+  });
+  if (timer != nullptr || !replies.empty()) Answer(replies, timer, commits, changes, at.now);
   stepper_.Recycle(std::move(effects));
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
@@ -254,9 +267,6 @@ void Driver::WithLink(uint64_t session, const Use& use) {
     sending_to_ = session;
   }
   use(*link);
-  link.reset();
-  absl::MutexLock lock(&mu_);
-  sending_to_ = 0;
 }
 
 void Driver::Send(SendCommand& send) {
@@ -270,17 +280,9 @@ uint64_t Driver::Durable() {
   return inbox_.durable();
 }
 
-void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::Time now) {
-  RecordEffect(effect);
+void Driver::ApplyEffect(Effect& effect, uint64_t commits) {
   if (auto* send = std::get_if<SendCommand>(&effect)) {
     if (!options_.config.durable || outbox_.MayLeave(*send, commits, Durable())) Send(*send);
-  } else if (auto* reply = std::get_if<Reply>(&effect)) {
-    Done done;
-    {
-      absl::MutexLock lock(&mu_);
-      done = inbox_.Answer(*reply, commits, changes, now);
-    }
-    if (done) done(std::move(*reply));
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
     planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
@@ -290,6 +292,7 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::T
     std::shared_ptr<api::WorkerLink> link;
     {
       absl::MutexLock lock(&mu_);
+      sending_to_ = 0;
       const auto it = links_.find(drop->session);
       if (it == links_.end()) return;
       link = std::move(it->second);
@@ -300,11 +303,24 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::T
     TESSERA_VLOG << debug->line;
   } else if (auto* commit = std::get_if<Commit>(&effect)) {
     options_.commit(std::move(*commit));
-  } else if (auto* timer = std::get_if<SetTimer>(&effect)) {
-    absl::MutexLock lock(&mu_);
-    if (timer->when < inbox_.timer()) wake_.Signal();
-    inbox_.SetTimer(timer->when);
   }
+}
+
+void Driver::Answer(const Replies& replies, const SetTimer* timer, uint64_t commits, bool changes,
+                    absl::Time now) {
+  absl::InlinedVector<std::pair<Done, Reply*>, 4> leaving;
+  {
+    absl::MutexLock lock(&mu_);
+    sending_to_ = 0;
+    if (timer != nullptr) {
+      if (timer->when < inbox_.timer()) wake_.Signal();
+      inbox_.SetTimer(timer->when);
+    }
+    for (Reply* const reply : replies)
+      if (Done done = inbox_.Answer(*reply, commits, changes, now))
+        leaving.emplace_back(std::move(done), reply);
+  }
+  for (auto& [done, reply] : leaving) done(std::move(*reply));
 }
 
 void Driver::DurableThrough(uint64_t commit) {

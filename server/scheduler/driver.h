@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/sized_pool.h"
@@ -108,10 +109,14 @@ class Driver {
   void Send(SendCommand& send) ABSL_LOCKS_EXCLUDED(mu_);
   // Commits up to this one are durable.
   uint64_t Durable() ABSL_LOCKS_EXCLUDED(mu_);
-  // `commits` and `changes` as for Inbox::Answer.
-  void ApplyEffect(Effect& effect, uint64_t commits, bool changes, absl::Time now)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // Calls `use` with the link of a worker that is connected.
+  // Effects but for replies and timers. `commits` as for Inbox::Answer.
+  void ApplyEffect(Effect& effect, uint64_t commits) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sets the timer, if there is one, and gives replies that may leave to who waits for them.
+  using Replies = absl::InlinedVector<Reply*, 4>;
+  void Answer(const Replies& replies, const SetTimer* timer, uint64_t commits, bool changes,
+              absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls `use` with the link of a worker that is connected. The link counts as in use until this
+  // thread next takes the lock, which it does before it calls anything that may wait.
   template <class Use>
   void WithLink(uint64_t session, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);
 
