@@ -1,6 +1,8 @@
 #include "server/rows/rows.h"
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -145,7 +147,13 @@ absl::Status Read(const state::Array& from, s::ArrayRecord* to) {
   to->spec = std::make_shared<const api::ArraySpec>(std::move(spec));
   for (const state::Holder& holder : from.holders())
     to->holders[holder.device()] = holder.incarnation();
-  return ReadEnum(from.state(), s::ArrayState::kLost, &to->state);
+  TESSERA_RETURN_IF_ERROR(ReadEnum(from.state(), s::ArrayState::kLost, &to->state));
+  // Earlier builds kept "array 7 is lost ...", where the record now begins with "lost".
+  const std::string_view said = ToStd(to->error.message());
+  const size_t lost = said.find(" is lost");
+  if (to->state == s::ArrayState::kLost && lost != said.npos && said.rfind("array ", 0) == 0)
+    to->error = MakeError(KindOf(to->error), std::string(said.substr(lost + 4)));
+  return absl::OkStatus();
 }
 
 absl::Status ReadWork(const state::Operation& from, s::Work* to) {

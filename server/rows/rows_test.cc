@@ -46,7 +46,7 @@ RowChange AnArray() {
   array.tenant = "a";
   array.session = 7;
   array.state = scheduler::ArrayState::kLost;
-  array.error = MakeError(ErrorKind::kWorkerLost, "worker w0 is lost");
+  array.error = MakeError(ErrorKind::kWorkerLost, "lost with its shards on w0");
   array.holders = {{4, 11}, {5, 12}};
   array.deleted = true;
   array.donated_to = 9;
@@ -166,6 +166,17 @@ RowChange Again(const RowChange& change) {
   EXPECT_EQ((*decoded)[0].record.index(), change.record.index());
   EXPECT_EQ(Encode(*decoded), rows);
   return (*decoded)[0];
+}
+
+TEST(Rows, ALostArrayOfAnEarlierBuildNamesItselfOnce) {
+  RowChange change = AnArray();
+  std::get<scheduler::ArrayRecord>(change.record).error =
+      MakeError(ErrorKind::kWorkerLost, "array 8 is lost with its shards on w0");
+  const auto read = Decode(Encode({change}));
+  ASSERT_TRUE(read.ok()) << read.status();
+  const auto& array = std::get<scheduler::ArrayRecord>((*read)[0].record);
+  EXPECT_EQ(array.error.message(), "lost with its shards on w0");
+  EXPECT_THAT(array.error, ReasonIs("WORKER_LOST"));
 }
 
 TEST(Rows, EveryRecordComesBackAsItWas) {
