@@ -188,7 +188,7 @@ TEST(Rows, EveryRecordComesBackAsItWas) {
   EXPECT_EQ(array.spec->placement.devices, Spec()->placement.devices);
   EXPECT_EQ(array.state, scheduler::ArrayState::kLost);
   EXPECT_THAT(array.error, ReasonIs("WORKER_LOST"));
-  EXPECT_THAT(array.holders, ::testing::ElementsAre(std::pair(4, 11), std::pair(5, 12)));
+  EXPECT_TRUE((array.holders == scheduler::IdMap<uint64_t>{{4, 11}, {5, 12}}));
   EXPECT_TRUE(array.deleted);
   EXPECT_EQ(array.donated_to, 9u);
   const auto x = std::get<scheduler::Executable>(Again(AnExecutable()).record);
