@@ -200,10 +200,33 @@ class CoordinatorRestarts(Fault):
 
 
 class CoordinatorWithFolderRestarts(CoordinatorRestarts):
+    """The next life knows what the one before made, and what runs on."""
+
     number, name = "3f", "the coordinator restarts with its state folder"
 
     def flags(self):
         return [f"--state-dir={self.folder()}"]
+
+    def round(self, result):
+        array, executable, operation, output = self.make(1.0)
+        self.running.restart_coordinator()
+        result.took("all devices are ready", 10, Watch().until(
+            lambda: len(self.running.healthy_devices()) == 4))
+        self.caller = self.client(self.running)
+        new = self.make(2.0)
+        result.none("ids that come again",
+                    {array, operation, output} & {new[0], new[2], new[3]})
+        again = self.caller.call(API + "ProgramService/ExecuteProgram",
+                                 {"executable": executable, "args": [array]})
+        self.caller.call(API + "OperationService/WaitOperation",
+                         {"operation": again["operation"], "timeout": "20s"})
+        ended = self.caller.call(API + "OperationService/GetOperation", {"operation": operation})
+        wrong = [f"array {name} is {value}, not {want}"
+                 for name, want in ((array, 1.0), (output, 2.0), (again["outputs"][0], 2.0))
+                 if (value := read(self.caller, name)) != [want] * 8]
+        if ended["state"] != "OPERATION_STATE_DONE":
+            wrong.append(f"operation {operation} is {ended['state']}, not done")
+        result.none("what is not as it was", wrong)
 
 
 class ProcessNames(Fault):
