@@ -39,14 +39,49 @@ function(_tessera_setup name kind deps)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   # gcc 12 at -O2 sees overlapping copies in std::string that are none (its bug 105651).
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror
+  # Threads everywhere: precompiled headers want the same flags of all.
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror -pthread
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+    # As ccache wants it of a compiler that reads precompiled headers.
+    $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess> $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang\ -fno-pch-timestamp>
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-restrict>)
   target_link_libraries(${name} PUBLIC ${deps})
   set_target_properties(${name} PROPERTIES TESSERA_FOLDER "${folder}")
   foreach(dep IN LISTS deps)
     set_property(GLOBAL APPEND PROPERTY TESSERA_EDGES "${folder}|${name}|${dep}|${kind}")
   endforeach()
+endfunction()
+
+# Most of the time that a file takes is that of the headers of others, which are the same everywhere:
+# they are compiled once for libraries, and once for tests. A preset with TESSERA_PCH=OFF sees whether
+# each file includes what it uses.
+set(TESSERA_PCH_LIBRARY
+    <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <string> <string_view>
+    <thread> <utility> <variant> <vector>
+    <absl/container/flat_hash_map.h> <absl/status/status.h> <absl/status/statusor.h>
+    <absl/strings/str_cat.h> <absl/strings/str_join.h> <absl/synchronization/mutex.h>
+    <absl/time/clock.h> <absl/time/time.h> <absl/types/span.h>)
+set(TESSERA_PCH_TEST ${TESSERA_PCH_LIBRARY} <gmock/gmock.h> <gtest/gtest.h>)
+
+# The targets that hold the compiled headers. Their flags are those of the targets that use them.
+function(_tessera_make_pch)
+  add_library(tessera_pch_library STATIC ${PROJECT_SOURCE_DIR}/cmake/empty.cc)
+  add_executable(tessera_pch_test ${PROJECT_SOURCE_DIR}/cmake/empty.cc)
+  _tessera_setup(tessera_pch_library pch "absl::flat_hash_map;absl::statusor;absl::time")
+  _tessera_setup(tessera_pch_test pch "absl::flat_hash_map;absl::statusor;absl::time")
+  target_link_libraries(tessera_pch_test PRIVATE GTest::gtest_main GTest::gmock Threads::Threads)
+  target_precompile_headers(tessera_pch_library PRIVATE ${TESSERA_PCH_LIBRARY})
+  target_precompile_headers(tessera_pch_test PRIVATE ${TESSERA_PCH_TEST})
+endfunction()
+
+function(_tessera_use_pch name from)
+  if(NOT TESSERA_PCH)
+    return()
+  endif()
+  if(NOT TARGET ${from})
+    _tessera_make_pch()
+  endif()
+  target_precompile_headers(${name} REUSE_FROM ${from})
 endfunction()
 
 function(tessera_library)
@@ -57,6 +92,7 @@ function(tessera_library)
   if(ARG_SRCS)
     add_library(${ARG_NAME} STATIC ${ARG_SRCS} ${ARG_HDRS})
     _tessera_setup(${ARG_NAME} library "${ARG_DEPS}")
+    _tessera_use_pch(${ARG_NAME} tessera_pch_library)
   else()
     # Headers alone: compiled where they are used.
     add_library(${ARG_NAME} INTERFACE)
@@ -81,6 +117,7 @@ function(tessera_test)
   add_executable(${ARG_NAME} ${ARG_SRCS})
   _tessera_setup(${ARG_NAME} test "${ARG_DEPS}")
   target_link_libraries(${ARG_NAME} PRIVATE GTest::gtest_main GTest::gmock Threads::Threads)
+  _tessera_use_pch(${ARG_NAME} tessera_pch_test)
   # Golden files and the tree itself are read relative to the repository.
   target_compile_definitions(${ARG_NAME} PRIVATE TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
