@@ -163,6 +163,30 @@ Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index
       [&](ir::Builder&, Vs v) { return ir::DynamicUpdateIndexInDim(v[0], v[1], v[2], dim); });
 }
 
+Array gather(const Arg& x, const Arg& start_indices, const GatherDimensionNumbers& dims,
+             Dims slice_sizes, const GatherScatterOptions& options,
+             std::optional<double> fill_value) {
+  return ApplyArgs("gather", WithIndices({x}, {start_indices}), Operands::kStrict,
+                   [&](ir::Builder&, Vs v) {
+                     std::optional<ir::Array> fill;
+                     if (fill_value) fill = ir::Array::Scalar(v[0].dtype(), *fill_value);
+                     return ir::Gather(v[0], v[1], dims, slice_sizes, options, std::move(fill));
+                   });
+}
+#define TESSERA_DEFINE_SCATTER(name, Symbol)                                              \
+  Array name(const Arg& x, const Arg& indices, const Arg& updates,                        \
+             const ScatterDimensionNumbers& dims, const GatherScatterOptions& options) {  \
+    return ApplyArgs(                                                                     \
+        #name, WithIndices({x, updates}, {indices}), Operands::kStrict,                   \
+        [&](ir::Builder&, Vs v) { return ir::Symbol(v[0], v[2], v[1], dims, options); }); \
+  }
+TESSERA_DEFINE_SCATTER(scatter, Scatter)
+TESSERA_DEFINE_SCATTER(scatter_add, ScatterAdd)
+TESSERA_DEFINE_SCATTER(scatter_mul, ScatterMul)
+TESSERA_DEFINE_SCATTER(scatter_min, ScatterMin)
+TESSERA_DEFINE_SCATTER(scatter_max, ScatterMax)
+#undef TESSERA_DEFINE_SCATTER
+
 #define TESSERA_DEFINE_REDUCE(name, Symbol)                                   \
   Array name(const Arg& x, std::vector<int64_t> axes) {                       \
     return Unary(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); }); \
@@ -174,6 +198,36 @@ TESSERA_DEFINE_REDUCE(reduce_min, ReduceMin)
 TESSERA_DEFINE_REDUCE(reduce_and, ReduceAnd)
 TESSERA_DEFINE_REDUCE(reduce_or, ReduceOr)
 #undef TESSERA_DEFINE_REDUCE
+
+#define TESSERA_DEFINE_CUMULATIVE(name, Symbol)                                        \
+  Array name(const Arg& x, int axis, bool reverse) {                                   \
+    return Unary(#name, x, [&](ir::Value v) { return ir::Symbol(v, axis, reverse); }); \
+  }
+TESSERA_DEFINE_CUMULATIVE(cumsum, Cumsum)
+TESSERA_DEFINE_CUMULATIVE(cumprod, Cumprod)
+TESSERA_DEFINE_CUMULATIVE(cummax, Cummax)
+TESSERA_DEFINE_CUMULATIVE(cummin, Cummin)
+TESSERA_DEFINE_CUMULATIVE(cumlogsumexp, Cumlogsumexp)
+#undef TESSERA_DEFINE_CUMULATIVE
+
+std::vector<Array> sort(const std::vector<Array>& operands, int dimension, bool is_stable,
+                        int num_keys, Site site) {
+  return internal::Apply("sort", site, operands, [&](ir::Builder&, Vs v) {
+    const int dim = dimension < 0 && !v.empty() ? dimension + v[0].rank() : dimension;
+    return ir::Sort(std::move(v), dim, is_stable, num_keys);
+  });
+}
+Array sort(const Array& operand, int dimension, bool is_stable, Site site) {
+  return sort(std::vector<Array>{operand}, dimension, is_stable, 1, site)[0];
+}
+std::pair<Array, Array> top_k(const Array& operand, int64_t k, int axis, Site site) {
+  const std::vector<Array> best =
+      internal::Apply("top_k", site, {operand}, [&](ir::Builder&, Vs v) {
+        const auto [values, indices] = ir::TopK(v[0], k, axis < 0 ? axis + v[0].rank() : axis);
+        return Vs{values, indices};
+      });
+  return {best[0], best[1]};
+}
 
 Array argmax(const Arg& x, int axis, DType index_dtype) {
   return Unary("argmax", x, [&](ir::Value v) { return ir::ArgMax(v, axis, index_dtype); });

@@ -4,6 +4,7 @@
 // Ops whose names are C++ keywords have the prefix `bitwise_`: bitwise_and for `and`.
 // client/numpy.h has numpy's broadcasting. All throw tessera::Error.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "client/array.h"
 #include "client/tree.h"
+#include "ir/gather_scatter.h"
 
 namespace tessera::lax {
 
@@ -66,12 +68,54 @@ Array dynamic_update_slice(const Arg& x, const Arg& update, const std::vector<Ar
 Array dynamic_index_in_dim(const Arg& x, const Arg& index, int dim = 0);
 Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index, int dim = 0);
 
+// Windows of x where index vectors say; and x with windows of updates written there, or combined
+// with what is there. Of several writes of one element the last stays, in the row-major order of
+// the vectors. `fill_value` is what is read out of bounds: NaN, the lowest signed or the highest
+// unsigned number, or true if it is not given.
+using ir::GatherDimensionNumbers;
+using ir::GatherScatterMode;
+using ir::GatherScatterOptions;
+using ir::ScatterDimensionNumbers;
+Array gather(const Arg& x, const Arg& start_indices,
+             const GatherDimensionNumbers& dimension_numbers, Dims slice_sizes,
+             const GatherScatterOptions& options = {},
+             std::optional<double> fill_value = std::nullopt);
+Array scatter(const Arg& x, const Arg& indices, const Arg& updates,
+              const ScatterDimensionNumbers& dimension_numbers,
+              const GatherScatterOptions& options = {});
+Array scatter_add(const Arg& x, const Arg& indices, const Arg& updates,
+                  const ScatterDimensionNumbers& dimension_numbers,
+                  const GatherScatterOptions& options = {});
+Array scatter_mul(const Arg& x, const Arg& indices, const Arg& updates,
+                  const ScatterDimensionNumbers& dimension_numbers,
+                  const GatherScatterOptions& options = {});
+Array scatter_min(const Arg& x, const Arg& indices, const Arg& updates,
+                  const ScatterDimensionNumbers& dimension_numbers,
+                  const GatherScatterOptions& options = {});
+Array scatter_max(const Arg& x, const Arg& indices, const Arg& updates,
+                  const ScatterDimensionNumbers& dimension_numbers,
+                  const GatherScatterOptions& options = {});
+
 Array reduce_sum(const Arg& x, std::vector<int64_t> axes);
 Array reduce_prod(const Arg& x, std::vector<int64_t> axes);
 Array reduce_max(const Arg& x, std::vector<int64_t> axes);
 Array reduce_min(const Arg& x, std::vector<int64_t> axes);
 Array reduce_and(const Arg& x, std::vector<int64_t> axes);
 Array reduce_or(const Arg& x, std::vector<int64_t> axes);
+// Each element along `axis` combined with those before it; `reverse`: with those after it.
+Array cumsum(const Arg& x, int axis = 0, bool reverse = false);
+Array cumprod(const Arg& x, int axis = 0, bool reverse = false);
+Array cummax(const Arg& x, int axis = 0, bool reverse = false);
+Array cummin(const Arg& x, int axis = 0, bool reverse = false);
+Array cumlogsumexp(const Arg& x, int axis = 0, bool reverse = false);
+// Arrays of one shape in ascending order along `dimension`, by the first `num_keys`; NaNs are last.
+std::vector<Array> sort(const std::vector<Array>& operands, int dimension = -1,
+                        bool is_stable = true, int num_keys = 1, Site site = Site::Here());
+Array sort(const Array& operand, int dimension = -1, bool is_stable = true,
+           Site site = Site::Here());
+// The k largest along `axis`, descending, and their indices (s32); of equals the first comes first.
+std::pair<Array, Array> top_k(const Array& operand, int64_t k, int axis = -1,
+                              Site site = Site::Here());
 Array argmax(const Arg& x, int axis, DType index_dtype = DType::kS32);
 Array argmin(const Arg& x, int axis, DType index_dtype = DType::kS32);
 

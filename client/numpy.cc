@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -330,6 +331,41 @@ Array argmin(const Arg& x, std::optional<int> axis, bool keepdims) {
   return ArgExtreme("argmin", x, axis, keepdims, [](Value v, int d) { return ir::ArgMin(v, d); });
 }
 
+namespace {
+
+// A function along an axis, or of the flattened array.
+Array AlongAxis(std::string_view name, const Arg& x, std::optional<int> axis,
+                absl::FunctionRef<Value(Value, int)> op) {
+  const int dim = axis ? NormalAxis(name, *axis, RankOf(x), x.site) : 0;
+  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
+    Value flat = axis ? v[0] : ir::Reshape(v[0], {v[0].type().num_elements()});
+    if (flat.dtype() == DType::kBool) flat = ir::Convert(flat, DType::kS32);
+    return op(flat, dim);
+  });
+}
+
+}  // namespace
+
+Array cumsum(const Arg& x, std::optional<int> axis) {
+  return AlongAxis("cumsum", x, axis, [](Value v, int dim) { return ir::Cumsum(v, dim); });
+}
+Array cumprod(const Arg& x, std::optional<int> axis) {
+  return AlongAxis("cumprod", x, axis, [](Value v, int dim) { return ir::Cumprod(v, dim); });
+}
+
+Array sort(const Arg& x, int axis) {
+  const int dim = NormalAxis("sort", axis, RankOf(x), x.site);
+  return Unary("sort", x, [&](Value v) { return ir::Sort({v}, dim)[0]; });
+}
+Array argsort(const Arg& x, int axis) {
+  const int dim = NormalAxis("argsort", axis, RankOf(x), x.site);
+  return Unary("argsort", x, [&](Value v) {
+    const DType index =
+        v.dim(dim) > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
+    return ir::Sort({v, ir::Iota(v.builder(), index, v.shape(), dim)}, dim)[1];
+  });
+}
+
 Array logsumexp(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("logsumexp", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
     v = ToInexact(v);
@@ -592,6 +628,70 @@ Array flip(const Arg& x, const Axes& axes) {
 }
 
 // ---- Making arrays. -----------------------------------------------------------------------------
+
+namespace {
+
+// Negative indices count from the end of `size` elements, once.
+Value FromStart(Value indices, int64_t size) {
+  if (ir::IsUnsignedInt(indices.dtype())) return indices;
+  const Value negative = ir::Compare(indices, ir::FullLike(indices, 0), "LT");
+  const Value moved = ir::Add(indices, ir::FullLike(indices, static_cast<double>(size)));
+  return ir::Select(negative, moved, indices);
+}
+
+Array CheckedIndices(std::string_view op, const Arg& indices) {
+  const Array at = ApplyArgs(
+      op, {indices}, Operands::kStrict, [](ir::Builder&, Vs v) { return v[0]; }, DType::kS32);
+  if (!ir::IsInteger(at.dtype())) {
+    ThrowError(ErrorKind::kTypeError, indices.site, ToAbsl(op), ": indices are of type ",
+               ToAbsl(ir::DTypeName(at.dtype())), "; expected an integer type");
+  }
+  return at;
+}
+
+}  // namespace
+
+Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::GatherScatterMode mode) {
+  const int dim = axis ? NormalAxis("take", *axis, RankOf(x), x.site) : 0;
+  const Array at = CheckedIndices("take", indices);
+  return ApplyArgs("take", {x, Arg(at, indices.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
+    const Value from = axis ? v[0] : ir::Reshape(v[0], {v[0].type().num_elements()});
+    const Value index = FromStart(v[1], from.dim(dim));
+    ir::GatherDimensionNumbers dims;
+    dims.collapsed_slice_dims = {dim};
+    dims.start_index_map = {dim};
+    Dims sizes = from.shape();
+    sizes[dim] = std::min<int64_t>(sizes[dim], 1);
+    for (int d = 0; d < from.rank() + index.rank(); ++d)
+      if (d < dim || d > dim + index.rank()) dims.offset_dims.push_back(d < dim ? d : d - 1);
+    return ir::Gather(from, ir::ExpandDims(index, {index.rank()}), dims, sizes, {.mode = mode});
+  });
+}
+
+Array take_along_axis(const Arg& x, const Arg& indices, int axis, lax::GatherScatterMode mode) {
+  const int dim = NormalAxis("take_along_axis", axis, RankOf(x), x.site);
+  const Array at = CheckedIndices("take_along_axis", indices);
+  if (at.rank() != RankOf(x)) {
+    ThrowError(ErrorKind::kValueError, indices.site, "take_along_axis: indices are ",
+               at.type().ToString(), ", the array has rank ", RankOf(x), "; expected equal ranks");
+  }
+  return ApplyArgs("take_along_axis", {x, Arg(at, indices.site)}, Operands::kStrict,
+                   [&](ir::Builder&, Vs v) {
+                     const Value index = FromStart(v[1], v[0].dim(dim));
+                     ir::GatherDimensionNumbers dims;
+                     dims.collapsed_slice_dims = {dim};
+                     dims.start_index_map = {dim};
+                     Dims single;
+                     for (int d = 0; d < v[0].rank(); ++d) {
+                       single.push_back(std::min<int64_t>(v[0].dim(d), 1));
+                       if (d == dim) continue;
+                       dims.operand_batching_dims.push_back(d);
+                       dims.start_indices_batching_dims.push_back(d);
+                     }
+                     return ir::Gather(v[0], ir::ExpandDims(index, {index.rank()}), dims,
+                                       std::move(single), {.mode = mode});
+                   });
+}
 
 Array zeros(Dims shape, DType dtype, Site site) {
   return lax::full(std::move(shape), 0, dtype, site);

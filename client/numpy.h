@@ -78,6 +78,14 @@ Array any(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 // Without an axis, of the flattened array.
 Array argmax(const Arg& x, std::optional<int> axis = std::nullopt, bool keepdims = false);
 Array argmin(const Arg& x, std::optional<int> axis = std::nullopt, bool keepdims = false);
+// Along an axis, or of the flattened array; of bools as s32.
+Array cumsum(const Arg& x, std::optional<int> axis = std::nullopt);
+Array cumprod(const Arg& x, std::optional<int> axis = std::nullopt);
+// Ascending along the axis, NaNs last; argsort gives the indices (s32) of what sort gives, equals
+// in their order.
+Array sort(const Arg& x, int axis = -1);
+Array argsort(const Arg& x, int axis = -1);
+using lax::top_k;
 Array logsumexp(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array softmax(const Arg& x, int axis = -1);
 Array log_softmax(const Arg& x, int axis = -1);
@@ -96,6 +104,15 @@ Array broadcast_to(const Arg& x, Dims shape);
 Array concatenate(const std::vector<Array>& xs, int axis = 0, Site site = Site::Here());
 Array stack(const std::vector<Array>& xs, int axis = 0, Site site = Site::Here());
 Array flip(const Arg& x, const Axes& axes = {});
+
+// The elements of x along `axis` (without: of the flattened array) at `indices`, of any shape,
+// which takes the place of the axis. A negative index counts from the end. What is out of bounds is
+// NaN, the lowest signed or the highest unsigned number, or true (kFillOrDrop); or clamped (kClip).
+Array take(const Arg& x, const Arg& indices, std::optional<int> axis = std::nullopt,
+           lax::GatherScatterMode mode = lax::GatherScatterMode::kFillOrDrop);
+// out[..., i, ...] = x[..., indices[..., i, ...], ...]; the other dims of x and indices are equal.
+Array take_along_axis(const Arg& x, const Arg& indices, int axis,
+                      lax::GatherScatterMode mode = lax::GatherScatterMode::kFillOrDrop);
 
 Array zeros(Dims shape, DType dtype = DType::kF32, Site site = Site::Here());
 Array ones(Dims shape, DType dtype = DType::kF32, Site site = Site::Here());

@@ -17,6 +17,7 @@ using testing::ErrorOf;
 using testing::Evaluated;
 using ::testing::HasSubstr;
 using testing::Host;
+using ::testing::IsNan;
 using ::testing::Pointwise;
 using testing::Values;
 using testing::Vec;
@@ -135,6 +136,38 @@ TEST(NumpyTest, ShapesAndJoins) {
 }
 
 // Expected values are those of jax.numpy.
+TEST(NumpyTest, TakesElements) {
+  const ir::Array at = Host({1, -1, 0, 7}, {2, 2}, kS32);
+  const auto rows = Evaluated([](Array x, Array i) { return take(x, i, 1); }, kM, at);
+  EXPECT_EQ(rows[0].shape(), (Dims{2, 2, 2}));
+  EXPECT_THAT(rows[0].ToDoubles(), ElementsAre(2, 3, 1, IsNan(), 5, 6, 4, IsNan()));
+  EXPECT_THAT(Values([](Array x, Array i) { return take(x, i, 0, lax::GatherScatterMode::kClip); },
+                     kM, Vec({1, 9}, kS32)),
+              ElementsAre(4, 5, 6, 4, 5, 6));
+  EXPECT_THAT(Values([](Array x, Array i) { return take(x, i); }, kM, Vec({5, -6, 2}, kS32)),
+              ElementsAre(6, 1, 3));
+  EXPECT_THAT(Values([](Array x) { return take(x, 1, 0); }, kM), ElementsAre(4, 5, 6));
+  EXPECT_THAT(Values([](Array x, Array i) { return take_along_axis(x, i, 1); }, kM,
+                     Host({2, 0, -3, 1}, {2, 2}, kS32)),
+              ElementsAre(3, 1, 4, 5));
+  const Error e = ErrorOf(
+      [] { trace([](Array x, Array i) { return take(x, i); }, abstract({4}), abstract({2})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("take: indices are of type f32; expected an integer type"));
+}
+
+TEST(NumpyTest, OrdersAndCumulates) {
+  const ir::Array x = Host({3, 1, 2, 9, 7, 8}, {2, 3});
+  EXPECT_THAT(Values([](Array v) { return sort(v); }, x), ElementsAre(1, 2, 3, 7, 8, 9));
+  EXPECT_THAT(Values([](Array v) { return sort(-v, 0); }, x), ElementsAre(-9, -7, -8, -3, -1, -2));
+  EXPECT_THAT(Values([](Array v) { return argsort(v); }, x), ElementsAre(1, 2, 0, 1, 2, 0));
+  EXPECT_THAT(Values([](Array v) { return cumsum(v, 1); }, x), ElementsAre(3, 4, 6, 9, 16, 24));
+  EXPECT_THAT(Values([](Array v) { return cumsum(v > 2); }, x), ElementsAre(1, 1, 1, 2, 3, 4));
+  EXPECT_THAT(Values([](Array v) { return cumprod(v, 0); }, x), ElementsAre(3, 1, 2, 27, 7, 16));
+  EXPECT_THAT(Values([](Array v) { return top_k(v, 2).first; }, x), ElementsAre(3, 2, 9, 8));
+  EXPECT_THAT(Values([](Array v) { return top_k(v, 1, 0).second; }, x), ElementsAre(1, 1, 1));
+}
+
 TEST(NumpyTest, RemainderHasTheSignOfTheDivisor) {
   const auto f = [](Array x, Array y) { return remainder(x, y); };
   EXPECT_THAT(Values(f, Vec({-7, 7, -7, 7, 5}, kS32), Vec({3, 3, -3, -3, 0}, kS32)),

@@ -45,6 +45,7 @@ enum class Lowering : uint8_t {
   kCollective,    // exchanges data along mesh axes (CollectiveKind says how)
   kRegion,        // runs nested functions
   kAlias,  // result is the operand: casts of manual axes types, sharding_constraint, barriers
+  kHost,   // no code: the host evaluates it on every backend, on copies of a device's operands
 };
 
 // ---- What inference sees. --------------------------------------------------------------------
@@ -62,10 +63,11 @@ using InferFn = absl::StatusOr<std::vector<Type>> (*)(const InferContext&);
 using TypeFn = absl::Status (*)(const InferContext&, std::vector<Type>* out);
 
 // ---- Factors: the op's indices, as in einsum. --------------------------------------------------
-// kPassThrough: in operands and results.  kReduction: in operands only, combined by the signature's
-// ReduceKind.  kReplicated: need-replication, must not be sharded.  Reference: Shardy's sharding
-// rules.
-enum class FactorKind : uint8_t { kPassThrough, kReduction, kReplicated };
+// kPassThrough: in operands and results, and the op on shards is the op.  kReduction: in operands
+// only, combined by the signature's ReduceKind.  kReplicated: need-replication, must not be
+// sharded. kPermutation: in operands and results, and where it is cut the op's `partition`
+// exchanges what each shard needs of the others.  Reference: Shardy's sharding rules.
+enum class FactorKind : uint8_t { kPassThrough, kReduction, kReplicated, kPermutation };
 struct Factor {
   FactorKind kind;
   int64_t size;
@@ -303,6 +305,7 @@ consteval OpDef Checked(OpDef d) {
   if ((d.lowering == Lowering::kIndexMap || d.lowering == Lowering::kDynamicIndex) !=
       (d.index_map != nullptr))
     throw "op has no index map, or has one and is lowered otherwise";
+  if (d.lowering == Lowering::kHost && !d.eval) throw "op is the host's, which has no evaluator";
   if ((d.lowering == Lowering::kCollective) != (d.collective != CollectiveKind::kNone))
     throw "op has no kind of collective, or has one and is lowered otherwise";
   if (InfoOf(d.collective).combines && d.reduce == ReduceKind::kNone)

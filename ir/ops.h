@@ -5,11 +5,13 @@
 // Shapes otherwise must agree, as in lax; numpy-style broadcasting is the client's
 // (client/numpy.h). All throw StatusException.
 #pragma once
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ir/builder.h"
+#include "ir/gather_scatter.h"
 #include "ir/op_def.h"
 
 namespace tessera::ir {
@@ -85,6 +87,23 @@ Value DynamicUpdateSlice(Value x, Value update, std::vector<Value> starts);
 Value DynamicIndexInDim(Value x, Value i, int dim);
 Value DynamicUpdateIndexInDim(Value x, Value row, Value i, int dim);
 
+// ---- gather.cc, scatter.cc ----
+// `fill_value`, a scalar of x's dtype, is NaN, the lowest signed or the highest unsigned number, or
+// true if it is not given.
+Value Gather(Value x, Value start_indices, const GatherDimensionNumbers& dims, Dims slice_sizes,
+             const GatherScatterOptions& options = {}, std::optional<Array> fill_value = {});
+// Updates are written in the order of their index vectors, row-major: the last of several stays.
+Value Scatter(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+              const GatherScatterOptions& options = {});
+Value ScatterAdd(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options = {});
+Value ScatterMul(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options = {});
+Value ScatterMin(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options = {});
+Value ScatterMax(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options = {});
+
 // ---- reduction.cc ----
 Value ReduceSum(Value x, std::vector<int64_t> dimensions);
 Value ReduceProd(Value x, std::vector<int64_t> dimensions);
@@ -94,6 +113,23 @@ Value ReduceAnd(Value x, std::vector<int64_t> dimensions);
 Value ReduceOr(Value x, std::vector<int64_t> dimensions);
 Value ArgMax(Value x, int dimension, DType index_dtype = DType::kS32);
 Value ArgMin(Value x, int dimension, DType index_dtype = DType::kS32);
+
+// ---- cumulative.cc ----
+// Each element along `dimension` combined with those before it; `reverse`: with those after it.
+Value Cumsum(Value x, int dimension, bool reverse = false);
+Value Cumprod(Value x, int dimension, bool reverse = false);
+Value Cummax(Value x, int dimension, bool reverse = false);
+Value Cummin(Value x, int dimension, bool reverse = false);
+Value Cumlogsumexp(Value x, int dimension, bool reverse = false);
+
+// ---- sort.cc ----
+// Arrays of one shape in ascending order along `dimension`, by the first `num_keys` of them; NaNs
+// are last.
+std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable = true,
+                        int num_keys = 1);
+// The k largest along `dimension`, descending, and their indices (s32); of equals the first comes
+// first, and NaNs are the largest.
+std::pair<Value, Value> TopK(Value x, int64_t k, int dimension);
 
 // ---- contraction.cc ----
 struct DotDims {

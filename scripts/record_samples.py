@@ -110,6 +110,47 @@ def power(a, x, r):
     return (lax.pow if jnp.issubdtype(x[0].dtype, jnp.floating) else jnp.power)(x[0], x[1])
 
 
+def mode_of(a):
+    return getattr(lax.GatherScatterMode, a["mode"].upper())
+
+
+def vectors_last(a, indices):
+    """lax has the index vectors along the last dim."""
+    at = a["index_vector_dim"]
+    return indices[..., None] if at == indices.ndim else jnp.moveaxis(indices, at, -1)
+
+
+def batching_dims(a, names, indices):
+    """Dims of indices once the vectors are last."""
+    at = a["index_vector_dim"]
+    return tuple(d - (d > at) for d in a[names])
+
+
+def gather(a, x, r):
+    dims = lax.GatherDimensionNumbers(
+        offset_dims=tuple(a["offset_dims"]), collapsed_slice_dims=tuple(a["collapsed_slice_dims"]),
+        start_index_map=tuple(a["start_index_map"]),
+        operand_batching_dims=tuple(a["operand_batching_dims"]),
+        start_indices_batching_dims=batching_dims(a, "start_indices_batching_dims", x[1]))
+    fill = a.get("fill_value")
+    return lax.gather(x[0], vectors_last(a, x[1]), dims, tuple(a["slice_sizes"]), mode=mode_of(a),
+                      fill_value=None if fill is None else array(fill, fill["hex"]).item())
+
+
+def scatter(name):
+    def f(a, x, r):
+        dims = lax.ScatterDimensionNumbers(
+            update_window_dims=tuple(a["update_window_dims"]),
+            inserted_window_dims=tuple(a["inserted_window_dims"]),
+            scatter_dims_to_operand_dims=tuple(a["scatter_dims_to_operand_dims"]),
+            operand_batching_dims=tuple(a["input_batching_dims"]),
+            scatter_indices_batching_dims=batching_dims(
+                a, "scatter_indices_batching_dims", x[1]))
+        return getattr(lax, name)(x[0], vectors_last(a, x[1]), x[2], dims, mode=mode_of(a),
+                                  unique_indices=a.get("unique_indices", False))
+    return f
+
+
 COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
 MESH = []  # of the sample under evaluation
 OPS = {
@@ -144,6 +185,9 @@ OPS = {
     "dynamic_slice": lambda a, x, r: lax.dynamic_slice_p.bind(
         *x, slice_sizes=tuple(a["slice_sizes"])),
     "dynamic_update_slice": lambda a, x, r: lax.dynamic_update_slice_p.bind(*x),
+    "gather": gather,
+    **{name: scatter(name)
+       for name in ("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max")},
     "reduce_sum": reduction("reduce_sum"),
     "reduce_prod": reduction("reduce_prod"),
     "reduce_max": bool_extremum("reduce_max"),
@@ -152,6 +196,12 @@ OPS = {
     "reduce_or": reduction("reduce_or"),
     "argmax": lambda a, x, r: lax.argmax(x[0], a["dimension"], DTYPES[a["index_dtype"]]),
     "argmin": lambda a, x, r: lax.argmin(x[0], a["dimension"], DTYPES[a["index_dtype"]]),
+    **{name: (lambda name: lambda a, x, r: getattr(lax, name)(
+        x[0], axis=a["dimension"], reverse=a["reverse"]))(name)
+       for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")},
+    "sort": lambda a, x, r: list(lax.sort(tuple(x), dimension=a["dimension"],
+                                          is_stable=a["is_stable"], num_keys=a["num_keys"])),
+    "top_k": lambda a, x, r: list(lax.top_k(x[0], a["k"], axis=a["dimension"])),
     "dot_general": dot,
     "threefry2x32": lambda a, x, r: list(threefry2x32_p.bind(
         *jnp.broadcast_arrays(*x[:2], *x[2:]))),

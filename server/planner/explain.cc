@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -36,20 +37,20 @@ int64_t TripsOf(const ir::Function& f, const ir::Op& op) {
   return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions}).trip_count;
 }
 
-void Collect(const ir::Function& f, int64_t times, std::vector<CollectiveUse>* uses) {
+// Calls visit(function, index of the op, how often it runs) for every op, those of regions before
+// their op.
+using Visit = absl::FunctionRef<void(const ir::Function& f, size_t i, int64_t times)>;
+void ForEachOp(const ir::Function& f, int64_t times, Visit visit) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const ir::Op& op = f.ops[i];
-    if (op.def->data_flow) Collect(*op.regions[0], times * TripsOf(f, op), uses);
-    if (op.def->lowering != ir::Lowering::kCollective || op.operands.empty()) continue;
-    CollectiveUse u;
-    u.op = std::string(op.def->name);
-    u.axes = op.attrs.Strings("axes");
-    u.group = f.scope.mesh.SizeOf(u.axes);
-    u.times = times;
-    u.bytes = BytesSent(f, op, u.group) * times;
-    u.site = f.sites[i];
-    if (u.group > 1) uses->push_back(std::move(u));
+    if (op.def->data_flow) ForEachOp(*op.regions[0], times * TripsOf(f, op), visit);
+    visit(f, i, times);
   }
+}
+
+std::string TimesAndSite(int64_t times, const Site& site) {
+  return absl::StrCat(times > 1 ? absl::StrCat(" in ", times, " runs") : "",
+                      site.valid() ? absl::StrCat("  (", site.ToString(), ")") : "");
 }
 
 std::string Axes(const ir::AxisList& axes) {
@@ -112,7 +113,31 @@ void AppendRows(const char* what, const std::vector<std::string>& placements,
 
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
   std::vector<CollectiveUse> uses;
-  Collect(f, 1, &uses);
+  ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
+    const ir::Op& op = in.ops[i];
+    if (op.def->lowering != ir::Lowering::kCollective || op.operands.empty()) return;
+    CollectiveUse u;
+    u.op = std::string(op.def->name);
+    u.axes = op.attrs.Strings("axes");
+    u.group = in.scope.mesh.SizeOf(u.axes);
+    u.times = times;
+    u.bytes = BytesSent(in, op, u.group) * times;
+    u.site = in.sites[i];
+    if (u.group > 1) uses.push_back(std::move(u));
+  });
+  return uses;
+}
+
+std::vector<HostUse> HostOpsOf(const ir::Function& f) {
+  std::vector<HostUse> uses;
+  ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
+    const ir::Op& op = in.ops[i];
+    if (op.def->lowering != ir::Lowering::kHost) return;
+    HostUse u{std::string(op.def->name), 0, times, in.sites[i]};
+    for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
+      for (const ir::ValueId v : *values) u.bytes += in.types[v].num_bytes() * times;
+    uses.push_back(std::move(u));
+  });
   return uses;
 }
 
@@ -146,15 +171,18 @@ std::string ExplainText(const ir::Program& program, const PartitionedProgram& de
   int64_t total = 0;
   out += "collectives:\n";
   for (const CollectiveUse& u : CollectivesOf(*device.fn)) {
-    absl::StrAppend(&out, "  ", u.op, Axes(u.axes), " ", u.bytes, " B");
-    if (u.times > 1) absl::StrAppend(&out, " in ", u.times, " runs");
-    if (u.site.valid()) absl::StrAppend(&out, "  (", u.site.ToString(), ")");
-    out += "\n";
+    absl::StrAppend(&out, "  ", u.op, Axes(u.axes), " ", u.bytes, " B",
+                    TimesAndSite(u.times, u.site), "\n");
     total += u.bytes;
   }
-  absl::StrAppend(&out, "bytes sent per device: ", total, "\nmemory per device: ", memory.peak,
-                  " B at most", absent ? absl::StrCat(" of ", hypothetical_memory_bytes) : "",
-                  " (arguments ", memory.arguments, ", results ", memory.results, ")\n");
+  absl::StrAppend(&out, "bytes sent per device: ", total, "\n");
+  const std::vector<HostUse> host = HostOpsOf(*device.fn);
+  if (!host.empty()) out += "evaluated by the host, on copies where the device is another:\n";
+  for (const HostUse& u : host)
+    absl::StrAppend(&out, "  ", u.op, " ", u.bytes, " B", TimesAndSite(u.times, u.site), "\n");
+  absl::StrAppend(&out, "memory per device: ", memory.peak, " B at most",
+                  absent ? absl::StrCat(" of ", hypothetical_memory_bytes) : "", " (arguments ",
+                  memory.arguments, ", results ", memory.results, ")\n");
   return out;
 }
 
@@ -184,6 +212,12 @@ std::string ExplainJson(const ir::Program& program, const PartitionedProgram& de
                                 {"bytes_sent", u.bytes},
                                 {"times", u.times},
                                 {"site", u.site.valid() ? u.site.ToString() : ""}});
+  j["host_ops"] = nlohmann::json::array();
+  for (const HostUse& u : HostOpsOf(*device.fn))
+    j["host_ops"].push_back({{"op", u.op},
+                             {"bytes_copied", u.bytes},
+                             {"times", u.times},
+                             {"site", u.site.valid() ? u.site.ToString() : ""}});
   j["memory"] = {{"peak_bytes", memory.peak},
                  {"argument_bytes", memory.arguments},
                  {"result_bytes", memory.results}};

@@ -24,6 +24,16 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
+// An op of the device program that has no code (Lowering::kHost). `bytes` are those of its operands
+// and results, which an accelerator copies to the host and back, per run of the program.
+struct HostUse {
+  std::string op;
+  int64_t bytes = 0;
+  int64_t times = 1;
+  Site site;
+};
+std::vector<HostUse> HostOpsOf(const ir::Function& device_program);
+
 // Arguments, and results, of one type and sharding share a line, with the bytes that each of them
 // has on a device: "args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device"; without names,
 // "argument 0..2,7 (4): ...".  As JSON each has an entry.

@@ -1,4 +1,4 @@
-// Rows of ir/ops/indexing.cc.  Starts outside are clamped.
+// Rows of ir/ops: indexing.cc, gather.cc and scatter.cc.
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -11,6 +11,84 @@ Operand Moved(DType d, Dims shape) {
   return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits());
 }
 Operand At(double start, DType index = kS32) { return Of(index, {}, Values({start})); }
+
+// A table of `dims`, windows in it, and index vectors of which some are out of bounds.
+struct Windows {
+  std::string_view label;
+  Dims operand, indices;
+  std::vector<double> at;  // the elements of indices, in turn
+  Dims window;             // along the operand's dims
+  Dims block;              // shape of the windows together
+  std::vector<int64_t> window_dims, collapsed, index_map;
+  int64_t index_vector_dim;
+  std::vector<int64_t> batching = {}, indices_batching = {};
+};
+const std::vector<Windows>& SomeWindows() {
+  static const auto* const windows = new std::vector<Windows>{
+      {"rows", {8, 4}, {4, 1}, {5, 0, 7, 2}, {1, 4}, {4, 4}, {1}, {0}, {0}, 1},
+      {"vectors_are_elements", {8, 4}, {4}, {5, 0, 7, 2}, {1, 4}, {4, 4}, {1}, {0}, {0}, 1},
+      {"elements", {4, 8}, {4, 2}, {3, 7, 0, 0, 2, 5, 3, 1}, {1, 1}, {4}, {}, {0, 1}, {0, 1}, 1},
+      {"swapped", {4, 8}, {4, 2}, {7, 3, 0, 0, 5, 2, 1, 3}, {1, 1}, {4}, {}, {0, 1}, {1, 0}, 1},
+      {"blocks",
+       {4, 8},
+       {2, 2, 2},
+       {1, 4, 0, 0, 2, 5, 1, 3},
+       {2, 3},
+       {2, 2, 2, 3},
+       {2, 3},
+       {},
+       {0, 1},
+       2},
+      {"window_first", {4, 8}, {2, 1}, {1, 6}, {4, 2}, {4, 2, 2}, {0, 2}, {}, {1}, 1},
+      {"vector_first", {4, 8}, {1, 4}, {3, 0, 1, 2}, {1, 8}, {4, 8}, {1}, {0}, {0}, 0},
+      {"batched",
+       {4, 2, 8},
+       {2, 4, 1},
+       {1, 3, 5, 0, 6, 2, 4, 6},
+       {1, 1, 2},
+       {2, 4, 2},
+       {2},
+       {},
+       {2},
+       2,
+       {0, 1},
+       {1, 0}},
+      {"scalar_index", {8, 4}, {1}, {3}, {1, 4}, {4}, {0}, {0}, {0}, 0},
+  };
+  return *windows;
+}
+// Some index vectors moved out of bounds, on both sides.
+std::vector<double> Outside(std::vector<double> at) {
+  at.front() -= 9;
+  at.back() += 9;
+  return at;
+}
+
+Sample GatherRow(std::string label, DType d, const Windows& w, std::vector<double> at,
+                 std::string mode, DType index = kS32) {
+  return Make("gather", label, {Moved(d, w.operand), Of(index, w.indices, Values(std::move(at)))})
+      .With({{"offset_dims", w.window_dims},
+             {"collapsed_slice_dims", w.collapsed},
+             {"operand_batching_dims", w.batching},
+             {"start_indices_batching_dims", w.indices_batching},
+             {"start_index_map", w.index_map},
+             {"index_vector_dim", w.index_vector_dim},
+             {"slice_sizes", w.window},
+             {"mode", std::move(mode)}})
+      .Linear({{0}});
+}
+Sample ScatterRow(std::string_view op, std::string label, DType d, const Windows& w,
+                  std::vector<double> at, std::string mode, DType index = kS32) {
+  return Make(op, label,
+              {Moved(d, w.operand), Of(index, w.indices, Values(std::move(at))), Moved(d, w.block)})
+      .With({{"update_window_dims", w.window_dims},
+             {"inserted_window_dims", w.collapsed},
+             {"input_batching_dims", w.batching},
+             {"scatter_indices_batching_dims", w.indices_batching},
+             {"scatter_dims_to_operand_dims", w.index_map},
+             {"index_vector_dim", w.index_vector_dim},
+             {"mode", std::move(mode)}});
+}
 
 }  // namespace
 
@@ -46,6 +124,74 @@ std::vector<Sample> IndexingSamples() {
   slice("scalar", kF64, {}, {}, {});
   update("whole", kF64, {4, 8}, {4, 8}, {At(2), At(2)});
   update("scalar", kF64, {}, {}, {});
+
+  const std::vector<Windows>& windows = SomeWindows();
+  for (DType d : Computable()) {
+    rows.push_back(GatherRow(absl::StrCat(N(d), "/rows"), d, windows[0], windows[0].at, "clip"));
+    Sample outside = GatherRow(absl::StrCat(N(d), "/outside"), d, windows[0],
+                               Outside(windows[0].at), "fill_or_drop");
+    if (IsFloat(d)) outside.NotSmooth("what is out of bounds is NaN");
+    rows.push_back(std::move(outside));
+  }
+  for (const Windows& w : windows) {
+    for (const char* mode : {"clip", "fill_or_drop"}) {
+      rows.push_back(GatherRow(absl::StrCat("f64/", ToAbsl(w.label), "/", mode), kF64, w,
+                               Outside(w.at), mode));
+      if (std::string_view(mode) == "fill_or_drop")
+        rows.back().attrs.Set("fill_value", Array::Scalar(kF64, 0));
+    }
+    rows.push_back(GatherRow(absl::StrCat("f64/", ToAbsl(w.label), "/promise"), kF64, w, w.at,
+                             "promise_in_bounds"));
+  }
+  Sample filled = GatherRow("f64/filled", kF64, windows[0], Outside(windows[0].at), "fill_or_drop");
+  filled.attrs.Set("fill_value", Array::Scalar(kF64, -7));
+  filled.linear.clear();  // what is filled in is not linear in the operand
+  rows.push_back(std::move(filled));
+  for (DType index : {kU32, kS64})
+    rows.push_back(GatherRow(absl::StrCat("f64/index_", N(index)), kF64, windows[0], windows[0].at,
+                             "clip", index));
+
+  const std::vector<double> twice = {5, 2, 5, 2};  // for windows[0]
+  for (const char* op : {"scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"}) {
+    const std::string_view name = op;
+    const bool replaces = name == "scatter", adds = name == "scatter_add";
+    const bool multiplies = name == "scatter_mul";
+    // Where an element may be written twice fewer operands are linear, sums have an order, and
+    // products have no derivative: that is refused, as in JAX.
+    const auto add = [&](Sample row, bool unique) {
+      if (unique) row.attrs.Set("unique_indices", true);
+      if (adds || (replaces && unique)) {
+        row.Linear({{0, 2}, {0}, {2}});
+      } else if (replaces || multiplies) {
+        row.Linear({{0}});
+      }
+      if (adds && !unique && IsFloat(row.dtype())) row.Within(Reordered(4));
+      rows.push_back(std::move(row));
+    };
+    for (DType d : Computable()) {
+      if (d == kBool && (adds || multiplies)) continue;
+      const auto label = [&](const char* what) { return absl::StrCat(N(d), "/", what); };
+      add(ScatterRow(name, label("rows"), d, windows[0], windows[0].at, "clip"), true);
+      if (!multiplies || !IsFloat(d))
+        add(ScatterRow(name, label("twice"), d, windows[0], twice, "clip"), false);
+      add(ScatterRow(name, label("outside"), d, windows[0], Outside(windows[0].at), "fill_or_drop"),
+          true);
+    }
+    const DType d = multiplies ? kS32 : kF64;
+    for (const Windows& w : windows) {
+      const auto label = [&](const char* mode) {
+        return absl::StrCat(N(d), "/", ToAbsl(w.label), "/", mode);
+      };
+      add(ScatterRow(name, label("drop"), d, w, Outside(w.at), "fill_or_drop"), false);
+      if (!replaces && !adds) continue;  // the others differ in how they combine
+      add(ScatterRow(name, label("clip"), d, w, Outside(w.at), "clip"), false);
+      add(ScatterRow(name, label("promise"), d, w, w.at, "promise_in_bounds"), false);
+    }
+    for (DType index : {kU32, kS64})
+      add(ScatterRow(name, absl::StrCat("f64/index_", N(index)), kF64, windows[0], windows[0].at,
+                     "clip", index),
+          true);
+  }
   return rows;
 }
 

@@ -1,5 +1,6 @@
-// Rows of ir/ops/reduction.cc.
+// Rows of ir/ops: reduction.cc, cumulative.cc and sort.cc.
 #include <limits>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,10 +28,103 @@ double Terms(const Shape& s) {
   return n;
 }
 
+std::vector<Sample> CumulativeSamples() {
+  std::vector<Sample> rows;
+  auto add = [&](std::string_view op, std::string_view label, DType d, Dims shape, int64_t dim,
+                 bool reverse, Fill fill, Tolerance t) -> Sample& {
+    rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label), reverse ? "_reverse" : ""),
+                        {Of(d, std::move(shape), std::move(fill))})
+                       .With({{"dimension", dim}, {"reverse", reverse}})
+                       .Within(t));
+    if (op == "cumsum") rows.back().Linear({{0}});
+    return rows.back();
+  };
+  for (const bool reverse : {false, true}) {
+    for (DType d : Numbers()) {
+      const Tolerance sum = IsFloat(d) ? Reordered(8) : kExact;
+      const Fill factors = IsFloat(d) ? Uniform(0.5, 1.5) : Values({1, 2, 1, 3, 1});
+      for (const auto& [label, shape, dim] :
+           {std::tuple<const char*, Dims, int64_t>{"rows", {4, 8}, 1},
+            {"columns", {8, 4}, 0},
+            {"middle", {2, 8, 2}, 1}}) {
+        add("cumsum", label, d, shape, dim, reverse, Usual(d), sum);
+        add("cumprod", label, d, shape, dim, reverse, factors, sum);
+        add("cummax", label, d, shape, dim, reverse, Distinct(d == kU32 ? 0 : -40, 40), kExact);
+        add("cummin", label, d, shape, dim, reverse, Distinct(d == kU32 ? 0 : -40, 40), kExact);
+        if (IsFloat(d)) add("cumlogsumexp", label, d, shape, dim, reverse, Usual(d), Reordered(32));
+      }
+      if (!IsFloat(d))
+        for (const char* op : {"cumsum", "cumprod", "cummax", "cummin"})
+          add(op, "bits", d, {4, 8}, 1, reverse, Bits(), kExact);
+    }
+    for (DType d : Floats()) {
+      for (const char* op : {"cummax", "cummin"})
+        add(op, "special", d, {2, 8}, 1, reverse, Values({0, -0.0, 1, kInf, -kInf, 3, kNan, 2}),
+            kExact)
+            .NotSmooth("NaNs and infinities have no finite difference");
+      add("cumprod", "zeros", d, {2, 8}, 1, reverse, Values({1, 2, 0, 1.5, 1, 0, 2, 3, 2}),
+          Reordered(8));
+    }
+  }
+  for (const char* op : {"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"}) {
+    add(op, "nothing", kF64, {4, 0}, 1, false, Usual(kF64), kExact);
+    add(op, "one", kF64, {4, 1}, 1, false, Usual(kF64), kExact);
+  }
+  return rows;
+}
+
+std::vector<Sample> OrderSamples() {
+  std::vector<Sample> rows;
+  auto sort = [&](std::string label, std::vector<Operand> operands, int64_t dim,
+                  int64_t keys) -> Sample& {
+    rows.push_back(Make("sort", label, std::move(operands))
+                       .With({{"dimension", dim}, {"is_stable", true}, {"num_keys", keys}}));
+    return rows.back();
+  };
+  auto top_k = [&](std::string label, Operand x, int64_t k, int64_t dim) -> Sample& {
+    rows.push_back(Make("top_k", label, {std::move(x)}).With({{"k", k}, {"dimension", dim}}));
+    return rows.back();
+  };
+  const Fill special = Values({0, -0.0, kInf, 1, kNan, -kInf, -2, 0, -0.0, kNan, 2, -1});
+  for (DType d : Computable()) {
+    const auto distinct = [&](Dims shape) {
+      return Of(d, std::move(shape), d == kBool ? Bits() : Distinct(d == kU32 ? 0 : -40, 40));
+    };
+    sort(N(d) + "/rows", {distinct({4, 8})}, 1, 1);
+    sort(N(d) + "/columns", {distinct({8, 4})}, 0, 1);
+    sort(N(d) + "/ties", {Of(d, {2, 8}, Values({1, 0, 1, 1, 0})), Of(kS32, {2, 8}, Ints(0, 99))}, 1,
+         1)
+        .NotSmooth("elements are equal");
+    top_k(N(d) + "/rows", distinct({4, 8}), 3, 1);
+    top_k(N(d) + "/columns", distinct({8, 4}), 2, 0);
+    top_k(N(d) + "/ties", Of(d, {2, 8}, Values({1, 0, 1, 1, 0})), 4, 1)
+        .NotSmooth("elements are equal");
+    if (!IsFloat(d)) continue;
+    sort(N(d) + "/special", {Of(d, {2, 6}, special), Of(kS32, {2, 6}, Ints(0, 99))}, 1, 1)
+        .NotSmooth("NaNs and infinities have no finite difference");
+    top_k(N(d) + "/special", Of(d, {2, 6}, special), 4, 1)
+        .NotSmooth("NaNs and infinities have no finite difference");
+  }
+  for (DType d : {kS32, kU32, kS64}) {
+    sort(N(d) + "/bits", {Of(d, {4, 8}, Bits())}, 1, 1);
+    top_k(N(d) + "/bits", Of(d, {4, 8}, Bits()), 8, 1);
+  }
+  sort("f64/two_keys",
+       {Of(kS32, {4, 8}, Ints(0, 2)), Of(kF64, {4, 8}, Distinct(-4, 4)), Of(kF64, {4, 8})}, 1, 2)
+      .Main(1);
+  sort("f64/with_values", {Of(kF64, {2, 8, 2}, Distinct(-4, 4)), Of(kBF16, {2, 8, 2})}, 1, 1);
+  sort("f64/vector", {Of(kF64, {8}, Distinct(-4, 4))}, 0, 1);
+  sort("f64/nothing", {Of(kF64, {4, 0})}, 1, 1);
+  top_k("f64/none", Of(kF64, {4, 8}, Distinct(-4, 4)), 0, 1);
+  top_k("f64/vector", Of(kF64, {8}, Distinct(-4, 4)), 8, 0);
+  return rows;
+}
+
 }  // namespace
 
 std::vector<Sample> ReductionSamples() {
-  std::vector<Sample> rows;
+  std::vector<Sample> rows = CumulativeSamples();
+  for (Sample& s : OrderSamples()) rows.push_back(std::move(s));
   auto add = [&](std::string_view op, DType d, const Shape& shape, std::string_view suffix,
                  Fill fill, Tolerance t, bool linear) -> Sample& {
     Sample s = Make(op,

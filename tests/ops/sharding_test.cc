@@ -170,7 +170,8 @@ bool Sums(const OpDef& def, const std::vector<FunctionRef>& regions) {
 bool CutsSums(const Sample& s, const Signature& signature, const Cut& cut) {
   if (!s.regions.empty()) return Sums(*s.def, s.regions);
   return std::any_of(cut.begin(), cut.end(), [&](const auto& at) {
-    return signature.factors[at.first].kind == FactorKind::kReduction;
+    const FactorKind kind = signature.factors[at.first].kind;
+    return kind == FactorKind::kReduction || kind == FactorKind::kPermutation;
   });
 }
 

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "ir/eval/eval.h"
 #include "worker/cpu/memory_bound.h"
 
 namespace tessera::worker {
@@ -17,7 +16,7 @@ namespace {
 using program::AxisIndexStep;
 using program::CollectiveStep;
 using program::CopyStep;
-using program::HostFallbackStep;
+using program::HostStep;
 using program::KernelStep;
 using program::LoopStep;
 using program::MatmulStep;
@@ -133,7 +132,7 @@ class Run {
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return RunKernel(*k);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return Multiply(*c);
     if (const auto* c = std::get_if<CopyStep>(&step.what)) return Copy(*c);
-    if (const auto* g = std::get_if<HostFallbackStep>(&step.what)) return Evaluate(*g);
+    if (const auto* h = std::get_if<HostStep>(&step.what)) return Evaluate(*h);
     const AxisIndexStep& s = std::get<AxisIndexStep>(step.what);
     const auto index = static_cast<int32_t>(p_.mesh.IndexAlong(context_.mesh_device, s.axes));
     std::memcpy(AddressOf(s.out), &index, sizeof index);
@@ -222,19 +221,19 @@ class Run {
                        });
   }
 
-  absl::Status Evaluate(const HostFallbackStep& step) {
-    const ir::Function& f = *step.function;
-    std::vector<ir::Array> in;
-    for (size_t i = 0; i < step.in.size(); ++i)
-      in.emplace_back(f.types[i].dtype, f.types[i].shape, Bytes(step.in[i]));
+  absl::Status Evaluate(const HostStep& step) {
     ir::EvalOptions options;
     options.device = context_.mesh_device;
     options.check_cancel = [this] { return context_.cancel->status(); };
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
-                             ir::Evaluator(std::move(options)).Run(f, std::move(in)));
-    for (size_t i = 0; i < out.size(); ++i)
-      std::memcpy(AddressOf(step.out[i]), out[i].data(), out[i].num_bytes());
-    return absl::OkStatus();
+    const auto read = [this](int slot, absl::Span<std::byte> to) {
+      std::memcpy(to.data(), AddressOf(slot), to.size());
+      return absl::OkStatus();
+    };
+    const auto write = [this](int slot, absl::Span<const std::byte> from) {
+      std::memcpy(AddressOf(slot), from.data(), from.size());
+      return absl::OkStatus();
+    };
+    return program::Evaluate(step, std::move(options), read, write);
   }
 
   absl::Status RunCollective(const CollectiveStep& step, const std::string& label) {
@@ -279,8 +278,7 @@ HostProgram MakeHostProgram(program::StepProgram program,
     int64_t scratch = 0;
     if (const auto* m = std::get_if<MatmulStep>(&step.what))
       scratch = matmul.ScratchBytes(m->shape);
-    if (const auto* fallback = std::get_if<HostFallbackStep>(&step.what))
-      scratch = PeakBytes(*fallback->function);
+    if (const auto* h = std::get_if<HostStep>(&step.what)) scratch = PeakBytes(*h->function);
     host.scratch_bytes = std::max(host.scratch_bytes, scratch);
   });
   return host;

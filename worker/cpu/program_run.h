@@ -26,7 +26,7 @@ struct HostProgram {
   std::shared_ptr<const codegen::HostCode> code;
   bool has_collectives = false;
   int64_t num_steps = 0;      // including the steps of loop bodies, counted once
-  int64_t scratch_bytes = 0;  // besides the arena: for matmuls and host fallback steps
+  int64_t scratch_bytes = 0;  // besides the arena: for matmuls and host steps
 };
 HostProgram MakeHostProgram(program::StepProgram program,
                             std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul);

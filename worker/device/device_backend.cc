@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -181,7 +182,7 @@ class DeviceBackend final : public Backend {
     TESSERA_RETURN_IF_ERROR(UploadAxisIndices(program, context));
     addresses.arena = resources_->scratch->address();
 
-    Runner runner(*resources_, executable, context, std::move(addresses));
+    Runner runner(*resources_, executable, context, std::move(addresses), HostAccessFor(context));
     Launch::Work work;
     work.enqueue_status = runner.Run();
     if (absl::Status joined = runner.Join(); !joined.ok()) {
@@ -216,14 +217,7 @@ class DeviceBackend final : public Backend {
         if (status.ok()) result->host_copy = slot;
       }
     };
-    auto ended = std::make_shared<LaunchEnd>();
-    enqueued.event = std::make_unique<LaunchEvent>(ended);
-    auto launch = std::make_unique<Launch>(
-        &device(), resources_->aborter.get(),
-        LaunchTimeouts{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
-        [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work));
-    resources_->launches->Add(
-        kLaunchQueue, [launch = std::move(launch)](absl::Time now) { return launch->Poll(now); });
+    enqueued.event = std::make_unique<LaunchEvent>(Watch(std::move(work)));
     return enqueued;
   }
 
@@ -248,6 +242,53 @@ class DeviceBackend final : public Backend {
   }
 
  private:
+  // Polls the work from now on.
+  std::shared_ptr<LaunchEnd> Watch(Launch::Work work) {
+    auto ended = std::make_shared<LaunchEnd>();
+    auto launch = std::make_unique<Launch>(
+        &device(), resources_->aborter.get(),
+        LaunchTimeouts{options_.collective_timeout, options_.abort_grace, options_.cancel_grace},
+        [this](const absl::Status& why) { SetFatal(why); }, ended, std::move(work));
+    resources_->launches->Add(
+        kLaunchQueue, [launch = std::move(launch)](absl::Time now) { return launch->Poll(now); });
+    return ended;
+  }
+
+  // Waits for what a launch has enqueued so far. The wait ends as a launch does: with the work, or
+  // when it is broken off.
+  absl::Status Drain(const RunContext& context, std::vector<WatchedCollective> collectives) {
+    Launch::Work work;
+    work.context = context;
+    work.collectives = std::move(collectives);
+    absl::StatusOr<EventHandle> end = device().Record(resources_->compute_stream);
+    if (!end.ok()) SetFatal(end.status());
+    TESSERA_RETURN_IF_ERROR(end.status());
+    work.end = *std::move(end);
+    work.finish = [](const absl::Status&) {};
+    absl::Notification ended;
+    absl::Status status;
+    Watch(std::move(work))->OnDone([&](const absl::Status& how) {
+      status = how;
+      ended.Notify();
+    });
+    ended.WaitForNotification();
+    return status;
+  }
+
+  Runner::HostAccess HostAccessFor(const RunContext& context) {
+    return {[this, &context](std::vector<WatchedCollective> collectives) {
+              return Drain(context, std::move(collectives));
+            },
+            [this](absl::Span<std::byte> to, uint64_t from) {
+              return SetFatalIfLost(
+                  resources_->staging->ToHost(to.data(), from, static_cast<int64_t>(to.size())));
+            },
+            [this](uint64_t to, absl::Span<const std::byte> from) {
+              return SetFatalIfLost(resources_->staging->ToDevice(
+                  to, from.data(), static_cast<int64_t>(from.size())));
+            }};
+  }
+
   const Device& device() const { return *resources_->device; }
   const tessera_device_api& api() const { return device().api(); }
 
@@ -281,7 +322,7 @@ class DeviceBackend final : public Backend {
     return MatmulHandle(&api(), matmul);
   }
 
-  // Plans matmuls, refuses steps that only the host can run, and adds up sizes.
+  // Plans matmuls, and adds up sizes.
   absl::Status Plan(DeviceExecutable& executable) const {
     const program::StepProgram& program = executable.program;
     absl::Status status;
@@ -289,11 +330,6 @@ class DeviceBackend final : public Backend {
       if (!status.ok()) return;
       const std::string& label = program.labels[step.label];
       executable.has_collectives_ |= std::holds_alternative<program::CollectiveStep>(step.what);
-      if (std::holds_alternative<program::HostFallbackStep>(step.what)) {
-        status = MakeError(ErrorKind::kNotImplemented,
-                           absl::StrCat(label, ": there is no code for this on a ", kind_,
-                                        "; run the program on CPU devices"));
-      }
       if (const auto* kernel = std::get_if<program::KernelStep>(&step.what)) {
         int64_t aligned_bytes = 0;
         for (const int slot : kernel->slots) {

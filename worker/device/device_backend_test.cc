@@ -264,10 +264,18 @@ TEST_F(DeviceBackendTest, ALostContextEndsEveryLaunchAndIsTold) {
   EXPECT_THAT(lane.Enqueue(*executable, {x}).status(), ReasonIs("WORKER_LOST"));
 }
 
-TEST_F(DeviceBackendTest, WhatNeedsTheHostIsRefusedWithItsLine) {
-  // Lanes inside a lane are the evaluator's: the planner leaves none, so a device has no code.
-  Lane lane(0);
-  const ir::Program program = Parse(R"(mesh (i=1)
+// ---- What the host evaluates. -------------------------------------------------------------------
+
+TEST_F(DeviceBackendTest, TheHostEvaluatesWhatHasNoCode) {
+  ExpectAsEvaluated(R"(func main(%x: f32[8,4], %i: s32[4,1]) -> (f32[4,4], f32[8,4]) {
+  %n = negate(%x)
+  %g = gather(%n, %i) {offset_dims=[1], collapsed_slice_dims=[0], operand_batching_dims=[], start_indices_batching_dims=[], start_index_map=[0], index_vector_dim=1, slice_sizes=[1,4], mode="clip"}
+  %r = add(%g, %g)
+  %s = scatter_add(%x, %i, %r) {update_window_dims=[1], inserted_window_dims=[0], input_batching_dims=[], scatter_indices_batching_dims=[], scatter_dims_to_operand_dims=[0], index_vector_dim=1, mode="clip"}
+  return %r, %s
+})");
+  // Lanes inside a lane are the evaluator's: the planner leaves none.
+  ExpectAsEvaluated(R"(mesh (i=1)
 func main(%x: f32[8]) -> (f32[8]) {
   %y = manual_computation(%x) {in_specs=specs[P('i')], out_specs=specs[P('i')], manual_axes=["i"], check_vma=true} with
     func body(%b: f32[8]{V:i}) -> (f32[8]{V:i}) mesh (i=1:manual) {
@@ -276,10 +284,19 @@ func main(%x: f32[8]) -> (f32[8]) {
     }
   return %y
 })");
-  ASSERT_NE(program.entry, nullptr);
-  EXPECT_THAT(lane.backend->Compile(program).status(),
-              ReasonIs("NOT_IMPLEMENTED",
-                       AllOf(HasSubstr("shard_map (program.txt:3)"), HasSubstr("CPU devices"))));
+}
+
+TEST_F(DeviceBackendTest, TheHostEvaluatesInALoop) {
+  ExpectAsEvaluated(R"(func main(%c: f32[4,3], %i: s32[5,2,1]) -> (f32[4,3], f32[5,2,3]) {
+  %last, %ys = scan(%c, %i) {num_consts=0, num_carry=1, length=5, reverse=false} with
+    func body(%b: f32[4,3], %at: s32[2,1]) -> (f32[4,3], f32[2,3]) {
+      %g = gather(%b, %at) {offset_dims=[1], collapsed_slice_dims=[0], operand_batching_dims=[], start_indices_batching_dims=[], start_index_map=[0], index_vector_dim=1, slice_sizes=[1,3], mode="clip"}
+      %n = sine(%g)
+      %s = scatter(%b, %at, %n) {update_window_dims=[1], inserted_window_dims=[0], input_batching_dims=[], scatter_indices_batching_dims=[], scatter_dims_to_operand_dims=[0], index_vector_dim=1, mode="clip"}
+      return %s, %n
+    }
+  return %last, %ys
+})");
 }
 
 // ---- Arguments that may be overwritten. --------------------------------------------------------
@@ -552,6 +569,59 @@ TEST_F(DeviceBackendTest, AnExchangeThatStandsStillEndsWithinItsBounds) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
   for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
   // Later launches of the same generation have a communicator that was made anew.
+  cuda::SetFake("nccl_stall_at", 0);
+  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+}
+
+// A sum, rows of it, and the sum of these.
+ir::Program HostBetweenExchanges() {
+  ir::Builder b({.mesh = {.axes = {{"i", 2, ir::AxisType::kManual}}}, .check_vma = false});
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
+  const ir::Value at = b.Param(ir::MakeType(DType::kS32, {2, 1}));
+  b.SetSite({"/src/model.cc", 41});
+  const ir::Value s = ir::Psum(x, {"i"});
+  b.SetSite({"/src/model.cc", 42});
+  const ir::Value rows = ir::Gather(
+      s, at, {.offset_dims = {}, .collapsed_slice_dims = {0}, .start_index_map = {0}}, {1});
+  return {.entry = b.Build({{ir::Psum(ir::Add(rows, rows), {"i"})}}),
+          .in_shardings = {},
+          .out_shardings = {}};
+}
+
+TEST_F(DeviceBackendTest, TheHostEvaluatesBetweenExchanges) {
+  TwoLanes two;
+  two.OnBoth([&](int d) {
+    Lane& lane = *two.lanes[d];
+    TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, lane.backend->Compile(HostBetweenExchanges()));
+    const DeviceBufferRef x =
+        lane.Put(Array::Of(DType::kF32, {4}, {1.0 + d, 2.0 + d, 3.0 + d, 4.0 + d}));
+    const DeviceBufferRef at = lane.Put(Array::Of(DType::kS32, {2, 1}, {3.0 - d, 0}));
+    for (int run = 0; run < 3; ++run) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, {x, at}));
+      EXPECT_EQ(got[0], Array::Of(DType::kF32, {2}, {32, 12}));
+    }
+  });
+  EXPECT_EQ(cuda::FakeViolations(), "");
+}
+
+TEST_F(DeviceBackendTest, WhatTheHostWaitsForEndsWithinItsBounds) {
+  TwoLanes two(absl::Seconds(1));
+  const auto run = [&](int d) {
+    Lane& lane = *two.lanes[d];
+    absl::StatusOr<std::shared_ptr<const Executable>> executable =
+        lane.backend->Compile(HostBetweenExchanges());
+    EXPECT_THAT(executable, IsOk());
+    return lane
+        .Run(**executable,
+             {lane.Put(Array(DType::kF32, {4})), lane.Put(Array(DType::kS32, {2, 1}))})
+        .status();
+  };
+  two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
+  cuda::SetFake("nccl_stall_at", 1);
+  two.OnBoth([&](int d) {
+    EXPECT_THAT(run(d), ReasonIs("COLLECTIVE_TIMEOUT", HasSubstr("psum (model.cc:41)")));
+  });
+  for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
   cuda::SetFake("nccl_stall_at", 0);
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
 }

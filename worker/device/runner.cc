@@ -74,16 +74,18 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) 
       last = at++;
       continue;
     }
-    TESSERA_RETURN_IF_ERROR(await(step.after));
+    const bool host = program::ContainsHostStep(step);
+    TESSERA_RETURN_IF_ERROR(await(host ? last : step.after));
     compute_advanced_ = true;
-    if (program::ContainsCollective(step)) {
+    if (host || program::ContainsCollective(step)) {
       TESSERA_RETURN_IF_ERROR(RunLabelled(step));
       awaited = at++;
       continue;
     }
     int end = at + 1;
     int64_t nodes = NodesOf(steps[at]);
-    while (end < size && !program::ContainsCollective(steps[end]) && steps[end].after <= awaited) {
+    while (end < size && !program::ContainsCollective(steps[end]) &&
+           !program::ContainsHostStep(steps[end]) && steps[end].after <= awaited) {
       nodes += NodesOf(steps[end]);
       if (nodes > kGraphNodesMax) break;
       ++end;
@@ -246,8 +248,18 @@ absl::Status Runner::Run(const program::AxisIndexStep& step) {
   return Copy(compute_stream(), AddressOf(step.out), from, sizeof(index));
 }
 
-absl::Status Runner::Run(const program::HostFallbackStep&) {
-  return MakeError(ErrorKind::kInternal, "the host's work is refused when it is compiled");
+absl::Status Runner::Run(const program::HostStep& step) {
+  TESSERA_RETURN_IF_ERROR(host_.drain(TakeCollectives()));
+  ir::EvalOptions options;
+  options.device = context_.mesh_device;
+  options.check_cancel = [this] { return context_.cancel->status(); };
+  const auto read = [this](int slot, absl::Span<std::byte> to) {
+    return host_.to_host(to, AddressOf(slot));
+  };
+  const auto write = [this](int slot, absl::Span<const std::byte> from) {
+    return host_.to_device(AddressOf(slot), from);
+  };
+  return program::Evaluate(step, std::move(options), read, write);
 }
 
 // In a group of one the result is a copy of the operand.

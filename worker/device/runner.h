@@ -3,13 +3,19 @@
 // Collectives go to their own stream and wait for everything enqueued before them; other steps go
 // to the compute stream and wait only for the collectives in program::Step::after. The steps
 // between two such waits are a segment, which is captured as a graph when the same buffers recur.
-// Collectives are in no graph (docs/decisions/0005). Created and used by the enqueueing thread.
+// Collectives are in no graph (docs/decisions/0005). A step of the host's waits for everything
+// before it, and what follows it is enqueued when it has ended. Created and used by the enqueueing
+// thread.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
 #include "worker/runtime/backend.h"
@@ -23,14 +29,23 @@ class Runner {
     std::vector<uint64_t> arguments, results;
     uint64_t arena = 0;
   };
+  // What the host's steps need of the backend. All three block, within the bounds of a launch and
+  // of Staging.
+  struct HostAccess {
+    // Waits for the end of what has been enqueued, and watches its collectives meanwhile.
+    std::function<absl::Status(std::vector<WatchedCollective> collectives)> drain;
+    std::function<absl::Status(absl::Span<std::byte> to, uint64_t from)> to_host;
+    std::function<absl::Status(uint64_t to, absl::Span<const std::byte> from)> to_device;
+  };
   // All arguments outlive this.
   Runner(DeviceResources& resources, const DeviceExecutable& executable, const RunContext& context,
-         Memory memory)
+         Memory memory, HostAccess host)
       : resources_(resources),
         device_(*resources.device),
         executable_(executable),
         context_(context),
         memory_(std::move(memory)),
+        host_(std::move(host)),
         iterations_(executable.program.num_loops) {}
 
   // An error names the step that was not enqueued; the steps before it were.
@@ -39,7 +54,8 @@ class Runner {
   // Run that failed. An error means that the device is lost.
   absl::Status Join();
 
-  std::vector<WatchedCollective> TakeCollectives() { return std::move(collectives_); }
+  // Those that have been enqueued since the last call.
+  std::vector<WatchedCollective> TakeCollectives() { return std::exchange(collectives_, {}); }
 
  private:
   using Steps = std::vector<program::Step>;
@@ -63,7 +79,7 @@ class Runner {
   absl::Status Run(const program::CollectiveStep& step);
   absl::Status Run(const program::AxisIndexStep& step);
   absl::Status Run(const program::CopyStep& step);
-  absl::Status Run(const program::HostFallbackStep& step);
+  absl::Status Run(const program::HostStep& step);
   absl::Status Run(const program::LoopStep& step);
   // Enqueues the collective on its stream; returns the event at its end.
   absl::StatusOr<EventHandle> EnqueueCollective(const program::CollectiveStep& step);
@@ -77,6 +93,7 @@ class Runner {
   const DeviceExecutable& executable_;
   const RunContext& context_;
   const Memory memory_;
+  const HostAccess host_;
   std::vector<int64_t> iterations_;     // the current iteration of each loop
   const std::string* label_ = nullptr;  // of the current step
   uint32_t sequence_ = 0;               // the number of collectives so far

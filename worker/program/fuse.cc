@@ -526,8 +526,7 @@ class BlockFuser {
            k.nodes[0].access.shifts.empty() && k.nodes[0].access.offset == 0 && k.rank() <= 1;
   }
 
-  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostFallbackStep,
-               LoopStep>
+  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep, LoopStep>
   StepOf(Item& item, int node) {
     if (auto* collective = std::get_if<CollectiveItem>(&item.what)) {
       CollectiveStep step = collective->step;
@@ -537,8 +536,8 @@ class BlockFuser {
     }
     if (auto* position = std::get_if<AxisIndexItem>(&item.what))
       return AxisIndexStep{position->axes, item.results[0]};
-    if (auto* general = std::get_if<HostFallbackItem>(&item.what))
-      return HostFallbackStep{general->function, item.operands, item.results};
+    if (auto* host = std::get_if<HostItem>(&item.what))
+      return HostStep{host->function, item.operands, item.results};
     if (std::holds_alternative<CopyItem>(item.what))
       return CopyStep{item.operands[0], item.results[0]};
     if (std::holds_alternative<ContractItem>(item.what))

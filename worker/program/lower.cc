@@ -161,7 +161,7 @@ class Lowerer {
       const std::optional<std::vector<int>> done = LowerComputable(at);
       if (done) return *done;
     }
-    return LowerToHostFallback(at);
+    return LowerToHost(at);
   }
 
   // nullopt if the op has no kernel.
@@ -183,13 +183,13 @@ class Lowerer {
     }
   }
 
-  std::vector<int> LowerToHostFallback(const At& at) {
+  std::vector<int> LowerToHost(const At& at) {
     auto f = std::make_shared<ir::Function>();
     for (const ir::FunctionRef& region : at.op.regions)
       if (HasCollective(*region)) Refuse("collectives inside it are not planned");
     if (at.def().lowering == Lowering::kCollective)
       Refuse(absl::StrCat("its operand ", at.in(0).ToString(), " has no kernels"));
-    f->name = "general";
+    f->name = "host";
     f->scope = at.f.scope;
     f->types = at.in_types();
     f->num_params = static_cast<int>(f->types.size());
@@ -204,7 +204,7 @@ class Lowerer {
     }
     f->ops.push_back(std::move(op));
     f->sites.emplace_back();
-    Add(at.operands, results, HostFallbackItem{std::move(f)});
+    Add(at.operands, results, HostItem{std::move(f)});
     return results;
   }
 
@@ -602,7 +602,7 @@ class Lowerer {
     const std::vector<ir::Type> in = at.in_types();
     const ir::RegionDataFlow map =
         at.def().data_flow({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
-    if (!map.manual_axes.empty()) return LowerToHostFallback(at);
+    if (!map.manual_axes.empty()) return LowerToHost(at);
     const auto has_leading_dim = [](const ir::DataFlowEdge& edge) { return edge.leading_dim; };
     const bool loop = map.trip_count != 1 || !map.carries.empty() ||
                       std::any_of(map.operands.begin(), map.operands.end(), has_leading_dim) ||

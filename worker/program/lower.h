@@ -21,14 +21,14 @@
 namespace tessera::worker::program {
 
 // The bound of the dims of a kernel, reduced ones included. An op that would need more becomes a
-// HostFallbackItem.
+// HostItem.
 inline constexpr size_t kGroupDimsMax = 16;
 
-// The kinds of ops that become items other than HostFallbackItem.
+// The kinds of ops that can be lowered.
 inline constexpr ir::Lowering kLoweredKinds[] = {
     ir::Lowering::kScalar,   ir::Lowering::kReduce,       ir::Lowering::kContract,
     ir::Lowering::kIndexMap, ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
-    ir::Lowering::kRegion,   ir::Lowering::kAlias};
+    ir::Lowering::kRegion,   ir::Lowering::kAlias,        ir::Lowering::kHost};
 
 struct Value {
   ir::DType dtype = ir::DType::kF32;
@@ -83,7 +83,7 @@ struct CollectiveItem {
 struct AxisIndexItem {
   ir::AxisList axes;
 };
-struct HostFallbackItem {
+struct HostItem {
   ir::FunctionRef function;
 };
 // result = operand.
@@ -102,7 +102,7 @@ struct Item {
   int label = 0;
   std::vector<int> operands, results;
   std::variant<ScalarItem, ViewItem, PiecesItem, ReduceItem, ContractItem, CollectiveItem,
-               AxisIndexItem, HostFallbackItem, CopyItem, LoopItem>
+               AxisIndexItem, HostItem, CopyItem, LoopItem>
       what;
 };
 

@@ -101,8 +101,8 @@ class Runner {
         Multiply(*c);
       } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
         std::memmove(At(c->out), At(c->in), p_.slots[c->out].bytes());
-      } else if (const auto* g = std::get_if<HostFallbackStep>(&step.what)) {
-        RunGeneral(*g);
+      } else if (const auto* h = std::get_if<HostStep>(&step.what)) {
+        RunOnHost(*h);
       } else if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
         for (int64_t i = 0; i < loop->trip_count; ++i) {
           trips_[loop->loop] = i;
@@ -148,17 +148,16 @@ class Runner {
         }
   }
 
-  void RunGeneral(const HostFallbackStep& g) {
-    std::vector<Array> in;
-    for (size_t i = 0; i < g.in.size(); ++i) {
-      const ir::Type& t = g.function->types[i];
-      in.emplace_back(t.dtype, t.shape);
-      std::memcpy(in.back().MutableData(), At(g.in[i]), in.back().num_bytes());
-    }
-    const auto out = ir::Evaluate(*g.function, in);
-    ASSERT_THAT(out, IsOk());
-    for (size_t i = 0; i < g.out.size(); ++i)
-      std::memcpy(At(g.out[i]), (*out)[i].data(), (*out)[i].num_bytes());
+  void RunOnHost(const HostStep& h) {
+    const auto read = [this](int slot, absl::Span<std::byte> to) {
+      std::memcpy(to.data(), At(slot), to.size());
+      return absl::OkStatus();
+    };
+    const auto write = [this](int slot, absl::Span<const std::byte> from) {
+      std::memcpy(At(slot), from.data(), from.size());
+      return absl::OkStatus();
+    };
+    ASSERT_THAT(Evaluate(h, {}, read, write), IsOk());
   }
 
   const StepProgram& p_;

@@ -102,8 +102,8 @@ class Printer {
       return absl::StrCat("s", p->out, " = position {", absl::StrJoin(p->axes, ","), "}");
     if (const auto* c = std::get_if<CopyStep>(&step.what))
       return absl::StrCat("s", c->out, " = s", c->in);
-    if (const auto* g = std::get_if<HostFallbackStep>(&step.what))
-      return absl::StrCat(Names(g->out), " = general (", Names(g->in), ")");
+    if (const auto* h = std::get_if<HostStep>(&step.what))
+      return absl::StrCat(Names(h->out), " = host (", Names(h->in), ")");
     const LoopStep& loop = std::get<LoopStep>(step.what);
     return absl::StrCat("loop", loop.loop, " of ", loop.trip_count, " trips");
   }
@@ -133,6 +133,29 @@ bool ContainsCollective(const Step& step) {
   const auto* loop = std::get_if<LoopStep>(&step.what);
   return IsCollectiveStep(step) ||
          (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), ContainsCollective));
+}
+
+bool ContainsHostStep(const Step& step) {
+  const auto* loop = std::get_if<LoopStep>(&step.what);
+  return std::holds_alternative<HostStep>(step.what) ||
+         (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), ContainsHostStep));
+}
+
+absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,
+                      WriteSlot write) {
+  const ir::Function& f = *step.function;
+  std::vector<ir::Array> in;
+  for (size_t i = 0; i < step.in.size(); ++i) {
+    ir::Array& operand = in.emplace_back(f.types[i].dtype, f.types[i].shape);
+    TESSERA_RETURN_IF_ERROR(
+        read(step.in[i], {operand.MutableData(), static_cast<size_t>(operand.num_bytes())}));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
+                           ir::Evaluator(std::move(options)).Run(f, std::move(in)));
+  for (size_t i = 0; i < out.size(); ++i)
+    TESSERA_RETURN_IF_ERROR(
+        write(step.out[i], {out[i].data(), static_cast<size_t>(out[i].num_bytes())}));
+  return absl::OkStatus();
 }
 
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated) {

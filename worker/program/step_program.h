@@ -20,9 +20,11 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ir/array.h"
+#include "ir/eval/eval.h"
 #include "ir/mesh.h"
 #include "ir/op_def.h"
 #include "ir/program.h"
@@ -92,7 +94,8 @@ struct CopyStep {
 };
 
 // An op without compiled code: the reference evaluator runs the function, of one op, on the host.
-struct HostFallbackStep {
+// On an accelerator its operands are copied to the host before, and its results back after.
+struct HostStep {
   ir::FunctionRef function;
   std::vector<int> in, out;
 };
@@ -115,8 +118,7 @@ struct Step {
   // Indices into `labels`: of the step's main op, and of all its ops.
   int label = 0;
   std::vector<int> fused;
-  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostFallbackStep,
-               LoopStep>
+  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep, LoopStep>
       what;
 };
 
@@ -208,9 +210,9 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
   } else if (auto* c = std::get_if<CopyStep>(&step.what)) {
     read(c->in);
     write(c->out);
-  } else if (auto* g = std::get_if<HostFallbackStep>(&step.what)) {
-    for (auto& slot : g->in) read(slot);
-    for (auto& slot : g->out) write(slot);
+  } else if (auto* h = std::get_if<HostStep>(&step.what)) {
+    for (auto& slot : h->in) read(slot);
+    for (auto& slot : h->out) write(slot);
   }
 }
 
@@ -218,6 +220,14 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
 bool IsCollectiveStep(const Step& step);
 // Whether the step, or a step of its body, is one.
 bool ContainsCollective(const Step& step);
+// Whether the step, or a step of its body, is the host's.
+bool ContainsHostStep(const Step& step);
+// Runs the step. `read` copies the bytes of a slot to the host's memory, `write` those of a result
+// to its slot; their errors are returned.
+using ReadSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<std::byte> to)>;
+using WriteSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<const std::byte> from)>;
+absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,
+                      WriteSlot write);
 
 // For each result, the argument whose memory it reuses in a run that donates these arguments, or
 // -1.

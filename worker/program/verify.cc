@@ -149,8 +149,7 @@ class Verifier {
       if (Overlap(c->in, c->out)) return Fault("a copy within s", c->in);
       return absl::OkStatus();
     }
-    if (const auto* g = std::get_if<HostFallbackStep>(&step.what))
-      return CheckHostFallback(*g, *loops);
+    if (const auto* h = std::get_if<HostStep>(&step.what)) return CheckHostStep(*h, *loops);
     const LoopStep& loop = std::get<LoopStep>(step.what);
     if (loop.loop < 0 || loop.loop >= p_.num_loops || loop.trip_count < 1)
       return Fault("loop ", loop.loop, " of ", loop.trip_count, " trips");
@@ -214,19 +213,19 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckHostFallback(const HostFallbackStep& g, const std::vector<int>& loops) const {
-    if (g.function == nullptr || g.in.size() != static_cast<size_t>(g.function->num_params) ||
-        g.out.size() != g.function->results.size())
+  absl::Status CheckHostStep(const HostStep& h, const std::vector<int>& loops) const {
+    if (h.function == nullptr || h.in.size() != static_cast<size_t>(h.function->num_params) ||
+        h.out.size() != h.function->results.size())
       return Fault("a function that does not fit its slots");
-    for (size_t i = 0; i < g.in.size(); ++i) {
-      const ir::Type& t = g.function->types[i];
-      TESSERA_RETURN_IF_ERROR(CheckUse(g.in[i], t.dtype, t.num_elements(), /*write=*/false, loops));
+    for (size_t i = 0; i < h.in.size(); ++i) {
+      const ir::Type& t = h.function->types[i];
+      TESSERA_RETURN_IF_ERROR(CheckUse(h.in[i], t.dtype, t.num_elements(), /*write=*/false, loops));
     }
-    for (size_t i = 0; i < g.out.size(); ++i) {
-      const ir::Type& t = g.function->type(g.function->results[i]);
-      TESSERA_RETURN_IF_ERROR(CheckUse(g.out[i], t.dtype, t.num_elements(), /*write=*/true, loops));
-      for (int in : g.in)
-        if (Overlap(in, g.out[i])) return Fault("s", in, " overlaps s", g.out[i]);
+    for (size_t i = 0; i < h.out.size(); ++i) {
+      const ir::Type& t = h.function->type(h.function->results[i]);
+      TESSERA_RETURN_IF_ERROR(CheckUse(h.out[i], t.dtype, t.num_elements(), /*write=*/true, loops));
+      for (int in : h.in)
+        if (Overlap(in, h.out[i])) return Fault("s", in, " overlaps s", h.out[i]);
     }
     return absl::OkStatus();
   }

@@ -1,0 +1,250 @@
+// gather: the windows of an operand at positions that index vectors say (ir/ops/windows.h).
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "ir/ops/windows.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+WindowDims GatherDimsOf(const Attrs& attrs) { return {attrs, kGatherNames}; }
+
+Types InferGather(const InferContext& c) {
+  const Type &x = c.in[0], &indices = c.in[1];
+  const WindowDims w = GatherDimsOf(c.attrs);
+  TESSERA_RETURN_IF_ERROR(CheckMode(c));
+  TESSERA_RETURN_IF_ERROR(CheckDimensionNumbers(c, w, kGatherNames));
+  const Dims& sizes = c.attrs.Ints("slice_sizes");
+  if (sizes.size() != x.shape.size())
+    return ValueError(c, "slice_sizes has ", sizes.size(), " entries; expected one per dim of ",
+                      x.ToString());
+  TESSERA_RETURN_IF_ERROR(CheckWindow(c, w, sizes));
+  if (c.attrs.Has("fill_value")) {
+    const Array& fill = c.attrs.Literal("fill_value");
+    if (fill.dtype() != x.dtype || fill.rank() != 0)
+      return TypeError(c, "fill_value is ", MakeType(fill.dtype(), fill.shape()).ToString(),
+                       "; expected a scalar of the operand's type ", ToAbsl(DTypeName(x.dtype)));
+  }
+  const Geometry g(w, x.rank(), indices.rank());
+  Type t = MakeType(x.dtype, Dims(g.block_rank));
+  for (int d = 0; d < x.rank(); ++d)
+    if (g.operand_to_block[d] >= 0) t.shape[g.operand_to_block[d]] = sizes[d];
+  for (int d = 0; d < indices.rank(); ++d)
+    if (g.indices_to_block[d] >= 0) t.shape[g.indices_to_block[d]] = indices.shape[d];
+  TESSERA_RETURN_IF_ERROR(CountElements(c, t.shape).status());
+  t.weak = x.weak;
+  return std::vector<Type>{t};
+}
+
+Signature GatherFactors(const InferContext& c, absl::Span<const Type> out) {
+  const Geometry g(GatherDimsOf(c.attrs), c.in[0].rank(), c.in[1].rank());
+  // A dim in which windows have one element is completed by a sum, where there is one.
+  const FactorKind indexed =
+      IsComputable(c.in[0].dtype) ? FactorKind::kReduction : FactorKind::kReplicated;
+  WindowFactors f = FactorsOf(g, c.in[0], c.in[1], out[0], {FactorKind::kPassThrough, indexed});
+  f.s.reduce = ReduceKind::kSum;
+  f.s.operands = {f.operand, f.indices};
+  f.s.results = {f.block};
+  return f.s;
+}
+
+// Without out_sharding: dims of windows that are whole keep the operand's axes, dims of positions
+// have none unless the operand is batched with them.
+absl::Status GatherSharding(const InferContext& c, std::vector<Type>* out) {
+  const Type &x = c.in[0], &indices = c.in[1];
+  Type& t = (*out)[0];
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
+  if (given || (!x.is_sharded() && !indices.is_sharded())) return absl::OkStatus();
+  const Geometry g(GatherDimsOf(c.attrs), x.rank(), indices.rank());
+  t.sharding.assign(t.rank(), {});
+  for (int d = 0; d < indices.rank(); ++d)
+    if (!indices.axes_of(d).empty() && !Contains(g.operand_to_indices, d))
+      return AskForOutSharding(c, "get");
+  for (int d = 0; d < x.rank(); ++d) {
+    const int64_t at = g.operand_to_block[d], batch = g.operand_to_indices[d];
+    if (batch >= 0) {
+      const std::optional<AxisList> axes =
+          Resolved(x.axes_of(d), indices.axes_of(static_cast<int>(batch)));
+      if (!axes) return AskForOutSharding(c, "get");
+      t.sharding[g.indices_to_block[batch]] = *axes;
+    } else if (!x.axes_of(d).empty()) {
+      if (at < 0 || t.shape[at] != x.shape[d]) return AskForOutSharding(c, "get");
+      t.sharding[at] = x.axes_of(d);
+    }
+  }
+  if (NamesAxisTwice(t)) return AskForOutSharding(c, "get");
+  Normalize(&t);
+  return absl::OkStatus();
+}
+
+// What is read where a window is out of bounds.  Reference: lax.gather's fill_value.
+Array FillOf(const Attrs& attrs, DType dtype) {
+  if (attrs.Has("fill_value")) return attrs.Literal("fill_value");
+  if (IsInexact(dtype)) return Array::Scalar(dtype, std::numeric_limits<double>::quiet_NaN());
+  if (dtype == DType::kBool) return Array::Scalar(dtype, 1);
+  const auto bits = static_cast<int>(8 * ByteWidth(dtype));
+  if (IsSignedInt(dtype))
+    return Array::ScalarInt(dtype, std::numeric_limits<int64_t>::min() >> (64 - bits));
+  return Array::ScalarInt(
+      dtype, static_cast<int64_t>(std::numeric_limits<uint64_t>::max() >> (64 - bits)));
+}
+
+Arrays EvalGather(const EvalContext& c, absl::Span<const Array> in) {
+  const WindowDims w = GatherDimsOf(c.attrs);
+  const Array &x = in[0], &indices = in[1];
+  const Geometry g(w, x.rank(), indices.rank());
+  const Dims& sizes = c.attrs.Ints("slice_sizes");
+  Array out(x.dtype(), c.out_types[0].shape);
+  if (out.num_elements() == 0) return std::vector<Array>{out};
+  const int64_t width = ByteWidth(x.dtype());
+  const WindowRuns runs(g, x.shape(), sizes, out.shape());
+  std::vector<std::byte> fill;
+  const Array value = FillOf(c.attrs, x.dtype());
+  for (int64_t i = 0; i < runs.length; ++i)
+    fill.insert(fill.end(), value.data(), value.data() + width);
+  std::byte* const to = out.MutableData();
+  ForEachWindow(w, g, ModeOf(c.attrs), x.shape(), sizes, indices, out.shape(),
+                [&](int64_t operand, int64_t block) {
+                  for (size_t r = 0; r < runs.operand.size(); ++r)
+                    std::copy_n(
+                        operand < 0 ? fill.data() : x.data() + (operand + runs.operand[r]) * width,
+                        runs.length * width, to + (block + runs.block[r]) * width);
+                });
+  return std::vector<Array>{out};
+}
+
+// The attributes of the scatter whose updates are windows that a gather reads.
+Attrs ScatterAttrsOf(const Attrs& gather, const Type& operand) {
+  Attrs attrs = WithOptionsOf(gather);
+  GatherDimsOf(gather).WriteTo(&attrs, kScatterNames);
+  if (gather.Has("out_sharding")) attrs.Set("out_sharding", SpecOf(operand));
+  return attrs;
+}
+
+// Tangents beyond the operand are zero.
+std::vector<Value> GatherJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0]) return {Value()};
+  Attrs attrs = c.attrs;
+  if (ModeOf(attrs) == GatherScatterMode::kFillOrDrop)
+    attrs.Set("fill_value", Array::Scalar(tangents[0].dtype(), 0));
+  return {EmitMatched(c.def, {tangents[0], c.in[1]}, std::move(attrs))};
+}
+
+std::vector<Value> TransposeGather(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value(), Value()};
+  const Type x = CotangentType(c.in_types[0]);
+  return {EmitMatched(kScatterAdd, {Zeros(c.b, x), NonLinearOperand(c, 1), cts[0]},
+                      ScatterAttrsOf(c.attrs, x)),
+          Value()};
+}
+
+Batched BatchGather(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const bool operand = dims[0] >= 0, indices = dims[1] >= 0;
+  Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
+  BatchedDims(GatherDimsOf(c.attrs), operand, indices).WriteTo(&attrs, kGatherNames);
+  if (operand)
+    attrs.Set("slice_sizes",
+              WithInserted(c.attrs.Ints("slice_sizes"), 0, indices ? int64_t{1} : size));
+  const Value x = operand ? MoveDim(c.in[0], dims[0], 0) : c.in[0];
+  const Value at = indices ? MoveDim(c.in[1], dims[1], 0) : c.in[1];
+  return {{EmitMatched(c.def, {x, at}, std::move(attrs))}, {0}};
+}
+
+// Windows that are whole are whole on every shard.
+Attrs LocalizeGather(const RuleContext& c, const PartitionContext&) {
+  Attrs attrs = c.attrs;
+  attrs.Erase("out_sharding");
+  Dims sizes = c.attrs.Ints("slice_sizes");
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] == c.in_types[0].shape[d]) sizes[d] = c.in[0].dim(static_cast<int>(d));
+  attrs.Set("slice_sizes", std::move(sizes));
+  return attrs;
+}
+
+// Where an indexed dim is cut, each shard reads the windows in its own block, and the sum over
+// shards has them all.
+std::vector<Value> PartitionGather(const RuleContext& c, const PartitionContext& p) {
+  const WindowDims w = GatherDimsOf(c.attrs);
+  const LocalIndices local = LocalIndicesOf(c, p, w, c.attrs.Ints("slice_sizes"));
+  if (local.axes.empty()) return derive::PartitionByFactors(c, p);
+  const DType dtype = c.in[0].dtype();
+  const DType summed = dtype == DType::kBool ? DType::kS32 : dtype;
+  Attrs attrs = LocalizeGather(c, p);
+  for (const char* promise : {"indices_are_sorted", "unique_indices"}) attrs.Erase(promise);
+  attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
+  attrs.Set("fill_value", Array::Scalar(dtype, IsFloat(dtype) ? -0.0 : 0.0));  // adds nothing
+  const Value mine = EmitMatched(kGather, {c.in[0], local.indices}, std::move(attrs));
+  Value all = Convert(Psum(Convert(mine, summed), local.axes), dtype);
+  if (!local.in_bounds) return {all};
+  const Geometry g(w, c.in[0].rank(), c.in[1].rank());
+  Value in_bounds = local.in_bounds;
+  if (w.index_vector_dim < c.in[1].rank()) in_bounds = ReduceAnd(in_bounds, {w.index_vector_dim});
+  DimList positions;
+  for (const int64_t at : g.indices_to_block)
+    if (at >= 0) positions.push_back(at);
+  const Value fill = BroadcastInDim(Constant(c.b, FillOf(c.attrs, dtype)), all.shape(), {});
+  return {Select(BroadcastInDim(in_bounds, all.shape(), positions), all, fill)};
+}
+
+// Reads what it returns.
+Cost GatherCost(const InferContext& c, absl::Span<const Type> out) {
+  return {0, static_cast<double>(2 * out[0].num_bytes() + c.in[1].num_bytes())};
+}
+
+constexpr AttrSpec kGatherAttrs[] = {{"offset_dims", AttrKind::kInts},
+                                     {"collapsed_slice_dims", AttrKind::kInts},
+                                     {"operand_batching_dims", AttrKind::kInts},
+                                     {"start_indices_batching_dims", AttrKind::kInts},
+                                     {"start_index_map", AttrKind::kInts},
+                                     {"index_vector_dim", AttrKind::kInt},
+                                     {"slice_sizes", AttrKind::kInts},
+                                     {"mode", AttrKind::kString},
+                                     {"fill_value", AttrKind::kArray, /*required=*/false},
+                                     {"indices_are_sorted", AttrKind::kBool, /*required=*/false},
+                                     {"unique_indices", AttrKind::kBool, /*required=*/false},
+                                     kOutSharding};
+
+}  // namespace
+
+constexpr OpDef kGather = Checked({.name = "gather",
+                                   .lax_name = "gather",
+                                   .family = Family::kIndexing,
+                                   .num_operands = 2,
+                                   .attrs = kGatherAttrs,
+                                   .lowering = Lowering::kHost,
+                                   .infer = InferGather,
+                                   .factors = GatherFactors,
+                                   .sharding = GatherSharding,
+                                   .varying = Derived{},
+                                   .jvp = GatherJvp,
+                                   .transpose = TransposeGather,
+                                   .batch = BatchGather,
+                                   .partition = PartitionGather,
+                                   .localize = LocalizeGather,
+                                   .cost = GatherCost,
+                                   .eval = EvalGather});
+
+}  // namespace tessera::ir::ops
+
+// ---- The function of ops.h. ---------------------------------------------------------------------
+namespace tessera::ir {
+
+Value Gather(Value x, Value start_indices, const GatherDimensionNumbers& dims, Dims slice_sizes,
+             const GatherScatterOptions& options, std::optional<Array> fill_value) {
+  Attrs attrs = {{"offset_dims", dims.offset_dims},
+                 {"collapsed_slice_dims", dims.collapsed_slice_dims},
+                 {"operand_batching_dims", dims.operand_batching_dims},
+                 {"start_indices_batching_dims", dims.start_indices_batching_dims},
+                 {"start_index_map", dims.start_index_map},
+                 {"index_vector_dim", int64_t{start_indices.rank() - 1}},
+                 {"slice_sizes", std::move(slice_sizes)}};
+  ops::SetOptions(options, &attrs);
+  if (fill_value) attrs.Set("fill_value", *std::move(fill_value));
+  return ops::EmitMatched(ops::kGather, {x, start_indices}, std::move(attrs));
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,423 @@
+// scatter, scatter_add, scatter_mul, scatter_min and scatter_max: an operand with updates written,
+// or combined with what is there, at positions that index vectors say (ir/ops/windows.h).
+//
+// Updates are written in the order of their positions, row-major: of several writes of one element
+// the last stays.
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+
+#include "ir/ops/scalar_eval.h"
+#include "ir/ops/windows.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+WindowDims ScatterDimsOf(const Attrs& attrs) { return {attrs, kScatterNames}; }
+bool IsUnique(const Attrs& attrs) {
+  return attrs.Has("unique_indices") && attrs.Bool("unique_indices");
+}
+
+// The size of a window along each dim of the operand, from the shape of the updates.
+Dims WindowOf(const Geometry& g, const Dims& updates) {
+  Dims sizes;
+  for (const int64_t at : g.operand_to_block) sizes.push_back(at < 0 ? 1 : updates[at]);
+  return sizes;
+}
+
+Types InferScatter(const InferContext& c) {
+  const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
+  if (c.def.reduce != ReduceKind::kNone) {
+    TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
+    const bool number = c.def.reduce == ReduceKind::kSum || c.def.reduce == ReduceKind::kProd;
+    if (number && x.dtype == DType::kBool)
+      return TypeError(c, "does not accept dtype bool; expected a number type");
+  }
+  if (updates.dtype != x.dtype)
+    return TypeError(c, "updates are ", updates.ToString(), ", the operand is ", x.ToString(),
+                     "; expected equal dtypes");
+  const WindowDims w = ScatterDimsOf(c.attrs);
+  TESSERA_RETURN_IF_ERROR(CheckMode(c));
+  TESSERA_RETURN_IF_ERROR(CheckDimensionNumbers(c, w, kScatterNames));
+  const Geometry g(w, x.rank(), indices.rank());
+  if (updates.rank() != g.block_rank)
+    return ValueError(c, "updates are ", updates.ToString(), "; expected rank ", g.block_rank,
+                      ": the dims of a window and those of the indices' positions");
+  for (int d = 0; d < indices.rank(); ++d)
+    if (const int64_t at = g.indices_to_block[d]; at >= 0 && updates.shape[at] != indices.shape[d])
+      return ValueError(c, "dim ", at, " of the updates ", updates.ToString(), " is for dim ", d,
+                        " of the indices ", indices.ToString(), "; expected equal sizes");
+  const Dims window = WindowOf(g, updates.shape);
+  if (updates.num_elements() > 0) TESSERA_RETURN_IF_ERROR(CheckWindow(c, w, window));
+  for (int d = 0; d < x.rank(); ++d)
+    if (g.operand_to_block[d] >= 0 && window[d] > x.shape[d])
+      return ValueError(c, "the window along dim ", d, " of ", x.ToString(), " has ", window[d],
+                        " elements; expected ", x.shape[d], " at most");
+  Type t = MakeType(x.dtype, x.shape);
+  t.weak = x.weak && updates.weak;
+  return std::vector<Type>{t};
+}
+
+// Indexed dims pass through: every shard has all index vectors, and writes those in its own block.
+// Positions of what is added may be cut as well.
+Signature ScatterFactors(const InferContext& c, absl::Span<const Type>) {
+  const FactorKind positions =
+      c.def.reduce == ReduceKind::kSum ? FactorKind::kReduction : FactorKind::kReplicated;
+  const Geometry g(ScatterDimsOf(c.attrs), c.in[0].rank(), c.in[1].rank());
+  WindowFactors f = FactorsOf(g, c.in[0], c.in[1], c.in[2], {positions, FactorKind::kPassThrough});
+  f.s.reduce = c.def.reduce;
+  f.s.operands = {f.operand, f.indices, f.block};
+  f.s.results = {f.operand};
+  return f.s;
+}
+
+// The result has the operand's sharding, completed on dims that are batched with the indices.
+absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
+  const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
+  Type& t = (*out)[0];
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
+  if (given) return absl::OkStatus();
+  const std::string_view method = c.def.reduce == ReduceKind::kNone   ? "set"
+                                  : c.def.reduce == ReduceKind::kSum  ? "add"
+                                  : c.def.reduce == ReduceKind::kProd ? "mul"
+                                  : c.def.reduce == ReduceKind::kMax  ? "max"
+                                                                      : "min";
+  const Geometry g(ScatterDimsOf(c.attrs), x.rank(), indices.rank());
+  for (int d = 0; d < indices.rank(); ++d) {
+    const int64_t at = g.indices_to_block[d];
+    const bool sharded =
+        !indices.axes_of(d).empty() || (at >= 0 && !updates.axes_of(static_cast<int>(at)).empty());
+    if (sharded && !Contains(g.operand_to_indices, d)) return AskForOutSharding(c, method);
+  }
+  t.sharding.assign(t.rank(), {});
+  for (int d = 0; d < x.rank(); ++d) {
+    const int64_t at = g.operand_to_block[d], batch = g.operand_to_indices[d];
+    const AxisList& axes = x.axes_of(d);
+    if (batch >= 0) {
+      std::optional<AxisList> all = Resolved(axes, indices.axes_of(static_cast<int>(batch)));
+      if (all) all = Resolved(*all, updates.axes_of(static_cast<int>(g.indices_to_block[batch])));
+      if (!all) return AskForOutSharding(c, method);
+      t.sharding[d] = *all;
+      continue;
+    }
+    const AxisList of_updates = at < 0 ? AxisList{} : updates.axes_of(static_cast<int>(at));
+    const bool whole = at >= 0 && updates.shape[at] == x.shape[d];
+    if (whole ? of_updates != axes : !axes.empty() || !of_updates.empty())
+      return AskForOutSharding(c, method);
+    t.sharding[d] = axes;
+  }
+  if (NamesAxisTwice(t)) return AskForOutSharding(c, method);
+  Normalize(&t);
+  return absl::OkStatus();
+}
+
+// Combines a run of updates with the elements that are there.
+template <DType kD>
+void CombineRun(ReduceKind kind, std::byte* to_bytes, const std::byte* from_bytes, int64_t n) {
+  using Traits = scalar::ElementTraits<kD>;
+  using C = scalar::ComputeType<kD>;
+  auto* to = reinterpret_cast<typename Traits::Storage*>(to_bytes);
+  const auto* from = reinterpret_cast<const typename Traits::Storage*>(from_bytes);
+  const auto combine = [&](auto f) {
+    for (int64_t i = 0; i < n; ++i)
+      to[i] = Traits::Store(static_cast<C>(f(Traits::Load(to[i]), Traits::Load(from[i]))));
+  };
+  if (kind == ReduceKind::kMax) return combine([](C a, C b) { return scalar::math::Max(a, b); });
+  if (kind == ReduceKind::kMin) return combine([](C a, C b) { return scalar::math::Min(a, b); });
+  if constexpr (!std::is_same_v<C, bool>) {
+    if (kind == ReduceKind::kSum) return combine([](C a, C b) { return scalar::math::Add(a, b); });
+    return combine([](C a, C b) { return scalar::math::Mul(a, b); });
+  }
+}
+
+Arrays EvalScatter(const EvalContext& c, absl::Span<const Array> in) {
+  const WindowDims w = ScatterDimsOf(c.attrs);
+  const Array &indices = in[1], &updates = in[2];
+  Array out = in[0];
+  if (updates.num_elements() == 0) return std::vector<Array>{out};
+  const Geometry g(w, out.rank(), indices.rank());
+  const Dims window = WindowOf(g, updates.shape());
+  const int64_t width = ByteWidth(out.dtype());
+  const WindowRuns runs(g, out.shape(), window, updates.shape());
+  std::byte* const to = out.MutableData();
+  const auto for_each_run = [&](auto write) {
+    ForEachWindow(w, g, ModeOf(c.attrs), out.shape(), window, indices, updates.shape(),
+                  [&](int64_t operand, int64_t block) {
+                    if (operand < 0) return;
+                    for (size_t r = 0; r < runs.operand.size(); ++r)
+                      write(to + (operand + runs.operand[r]) * width,
+                            updates.data() + (block + runs.block[r]) * width);
+                  });
+  };
+  if (c.def.reduce == ReduceKind::kNone) {
+    for_each_run(
+        [&](std::byte* at, const std::byte* from) { std::copy_n(from, runs.length * width, at); });
+  } else {
+    scalar::Dispatch<scalar::kAnything>(out.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
+      for_each_run([&](std::byte* at, const std::byte* from) {
+        CombineRun<kD>(c.def.reduce, at, from, runs.length);
+      });
+    });
+  }
+  return std::vector<Array>{out};
+}
+
+// ---- Derivatives. ----
+
+// The attributes of the gather that reads the windows of a scatter from `operand`.
+Attrs GatherAttrsOf(const Attrs& scatter, const Type& operand, const Type& indices,
+                    const Type& updates) {
+  const WindowDims w = ScatterDimsOf(scatter);
+  Attrs attrs = WithOptionsOf(scatter);
+  w.WriteTo(&attrs, kGatherNames);
+  attrs.Set("slice_sizes", WindowOf(Geometry(w, operand.rank(), indices.rank()), updates.shape));
+  if (scatter.Has("out_sharding")) attrs.Set("out_sharding", SpecOf(updates));
+  return attrs;
+}
+
+// What `x` has where the updates of a scatter are written; 0 for an update that is dropped.
+Value AtUpdates(const RuleContext& c, Value x, Value indices) {
+  Attrs attrs = GatherAttrsOf(c.attrs, c.in_types[0], c.in_types[1], c.in_types[2]);
+  if (ModeOf(attrs) == GatherScatterMode::kFillOrDrop)
+    attrs.Set("fill_value", Array::Scalar(x.dtype(), 0));
+  return EmitMatched(kGather, {x, indices}, std::move(attrs));
+}
+Value EmitScatter(const OpDef& def, const RuleContext& c, Value x, Value indices, Value updates) {
+  return EmitMatched(def, {x, indices, updates}, c.attrs);
+}
+
+Value OrZeros(const RuleContext& c, Value tangent, int operand) {
+  return tangent ? tangent : Zeros(c.b, c.in[operand].type());
+}
+
+std::vector<Value> ScatterAddJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0] && !tangents[2]) return {Value()};
+  const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
+  return {EmitScatter(c.def, c, dx, c.in[1], du)};
+}
+
+std::vector<Value> TransposeScatterAdd(const RuleContext& c, Values cts,
+                                       const std::vector<bool>& linear) {
+  std::vector<Value> out(3);
+  if (!cts[0]) return out;
+  if (linear[0]) out[0] = cts[0];
+  if (linear[2]) out[2] = ShardedLike(AtUpdates(c, cts[0], NonLinearOperand(c, 1)), c.in_types[2]);
+  return out;
+}
+
+Type WithDtype(Type t, DType dtype) {
+  t.dtype = dtype;
+  t.weak = false;
+  return t;
+}
+
+// Which update each element of the result has, as numbers from 1, tells which tangents count.
+// Reference: JAX's _scatter_jvp.
+std::vector<Value> ScatterJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0] && !tangents[2]) return {Value()};
+  const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
+  if (!tangents[2] || IsUnique(c.attrs)) return {EmitScatter(c.def, c, dx, c.in[1], du)};
+  const Type ids_type = WithDtype(c.in[2].type(), DType::kS64);
+  const Value zero = Zeros(c.b, ids_type);
+  const Value count = Reshape(Iota(c.b, DType::kS64, {ids_type.num_elements()}, 0), ids_type.shape);
+  const std::vector<Value> matched = MatchVarying({ShardedLike(count, ids_type), zero});
+  const Value ids = Add(matched[0], FullLike(matched[1], 1));
+  const Value written =
+      EmitScatter(c.def, c, Zeros(c.b, WithDtype(c.in[0].type(), DType::kS64)), c.in[1], ids);
+  const Value won = Compare(AtUpdates(c, written, c.in[1]), ids, "EQ");
+  const Value kept = Compare(written, FullLike(written, 0), "EQ");
+  const Value of_updates = Select(won, du, FullLike(du, 0));
+  const Value of_operand = Select(kept, dx, FullLike(dx, 0));
+  return {EmitScatter(kScatterAdd, c, of_operand, c.in[1], of_updates)};
+}
+
+// Linear in the operand alone, or in both if no element is written twice.
+std::vector<Value> TransposeScatter(const RuleContext& c, Values cts,
+                                    const std::vector<bool>& linear) {
+  std::vector<Value> out(3);
+  if (!cts[0]) return out;
+  if (linear[2] && !IsUnique(c.attrs))
+    Throw(MakeError(ErrorKind::kNotImplemented,
+                    "scatter transpose is only implemented where unique_indices=True"));
+  const Value at = NonLinearOperand(c, 1);
+  if (linear[0])
+    out[0] = EmitScatter(c.def, c, cts[0], at, Zeros(c.b, CotangentType(c.in_types[2])));
+  if (linear[2]) out[2] = ShardedLike(AtUpdates(c, cts[0], at), c.in_types[2]);
+  return out;
+}
+
+std::vector<Value> ScatterMulJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0] && !tangents[2]) return {Value()};
+  Value of_operand, of_updates;
+  if (tangents[0]) of_operand = EmitScatter(c.def, c, tangents[0], c.in[1], c.in[2]);
+  if (!tangents[2]) return {of_operand};
+  if (!IsUnique(c.attrs))
+    Throw(MakeError(ErrorKind::kNotImplemented,
+                    "scatter_mul gradients are only implemented if `unique_indices=True`"));
+  const Value changes =
+      EmitScatter(kScatterAdd, c, Zeros(c.b, c.in[0].type()), c.in[1], tangents[2]);
+  of_updates = Mul(c.in[0], changes);
+  return {of_operand ? Add(of_operand, of_updates) : of_updates};
+}
+
+std::vector<Value> TransposeScatterMul(const RuleContext& c, Values cts,
+                                       const std::vector<bool>& linear) {
+  std::vector<Value> out(3);
+  if (!cts[0]) return out;
+  const Value at = NonLinearOperand(c, 1);
+  if (linear[0]) out[0] = EmitScatter(c.def, c, cts[0], at, NonLinearOperand(c, 2));
+  return out;
+}
+
+// The mean of the tangents of what equals the result.  Reference: JAX's _scatter_extremal_jvp.
+std::vector<Value> ScatterExtremumJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0] && !tangents[2]) return {Value()};
+  const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
+  const Value best = AtUpdates(c, c.out[0], c.in[1]);
+  const Value reached = Convert(Compare(c.in[2], best, "EQ"), du.dtype());
+  const Value kept = Convert(Compare(c.in[0], c.out[0], "EQ"), dx.dtype());
+  const Value count = EmitScatter(kScatterAdd, c, kept, c.in[1], reached);
+  const Value of_operand = Mul(dx, kept);
+  const Value sum = EmitScatter(kScatterAdd, c, of_operand, c.in[1], Mul(du, reached));
+  return {Div(sum, count)};
+}
+
+// ---- Batching and shards. ----
+
+Batched BatchScatter(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const bool indices = dims[1] >= 0;
+  Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
+  BatchedDims(ScatterDimsOf(c.attrs), /*operand=*/true, indices).WriteTo(&attrs, kScatterNames);
+  const Value x = BatchInFront(c, dims, 0, size), updates = BatchInFront(c, dims, 2, size);
+  const Value at = indices ? MoveDim(c.in[1], dims[1], 0) : c.in[1];
+  return {{EmitMatched(c.def, {x, at, updates}, std::move(attrs))}, {0}};
+}
+
+Attrs LocalizeScatter(const RuleContext& c, const PartitionContext&) {
+  Attrs attrs = c.attrs;
+  attrs.Erase("out_sharding");
+  return attrs;
+}
+
+std::vector<Value> PartitionScatter(const RuleContext& c, const PartitionContext& p) {
+  const WindowDims w = ScatterDimsOf(c.attrs);
+  const Geometry g(w, c.in[0].rank(), c.in[1].rank());
+  const LocalIndices local = LocalIndicesOf(c, p, w, WindowOf(g, c.in_types[2].shape));
+  AxisList added;  // the axes that cut the positions
+  for (size_t f = 0; f < p.factor_axes.size(); ++f)
+    if (p.signature.factors[f].kind == FactorKind::kReduction)
+      added.insert(added.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
+  Attrs attrs = LocalizeScatter(c, p);
+  if (!local.axes.empty()) {
+    attrs.Erase("indices_are_sorted");
+    attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
+  }
+  const Value to = added.empty() ? c.in[0] : AddedZeros(c.in[0]);
+  const Value written = EmitMatched(c.def, {to, local.indices, c.in[2]}, std::move(attrs));
+  return {added.empty() ? written : Add(c.in[0], Psum(written, added))};
+}
+
+Cost ScatterCost(const InferContext& c, absl::Span<const Type> out) {
+  const double moved = static_cast<double>(3 * c.in[2].num_bytes() + c.in[1].num_bytes());
+  return {c.def.reduce == ReduceKind::kNone ? 0 : static_cast<double>(c.in[2].num_elements()),
+          moved + static_cast<double>(2 * out[0].num_bytes())};
+}
+
+constexpr AttrSpec kScatterAttrs[] = {{"update_window_dims", AttrKind::kInts},
+                                      {"inserted_window_dims", AttrKind::kInts},
+                                      {"input_batching_dims", AttrKind::kInts},
+                                      {"scatter_indices_batching_dims", AttrKind::kInts},
+                                      {"scatter_dims_to_operand_dims", AttrKind::kInts},
+                                      {"index_vector_dim", AttrKind::kInt},
+                                      {"mode", AttrKind::kString},
+                                      {"indices_are_sorted", AttrKind::kBool, /*required=*/false},
+                                      {"unique_indices", AttrKind::kBool, /*required=*/false},
+                                      kOutSharding};
+
+consteval OpDef ScatterLike(OpDef d) {
+  d.family = Family::kIndexing;
+  d.num_operands = 3;
+  d.attrs = kScatterAttrs;
+  d.lowering = Lowering::kHost;
+  d.infer = InferScatter;
+  d.factors = ScatterFactors;
+  d.sharding = ScatterSharding;
+  d.varying = Derived{};
+  d.batch = BatchScatter;
+  d.partition = PartitionScatter;
+  d.localize = LocalizeScatter;
+  d.cost = ScatterCost;
+  d.eval = EvalScatter;
+  return Checked(d);
+}
+
+}  // namespace
+
+constexpr OpDef kScatter = ScatterLike(
+    {.name = "scatter", .lax_name = "scatter", .jvp = ScatterJvp, .transpose = TransposeScatter});
+constexpr OpDef kScatterAdd = ScatterLike({.name = "scatter_add",
+                                           .lax_name = "scatter_add",
+                                           .jvp = ScatterAddJvp,
+                                           .transpose = TransposeScatterAdd,
+                                           .reduce = ReduceKind::kSum});
+constexpr OpDef kScatterMul = ScatterLike({.name = "scatter_mul",
+                                           .lax_name = "scatter_mul",
+                                           .jvp = ScatterMulJvp,
+                                           .transpose = TransposeScatterMul,
+                                           .reduce = ReduceKind::kProd});
+constexpr OpDef kScatterMin = ScatterLike({.name = "scatter_min",
+                                           .lax_name = "scatter_min",
+                                           .jvp = ScatterExtremumJvp,
+                                           .transpose = Refused{"it is not linear"},
+                                           .reduce = ReduceKind::kMin});
+constexpr OpDef kScatterMax = ScatterLike({.name = "scatter_max",
+                                           .lax_name = "scatter_max",
+                                           .jvp = ScatterExtremumJvp,
+                                           .transpose = Refused{"it is not linear"},
+                                           .reduce = ReduceKind::kMax});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+namespace {
+
+Value ScatterBy(const OpDef& def, Value x, Value indices, Value updates,
+                const ScatterDimensionNumbers& dims, const GatherScatterOptions& options) {
+  Attrs attrs = {{"update_window_dims", dims.update_window_dims},
+                 {"inserted_window_dims", dims.inserted_window_dims},
+                 {"input_batching_dims", dims.operand_batching_dims},
+                 {"scatter_indices_batching_dims", dims.scatter_indices_batching_dims},
+                 {"scatter_dims_to_operand_dims", dims.scatter_dims_to_operand_dims},
+                 {"index_vector_dim", int64_t{indices.rank() - 1}}};
+  ops::SetOptions(options, &attrs);
+  return ops::EmitMatched(def, {x, indices, ops::ConvertIfWeak(updates, x)}, std::move(attrs));
+}
+
+}  // namespace
+
+Value Scatter(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+              const GatherScatterOptions& options) {
+  return ScatterBy(ops::kScatter, x, indices, updates, dims, options);
+}
+Value ScatterAdd(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options) {
+  return ScatterBy(ops::kScatterAdd, x, indices, updates, dims, options);
+}
+Value ScatterMul(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options) {
+  return ScatterBy(ops::kScatterMul, x, indices, updates, dims, options);
+}
+Value ScatterMin(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options) {
+  return ScatterBy(ops::kScatterMin, x, indices, updates, dims, options);
+}
+Value ScatterMax(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
+                 const GatherScatterOptions& options) {
+  return ScatterBy(ops::kScatterMax, x, indices, updates, dims, options);
+}
+
+}  // namespace tessera::ir

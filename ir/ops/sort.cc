@@ -1,0 +1,387 @@
+// sort and top_k.
+//
+// Elements are in the order of lax.sort: numbers ascending, -0 as +0, NaNs last, false before true.
+// Reference: jax.lax.sort, jax.lax.top_k.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "ir/ops/dims.h"
+#include "ir/strided.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+int DimOf(const Attrs& attrs) { return static_cast<int>(attrs.Int("dimension")); }
+
+absl::Status CheckDimension(const InferContext& c) {
+  const Type& x = c.in[0];
+  const int64_t dim = c.attrs.Int("dimension");
+  if (dim < 0 || dim >= x.rank())
+    return ValueError(c, "dimension ", dim, " is not a dim of ", x.ToString(),
+                      "; expected one in [0, ", x.rank(), ")");
+  return absl::OkStatus();
+}
+absl::Status CheckOrdered(const InferContext& c, const Type& key) {
+  if (!IsComplex(key.dtype)) return absl::OkStatus();
+  return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(key.dtype)), " as a key; ",
+                   "expected a real type");
+}
+
+std::vector<Value> NoTangents(const RuleContext& c) {
+  return std::vector<Value>(c.out_types.size());
+}
+
+// The elements of `x` along `dim` that `indices` names: lax's take_along_axis.  All other dims
+// agree.
+Value TakeAlong(Value x, Value indices, int dim) {
+  GatherDimensionNumbers dims;
+  dims.collapsed_slice_dims = {dim};
+  dims.start_index_map = {dim};
+  for (int64_t d : DimsExcept(x.rank(), {dim})) {
+    dims.operand_batching_dims.push_back(d);
+    dims.start_indices_batching_dims.push_back(d);
+  }
+  Dims single;
+  for (int d = 0; d < x.rank(); ++d) single.push_back(std::min<int64_t>(x.dim(d), 1));
+  return Gather(x, ExpandDims(indices, {indices.rank()}), dims, std::move(single),
+                {.mode = GatherScatterMode::kPromiseInBounds});
+}
+
+// Where the block of this shard begins in a dim that is cut by `axes` into blocks of `size`.
+Value BlockBegin(Builder& b, const AxisList& axes, int64_t size) {
+  const Value index = AxisIndex(b, axes);
+  return Mul(index, FullLike(index, static_cast<double>(size)));
+}
+
+DType IndexTypeFor(int64_t n) {
+  return n > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
+}
+
+// ---- The order. ----
+
+// A number whose unsigned order is that of the elements.
+uint64_t Rank(const Array& x, int64_t at) {
+  constexpr uint64_t kSign = uint64_t{1} << 63;
+  if (!IsFloat(x.dtype())) {
+    const auto bits = static_cast<uint64_t>(x.IntAt(at));
+    return IsSignedInt(x.dtype()) ? bits ^ kSign : bits;
+  }
+  const double v = x.At(at);
+  if (std::isnan(v)) return ~uint64_t{0};
+  const auto bits = std::bit_cast<uint64_t>(v == 0 ? 0.0 : v);
+  return (bits & kSign) != 0 ? ~bits : bits | kSign;
+}
+
+// The order of the elements of a row, of which element i is at begin + i * stride, by the keys.
+// Elements that are equal stay in their order.
+std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_t stride, int64_t n,
+                             bool descending) {
+  std::vector<std::vector<uint64_t>> ranks;
+  for (const Array& key : keys) {
+    std::vector<uint64_t>& of_key = ranks.emplace_back(n);
+    for (int64_t i = 0; i < n; ++i) of_key[i] = Rank(key, begin + i * stride);
+  }
+  std::vector<int64_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    for (const std::vector<uint64_t>& of_key : ranks)
+      if (of_key[a] != of_key[b]) return (of_key[a] < of_key[b]) != descending;
+    return false;
+  });
+  return order;
+}
+
+// Calls f(begin, row) for each row of `shape` along `dim`: where it begins, and its number.
+template <class F>
+void ForEachRow(const Dims& shape, int dim, const F& f) {
+  const int64_t stride = StridesOf(shape)[dim], n = shape[dim];
+  int64_t rows = 1;
+  for (size_t d = 0; d < shape.size(); ++d) rows *= static_cast<int>(d) == dim ? 1 : shape[d];
+  for (int64_t row = 0; row < rows; ++row) f(row / stride * stride * n + row % stride, row);
+}
+
+// ---- sort: operands of one shape along `dimension`, by the first `num_keys`. ----
+
+Types InferSort(const InferContext& c) {
+  if (c.in.empty()) return TypeError(c, "takes at least one operand, got nothing");
+  TESSERA_RETURN_IF_ERROR(CheckDimension(c));
+  const int64_t keys = c.attrs.Int("num_keys");
+  if (keys < 1 || keys > static_cast<int64_t>(c.in.size()))
+    return ValueError(c, "num_keys is ", keys, "; expected one in [1, ", c.in.size(),
+                      "], the number of operands");
+  std::vector<Type> out;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    if (c.in[i].shape != c.in[0].shape)
+      return TypeError(c, "operand ", i, " is ", c.in[i].ToString(), ", operand 0 is ",
+                       c.in[0].ToString(), "; expected equal shapes");
+    if (static_cast<int64_t>(i) < keys) TESSERA_RETURN_IF_ERROR(CheckOrdered(c, c.in[i]));
+    Type t = MakeType(c.in[i].dtype, c.in[i].shape);
+    t.weak = c.in[i].weak;
+    out.push_back(std::move(t));
+  }
+  return out;
+}
+
+Signature SortFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s = Pointwise(c, out);
+  s.factors[DimOf(c.attrs)].kind = FactorKind::kPermutation;
+  return s;
+}
+
+// JAX's own rule: the operands agree, and the sorted dim is whole.
+absl::Status SortSharding(const InferContext& c, std::vector<Type>* out) {
+  for (const Type& t : c.in) {
+    if (t.sharding != c.in[0].sharding)
+      return ShardingError(c, "got operands of different shardings: ", TypesToString(c.in),
+                           "; reshard them alike");
+    if (!t.axes_of(DimOf(c.attrs)).empty())
+      return ShardingError(c, "the sorted dim ", DimOf(c.attrs), " of ", t.ToString(),
+                           " is sharded; reshard the operand to leave it whole");
+  }
+  return ShardingOfFirst(c, out);
+}
+
+// Tangents follow their primals: an iota that is sorted along says where from.
+std::vector<Value> SortJvp(const RuleContext& c, Values tangents) {
+  if (std::none_of(tangents.begin(), tangents.end(), [](const Value& t) { return t.valid(); }))
+    return NoTangents(c);
+  const int dim = DimOf(c.attrs);
+  Type at = c.in[0].type();
+  at.dtype = IndexTypeFor(at.shape[dim]);
+  at.weak = false;
+  std::vector<Value> in = c.in;
+  in.push_back(ShardedLike(Iota(c.b, at.dtype, at.shape, dim), at));
+  in = MatchVarying(std::move(in));
+  const Value from = c.b.Emit(c.def, in, c.attrs).back();
+  std::vector<Value> out;
+  for (const Value& t : tangents) out.push_back(t ? TakeAlong(t, from, dim) : Value());
+  return out;
+}
+
+Batched BatchSort(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  std::vector<Value> in;
+  for (size_t i = 0; i < c.in.size(); ++i) in.push_back(BatchInFront(c, dims, i, size));
+  Attrs attrs = c.attrs;
+  attrs.Set("dimension", c.attrs.Int("dimension") + 1);
+  std::vector<Value> out = c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs));
+  return {out, std::vector<int>(out.size(), 0)};
+}
+
+// Where the sorted dim is cut: one exchange makes it whole and cuts another instead, if there is
+// one that divides; else the dim is gathered, and each shard keeps its own block of what is sorted.
+std::vector<Value> PartitionSort(const RuleContext& c, const PartitionContext& p) {
+  const int dim = DimOf(c.attrs);
+  const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
+  const auto sorted = [&](const std::vector<Value>& in) { return c.b.Emit(c.def, in, c.attrs); };
+  if (axes.empty()) return sorted(c.in);
+  const int64_t shards = c.b.mesh().SizeOf(axes);
+  int other = -1;
+  for (int d = 0; d < c.in[0].rank(); ++d)
+    if (d != dim && c.in[0].dim(d) > 0 && c.in[0].dim(d) % shards == 0) other = d;
+  std::vector<Value> in, out;
+  if (other >= 0) {
+    for (const Value& x : c.in) in.push_back(AllToAll(x, axes, other, dim, /*tiled=*/true));
+    for (const Value& x : sorted(in)) out.push_back(AllToAll(x, axes, dim, other, /*tiled=*/true));
+    return out;
+  }
+  for (const Value& x : c.in) in.push_back(AllGather(x, axes, dim, /*tiled=*/true));
+  const int64_t block = c.in[0].dim(dim);
+  const Value begin = BlockBegin(c.b, axes, block);
+  for (const Value& x : sorted(in)) {
+    std::vector<Value> starts(x.rank(), Constant(c.b, DType::kS32, 0));
+    starts[dim] = begin;
+    out.push_back(DynamicSlice(x, std::move(starts), c.in[0].shape()));
+  }
+  return out;
+}
+
+// A comparison for each element and level of the merge.
+Cost SortCost(const InferContext& c, absl::Span<const Type> out) {
+  Cost cost;
+  const int64_t n = c.in[0].shape[DimOf(c.attrs)];
+  cost.flops = static_cast<double>(c.in[0].num_elements()) *
+               static_cast<double>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+  for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
+  for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());
+  return cost;
+}
+
+Arrays EvalSort(const EvalContext& c, absl::Span<const Array> in) {
+  const int dim = DimOf(c.attrs);
+  const Dims& shape = in[0].shape();
+  const int64_t n = shape[dim], stride = StridesOf(shape)[dim];
+  std::vector<Array> out;
+  for (const Array& x : in) out.emplace_back(x.dtype(), shape);
+  if (in[0].num_elements() == 0) return out;
+  const auto keys = in.subspan(0, c.attrs.Int("num_keys"));
+  ForEachRow(shape, dim, [&](int64_t begin, int64_t) {
+    const std::vector<int64_t> order = OrderOf(keys, begin, stride, n, /*descending=*/false);
+    for (size_t k = 0; k < in.size(); ++k) {
+      const int64_t width = ByteWidth(in[k].dtype());
+      std::byte* const to = out[k].MutableData();
+      for (int64_t i = 0; i < n; ++i)
+        std::copy_n(in[k].data() + (begin + order[i] * stride) * width, width,
+                    to + (begin + i * stride) * width);
+    }
+  });
+  return out;
+}
+
+constexpr AttrSpec kSortAttrs[] = {
+    {"dimension", AttrKind::kInt}, {"is_stable", AttrKind::kBool}, {"num_keys", AttrKind::kInt}};
+
+}  // namespace
+
+constexpr OpDef kSort = Checked({.name = "sort",
+                                 .lax_name = "sort",
+                                 .family = Family::kReduction,
+                                 .num_operands = kAnyNumber,
+                                 .attrs = kSortAttrs,
+                                 .lowering = Lowering::kHost,
+                                 .infer = InferSort,
+                                 .factors = SortFactors,
+                                 .sharding = SortSharding,
+                                 .varying = Derived{},
+                                 .jvp = SortJvp,
+                                 .transpose = Refused{"it is not linear"},
+                                 .batch = BatchSort,
+                                 .partition = PartitionSort,
+                                 .cost = SortCost,
+                                 .eval = EvalSort});
+
+// ---- top_k: the `k` largest along `dimension`, and where they are; NaNs are the largest. ----
+namespace {
+
+Types InferTopK(const InferContext& c) {
+  const Type& x = c.in[0];
+  TESSERA_RETURN_IF_ERROR(CheckOrdered(c, x));
+  TESSERA_RETURN_IF_ERROR(CheckDimension(c));
+  const int64_t k = c.attrs.Int("k"), n = x.shape[c.attrs.Int("dimension")];
+  if (k < 0 || k > n)
+    return ValueError(c, "k argument to top_k must be no larger than size along axis; got k=", k,
+                      " with shape ", x.ToString(), " and dimension ", c.attrs.Int("dimension"));
+  Type values = MakeType(x.dtype, x.shape);
+  values.shape[DimOf(c.attrs)] = k;
+  values.weak = x.weak;
+  return std::vector<Type>{values, MakeType(DType::kS32, values.shape)};
+}
+
+Signature TopKFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s;
+  s.operands.resize(1);
+  TensorFactors kept;
+  for (int d = 0; d < c.in[0].rank(); ++d) {
+    const bool best = d == DimOf(c.attrs);
+    s.operands[0].push_back(
+        {s.Add(best ? FactorKind::kReduction : FactorKind::kPassThrough, c.in[0].shape[d])});
+    kept.push_back(best ? FactorList{s.Add(FactorKind::kReplicated, out[0].shape[d])}
+                        : s.operands[0][d]);
+  }
+  s.results = {kept, kept};
+  s.reduce = ReduceKind::kMax;
+  return s;
+}
+
+absl::Status TopKSharding(const InferContext& c, std::vector<Type>* out) {
+  const Type& x = c.in[0];
+  if (!x.axes_of(DimOf(c.attrs)).empty())
+    return ShardingError(c, "dim ", DimOf(c.attrs), " of ", x.ToString(),
+                         " is sharded; reshard the operand to leave it whole");
+  return ShardingOfFirst(c, out);
+}
+
+std::vector<Value> TopKJvp(const RuleContext& c, Values tangents) {
+  if (!tangents[0]) return NoTangents(c);
+  return {TakeAlong(tangents[0], c.out[1], DimOf(c.attrs)), Value()};
+}
+
+Batched BatchTopK(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  Attrs attrs = c.attrs;
+  attrs.Set("dimension", PastBatch(c.attrs.Int("dimension"), dims[0]));
+  return {c.b.Emit(c.def, {c.in[0]}, std::move(attrs)), {dims[0], dims[0]}};
+}
+
+// The best of each block, then the best of these, which are in the order of the blocks.
+std::vector<Value> PartitionTopK(const RuleContext& c, const PartitionContext& p) {
+  const int dim = DimOf(c.attrs);
+  const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
+  if (axes.empty()) return c.b.Emit(c.def, c.in, c.attrs);
+  const int64_t block = c.in[0].dim(dim);
+  Attrs of_block = c.attrs;
+  of_block.Set("k", std::min(c.attrs.Int("k"), block));
+  const std::vector<Value> mine = c.b.Emit(c.def, c.in, std::move(of_block));
+  const Value begin = BlockBegin(c.b, axes, block);
+  const Value at = Add(mine[1], BroadcastInDim(begin, mine[1].shape(), {}));
+  const Value values = AllGather(mine[0], axes, dim, /*tiled=*/true);
+  const Value indices = AllGather(at, axes, dim, /*tiled=*/true);
+  const std::vector<Value> best = c.b.Emit(c.def, {values}, c.attrs);
+  return {best[0], TakeAlong(indices, best[1], dim)};
+}
+
+Arrays EvalTopK(const EvalContext& c, absl::Span<const Array> in) {
+  const int dim = DimOf(c.attrs);
+  const Array& x = in[0];
+  const int64_t n = x.shape()[dim], k = c.attrs.Int("k"), stride = StridesOf(x.shape())[dim];
+  Array values(x.dtype(), c.out_types[0].shape), indices(DType::kS32, c.out_types[1].shape);
+  if (values.num_elements() == 0) return std::vector<Array>{values, indices};
+  const int64_t width = ByteWidth(x.dtype());
+  std::byte* const to = values.MutableData();
+  ForEachRow(x.shape(), dim, [&](int64_t begin, int64_t row) {
+    const std::vector<int64_t> order = OrderOf({&x, 1}, begin, stride, n, /*descending=*/true);
+    const int64_t first = row / stride * stride * k + row % stride;
+    for (int64_t i = 0; i < k; ++i) {
+      std::copy_n(x.data() + (begin + order[i] * stride) * width, width,
+                  to + (first + i * stride) * width);
+      indices.Set(first + i * stride, static_cast<double>(order[i]));
+    }
+  });
+  return std::vector<Array>{values, indices};
+}
+
+constexpr AttrSpec kTopKAttrs[] = {{"k", AttrKind::kInt}, {"dimension", AttrKind::kInt}};
+
+}  // namespace
+
+constexpr OpDef kTopK = Checked({.name = "top_k",
+                                 .lax_name = "top_k",
+                                 .family = Family::kReduction,
+                                 .num_operands = 1,
+                                 .attrs = kTopKAttrs,
+                                 .lowering = Lowering::kHost,
+                                 .infer = InferTopK,
+                                 .factors = TopKFactors,
+                                 .sharding = TopKSharding,
+                                 .varying = Derived{},
+                                 .jvp = TopKJvp,
+                                 .transpose = Refused{"it is not linear"},
+                                 .batch = BatchTopK,
+                                 .partition = PartitionTopK,
+                                 .cost = SortCost,
+                                 .eval = EvalTopK});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+
+std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable, int num_keys) {
+  if (xs.empty()) Throw(ErrorKind::kTypeError, "sort: takes at least one operand, got nothing");
+  Builder& b = xs[0].builder();
+  return b.Emit(ops::kSort, MatchVarying(std::move(xs)),
+                {{"dimension", int64_t{dimension}},
+                 {"is_stable", is_stable},
+                 {"num_keys", int64_t{num_keys}}});
+}
+
+std::pair<Value, Value> TopK(Value x, int64_t k, int dimension) {
+  const std::vector<Value> best =
+      x.builder().Emit(ops::kTopK, {x}, {{"k", k}, {"dimension", int64_t{dimension}}});
+  return {best[0], best[1]};
+}
+
+}  // namespace tessera::ir
