@@ -35,7 +35,13 @@ Types InferGather(const InferContext& c) {
     if (g.operand_to_block[d] >= 0) t.shape[g.operand_to_block[d]] = sizes[d];
   for (int d = 0; d < indices.rank(); ++d)
     if (g.indices_to_block[d] >= 0) t.shape[g.indices_to_block[d]] = indices.shape[d];
-  TESSERA_RETURN_IF_ERROR(CountElements(c, t.shape).status());
+  TESSERA_ASSIGN_OR_RETURN(const int64_t elements, CountElements(c, t.shape));
+  // Dims that the result lacks are read all the same.
+  for (const DimList& single : {w.collapsed, w.batching})
+    for (const int64_t d : single)
+      if (elements > 0 && sizes[d] != 1)
+        return ValueError(c, "the window along dim ", d, " of ", x.ToString(), " has ", sizes[d],
+                          " elements, and the result ", t.ToString(), " no dim for it; expected 1");
   t.weak = x.weak;
   return std::vector<Type>{t};
 }
@@ -147,8 +153,8 @@ Batched BatchGather(const RuleContext& c, absl::Span<const int> dims, int64_t si
   Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
   BatchedDims(GatherDimsOf(c.attrs), operand, indices).WriteTo(&attrs, kGatherNames);
   if (operand)
-    attrs.Set("slice_sizes",
-              WithInserted(c.attrs.Ints("slice_sizes"), 0, indices ? int64_t{1} : size));
+    attrs.Set("slice_sizes", WithInserted(c.attrs.Ints("slice_sizes"), 0,
+                                          indices ? std::min<int64_t>(size, 1) : size));
   const Value x = operand ? MoveDim(c.in[0], dims[0], 0) : c.in[0];
   const Value at = indices ? MoveDim(c.in[1], dims[1], 0) : c.in[1];
   return {{EmitMatched(c.def, {x, at}, std::move(attrs))}, {0}};

@@ -98,6 +98,14 @@ TEST(Gather, ErrorsNameOpAndFault) {
   EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{2, 4})),
               Bad("the window along dim 0 of f32[3,4] has 2 elements; expected 1 at most"));
   EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{1, 5})), Bad("expected 4 at most"));
+  // Nothing could be read there.
+  EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{0, 4})),
+              Bad("the window along dim 0 of f32[3,4] has 0 elements, and the result f32[2,4] no "
+                  "dim for it; expected 1"));
+  EXPECT_THAT(Gathered({"f32[0,4]", "s32[2,1]"}, With(Rows(), "slice_sizes", IntList{0, 4})),
+              Bad("expected 1"));
+  EXPECT_THAT(Gathered({"f32[0,4]", "s32[0,1]"}, With(Rows(), "slice_sizes", IntList{0, 4})),
+              IsOkAndHolds("f32[0,4]"));
   EXPECT_THAT(Gathered(in, With(Rows(), "fill_value", Array::Scalar(DType::kF64, 0))),
               Bad("fill_value is f64[]; expected a scalar of the operand's type f32"));
   Attrs batched = With(With(Rows(), "operand_batching_dims", IntList{0}),
