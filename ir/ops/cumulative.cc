@@ -23,14 +23,11 @@ int DimOf(const Attrs& attrs) { return static_cast<int>(attrs.Int("dimension"));
 
 Types InferCumulative(const InferContext& c) {
   const Type& x = c.in[0];
-  const int64_t dim = c.attrs.Int("dimension");
   TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
   if (x.dtype == DType::kBool || (KindOf(c.def) == ReduceKind::kNone && !IsFloat(x.dtype)))
     return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(x.dtype)), "; expected a ",
                      KindOf(c.def) == ReduceKind::kNone ? "float" : "number", " type");
-  if (dim < 0 || dim >= x.rank())
-    return ValueError(c, "dimension ", dim, " is not a dim of ", x.ToString(),
-                      "; expected one in [0, ", x.rank(), ")");
+  TESSERA_RETURN_IF_ERROR(CheckDimension(c));
   Type t = MakeType(x.dtype, x.shape);
   t.weak = x.weak;
   return std::vector<Type>{t};
@@ -55,11 +52,8 @@ using Wide = std::conditional_t<std::is_floating_point_v<C>, double, C>;
 
 template <class W>
 W Combined(ReduceKind kind, W a, W b) {
-  if constexpr (std::is_same_v<W, bool>) return a || b;
-  if constexpr (!std::is_same_v<W, bool>) {
-    if (kind == ReduceKind::kSum) return scalar::math::Add(a, b);
-    if (kind == ReduceKind::kProd) return scalar::math::Mul(a, b);
-  }
+  if (kind == ReduceKind::kSum) return scalar::math::Add(a, b);
+  if (kind == ReduceKind::kProd) return scalar::math::Mul(a, b);
   if (kind == ReduceKind::kMax) return scalar::math::Max(a, b);
   if (kind == ReduceKind::kMin) return scalar::math::Min(a, b);
   if constexpr (std::is_floating_point_v<W>) {
@@ -77,7 +71,7 @@ Arrays EvalCumulative(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = out.shape();
   const int64_t n = shape[dim], stride = StridesOf(shape)[dim];
   if (out.num_elements() == 0) return std::vector<Array>{out};
-  scalar::Dispatch<scalar::kAnything>(out.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
+  scalar::Dispatch<scalar::kNumbers>(out.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
     using Traits = scalar::ElementTraits<kD>;
     using W = Wide<kD>;
     auto* const data = reinterpret_cast<typename Traits::Storage*>(out.MutableData());

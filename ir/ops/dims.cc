@@ -36,6 +36,13 @@ absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
   return absl::OkStatus();
 }
 
+absl::Status CheckDimension(const InferContext& c) {
+  const int64_t dim = c.attrs.Int("dimension");
+  if (dim >= 0 && dim < c.in[0].rank()) return absl::OkStatus();
+  return ValueError(c, "dimension ", dim, " is not a dim of ", c.in[0].ToString(),
+                    "; expected one in [0, ", c.in[0].rank(), ")");
+}
+
 absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out) {
   if (!c.attrs.Has("out_sharding")) return false;
   const PartitionSpec& spec = c.attrs.Spec("out_sharding");

@@ -20,6 +20,9 @@ DimList InversePermutation(absl::Span<const int64_t> permutation);
 absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
                                absl::Span<const int64_t> dims, int rank);
 
+// Checks that the attribute `dimension` is a dim of operand 0.
+absl::Status CheckDimension(const InferContext& c);
+
 // ---- Explicit shardings. ----
 // If the op has an out_sharding, writes it to `out` and returns true.
 absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out);

@@ -312,9 +312,7 @@ Types InferArg(const InferContext& c) {
   const int64_t dim = c.attrs.Int("dimension");
   const DType index = c.attrs.Dtype("index_dtype");
   TESSERA_RETURN_IF_ERROR(CheckDtype(c));
-  if (dim < 0 || dim >= x.rank())
-    return ValueError(c, "dimension ", dim, " is not a dim of ", x.ToString(),
-                      "; expected one in [0, ", x.rank(), ")");
+  TESSERA_RETURN_IF_ERROR(CheckDimension(c));
   if (x.shape[dim] < 1)
     return ValueError(c, "dim ", dim, " of ", x.ToString(),
                       " is empty: attempt to get the index of the best of an empty sequence");

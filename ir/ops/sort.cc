@@ -18,14 +18,6 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 
 int DimOf(const Attrs& attrs) { return static_cast<int>(attrs.Int("dimension")); }
 
-absl::Status CheckDimension(const InferContext& c) {
-  const Type& x = c.in[0];
-  const int64_t dim = c.attrs.Int("dimension");
-  if (dim < 0 || dim >= x.rank())
-    return ValueError(c, "dimension ", dim, " is not a dim of ", x.ToString(),
-                      "; expected one in [0, ", x.rank(), ")");
-  return absl::OkStatus();
-}
 absl::Status CheckOrdered(const InferContext& c, const Type& key) {
   if (!IsComplex(key.dtype)) return absl::OkStatus();
   return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(key.dtype)), " as a key; ",
