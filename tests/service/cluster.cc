@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -36,6 +37,12 @@ constexpr char kListening[] = "listening on ";
 
 absl::Status Errno(const std::string& what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+// The daemons are those of TESSERA_BIN_DIR, else those that were built with this.
+std::string Binary(const char* name, const char* built) {
+  const char* folder = std::getenv("TESSERA_BIN_DIR");
+  return folder != nullptr && *folder != '\0' ? absl::StrCat(folder, "/", name) : built;
 }
 
 // The first line that comes out of `fd`.
@@ -140,7 +147,8 @@ absl::Status Cluster::StartCoordinator() {
   std::vector<std::string> args = {absl::StrCat("--listen=", listen),
                                    "--metrics-listen=127.0.0.1:0"};
   args.insert(args.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
-  auto started = Process::Start(TESSERA_COORDINATOR_BINARY, args, LogFile("coordinator"), ends[1]);
+  auto started = Process::Start(Binary("tessera-coordinator", TESSERA_COORDINATOR_BINARY), args,
+                                LogFile("coordinator"), ends[1]);
   close(ends[1]);
   absl::StatusOr<std::string> line =
       started.ok() ? ReadLine(ends[0], kStartPatience) : started.status();
@@ -173,7 +181,7 @@ absl::Status Cluster::StartWorker(int w) {
     setenv(names.back().c_str(), variable.substr(equals + 1).c_str(), /*overwrite=*/1);
   }
   absl::StatusOr<std::unique_ptr<Process>> started =
-      Process::Start(TESSERA_WORKER_BINARY, args, LogFile(name));
+      Process::Start(Binary("tessera-worker", TESSERA_WORKER_BINARY), args, LogFile(name));
   for (const std::string& variable : names) unsetenv(variable.c_str());
   TESSERA_RETURN_IF_ERROR(started);
   workers_[w] = *std::move(started);

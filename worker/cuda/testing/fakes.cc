@@ -32,7 +32,7 @@ F Find(const std::string& path, const char* symbol) {
 std::string PluginPath() { return TESSERA_CUDA_PLUGIN_PATH; }
 
 std::string FakePath(const std::string& name) {
-  return std::string(TESSERA_FAKES_DIR) + "/libfake" + name + ".so";
+  return TESSERA_FAKES_DIR "/libfake" + name + ".so";
 }
 
 void PointPluginAtFakes() {

@@ -1,0 +1,201 @@
+// Workers with the GPU of this machine, where it has one: real daemons, an executor process, the
+// driver, NCCL and cuBLASLt. What the fakes of gpu_test.cc cannot show; scripts/gpu_check runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/tessera.h"
+#include "client/testing/evaluated.h"
+#include "tests/service/cluster.h"
+#include "worker/device/plugin.h"
+
+namespace tessera::service {
+namespace {
+
+using ::testing::AnyOf;
+using testing::ErrorOf;
+using testing::Eventually;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kToldWithin = absl::Seconds(5);
+constexpr absl::Duration kBackWithin = absl::Seconds(30);  // a context takes seconds to make
+
+class RealGpuTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const char* folder = std::getenv("TESSERA_BIN_DIR");
+    const auto api = worker::device::LoadDevicePlugin(
+        folder != nullptr ? absl::StrCat(folder, "/libtessera_cuda.so") : TESSERA_CUDA_PLUGIN);
+    no_gpu_ = api.ok() ? "" : std::string(api.status().message());
+  }
+  void SetUp() override {
+    if (!no_gpu_.empty()) GTEST_SKIP() << no_gpu_;
+  }
+  void Start(int workers = 1) {
+    ClusterOptions options;
+    options.workers = workers;
+    options.gpus_per_worker = 1;
+    options.worker_flags = {"--collective-timeout-ms=5000"};
+    TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
+    Session::SetDefault(cluster_->session());
+  }
+  void TearDown() override {
+    Session::SetDefault(nullptr);
+    if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
+  }
+
+  static Array Put(const ir::Array& value) {
+    return put(value, make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
+  }
+  void ExpectItServes() {
+    EXPECT_EQ(Put(testing::Vec({1, 2, 3})).value().ToDoubles(), (std::vector<double>{1, 2, 3}));
+    const auto twice = jit([](Array x) { return x + x; });
+    EXPECT_EQ(twice(Put(testing::Vec({1, 2, 3}))).value().ToDoubles(),
+              (std::vector<double>{2, 4, 6}));
+  }
+  // Runs for minutes.
+  static Array StartLongRun() {
+    return jit([](Array x) {
+      const auto step = [](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); };
+      return scan(step, x, None, {.length = 100000000}).first;
+    })(Put(testing::Vec(std::vector<double>(2048, 1))));
+  }
+  // Another executor than `before` serves.
+  void ExpectAnotherExecutor(int before) {
+    const absl::Time start = absl::Now();
+    EXPECT_TRUE(Eventually(
+        [&] {
+          const int now = cluster_->executor_pid(0);
+          return now > 0 && now != before;
+        },
+        kBackWithin));
+    TESSERA_EXPECT_OK(cluster_->AwaitHealthyDevices(1, kBackWithin));
+    std::cout << "another executor serves after " << absl::ToDoubleSeconds(absl::Now() - start)
+              << " s\n";
+    ExpectItServes();
+  }
+
+  static inline std::string no_gpu_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+TEST_F(RealGpuTest, ComputesWhatTheEvaluatorComputes) {
+  Start();
+  std::vector<double> values(64 * 32);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i));
+  const ir::Array x = testing::Host(values, {64, 32});
+  // Kernels, products of the library, a loop, and a host step between them.
+  const auto f = [](Array a) {
+    const Array h = softmax(matmul(a, transpose(a)));
+    const auto step = [](Array c, NoneType) { return std::make_pair(tanh(c) + c, std::tuple<>()); };
+    return matmul(sort(scan(step, h, None, {.length = 7}).first, 1), a);
+  };
+  const std::vector<double> expected = testing::Values(f, x);
+  const std::vector<double> got = jit(f)(Put(x)).value().ToDoubles();
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-4) << i;
+}
+
+TEST_F(RealGpuTest, FourCallersAtOnceEachGetTheirOwn) {
+  Start();
+  const std::shared_ptr<Session> session = cluster_->session();
+  const auto f = jit([](Array x) { return sum(x * x) + x; });
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (int call = 0; call < 50; ++call) {
+        const double v = 50 * caller + call;
+        const std::vector<double> got = f(Put(testing::Vec({v, 1}))).value().ToDoubles();
+        EXPECT_EQ(got, (std::vector<double>{v * v + 1 + v, v * v + 2}));
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(RealGpuTest, AKilledExecutorIsToldAndAnotherServes) {
+  Start();
+  const Array run = StartLongRun();
+  EXPECT_FALSE(Eventually([&] { return run.is_ready(); }, absl::Seconds(1)));
+  const int executor = cluster_->executor_pid(0);
+  const absl::Time start = absl::Now();
+  kill(executor, SIGKILL);
+  const Error error = ErrorOf([&] { run.wait(); });
+  EXPECT_LT(absl::Now() - start, kToldWithin);
+  EXPECT_EQ(error.reason(), "WORKER_LOST");
+  ExpectAnotherExecutor(executor);
+}
+
+TEST_F(RealGpuTest, AFrozenExecutorIsToldAndAnotherServes) {
+  Start();
+  ExpectItServes();
+  const int executor = cluster_->executor_pid(0);
+  kill(executor, SIGSTOP);
+  const absl::Time start = absl::Now();
+  const Error error = ErrorOf([] {
+    const deadline limit(absl::Seconds(2));
+    jit([](Array x) { return x + 1.0; })(Put(testing::Vec({1, 2, 3}))).wait();
+  });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(2) + kToldWithin);
+  EXPECT_THAT(std::string(error.reason()), AnyOf("DEADLINE_EXCEEDED", "WORKER_LOST"));
+  std::cout << "told: " << error.what() << "\n";
+  ExpectAnotherExecutor(executor);
+}
+
+TEST_F(RealGpuTest, ACancelledRunEndsAndTheNextServes) {
+  Start();
+  const Array run = StartLongRun();
+  EXPECT_FALSE(Eventually([&] { return run.is_ready(); }, absl::Seconds(1)));
+  const int executor = cluster_->executor_pid(0);
+  const absl::Time start = absl::Now();
+  run.cancel();
+  const Error error = ErrorOf([&] { run.wait(); });
+  EXPECT_LT(absl::Now() - start, kToldWithin);
+  std::cout << "told after " << absl::ToDoubleSeconds(absl::Now() - start) << " s: "
+            << error.reason() << "\n";
+  ExpectItServes();
+  EXPECT_EQ(cluster_->executor_pid(0), executor) << "it ended by itself";
+}
+
+TEST_F(RealGpuTest, WhatDoesNotFitIsRefusedAndTheNextServes) {
+  Start();  // with 64 MiB of the device's memory
+  const ir::Array large = testing::Host(std::vector<double>(8 << 20, 1), {8 << 20});
+  const Error error = ErrorOf([&] {
+    const Array x = Put(large);
+    jit([](Array a) { return sort(a + 1.0) + sort(a - 1.0); })(x).wait();
+  });
+  std::cout << "told: " << error.what() << "\n";
+  EXPECT_THAT(error.what(), HasSubstr("memory"));
+  ExpectItServes();
+}
+
+// NCCL refuses two ranks on one GPU; that is an error of the step, not a silence.
+TEST_F(RealGpuTest, TwoRanksOnOneGpuAreRefused) {
+  Start(/*workers=*/2);
+  const Mesh mesh = make_mesh({2}, {"i"}, {AxisType::kAuto});
+  const absl::Time start = absl::Now();
+  const Error error = ErrorOf([&] {
+    const Array x = put(testing::Vec({1, 2, 3, 4}), mesh, P("i"));
+    jit([mesh](Array a) {
+      return shard_map([](Array b) { return lax::psum(b, "i"); }, mesh, {P("i")}, P())(a);
+    })(x).wait();
+  });
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+  std::cout << "told after " << absl::ToDoubleSeconds(absl::Now() - start)
+            << " s: " << error.what() << "\n";
+  EXPECT_TRUE(Eventually([&] { return cluster_->AwaitHealthyDevices(2).ok(); }));
+  ExpectItServes();
+}
+
+}  // namespace
+}  // namespace tessera::service
