@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -66,7 +68,9 @@ class Bench {
     absl::StatusOr<StreamHandle> stream = device_->NewStream(/*high_priority=*/false);
     TESSERA_CHECK_OK(stream);
     stream_ = *std::move(stream);
-    for (uint64_t& array : arrays_) array = Allocate(flags.bytes);
+    arrays_[0] = AllocateNumbers(ir::DType::kF32, flags.bytes / 4);
+    arrays_[1] = Allocate(flags.bytes);
+    arrays_[2] = Allocate(flags.bytes);
     std::cout << device_->info().name << ", " << device_->info().versions << ", "
               << device_->info().target << "\n";
   }
@@ -95,6 +99,27 @@ class Bench {
     Check(api().allocate(device_->context(), bytes, &address), "an array");
     Check(api().fill_zero(stream_.get(), address, bytes), "an array's zeros");
     allocated_.push_back(address);
+    return address;
+  }
+
+  // An array of `count` numbers in [-1, 1): zeros would draw less power than a program's numbers.
+  uint64_t AllocateNumbers(ir::DType dtype, int64_t count) {
+    TESSERA_CHECK(dtype == ir::DType::kF32 || dtype == ir::DType::kBF16) << "no such numbers here";
+    const int64_t size = dtype == ir::DType::kF32 ? 4 : 2;
+    void* pinned = nullptr;
+    Check(api().allocate_host(device_->context(), count * size, &pinned), "host memory");
+    char* const numbers = static_cast<char*>(pinned);
+    std::minstd_rand random(1);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (int64_t i = 0; i < count; ++i) {
+      const float number = uniform(random);
+      // A bf16 is the upper half of an f32.
+      std::memcpy(numbers + i * size, reinterpret_cast<const char*>(&number) + (4 - size), size);
+    }
+    const uint64_t address = Allocate(count * size);
+    Check(api().copy_to_device(stream_.get(), address, numbers, count * size), "numbers");
+    Synchronize();
+    static_cast<void>(api().free_host(device_->context(), pinned));
     return address;
   }
 
@@ -215,7 +240,8 @@ class Bench {
     std::printf("%-28s %12s %12s %10s\n", "matmul", "us", "TFLOP/s", "of best");
     for (const ir::DType dtype : {ir::DType::kBF16, ir::DType::kF32}) {
       const int64_t n = flags_.matmul;
-      const uint64_t a = Allocate(4 * n * n), b = Allocate(4 * n * n), c = Allocate(4 * n * n);
+      const uint64_t a = AllocateNumbers(dtype, n * n), b = AllocateNumbers(dtype, n * n);
+      const uint64_t c = Allocate(4 * n * n);
       const auto run = [=, this](const std::shared_ptr<PlannedMatmul>& p) {
         return [=, this] {
           Check(api().matmul_run(stream_.get(), p->matmul.get(), a, b, c, p->scratch), "a matmul");

@@ -290,7 +290,9 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     const Array& a = args[i];
     if (const internal::NumberState* n = internal::AsNumber(a)) {
       numbers.push_back(
-          internal::OrThrow(service_->Put(n->value, executable.reply.in.at(i).placement), site));
+          internal::OrThrow(service_->Put(n->value, executable.reply.in.at(i).placement,
+                                          internal::BoundedWait(absl::InfiniteDuration())),
+                            site));
       request.args.push_back(numbers.back());
       continue;
     }
@@ -354,7 +356,8 @@ Array Session::Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec
                    const Site& site) {
   api::Placement placement = Place("put", value.shape(), mesh, spec, site);
   FlushReleased();
-  const uint64_t id = internal::OrThrow(service_->Put(value, placement), site);
+  const uint64_t id = internal::OrThrow(
+      service_->Put(value, placement, internal::BoundedWait(absl::InfiniteDuration())), site);
   return MakeArray(id, TypeOn(value.dtype(), value.shape(), mesh.logical, spec),
                    std::make_shared<const api::Placement>(std::move(placement)),
                    /*operation=*/0, "put");

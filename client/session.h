@@ -129,9 +129,10 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t released_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Sets a deadline for all runs started in scope, on this thread; of nested scopes the earliest
-// holds. Waits in scope end at most half a second later: the server ends a late run itself, and its
-// error, which says what the run was doing, is more useful than that of the wait.
+// Sets a deadline for all runs started in scope, on this thread, and for arrays put there; of
+// nested scopes the earliest holds. Waits in scope end at most half a second later: the server ends
+// a late run itself, and its error, which says what the run was doing, is more useful than that of
+// the wait.
 class [[nodiscard]] deadline {
  public:
   explicit deadline(absl::Duration limit);

@@ -52,10 +52,11 @@ class BoundService final : public api::Service {
     if (reply.ok()) reply->done = coordinator_->HasSucceeded(reply->operation);
     return reply;
   }
-  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override {
+  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement,
+                               absl::Duration timeout) override {
     return Await<uint64_t>([&](auto then) {
-      coordinator_->PutAsync({0, caller_}, session_, value, placement, Left(until_),
-                             std::move(then));
+      coordinator_->PutAsync({0, caller_}, session_, value, placement,
+                             std::min(timeout, Left(until_)), std::move(then));
     });
   }
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {

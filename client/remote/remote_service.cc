@@ -283,30 +283,37 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteUnwatched(
   return ir::serial::FromProto(response);
 }
 
-absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value,
-                                            const api::Placement& placement) {
+absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::Placement& placement,
+                                            absl::Duration timeout) {
+  const absl::Time end = SteadyNow() + std::min(timeout, kTransferTimeout);
   // If this fails, the general path below reports the error.
   if (value.shape().empty()) {
-    absl::StatusOr<uint64_t> array = Relay(value, placement);
+    absl::StatusOr<uint64_t> array = Relay(value, placement, end);
     if (array.ok() || KindOf(array.status()) == ErrorKind::kCancelled) return array;
   }
   TicketRetries tries;
   while (true) {
     bool lost = false;
-    absl::StatusOr<uint64_t> array = PutOnce(value, placement, &lost);
+    absl::StatusOr<uint64_t> array = PutOnce(value, placement, end, &lost);
+    if (KindOf(array.status()) == ErrorKind::kDeadlineExceeded && SteadyNow() >= end) {
+      return Annotate(array.status(),
+                      absl::StrCat("put: an array of ", value.num_bytes(),
+                                   " bytes was not taken within ", absl::FormatDuration(timeout)));
+    }
     // The caller has not seen the array yet: a new one is created.
-    if (array.ok() || !lost || !tries.Again()) return array;
+    if (array.ok() || !lost || SteadyNow() >= end || !tries.Again()) return array;
   }
 }
 
 absl::StatusOr<uint64_t> RemoteService::Relay(const ir::Array& value,
-                                              const api::Placement& placement) {
+                                              const api::Placement& placement, absl::Time end) {
   v1::WriteArrayRequest request;
   *request.mutable_spec() =
       ir::serial::ToProto(api::ArraySpec{value.dtype(), value.shape(), placement});
   request.set_data(value.data(), static_cast<size_t>(value.num_bytes()));
   TESSERA_ASSIGN_OR_RETURN(const v1::WriteArrayResponse written,
-                           CallInSession(arrays_, &Arrays::WriteArray, std::move(request)));
+                           CallInSession(arrays_, &Arrays::WriteArray, std::move(request),
+                                         std::min(end - SteadyNow(), kCallTimeout)));
   absl::Status reported = transfer_.ReportProgress(value.num_bytes());
   if (reported.ok()) return written.array();
   Delete({written.array()}).IgnoreError();
@@ -314,13 +321,14 @@ absl::StatusOr<uint64_t> RemoteService::Relay(const ir::Array& value,
 }
 
 absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
-                                                const api::Placement& placement, bool* lost) {
-  const absl::Time end = SteadyNow() + kTransferTimeout;
+                                                const api::Placement& placement, absl::Time end,
+                                                bool* lost) {
   const api::ArraySpec spec{value.dtype(), value.shape(), placement};
   v1::CreateArrayRequest request;
   *request.mutable_spec() = ir::serial::ToProto(spec);
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateArrayResponse response,
-                           CallInSession(arrays_, &Arrays::CreateArray, request));
+                           CallInSession(arrays_, &Arrays::CreateArray, request,
+                                         std::min(end - SteadyNow(), kCallTimeout)));
   std::vector<std::function<absl::Status()>> jobs;
   for (const v1::ShardTicket& t : response.tickets()) {
     jobs.push_back([&, ticket = &t]() -> absl::Status {

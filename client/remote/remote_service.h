@@ -35,7 +35,8 @@ class RemoteService final : public api::Service {
   absl::StatusOr<std::vector<api::Device>> ListDevices() override;
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override;
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override;
-  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement) override;
+  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement,
+                               absl::Duration timeout) override;
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override;
   absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override;
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override;
@@ -84,11 +85,12 @@ class RemoteService final : public api::Service {
                                                             absl::Duration timeout) const;
 
   // Puts a small array by one call to the coordinator, which is faster than tickets and streams.
-  absl::StatusOr<uint64_t> Relay(const ir::Array& value, const api::Placement& placement);
+  absl::StatusOr<uint64_t> Relay(const ir::Array& value, const api::Placement& placement,
+                                 absl::Time end);
   // One attempt with new tickets; TICKET_STALE if they have expired meanwhile. Sets *lost if an
   // executor was lost before the array was written.
   absl::StatusOr<uint64_t> PutOnce(const ir::Array& value, const api::Placement& placement,
-                                   bool* lost);
+                                   absl::Time end, bool* lost);
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
 

@@ -23,7 +23,9 @@ class FakeService final : public Service {
     reply.out.resize(1);
     return reply;
   }
-  absl::StatusOr<uint64_t> Put(const ir::Array&, const Placement&) override { return ++put_; }
+  absl::StatusOr<uint64_t> Put(const ir::Array&, const Placement&, absl::Duration) override {
+    return ++put_;
+  }
   absl::StatusOr<ExecuteReply> Execute(const ExecuteRequest& request) override {
     executed = request;
     return ExecuteReply{5, {9}};

@@ -16,6 +16,7 @@
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
+#include "client/testing/evaluated.h"
 #include "tests/service/cluster.h"
 #include "tests/service/fault_proxy.h"
 
@@ -93,6 +94,29 @@ TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
   EXPECT_EQ(proxy_->struck(), 3);
   std::cout << "down, sent twice: " << (proxy_->bytes(Way::kDown) - kBytes) / kMiB << " MiB\n";
   EXPECT_LT(proxy_->bytes(Way::kDown), kBytes + kUnderWay) << "it started over";
+}
+
+// The daemon lets an executor be for half a minute; the caller's deadline is shorter.
+TEST_F(TransferTest, APutIntoAFrozenExecutorEndsAtTheDeadline) {
+  const auto session = Connect();
+  Session::SetDefault(session);
+  const Mesh mesh = make_mesh({1}, {"x"}, {AxisType::kAuto});
+  const int executor = cluster_->executor_pid(0);
+  ASSERT_EQ(kill(executor, SIGSTOP), 0);
+  for (const ir::Array& value : {ir::Array::Of(kF32, {2}, {1, 2}), ir::Array::Of(kF32, {}, {1})}) {
+    const absl::Time start = absl::Now();
+    const Error error = testing::ErrorOf([&] {
+      const deadline limit(absl::Seconds(1));
+      put(value, mesh, P());
+    });
+    EXPECT_LT(absl::Now() - start, absl::Seconds(3)) << value.rank();
+    EXPECT_EQ(error.reason(), "DEADLINE_EXCEEDED") << error.what();
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(" bytes was not taken within "));
+  }
+  ASSERT_EQ(kill(executor, SIGCONT), 0);
+  EXPECT_EQ(put(ir::Array::Of(kF32, {2}, {1, 2}), mesh, P()).value().ToDoubles(),
+            (std::vector<double>{1, 2}));
+  Session::SetDefault(nullptr);
 }
 
 TEST_F(TransferTest, APutWhoseExecutorRestartsIsMadeAnew) {
