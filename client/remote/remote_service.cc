@@ -285,7 +285,8 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteUnwatched(
 
 absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::Placement& placement,
                                             absl::Duration timeout) {
-  const absl::Time end = SteadyNow() + std::min(timeout, kTransferTimeout);
+  timeout = std::min(timeout, kTransferTimeout);
+  const absl::Time end = SteadyNow() + timeout;
   // If this fails, the general path below reports the error.
   if (value.shape().empty()) {
     absl::StatusOr<uint64_t> array = Relay(value, placement, end);

@@ -153,14 +153,15 @@ class Service {
   virtual absl::StatusOr<CompileReply> Compile(const CompileRequest& request) = 0;
   virtual absl::StatusOr<ExecuteReply> Execute(const ExecuteRequest& request) = 0;
   // Uploads `value`, sharded as the placement says, to the executors.  Returns when the bytes
-  // have been handed over; `value` may then be reused.  DEADLINE_EXCEEDED after `timeout`.
+  // have been handed over; `value` may then be reused.  DEADLINE_EXCEEDED after `timeout`, or after
+  // the service's own limit for a transfer if that is shorter.
   virtual absl::StatusOr<uint64_t> Put(const ir::Array& value, const Placement& placement,
                                        absl::Duration timeout = absl::InfiniteDuration()) = 0;
   // Waits until the array is ready or its producer has failed, at most `timeout`.
   virtual absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) = 0;
   // The shard on `placement.devices[ordinal]`.
   virtual absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal,
-                                             absl::Duration timeout = absl::InfiniteDuration()) = 0;
+                                             absl::Duration timeout) = 0;
   virtual absl::StatusOr<ArraySpec> Describe(uint64_t array) = 0;
   // An array of the same contents with another placement; bytes move between devices only.
   virtual absl::StatusOr<Making> Reshard(uint64_t array, const Placement& placement) = 0;

@@ -23,7 +23,7 @@ std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs,
   const Dims& shape = out_types[0].shape;
   std::vector<Array> expanded, out;  // `expanded`: scalar operands of an op on arrays
   absl::InlinedVector<const void*, 4> in_ptrs;
-  absl::InlinedVector<void*, 4> out_ptrs;
+  absl::InlinedVector<void*, 2> out_ptrs;
   for (const Array& a : in) {
     const bool as_it_is = a.rank() == static_cast<int>(shape.size());
     if (!as_it_is) expanded.push_back(ReadStrided(a, 0, Dims(shape.size(), 0), shape));
