@@ -94,6 +94,25 @@ struct ScanFlat {
 // `body`: carry then x slices -> carry then y slices. Returns carry then stacked ys.
 std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body);
 
+// `predicate`: carry -> a bool; `body`: carry -> carry. Returns the last carry.
+std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody predicate,
+                            FlatBody body);
+// The results of the branch that `index`, an s32, names; `out_paths` is called after the branches.
+std::vector<Array> RunBranches(const char* name, const Array& index, const FlatArgs& args,
+                               const Site& site, const std::vector<FlatBody>& branches,
+                               absl::FunctionRef<std::vector<std::string>()> out_paths);
+// The bounds of fori_loop as arrays of one dtype; if both are numbers, how often it runs.
+struct ForiBounds {
+  Array lower, upper;
+  int64_t count = -1;
+  Site site;
+};
+ForiBounds CheckedBounds(const Arg& lower, const Arg& upper);
+// A bool or number as the index of cond's branches, {false, true}; an integer as that of one of
+// `size` branches. Errors: TYPE_ERROR for another.
+Array IndexOfPredicate(const Arg& pred);
+Array IndexOfBranch(const Arg& index, size_t size);
+
 std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body);
 
 // Whether `argnums` donate it, per leaf of the tuple `args`; empty if `argnums` is.

@@ -77,6 +77,10 @@ Array select(const Arg& pred, const Arg& on_true, const Arg& on_false) {
   return ApplyArgs("select_n", {on_true, on_false, Arg(p, pred.site)}, Operands::kStrict,
                    [](ir::Builder&, Vs v) { return ir::Select(v[2], v[0], v[1]); });
 }
+Array integer_pow(const Arg& x, int64_t y) {
+  return ApplyArgs("integer_pow", {x}, Operands::kStrict,
+                   [y](ir::Builder&, Vs v) { return ir::IntegerPow(v[0], y); });
+}
 Array clamp(const Arg& min, const Arg& x, const Arg& max) {
   const DType dtype = internal::CommonDType({x});
   const Array lo = AsArray(min, dtype), hi = AsArray(max, dtype);

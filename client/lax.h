@@ -23,12 +23,14 @@ namespace tessera::lax {
   X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(cbrt, Cbrt) X(erf, Erf) X(erf_inv, ErfInv) X(ceil, Ceil)     \
   X(floor, Floor) X(round, RoundNearestAfz) X(round_even, RoundNearestEven)                    \
   X(bitwise_not, Not) X(population_count, PopulationCount) X(clz, Clz)                         \
-  X(is_finite, IsFinite) X(square, Square) X(stop_gradient, StopGradient)
+  X(is_finite, IsFinite) X(square, Square) X(stop_gradient, StopGradient) X(exp2, Exp2)        \
+  X(asin, Asin) X(acos, Acos) X(atan, Atan) X(sinh, Sinh) X(cosh, Cosh) X(asinh, Asinh)        \
+  X(acosh, Acosh) X(atanh, Atanh) X(erfc, Erfc) X(lgamma, Lgamma) X(digamma, Digamma)
 #define TESSERA_LAX_BINARY(X)                                                                  \
   X(add, Add) X(sub, Sub) X(mul, Mul) X(div, Div) X(rem, Rem) X(pow, Pow) X(max, Max)          \
   X(min, Min) X(atan2, Atan2) X(bitwise_and, And) X(bitwise_or, Or) X(bitwise_xor, Xor)        \
   X(shift_left, ShiftLeft) X(shift_right_arithmetic, ShiftRightArithmetic)                     \
-  X(shift_right_logical, ShiftRightLogical)
+  X(shift_right_logical, ShiftRightLogical) X(nextafter, Nextafter)
 // clang-format on
 
 #define TESSERA_DECLARE_UNARY(name, Symbol) Array name(const Arg& x);
@@ -46,6 +48,7 @@ Array gt(const Arg& x, const Arg& y);
 Array ge(const Arg& x, const Arg& y);
 // Elements of `on_true` where `pred`, else of `on_false`.
 Array select(const Arg& pred, const Arg& on_true, const Arg& on_false);
+Array integer_pow(const Arg& x, int64_t y);
 Array clamp(const Arg& min, const Arg& x, const Arg& max);
 Array convert_element_type(const Arg& x, DType dtype);
 Array bitcast_convert_type(const Arg& x, DType dtype);

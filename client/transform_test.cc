@@ -426,12 +426,172 @@ TEST(ScanTest, GradientThroughMatchesTheProduct) {
   EXPECT_THAT(Values(f, Host({3}, {})), ElementsAre(108));  // d w^4 = 4 w^3
 }
 
+// The square root by Newton's method, until it no longer moves.
+Array NewtonSqrt(const Array& x) {
+  const auto moves = [&](const std::pair<Array, Array>& c) {
+    return lax::gt(abs(c.first - c.second), 1e-6 * x);
+  };
+  const auto step = [&](const std::pair<Array, Array>& c) {
+    return std::pair(0.5 * (c.first + x / c.first), c.first);
+  };
+  return while_loop(moves, step, std::pair(x, x * 2)).first;
+}
+
+TEST(WhileTest, RunsUntilTheCapturedValueIsNear) {
+  EXPECT_NEAR(Values([](Array x) { return NewtonSqrt(x); }, Host({9}, {}))[0], 3, 1e-5);
+  const auto batched = [](Array x) { return vmap(NewtonSqrt)(x); };
+  const auto roots = Values(batched, Vec({1, 4, 10000}));
+  EXPECT_THAT(roots, ElementsAre(DoubleNear(1, 1e-4), DoubleNear(2, 1e-4), DoubleNear(100, 1e-2)));
+}
+
+TEST(WhileTest, HasForwardDerivativesOnly) {
+  const auto tangent = [](Array x) {
+    return jvp(NewtonSqrt, std::tuple(x), std::tuple(ones_like(x))).second;
+  };
+  EXPECT_NEAR(Values(tangent, Host({4}, {}))[0], 0.25, 1e-3);
+  const Error e = ErrorOf([] { trace([](Array x) { return grad(NewtonSqrt)(x); }, abstract({})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kNotImplemented);
+  EXPECT_THAT(e.what(), HasSubstr("use scan, or fori_loop with static bounds"));
+  EXPECT_THAT(e.what(), HasSubstr("transform_test.cc:"));
+}
+
+TEST(WhileTest, RefusesTypesThatDiffer) {
+  const auto same = [](Array x) { return x; };
+  const Error pred =
+      ErrorOf([&] { trace([&](Array x) { return while_loop(same, same, x); }, abstract({3})); });
+  EXPECT_EQ(pred.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(pred.what(), HasSubstr("cond_fun must return a boolean scalar, but got output type"));
+  const Error carry = ErrorOf([&] {
+    trace(
+        [&](Array x) {
+          return while_loop([](Array c) { return lax::gt(sum(c), 0.0); },
+                            [](Array c) { return c.astype(kS32); }, x);
+        },
+        abstract({3}));
+  });
+  EXPECT_THAT(carry.what(),
+              HasSubstr("while_loop body function carry input and carry output must have equal"));
+  EXPECT_THAT(carry.what(), HasSubstr("init_val has type f32[3] but the corresponding output"));
+}
+
+TEST(ForiTest, AddsUp) {
+  const auto power = [](Array x, Array n) {
+    return fori_loop(
+        0, n, [&](Array, Array c) { return c * x; }, x * 0 + 1);
+  };
+  EXPECT_THAT(Evaluated(power, Host({3}, {}), ir::Array::Of(kS32, {}, {4}))[0].ToDoubles(),
+              ElementsAre(81));
+  const auto gradient = [](Array x) {
+    return grad([](Array w) {
+      return fori_loop(
+          1, 4, [&](Array i, Array c) { return c * w + i.astype(kF32); }, w * 0);
+    })(x);
+  };
+  // ((0 w + 1) w + 2) w + 3: the derivative is 2 w + 2.
+  EXPECT_THAT(Values(gradient, Host({5}, {})), ElementsAre(12));
+  EXPECT_THAT(Values(
+                  [](Array x) {
+                    return fori_loop(
+                        3, 3, [](Array, Array c) { return c; }, x);
+                  },
+                  Host({5}, {})),
+              ElementsAre(5));
+}
+
+TEST(ForiTest, RefusesBoundsThatAreNoIntegers) {
+  const auto error = [](const std::function<Array(Array)>& f) {
+    return std::string(ErrorOf([&] { trace(f, abstract({2})); }).what());
+  };
+  const auto same = [](Array, Array c) { return c; };
+  EXPECT_THAT(error([&](Array x) { return fori_loop(0.5, 3, same, x); }),
+              HasSubstr("a bound must be an integer scalar, got 0.5"));
+  EXPECT_THAT(error([&](Array x) { return fori_loop(0, x, same, x); }),
+              HasSubstr("a bound must be an integer scalar, got f32[2]"));
+  EXPECT_THAT(error([&](Array x) { return fori_loop(0, int64_t{1} << 40, same, x); }),
+              HasSubstr("beyond what an s32 holds"));
+}
+
+TEST(CondTest, RunsOneFunctionOnTreesAndCaptures) {
+  const auto f = [](Array x, Array scale) {
+    const auto r = cond(
+        lax::gt(sum(x), 0.0),
+        [&](const std::pair<Array, Array>& p) { return std::pair(p.first * scale, p.second); },
+        [&](const std::pair<Array, Array>& p) { return std::pair(p.second, p.first - scale); },
+        std::pair(x, x + 1));
+    return r.first * 10 + r.second;
+  };
+  EXPECT_THAT(Evaluated(f, Vec({1, 2}), Host({3}, {}))[0].ToDoubles(), ElementsAre(32, 63));
+  EXPECT_THAT(Evaluated(f, Vec({-1, -2}), Host({3}, {}))[0].ToDoubles(), ElementsAre(-4, -15));
+  const auto always = [](Array x) {
+    return cond(
+        true, [&] { return x + 1; }, [&] { return x; });
+  };
+  EXPECT_THAT(Values(always, Vec({1, 2})), ElementsAre(2, 3));
+}
+
+TEST(CondTest, GradientIsThatOfTheFunctionThatRan) {
+  const auto f = [](Array x) {
+    return grad([](Array v) {
+      return cond(
+          lax::gt(v, 0.0), [](Array y) { return y * y; }, [](Array y) { return exp(y) * 3; }, v);
+    })(x);
+  };
+  EXPECT_THAT(Values(f, Host({4}, {})), ElementsAre(8));
+  EXPECT_NEAR(Values(f, Host({-1}, {}))[0], 3 * std::exp(-1), 1e-6);
+  // Each member of a batch its own.
+  const auto batched = [&](Array x) { return vmap(f)(x); };
+  EXPECT_THAT(Values(batched, Vec({4, -1})),
+              ElementsAre(DoubleNear(8, 1e-6), DoubleNear(3 * std::exp(-1), 1e-6)));
+}
+
+TEST(CondTest, RefusesResultsThatDiffer) {
+  const Error e = ErrorOf([] {
+    trace(
+        [](Array x) {
+          return cond(
+              lax::gt(sum(x), 0.0), [](Array y) { return y; }, [](Array y) { return sum(y); }, x);
+        },
+        abstract({3}));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("cond branches must have equal output types but they differ:"));
+  EXPECT_THAT(e.what(), HasSubstr("result has type f32[] of branch 0 and f32[3] of branch 1"));
+  const Error vector = ErrorOf([] {
+    trace(
+        [](Array x) {
+          return cond(
+              lax::gt(x, 0.0), [](Array y) { return y; }, [](Array y) { return -y; }, x);
+        },
+        abstract({3}));
+  });
+  EXPECT_THAT(vector.what(), HasSubstr("cond: pred must be a scalar, got bool[3]"));
+}
+
+TEST(SwitchTest, ClampsItsIndex) {
+  const auto f = [](Array i, Array x) {
+    return switch_(i,
+                   std::tuple([](Array y) { return y; }, [](Array y) { return y * 10; },
+                              [&](Array y) { return y + x * 100; }),
+                   x);
+  };
+  const auto at = [&](double i) {
+    return Evaluated(f, ir::Array::Of(kS32, {}, {i}), Host({2}, {}))[0].ToDoubles()[0];
+  };
+  EXPECT_EQ(at(-1), 2);
+  EXPECT_EQ(at(0), 2);
+  EXPECT_EQ(at(1), 20);
+  EXPECT_EQ(at(2), 202);
+  EXPECT_EQ(at(7), 202);
+  const Error e = ErrorOf([&] { trace([&](Array x) { return f(x, x); }, abstract({})); });
+  EXPECT_THAT(e.what(), HasSubstr("index must be an integer scalar, got f32[]"));
+}
+
 TEST(ScanTest, RefusesACarryOfAnotherType) {
   const Error e = ErrorOf([] {
     trace(
         [](Array xs) {
-          return scan([](Array c, Array x) { return std::make_pair(c * x, x); },
-                      xs.at(0).astype(kS32), xs)
+          return scan([](Array c, Array x) { return std::make_pair(c * x, x); }, xs[0].astype(kS32),
+                      xs)
               .first;
         },
         abstract({3}));

@@ -74,10 +74,12 @@ absl::StatusOr<std::vector<Type>> InferTypes(const OpDef& def, const Scope& scop
     return MakeError(ErrorKind::kMalformedProgram,
                      absl::StrCat(ToAbsl(def.lax_name), ": takes ", def.num_operands,
                                   " operands, got ", in.size()));
-  if (static_cast<int>(regions.size()) != def.num_regions)
-    return MakeError(ErrorKind::kMalformedProgram,
-                     absl::StrCat(ToAbsl(def.lax_name), ": takes ", def.num_regions,
-                                  " regions, got ", regions.size()));
+  const size_t wanted = def.regions.size();
+  if (def.repeats_region ? regions.size() < wanted : regions.size() != wanted)
+    return MakeError(
+        ErrorKind::kMalformedProgram,
+        absl::StrCat(ToAbsl(def.lax_name), ": takes ", wanted, def.repeats_region ? " or more" : "",
+                     " regions, got ", regions.size()));
   TESSERA_RETURN_IF_ERROR(CheckAttrs(def, attrs));
   const InferContext c{def, scope, in, attrs, regions};
   const auto infer = [&] {
@@ -158,7 +160,7 @@ FunctionRef Builder::Build(Values results) {
     ids.push_back(v.id());
   }
   f_.types.assign(std::make_move_iterator(types_.begin()), std::make_move_iterator(types_.end()));
-  FunctionRef out = walk::Extract(std::exchange(f_, {}), params_, ids);
+  FunctionRef out = walk::Extract(std::exchange(f_, Function()), params_, ids);
   types_.clear();
   params_.clear();
   def_of_.clear();

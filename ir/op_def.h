@@ -48,6 +48,16 @@ enum class Lowering : uint8_t {
   kHost,   // no code: the host evaluates it on every backend, on copies of a device's operands
 };
 
+// What a region is to its op. All but a computation are planned, differentiated, batched and
+// lowered as the ops around them are; a computation is a function of scalars (a combiner, a
+// comparator) that only the rules of its op read.
+enum class RegionRole : uint8_t {
+  kBody,         // runs once, or trip_count times, or while the predicate holds
+  kPredicate,    // before each run of the body; its result, a bool, says whether there is one
+  kBranch,       // one of several, of which `branch_index` chooses the one that runs
+  kComputation,  // of scalars
+};
+
 // ---- What inference sees. --------------------------------------------------------------------
 struct InferContext {
   const OpDef& def;
@@ -126,7 +136,7 @@ using LocalizeFn = Attrs (*)(const RuleContext&, const PartitionContext&);
 struct PartialEvalContext;
 using PartialEvalFn = void (*)(PartialEvalContext&);
 
-// How values flow between an op and its region, for the planner's sharding propagation.
+// How values flow between an op and one of its regions, for the planner's sharding propagation.
 // Reference: Shardy's data-flow edges.
 struct DataFlowEdge {
   int outer = 0, inner = 0;  // index of the op's operand (result), of the region's param (result)
@@ -136,11 +146,21 @@ struct DataFlowEdge {
 struct RegionDataFlow {
   std::vector<DataFlowEdge> operands, results;
   std::vector<std::pair<int, int>> carries;  // region param, region result of the same sharding
-  AxisList manual_axes;    // Manual inside; partitioning inlines the body of such an op
-  int64_t trip_count = 1;  // how often the region runs
-  bool reverse = false;    // iterates over leading dims from the end
 };
-using RegionDataFlowFn = RegionDataFlow (*)(const InferContext&);
+inline constexpr int64_t kUnknownTripCount = -1;
+struct DataFlow {
+  std::vector<RegionDataFlow> regions;  // of each region; no edges for a computation
+  AxisList manual_axes;                 // Manual inside; partitioning inlines such a body
+  // How often the body runs; kUnknownTripCount with a predicate.
+  int64_t trip_count = 1;
+  bool reverse = false;   // iterates over leading dims from the end
+  int branch_index = -1;  // the operand, an s32, that chooses among branches
+};
+using DataFlowFn = DataFlow (*)(const InferContext&);
+// The attributes of the op on those of its operands and results that are kept. The two of a carry
+// go together.
+using KeepFn = Attrs (*)(const Attrs&, const std::vector<bool>& operands,
+                         const std::vector<bool>& results);
 // The sharding that an op fixes for its result 0, or null.
 using FixedShardingFn = const PartitionSpec* (*)(const Attrs&);
 
@@ -246,8 +266,9 @@ struct OpDef {
   std::string_view name;      // on the wire and in text: StableHLO's, or lax's where it has none
   std::string_view lax_name;  // in error texts: lax's
   Family family = Family::kUnset;
-  int num_operands = kUnsetNumber;  // or kAnyNumber
-  int num_regions = 0;
+  int num_operands = kUnsetNumber;            // or kAnyNumber
+  absl::Span<const RegionRole> regions = {};  // their roles
+  bool repeats_region = false;                // there may be any number of the last one, but not 0
   absl::Span<const AttrSpec> attrs = {};
   bool has_effects = false;  // kept even when no result is used
   Lowering lowering = Lowering::kUnset;
@@ -262,7 +283,8 @@ struct OpDef {
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
   PartialEvalFn partial_eval = nullptr;
-  RegionDataFlowFn data_flow = nullptr;  // ops with regions
+  DataFlowFn data_flow = nullptr;  // ops with regions that are planned
+  KeepFn keep = nullptr;           // those whose attributes tell of operands or results
   FixedShardingFn fixed_sharding = nullptr;
   Rule<CostFn> cost = {};
   Scalar scalar = {};                  // elementwise
@@ -275,6 +297,14 @@ struct OpDef {
   // along `split_dimension` and concatenates along `concat_dimension`; without `tiled` that dim is
   // removed or inserted. permute's pairs are `perm`.
   CollectiveKind collective = CollectiveKind::kNone;
+
+  // The role of region i; an op that repeats a region may have more of them than `regions`.
+  constexpr RegionRole RoleOf(size_t i) const {
+    return i < regions.size() ? regions[i] : regions.back();
+  }
+  constexpr bool has_planned_regions() const {
+    return !regions.empty() && regions[0] != RegionRole::kComputation;
+  }
 };
 
 consteval OpDef Checked(OpDef d) {
@@ -291,13 +321,17 @@ consteval OpDef Checked(OpDef d) {
   if (d.batch.kind == Rule<BatchFn>::kUnset) throw "op has no batching rule";
   if (d.partition.kind == Rule<PartitionFn>::kUnset) throw "op has no partition rule";
   if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
-  if (d.num_regions > 0 && !d.data_flow) throw "op with regions has no data flow";
-  if (d.num_regions > 0 && !d.partial_eval) throw "op with regions has no partial evaluation";
+  for (RegionRole role : d.regions)
+    if ((role == RegionRole::kComputation) == d.has_planned_regions())
+      throw "op has computations beside other regions";
+  if (d.has_planned_regions() != (d.data_flow != nullptr))
+    throw "op has no data flow, or has one without regions to plan";
+  if (d.has_planned_regions() && !d.partial_eval) throw "op with regions has no partial evaluation";
   if (!d.scalar.eval && !d.index_map && !d.eval && !d.eval_shards) throw "op has no evaluator";
   // The lowering promises a backend certain fields.
   if ((d.lowering == Lowering::kScalar) != (d.scalar.record != nullptr))
     throw "op has no scalar graph, or has one and is lowered otherwise";
-  if ((d.lowering == Lowering::kRegion) != (d.num_regions > 0))
+  if ((d.lowering == Lowering::kRegion) != d.has_planned_regions())
     throw "op has no region, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kReduce || d.lowering == Lowering::kContract) &&
       d.reduce == ReduceKind::kNone)
@@ -310,7 +344,7 @@ consteval OpDef Checked(OpDef d) {
     throw "op has no kind of collective, or has one and is lowered otherwise";
   if (InfoOf(d.collective).combines && d.reduce == ReduceKind::kNone)
     throw "op has no combiner for what it exchanges";
-  if (d.num_regions > 0 && d.jvp.written() && !d.jvp_emits_primals)
+  if (d.has_planned_regions() && d.jvp.written() && !d.jvp_emits_primals)
     throw "op has no primals: the jvp of an op with regions emits them";
   return d;
 }

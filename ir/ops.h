@@ -39,8 +39,10 @@ inline Value operator+(Value x, Value y) { return Add(x, y); }
 inline Value operator-(Value x, Value y) { return Sub(x, y); }
 inline Value operator*(Value x, Value y) { return Mul(x, y); }
 inline Value operator/(Value x, Value y) { return Div(x, y); }
-// `direction` is StableHLO's: EQ NE LT LE GT GE.
+// `direction` is StableHLO's: EQ NE LT LE GT GE. Of floats in the order of their values, in which
+// NaN is none; or in the total order, where -0 is below 0 and NaN at the end of its sign.
 Value Compare(Value x, Value y, std::string_view direction);
+Value CompareTotalOrder(Value x, Value y, std::string_view direction);
 // Elements of `on_true` where `pred` (bool; a scalar or of the cases' shape), else of `on_false`.
 Value Select(Value pred, Value on_true, Value on_false);
 Value Clamp(Value min, Value x, Value max);  // min and max: scalar or x's shape
@@ -48,6 +50,7 @@ Value Convert(Value x, DType dtype);         // strong; x itself if it has that 
 Value BitcastConvert(Value x, DType dtype);  // same width only
 Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
 Value Square(Value x);
+Value IntegerPow(Value x, int64_t y);  // functions.cc
 Value StopGradient(Value x);
 // Makes operands agree: weak dtypes, scalar literals, varying axes.  Every n-ary op calls it.
 std::vector<Value> Harmonize(std::vector<Value> operands);
@@ -165,6 +168,12 @@ std::vector<Value> OptimizationBarrier(Builder& b, Values xs);
 // f: (consts..., carry..., x slices...) -> (carry..., y slices...).  Operands: consts, carry, xs.
 std::vector<Value> Scan(Builder& b, FunctionRef f, Values operands, int num_consts, int num_carry,
                         int64_t length, bool reverse = false);
+// Runs branch `index` (s32, clamped) on the operands.
+std::vector<Value> Case(Value index, std::vector<FunctionRef> branches, Values operands);
+// predicate: (its consts, carry...) -> bool; body: (its consts, carry...) -> (carry...). Operands:
+// the predicate's consts, the body's, the carry.
+std::vector<Value> While(Builder& b, FunctionRef predicate, FunctionRef body, Values operands,
+                         int num_predicate_consts, int num_body_consts);
 // The scope of a body, and the types of the arguments' shards in it; throws the boundary's errors.
 Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vma);
 std::vector<Type> ManualShardTypes(const Scope& outer, absl::Span<const Type> args,

@@ -50,7 +50,7 @@ struct Scope {
   bool operator==(const Scope&) const = default;
 };
 
-struct Function {
+struct Function : std::enable_shared_from_this<Function> {
   std::string name;
   Scope scope;
   int num_params = 0;       // params are values 0 .. num_params-1

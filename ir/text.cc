@@ -550,6 +550,8 @@ class Parser {
       while (NextIs("func")) {
         Interface none;
         regions.push_back(ReadFunction(b.scope(), depth + 1, &none));
+        if (static_cast<int64_t>(regions.size()) > limits_.values_per_op)
+          OverLimit(absl::StrCat(op_name, " has more than ", limits_.values_per_op, " regions"));
       }
     }
     const std::vector<Value> results = b.Emit(*def, operands, std::move(attrs), std::move(regions));

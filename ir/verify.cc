@@ -74,6 +74,9 @@ class Verifier {
         return Malformed(f, "operand %", v, " is not defined before its use");
       in.push_back(f.types[v]);
     }
+    if (static_cast<int64_t>(op.regions.size()) > limits_.values_per_op)
+      return OverLimit(ToAbsl(op.def->name), " has more than ", limits_.values_per_op, " regions");
+    ops_ += static_cast<int64_t>(op.regions.size());  // One that does nothing is some work, too.
     for (const FunctionRef& r : op.regions) {
       if (r == nullptr) return Malformed(f, "an op has an empty region");
       TESSERA_RETURN_IF_ERROR(Check(*r, depth + 1));

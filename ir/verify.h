@@ -8,9 +8,9 @@
 namespace tessera::ir {
 
 struct Limits {
-  int64_t ops = 1'000'000;  // regions included
+  int64_t ops = 1'000'000;  // those of regions, and the regions, included
   int64_t region_depth = 64;
-  int64_t values_per_op = 4096;  // operands or results
+  int64_t values_per_op = 4096;  // operands, results or regions
   int64_t rank = 32;
   int64_t mesh_devices = 65'536;
   int64_t attr_bytes = 16 << 20;  // of one attribute

@@ -22,6 +22,7 @@ import jax.numpy as jnp  # noqa: E402
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
+from jax._src.lax import lax as lax_internal  # noqa: E402
 from jax._src.lax import parallel  # noqa: E402
 from jax.extend.random import threefry2x32_p  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
@@ -93,6 +94,17 @@ def scan(a, x, r):
     return list(last) + list(ys)
 
 
+def while_loop(a, x, r):
+    n = a["num_predicate_consts"]
+    m = n + a["num_body_consts"]
+    return lax.while_loop(lambda c: r[0](*x[:n], *c)[0], lambda c: list(r[1](*x[n:m], *c)),
+                          list(x[m:]))
+
+
+def switch(a, x, r):
+    return lax.switch(x[0], [lambda *args, f=f: list(f(*args)) for f in r], *x[1:])
+
+
 def spec(dims):
     return PartitionSpec(*[tuple(d) if d else None for d in dims])
 
@@ -151,6 +163,13 @@ def scatter(name):
     return f
 
 
+def compare(a, x, r):
+    if "compare_type" in a:
+        return TOTAL_ORDER[a["direction"]].bind(x[0], x[1])
+    return COMPARE[a["direction"]](x[0], x[1])
+
+
+TOTAL_ORDER = {"EQ": lax_internal.eq_to_p, "LT": lax_internal.lt_to_p, "LE": lax_internal.le_to_p}
 COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
 MESH = []  # of the sample under evaluation
 OPS = {
@@ -161,7 +180,7 @@ OPS = {
     "or": binary("bitwise_or"),
     "xor": binary("bitwise_xor"),
     "power": power,
-    "compare": lambda a, x, r: COMPARE[a["direction"]](x[0], x[1]),
+    "compare": compare,
     "select": lambda a, x, r: lax.select_n(x[0], x[2], x[1]),
     "clamp": lambda a, x, r: lax.clamp(x[0], x[1], x[2]),
     "convert": lambda a, x, r: lax.convert_element_type(x[0], DTYPES[a["dtype"]]),
@@ -219,7 +238,10 @@ OPS = {
     "call": lambda a, x, r: list(jax.jit(lambda *args: tuple(r[0](*args)))(*x)),
     "checkpoint": lambda a, x, r: list(jax.checkpoint(lambda *args: tuple(r[0](*args)))(*x)),
     "optimization_barrier": lambda a, x, r: list(lax.optimization_barrier(tuple(x))),
+    "case": switch,
+    "integer_pow": lambda a, x, r: lax.integer_pow(x[0], a["y"]),
     "scan": scan,
+    "while": while_loop,
     "manual_computation": manual_computation,
     "sharding_constraint": lambda a, x, r: lax.with_sharding_constraint(
         x[0], jax.sharding.NamedSharding(MESH[-1], spec(a["sharding"]))),

@@ -36,4 +36,9 @@ Signature SignatureOf(const Function& f, const Op& op) {
                          ElementsAt(f.types, op.results));
 }
 
+DataFlow DataFlowOf(const Function& f, const Op& op) {
+  const std::vector<Type> in = ElementsAt(f.types, op.operands);
+  return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions});
+}
+
 }  // namespace tessera::ir

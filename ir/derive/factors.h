@@ -16,5 +16,7 @@ DimAxes JoinAxes(const TensorFactors& dims, const std::vector<AxisList>& factor_
 Type LocalType(const Type& global, const DimAxes& sharding, const Mesh& mesh);
 // The signature of an op of a function.
 Signature SignatureOf(const Function& f, const Op& op);
+// The data flow of an op of a function, whose regions are planned.
+DataFlow DataFlowOf(const Function& f, const Op& op);
 
 }  // namespace tessera::ir

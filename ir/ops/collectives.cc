@@ -401,8 +401,10 @@ std::vector<Group> Groups(const EvalContext& c, const Shards& in) {
       if (member == device) g.position = static_cast<int64_t>(g.blocks.size());
       auto it = block_of.find(member);
       if (it == block_of.end())
-        Throw(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": device ", member,
-                                                 " takes part and runs on no lane"));
+        Throw(ErrorKind::kValueError,
+              absl::StrCat(ToAbsl(c.def.lax_name), ": device ", member,
+                           " does not take part: it runs another branch, or has left the loop; "
+                           "make the predicate the same on every device of the group"));
       g.blocks.push_back(it->second);
     }
     groups.push_back(std::move(g));

@@ -17,7 +17,7 @@ namespace {
 // ---- call and checkpoint. ----
 
 absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckRegion(c, c.scope));
+  TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, c.scope, c.in.size()));
   const Function& f = *c.regions[0];
   for (int i = 0; i < f.num_params; ++i)
     if (!EqualButWeak(c.in[i], f.types[i]))
@@ -46,7 +46,8 @@ std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
 }
 
 void CallPartialEval(PartialEvalContext& c) {
-  const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
+  const PartialEvalResult pe =
+      ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.split_loops));
   const std::vector<int> known_out = walk::Where(pe.out_known);
   const DedupedResiduals deduped = DedupeResiduals(*pe.known, static_cast<int>(known_out.size()));
   const std::vector<Value> args = DropAbsent(c.known_in);
@@ -70,7 +71,7 @@ void CallPartialEval(PartialEvalContext& c) {
 // operands.
 void CheckpointPartialEval(PartialEvalContext& c) {
   const Function& body = *c.op.regions[0];
-  const PartialEvalResult pe = ValueOrThrow(PartialEval(body, c.known));
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(body, c.known, {}, c.split_loops));
   const std::vector<int> known_out = walk::Where(pe.out_known);
   const std::vector<int> unknown_out = walk::Where(pe.out_known, false);
   if (!known_out.empty()) {
@@ -230,12 +231,10 @@ constexpr AttrSpec kCallAttrs[] = {{"name", AttrKind::kString, /*required=*/fals
 constexpr AttrSpec kConstraintAttrs[] = {{"sharding", AttrKind::kSpec}};
 
 // Operands are the region's params, its results the op's.
-RegionDataFlow CallDataFlow(const InferContext& c) {
-  RegionDataFlow map;
-  for (int i = 0; i < c.regions[0]->num_params; ++i) map.operands.push_back({i, i});
-  for (int i = 0; i < static_cast<int>(c.regions[0]->results.size()); ++i)
-    map.results.push_back({i, i});
-  return map;
+DataFlow CallDataFlow(const InferContext& c) {
+  DataFlow flow;
+  flow.regions = {EdgesOf(*c.regions[0], 0)};
+  return flow;
 }
 
 const PartitionSpec* FixedSharding(const Attrs& attrs) { return &attrs.Spec("sharding"); }
@@ -244,7 +243,7 @@ const PartitionSpec* FixedSharding(const Attrs& attrs) { return &attrs.Spec("sha
 consteval OpDef CallLike(OpDef d) {
   d.family = Family::kControlFlow;
   d.num_operands = kAnyNumber;
-  d.num_regions = 1;
+  d.regions = kOneBody;
   d.lowering = Lowering::kRegion;
   d.infer = InferCall;
   d.factors = CallFactors;

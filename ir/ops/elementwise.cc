@@ -154,13 +154,6 @@ constexpr double kTail64[] = {
     7.5995277030017761139e-05,  -0.00021503011930044477347, -0.00013871931833623122026,
     1.0103004648645343977,      4.8499064014085844221};
 
-template <class X, class C, size_t kN>
-X Horner(const C (&coefficients)[kN], X w) {
-  X p = Like(w, coefficients[0]);
-  for (size_t i = 1; i < kN; ++i) p = coefficients[i] + p * w;
-  return p;
-}
-
 constexpr auto kErfInvBody = []<class X>(X x) {
   const X w = -Log1p(-(x * x)), root = Sqrt(w);
   X p = x;
@@ -315,19 +308,43 @@ bool WithRelation(std::string_view direction, F f) {
   return false;
 }
 
+// The bits of a float as an integer that ascends in IEEE 754's total order: -NaN, -inf, ... -0, 0,
+// ... inf, NaN.
+template <class X>
+auto InTotalOrder(X x) {
+  if constexpr (scalar::kIsFloat<X>) {
+    using Bits = std::conditional_t<sizeof(TypeOf<X>) == 8, int64_t, int32_t>;
+    const auto bits = scalar::Bitcast<Bits>(x);
+    return Select(bits < 0, bits ^ std::numeric_limits<Bits>::max(), bits);
+  } else {
+    return x;
+  }
+}
+
 absl::StatusOr<std::vector<Type>> InferCompare(const InferContext& c) {
   const std::string& direction = c.attrs.Str("direction");
   if (!WithRelation(direction, [](auto) {}))
     return ValueError(c, "direction is '", direction, "'; expected one of EQ, NE, LT, LE, GT, GE");
-  return InferPredicate<kAnything>(c);
+  if (!c.attrs.Has("compare_type")) return InferPredicate<kAnything>(c);
+  if (c.attrs.Str("compare_type") != "TOTALORDER")
+    return ValueError(c, "compare_type is '", c.attrs.Str("compare_type"),
+                      "'; expected TOTALORDER, or none");
+  return InferPredicate<kFloats>(c);
 }
 constexpr auto kRunCompare = [](const Attrs& attrs, DType operand, DType, auto run) {
+  const bool total = attrs.Has("compare_type");
   scalar::Dispatch<kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    WithRelation(attrs.Str("direction"),
-                 [&](auto relation) { run.template Call<DType::kBool, kD, kD>(relation); });
+    WithRelation(attrs.Str("direction"), [&](auto relation) {
+      if (!total) return run.template Call<DType::kBool, kD, kD>(relation);
+      run.template Call<DType::kBool, kD, kD>([relation](auto x, auto y) {
+        const auto a = InTotalOrder(x);
+        return relation(a, InTotalOrder(y));
+      });
+    });
   });
 };
-constexpr AttrSpec kCompareAttrs[] = {{"direction", AttrKind::kString}};
+constexpr AttrSpec kCompareAttrs[] = {{"direction", AttrKind::kString},
+                                      {"compare_type", AttrKind::kString, /*required=*/false}};
 }  // namespace
 constexpr OpDef kIsFinite = Elementwise("is_finite", "is_finite", 1, InferPredicate<kFloats>,
                                         kScalarFrom<kRunIsFinite>, kFlat);

@@ -585,6 +585,8 @@ std::vector<Attrs> AttrsToTry(const OpDef& def) {
     return {{{"exponent_bits", int64_t{5}}, {"mantissa_bits", int64_t{10}}},
             {{"exponent_bits", int64_t{8}}, {"mantissa_bits", int64_t{7}}},
             {{"exponent_bits", int64_t{4}}, {"mantissa_bits", int64_t{0}}}};
+  if (def.name == "integer_pow")
+    return {{{"y", int64_t{3}}}, {{"y", int64_t{-2}}}, {{"y", int64_t{12}}}};
   return {{}};
 }
 

@@ -102,6 +102,12 @@ Value Compare(Value x, Value y, std::string_view direction) {
                            {{"direction", std::string(direction)}});
 }
 
+Value CompareTotalOrder(Value x, Value y, std::string_view direction) {
+  return x.builder().Emit1(
+      ops::kCompare, Harmonize({x, y}),
+      {{"direction", std::string(direction)}, {"compare_type", std::string("TOTALORDER")}});
+}
+
 Value Select(Value pred, Value on_true, Value on_false) {
   const std::vector<Value> cases = MatchTypes({on_true, on_false});
   return pred.builder().Emit1(ops::kSelect, MatchVarying({pred, cases[0], cases[1]}));

@@ -236,7 +236,8 @@ absl::StatusOr<std::vector<Type>> InferManual(const InferContext& c) {
   const AxisList& manual = c.attrs.Strings("manual_axes");
   const Specs &in_specs = c.attrs.Specs("in_specs"), &out_specs = c.attrs.Specs("out_specs");
   TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> blocks, BlockTypes(c));
-  TESSERA_RETURN_IF_ERROR(CheckRegion(c, Inside(c.scope, manual, c.attrs.Bool("check_vma"))));
+  TESSERA_RETURN_IF_ERROR(
+      CheckRegion(c, 0, Inside(c.scope, manual, c.attrs.Bool("check_vma")), c.in.size()));
   const Function& body = *c.regions[0];
   if (out_specs.size() != body.results.size())
     return ValueError(c, "shard_map out_specs have ", out_specs.size(), " entries; the body has ",
@@ -315,17 +316,6 @@ bool NeedsSingleton(const PartitionSpec& spec, const Type& t) {
   return t.rank() == 0 && !spec.dims.empty();
 }
 
-// `f` with each result replaced by what `map` makes of its index and value.
-template <class Map>
-FunctionRef WithMappedResults(const Function& f, Map map) {
-  Builder b(f.scope, f.name);
-  std::vector<Value> params;
-  for (int i = 0; i < f.num_params; ++i) params.push_back(b.Param(f.types[i]));
-  std::vector<Value> out = Inline(b, f, params);
-  for (size_t r = 0; r < out.size(); ++r) out[r] = map(static_cast<int>(r), out[r]);
-  return b.Build(out);
-}
-
 // The body with residuals (results from `num_out` on) as `specs` say, and the body that takes them
 // as params.
 FunctionRef WithSingletonResults(const Function& f, int num_out, const Specs& specs) {
@@ -346,7 +336,8 @@ FunctionRef WithSingletonParams(const Function& f, const std::vector<bool>& sing
 
 void ManualPartialEval(PartialEvalContext& c) {
   const ManualAttrs p(c.op.attrs);
-  const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known));
+  const PartialEvalResult pe =
+      ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.split_loops));
   const std::vector<int> known_params = walk::Where(c.known), known_out = walk::Where(pe.out_known);
   const auto num_out = static_cast<int>(known_out.size());
   // Without checks a result may break its promise and differ between shards.
@@ -490,21 +481,35 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
 }
 
 // Inside, an operand's shard no longer has the axes its spec names.
-RegionDataFlow ManualDataFlow(const InferContext& c) {
-  RegionDataFlow map;
-  map.manual_axes = c.attrs.Strings("manual_axes");
-  auto edge = [](int i, const PartitionSpec& spec, int rank) {
-    DataFlowEdge e{i, i, false, spec.dims};
-    e.prefix.resize(rank);
-    return e;
-  };
+DataFlow ManualDataFlow(const InferContext& c) {
   const Function& body = *c.regions[0];
-  for (int i = 0; i < body.num_params; ++i)
-    map.operands.push_back(edge(i, c.attrs.Specs("in_specs")[i], body.types[i].rank()));
-  for (int i = 0; i < static_cast<int>(body.results.size()); ++i)
-    map.results.push_back(
-        edge(i, c.attrs.Specs("out_specs")[i], body.types[body.results[i]].rank()));
-  return map;
+  RegionDataFlow edges = EdgesOf(body, 0);
+  for (DataFlowEdge& e : edges.operands) {
+    e.prefix = c.attrs.Specs("in_specs")[e.outer].dims;
+    e.prefix.resize(body.types[e.inner].rank());
+  }
+  for (DataFlowEdge& e : edges.results) {
+    e.prefix = c.attrs.Specs("out_specs")[e.outer].dims;
+    e.prefix.resize(body.types[body.results[e.inner]].rank());
+  }
+  DataFlow flow;
+  flow.regions = {std::move(edges)};
+  flow.manual_axes = c.attrs.Strings("manual_axes");
+  return flow;
+}
+
+Attrs KeepManual(const Attrs& attrs, const std::vector<bool>& operands,
+                 const std::vector<bool>& results) {
+  const auto kept = [](const Specs& specs, const std::vector<bool>& mask) {
+    Specs out;
+    for (size_t i = 0; i < specs.size(); ++i)
+      if (mask[i]) out.push_back(specs[i]);
+    return out;
+  };
+  Attrs out = attrs;
+  out.Set("in_specs", kept(attrs.Specs("in_specs"), operands));
+  out.Set("out_specs", kept(attrs.Specs("out_specs"), results));
+  return out;
 }
 
 constexpr AttrSpec kManualAttrs[] = {{"in_specs", AttrKind::kSpecs},
@@ -518,7 +523,7 @@ const OpDef kManualComputation = Checked({.name = "manual_computation",
                                           .lax_name = "shard_map",
                                           .family = Family::kControlFlow,
                                           .num_operands = kAnyNumber,
-                                          .num_regions = 1,
+                                          .regions = kOneBody,
                                           .attrs = kManualAttrs,
                                           .lowering = Lowering::kRegion,
                                           .infer = InferManual,
@@ -532,6 +537,7 @@ const OpDef kManualComputation = Checked({.name = "manual_computation",
                                           .partition = Refused{"the planner enters regions itself"},
                                           .partial_eval = ManualPartialEval,
                                           .data_flow = ManualDataFlow,
+                                          .keep = KeepManual,
                                           .cost = ManualCost,
                                           .eval_shards = EvalManual});
 

@@ -33,6 +33,14 @@ absl::StatusOr<std::vector<Type>> InferPredicate(const InferContext& c) {
   return types;
 }
 
+// The polynomial of w with these coefficients, highest power first.
+template <class X, class C, size_t kN>
+X Horner(const C (&coefficients)[kN], X w) {
+  X p = Like(w, coefficients[0]);
+  for (size_t i = 1; i < kN; ++i) p = coefficients[i] + p * w;
+  return p;
+}
+
 // ---- Reference semantics. ----------------------------------------------------------------------
 // An op says once, as a generic lambda, which body it runs on which dtypes:
 //

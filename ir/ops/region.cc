@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "ir/eval/eval.h"
 #include "ir/transform/walk.h"
 
 namespace tessera::ir::ops {
@@ -22,19 +24,56 @@ Cost CostOf(const Function& f) {
   return total;
 }
 
-absl::Status CheckRegion(const InferContext& c, const Scope& scope) {
-  const Function& f = *c.regions[0];
+absl::Status CheckRegion(const InferContext& c, size_t k, const Scope& scope, size_t num_params) {
+  const Function& f = *c.regions[k];
+  const std::string which = c.regions.size() == 1 ? "the region" : absl::StrCat("region ", k);
   if (!(f.scope == scope))
     return MakeError(
         ErrorKind::kMalformedProgram,
-        absl::StrCat(ToAbsl(c.def.lax_name), ": the region stands in mesh ",
+        absl::StrCat(ToAbsl(c.def.lax_name), ": ", which, " stands in mesh ",
                      f.scope.mesh.ToString(), ", check_vma=", f.scope.check_vma, "; expected ",
                      scope.mesh.ToString(), ", check_vma=", scope.check_vma));
-  if (f.num_params != static_cast<int>(c.in.size()))
+  if (static_cast<size_t>(f.num_params) != num_params)
     return MakeError(ErrorKind::kMalformedProgram,
-                     absl::StrCat(ToAbsl(c.def.lax_name), ": the region takes ", f.num_params,
-                                  " params, the op has ", c.in.size(), " operands"));
+                     absl::StrCat(ToAbsl(c.def.lax_name), ": ", which, " takes ", f.num_params,
+                                  " params, the op has ", num_params, " operands for it"));
   return absl::OkStatus();
+}
+
+std::string PcastHint(const Type& have, const Type& other, std::string_view what) {
+  AxisList missing;
+  for (const std::string& a : other.varying)
+    if (!have.varying.contains(a)) missing.push_back(a);
+  Type a = have, b = other;
+  a.varying.insert(other.varying.begin(), other.varying.end());
+  b.varying = a.varying;
+  if (missing.empty() || !EqualButWeak(a, b)) return "";
+  return absl::StrCat(". This might be fixed by applying pcast(..., ('",
+                      absl::StrJoin(missing, "', '"), missing.size() == 1 ? "',)" : "')",
+                      ", to='varying') to ", ToAbsl(what));
+}
+
+absl::Status CarryMismatch(std::string_view function, int k, const Type& in, const Type& out) {
+  std::string hint =
+      PcastHint(in, out, absl::StrCat("the initial carry value corresponding to carry[", k, "]"));
+  // A carry that varies over more on input than on output cannot be cast back.
+  if (!std::includes(out.varying.begin(), out.varying.end(), in.varying.begin(), in.varying.end()))
+    hint.clear();
+  if (!hint.empty()) hint = absl::StrCat(", so the varying manual axes do not match", hint);
+  return MakeError(
+      ErrorKind::kTypeError,
+      absl::StrCat(ToAbsl(function),
+                   " function carry input and carry output must have equal types, but they differ: "
+                   "carry[",
+                   k, "] has type ", in.ToString(), " on input and ", out.ToString(), " on output",
+                   hint));
+}
+
+RegionDataFlow EdgesOf(const Function& region, int first_operand) {
+  RegionDataFlow edges;
+  for (int i = 0; i < region.num_params; ++i) edges.operands.push_back({first_operand + i, i});
+  for (int i = 0; i < static_cast<int>(region.results.size()); ++i) edges.results.push_back({i, i});
+  return edges;
 }
 
 std::vector<bool> IsValid(Values values) {
@@ -57,6 +96,40 @@ std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask) {
   for (size_t i = 0; i < mask.size(); ++i)
     if (mask[i]) out[i] = values[next++];
   return out;
+}
+
+FunctionRef WithMappedResults(const Function& f, absl::FunctionRef<Value(int, Value)> map) {
+  Builder b(f.scope, f.name);
+  std::vector<Value> params;
+  for (int i = 0; i < f.num_params; ++i) params.push_back(b.Param(f.types[i]));
+  std::vector<Value> out = Inline(b, f, params);
+  for (size_t r = 0; r < out.size(); ++r) out[r] = map(static_cast<int>(r), out[r]);
+  return b.Build(out);
+}
+
+std::vector<bool> Flipped(std::vector<bool> mask) {
+  mask.flip();
+  return mask;
+}
+
+void KeepUnknown(PartialEvalContext& c) {
+  std::vector<Value> in;
+  for (size_t i = 0; i < c.known.size(); ++i) in.push_back(c.unknown_in(static_cast<int>(i)));
+  c.unknown_out = c.unknown_b.Emit(*c.op.def, in, c.op.attrs, c.op.regions);
+}
+
+absl::Status RunOnShards(Evaluator& evaluator, const Function& f, absl::Span<const Shards> in,
+                         const std::vector<int>& shards, std::vector<Shards>* out) {
+  std::vector<int64_t> devices;
+  for (int shard : shards) devices.push_back(evaluator.shard_devices()[shard]);
+  std::vector<Shards> args(in.size());
+  for (size_t i = 0; i < in.size(); ++i)
+    for (int shard : shards) args[i].push_back(in[i][shard]);
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> got,
+                           evaluator.RunOnDevices(std::move(devices), f, std::move(args)));
+  for (size_t r = 0; r < got.size(); ++r)
+    for (size_t k = 0; k < shards.size(); ++k) (*out)[r][shards[k]] = std::move(got[r][k]);
+  return absl::OkStatus();
 }
 
 std::vector<Value> SpreadTangents(std::vector<Value> out, const std::vector<bool>& active) {

@@ -1,9 +1,11 @@
 // Shared by the ops with regions.  Internal to ir/ops; functions throw StatusException unless they
 // return a status.
 #pragma once
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "ir/op_def.h"
@@ -12,10 +14,21 @@
 
 namespace tessera::ir::ops {
 
+inline constexpr RegionRole kOneBody[] = {RegionRole::kBody};
+
 // The region's cost: the sum over its ops, nested regions included.
 Cost CostOf(const Function& f);
-// Checks that the region is in `scope` and takes as many params as there are operands.
-absl::Status CheckRegion(const InferContext& c, const Scope& scope);
+// Checks that region `k` is in `scope` and takes this many params.
+absl::Status CheckRegion(const InferContext& c, size_t k, const Scope& scope, size_t num_params);
+// The error of a carry that a body, "scan" or "while_loop body", does not return as it takes it.
+absl::Status CarryMismatch(std::string_view function, int k, const Type& in, const Type& out);
+// ". This might be fixed by applying pcast(...) to <what>" if that makes the manual axes type of a
+// value of type `have` that of both; else "".
+std::string PcastHint(const Type& have, const Type& other, std::string_view what);
+
+// Edges between the operands from `first_operand` on and the region's params, in order, and between
+// its results and those of the op.
+RegionDataFlow EdgesOf(const Function& region, int first_operand);
 
 std::vector<bool> IsValid(Values values);
 std::vector<Value> DropAbsent(Values values);
@@ -33,6 +46,15 @@ std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask);
 // `out` is the primal results, one per entry of `active`, then the tangents of the active ones.
 // Returns the same with an absent tangent for each of the others.
 std::vector<Value> SpreadTangents(std::vector<Value> out, const std::vector<bool>& active);
+
+// The function with `map` of each result, given its index, in its place.
+FunctionRef WithMappedResults(const Function& f, absl::FunctionRef<Value(int, Value)> map);
+std::vector<bool> Flipped(std::vector<bool> mask);
+// A partial evaluation that leaves the op to the unknown side.
+void KeepUnknown(PartialEvalContext& c);
+// Runs `f` on some of the current shards; in[param][shard] and (*out)[result][shard] are of all.
+absl::Status RunOnShards(Evaluator& evaluator, const Function& f, absl::Span<const Shards> in,
+                         const std::vector<int>& shards, std::vector<Shards>* out);
 
 // The known part of a split region without the residuals that are its params or, with
 // `search_results`, its other results.

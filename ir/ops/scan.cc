@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/region.h"
@@ -70,27 +69,8 @@ absl::Status CheckCounts(const InferContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status CarryMismatch(int k, const Type& in, const Type& out) {
-  std::string text = absl::StrCat(
-      "scan function carry input and carry output must have equal types, but they differ: carry[",
-      k, "] has type ", in.ToString(), " on input and ", out.ToString(), " on output");
-  Type cast = in;
-  cast.varying = out.varying;
-  AxisList missing;
-  for (const std::string& a : out.varying)
-    if (!in.varying.contains(a)) missing.push_back(a);
-  if (EqualButWeak(cast, out) && !missing.empty() &&
-      missing.size() == out.varying.size() - in.varying.size())
-    absl::StrAppend(&text,
-                    ", so the varying manual axes do not match. This might be fixed by applying "
-                    "pcast(..., ('",
-                    absl::StrJoin(missing, "', '"), missing.size() == 1 ? "',)" : "')",
-                    ", to='varying') to the initial carry value corresponding to carry[", k, "]");
-  return MakeError(ErrorKind::kTypeError, text);
-}
-
 absl::StatusOr<std::vector<Type>> InferScan(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckRegion(c, c.scope));
+  TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, c.scope, c.in.size()));
   TESSERA_RETURN_IF_ERROR(CheckCounts(c));
   const Function& body = *c.regions[0];
   const Layout l(c.attrs, c.in.size(), body.results.size());
@@ -102,7 +82,7 @@ absl::StatusOr<std::vector<Type>> InferScan(const InferContext& c) {
                        "; the body takes ", body.types[i].ToString());
   for (int k = 0; k < l.num_carry; ++k)
     if (!EqualButWeak(body.types[l.carry0() + k], results[k]))
-      return CarryMismatch(k, body.types[l.carry0() + k], results[k]);
+      return CarryMismatch("scan", k, body.types[l.carry0() + k], results[k]);
   for (int i = l.xs0(); i < static_cast<int>(c.in.size()); ++i) {
     const Type& x = c.in[i];
     if (x.rank() == 0 || x.shape[0] != l.length)
@@ -267,11 +247,12 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
   };
   const int num_consts = count(0, l.num_consts), num_carry = count(l.carry0(), l.num_carry);
 
-  // Hoist the ops that depend on constants only.
+  // Hoist the ops that depend on constants only. A loop in the body has put its own before it.
   std::vector<bool> is_const(known.num_params, false), in_loop(known.results.size(), false);
   std::fill_n(is_const.begin(), num_consts, true);
   std::fill_n(in_loop.begin(), num_out, true);
-  const PartialEvalResult hoist = ValueOrThrow(PartialEval(known, is_const, in_loop));
+  const PartialEvalResult hoist =
+      ValueOrThrow(PartialEval(known, is_const, in_loop, /*split_loops=*/false));
   const std::vector<Value> operands = ElementsAt(c.known_in, known_params);
   const std::vector<Value> hoisted = Inline(c.known_b, *hoist.known, Part(operands, 0, num_consts));
   const auto num_hoisted_out = static_cast<int>(hoisted.size()) - hoist.num_residuals;
@@ -491,18 +472,29 @@ absl::StatusOr<std::vector<Shards>> EvalScan(const EvalContext& c, absl::Span<co
 }
 
 // Consts and carries are whole in every iteration; xs and ys lose their leading dim inside.
-RegionDataFlow ScanDataFlow(const InferContext& c) {
+DataFlow ScanDataFlow(const InferContext& c) {
   const int consts = static_cast<int>(c.attrs.Int("num_consts"));
   const int carry = static_cast<int>(c.attrs.Int("num_carry"));
-  RegionDataFlow map;
-  map.trip_count = c.attrs.Int("length");
-  map.reverse = c.attrs.Bool("reverse");
-  for (int i = 0; i < c.regions[0]->num_params; ++i)
-    map.operands.push_back({i, i, /*leading_dim=*/i >= consts + carry});
-  for (int i = 0; i < static_cast<int>(c.regions[0]->results.size()); ++i)
-    map.results.push_back({i, i, /*leading_dim=*/i >= carry});
-  for (int i = 0; i < carry; ++i) map.carries.push_back({consts + i, i});
-  return map;
+  RegionDataFlow body = EdgesOf(*c.regions[0], 0);
+  for (DataFlowEdge& e : body.operands) e.leading_dim = e.inner >= consts + carry;
+  for (DataFlowEdge& e : body.results) e.leading_dim = e.inner >= carry;
+  for (int i = 0; i < carry; ++i) body.carries.push_back({consts + i, i});
+  DataFlow flow;
+  flow.regions = {std::move(body)};
+  flow.trip_count = c.attrs.Int("length");
+  flow.reverse = c.attrs.Bool("reverse");
+  return flow;
+}
+
+Attrs KeepScan(const Attrs& attrs, const std::vector<bool>& operands, const std::vector<bool>&) {
+  const auto consts = attrs.Int("num_consts"), carry = attrs.Int("num_carry");
+  const auto kept = [&](int64_t begin, int64_t count) {
+    return std::count(operands.begin() + begin, operands.begin() + begin + count, true);
+  };
+  Attrs out = attrs;
+  out.Set("num_consts", int64_t{kept(0, consts)});
+  out.Set("num_carry", int64_t{kept(consts, carry)});
+  return out;
 }
 
 constexpr AttrSpec kScanAttrs[] = {{"num_consts", AttrKind::kInt},
@@ -516,7 +508,7 @@ const OpDef kScan = Checked({.name = "scan",
                              .lax_name = "scan",
                              .family = Family::kControlFlow,
                              .num_operands = kAnyNumber,
-                             .num_regions = 1,
+                             .regions = kOneBody,
                              .attrs = kScanAttrs,
                              .lowering = Lowering::kRegion,
                              .infer = InferScan,
@@ -530,6 +522,7 @@ const OpDef kScan = Checked({.name = "scan",
                              .partition = Refused{"the planner enters regions itself"},
                              .partial_eval = ScanPartialEval,
                              .data_flow = ScanDataFlow,
+                             .keep = KeepScan,
                              .cost = ScanCost,
                              .eval_shards = EvalScan});
 

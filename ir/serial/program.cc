@@ -291,12 +291,14 @@ class Reader {
     if (ops > limits_.ops) return TooMany("ops", ops, limits_.ops);
     for (const v1::Op& op : proto.ops()) {
       std::vector<FunctionRef> regions;
+      if (op.regions_size() > limits_.values_per_op)
+        return TooMany("regions of one op", op.regions_size(), limits_.values_per_op);
       for (int r : op.regions()) {
         if (r < 0 || r >= static_cast<int>(functions_.size()))
           return Malformed(absl::StrCat(Quoted(op.name()), " refers to function ", r,
                                         ", which does not come before it"));
         regions.push_back(functions_[r]);
-        ops += ops_[r];
+        ops += 1 + ops_[r];  // One that does nothing is some work to read, too.
         depth = std::max(depth, depth_[r] + 1);
         if (ops > limits_.ops) return TooMany("ops", ops, limits_.ops);
         if (depth > limits_.region_depth)

@@ -1,5 +1,6 @@
 // vmap: replaces each op that depends on a batched param by its batched form.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 
@@ -92,14 +94,17 @@ struct BatchWalk {
 
 absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
                                   const std::vector<int>& force_out) {
-  return CatchStatusOr([&] {
-    BatchWalk w(f, size);
-    w.AddParams(dims);
-    for (size_t i = 0; i < f.ops.size(); ++i) {
-      SiteScope site(w.b, f.sites[i]);
-      w.Visit(f.ops[i], f.sites[i]);
-    }
-    return w.Finish(force_out);
+  struct Tag {};
+  return walk::Memoized<Tag, BatchResult>(f, std::tuple(dims, size, force_out), [&] {
+    return CatchStatusOr([&] {
+      BatchWalk w(f, size);
+      w.AddParams(dims);
+      for (size_t i = 0; i < f.ops.size(); ++i) {
+        SiteScope site(w.b, f.sites[i]);
+        w.Visit(f.ops[i], f.sites[i]);
+      }
+      return w.Finish(force_out);
+    });
   });
 }
 

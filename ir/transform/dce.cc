@@ -1,13 +1,156 @@
+// Dead-code elimination, regions included: of an op with planned regions, the results that nobody
+// uses go, with what only they need inside: operands, carries, stacked slices.
+#include <map>
+#include <utility>
+
+#include "ir/derive/factors.h"
+#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 
 namespace tessera::ir {
+namespace {
+
+using Mask = std::vector<bool>;
+
+template <class T>
+std::vector<T> Kept(const std::vector<T>& list, const Mask& mask) {
+  std::vector<T> out;
+  for (size_t i = 0; i < list.size(); ++i)
+    if (mask[i]) out.push_back(list[i]);
+  return out;
+}
+
+// Which values of a function are live, of its regions too. They only ever grow, and a region is
+// visited again only when more of its results are wanted: a nest costs no more than its values.
+class Liveness {
+ public:
+  explicit Liveness(const Function& f) : f_(f), live_(f.types.size(), false) {
+    for (size_t i = 0; i < f.ops.size(); ++i)
+      if (f.ops[i].def->data_flow) ops_.try_emplace(i, f, f.ops[i]);
+  }
+
+  // Returns whether it was not live before.
+  bool Mark(ValueId v) {
+    if (live_[v]) return false;
+    return live_[v] = true;
+  }
+  bool IsLive(ValueId v) const { return live_[v]; }
+
+  // Marks what the live values need.
+  void Sweep() {
+    swept_ = true;
+    for (size_t i = f_.ops.size(); i-- > 0;) {
+      const Op& op = f_.ops[i];
+      if (!IsLiveOp(op)) continue;
+      const auto regions = ops_.find(i);
+      if (regions != ops_.end()) regions->second.Sweep(op, live_);
+      for (size_t k = 0; k < op.operands.size(); ++k)
+        if (regions == ops_.end() || regions->second.operands[k]) live_[op.operands[k]] = true;
+    }
+  }
+  bool swept() const { return swept_; }
+
+  // The function with these params and results.
+  FunctionRef Build(absl::Span<const ValueId> params, absl::Span<const ValueId> results) const {
+    Function g = f_;
+    for (const auto& [i, state] : ops_)
+      if (IsLiveOp(f_.ops[i])) state.Reduce(&g.ops[i]);
+    return walk::Extract(std::move(g), params, results);
+  }
+
+ private:
+  // Of an op with regions: which of its operands and results are kept.
+  struct Regions {
+    Regions(const Function& f, const Op& op)
+        : flow(DataFlowOf(f, op)),
+          operands(op.operands.size(), false),
+          results(op.results.size(), false) {
+      if (flow.branch_index >= 0) operands[flow.branch_index] = true;
+      for (size_t k = 0; k < op.regions.size(); ++k) {
+        const Function& region = *op.regions[k];
+        inner.emplace_back(region);
+        operand_of.emplace_back(region.num_params, -1);
+        result_of.emplace_back(region.results.size(), -1);
+        for (const DataFlowEdge& e : flow.regions[k].operands) operand_of[k][e.inner] = e.outer;
+        for (const DataFlowEdge& e : flow.regions[k].results) result_of[k][e.inner] = e.outer;
+      }
+    }
+
+    // A result of a region that is none of the op's is a predicate's, which is always needed.
+    bool Wants(size_t k, size_t r) const { return result_of[k][r] < 0 || results[result_of[k][r]]; }
+
+    // `live`: the values of the function around the op.
+    void Sweep(const Op& op, const Mask& live) {
+      for (size_t r = 0; r < results.size(); ++r)
+        if (live[op.results[r]]) results[r] = true;
+      for (bool grew = true; grew;) {
+        grew = false;
+        for (size_t k = 0; k < inner.size(); ++k) {
+          const Function& region = *op.regions[k];
+          bool more = !inner[k].swept();
+          for (size_t r = 0; r < region.results.size(); ++r)
+            if (Wants(k, r) && inner[k].Mark(region.results[r])) more = true;
+          if (more) inner[k].Sweep();
+          for (int p = 0; p < region.num_params; ++p)
+            if (inner[k].IsLive(p) && operand_of[k][p] >= 0) operands[operand_of[k][p]] = true;
+          for (const auto& [param, result] : flow.regions[k].carries) {
+            const int in = operand_of[k][param], out = result_of[k][result];
+            if (operands[in] == results[out]) continue;
+            operands[in] = results[out] = grew = true;
+          }
+        }
+      }
+    }
+
+    void Reduce(Op* op) const {
+      for (size_t k = 0; k < inner.size(); ++k) {
+        const Function& region = *op->regions[k];
+        std::vector<ValueId> params, kept;
+        for (int p = 0; p < region.num_params; ++p)
+          if (operand_of[k][p] >= 0 && operands[operand_of[k][p]]) params.push_back(p);
+        for (size_t r = 0; r < region.results.size(); ++r)
+          if (Wants(k, r)) kept.push_back(region.results[r]);
+        op->regions[k] = inner[k].Build(params, kept);
+      }
+      if (op->def->keep) op->attrs = op->def->keep(op->attrs, operands, results);
+      op->operands = Kept(op->operands, operands);
+      op->results = Kept(op->results, results);
+    }
+
+    DataFlow flow;
+    Mask operands, results;
+    std::vector<Liveness> inner;                          // of each region
+    std::vector<std::vector<int>> operand_of, result_of;  // of its params and results; -1: none
+  };
+
+  bool IsLiveOp(const Op& op) const {
+    if (op.def->has_effects) return true;
+    for (ValueId r : op.results)
+      if (live_[r]) return true;
+    return false;
+  }
+
+  const Function& f_;
+  Mask live_;
+  bool swept_ = false;
+  std::map<size_t, Regions> ops_;  // those with regions, by index
+};
+
+}  // namespace
 
 FunctionRef Dce(const Function& f, bool keep_params, std::vector<bool>* kept) {
-  std::vector<bool> used(f.num_params, true);
-  if (!keep_params) used = walk::UsedParams(f);
-  if (kept) *kept = used;
-  return walk::Reorder(f, walk::Where(used), walk::Iota(static_cast<int>(f.results.size())));
+  Liveness live(f);
+  for (ValueId v : f.results) live.Mark(v);
+  live.Sweep();
+  std::vector<ValueId> params;
+  if (kept) kept->clear();
+  for (int p = 0; p < f.num_params; ++p) {
+    const bool keep = keep_params || live.IsLive(p);
+    if (keep) params.push_back(p);
+    if (kept) kept->push_back(keep);
+  }
+  return live.Build(params, f.results);
 }
 
 }  // namespace tessera::ir

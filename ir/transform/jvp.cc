@@ -8,6 +8,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 
@@ -73,34 +74,30 @@ struct JvpWalk {
     }
   }
 
-  // A result with `want` gets a tangent, zeros if need be.
-  JvpResult Finish(const std::vector<bool>& want) {
+  JvpResult Finish() {
+    JvpResult out;
     std::vector<Value> results = ElementsAt(primal, f.results);
-    for (size_t r = 0; r < f.results.size(); ++r)
-      if (want[r])
-        results.push_back(tangent[f.results[r]] ? tangent[f.results[r]]
-                                                : Zeros(b, results[r].type()));
-    return {b.Build(results), want};
+    for (ValueId v : f.results) {
+      out.out_active.push_back(tangent[v].valid());
+      if (tangent[v]) results.push_back(tangent[v]);
+    }
+    out.fn = b.Build(results);
+    return out;
   }
 };
-
-std::vector<bool> InexactResults(const Function& f) {
-  std::vector<bool> out;
-  for (ValueId v : f.results) out.push_back(IsInexact(f.types[v].dtype));
-  return out;
-}
 
 }  // namespace
 
 absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active,
                               bool instantiate) {
-  return CatchStatusOr([&] {
-    JvpWalk w(f);
-    w.Run(active);
-    std::vector<bool> want = InexactResults(f);
-    for (size_t r = 0; !instantiate && r < want.size(); ++r)
-      want[r] = w.tangent[f.results[r]].valid();
-    return w.Finish(want);
+  if (instantiate) return JvpWithOutputs(f, active, std::vector<bool>(f.results.size(), true));
+  struct Tag {};
+  return walk::Memoized<Tag, JvpResult>(f, active, [&] {
+    return CatchStatusOr([&] {
+      JvpWalk w(f);
+      w.Run(active);
+      return w.Finish();
+    });
   });
 }
 
@@ -108,11 +105,21 @@ absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bo
                                          const std::vector<bool>& want) {
   return CatchStatusOr([&] {
     TESSERA_CHECK_EQ(want.size(), f.results.size());
-    JvpWalk w(f);
-    w.Run(active);
-    std::vector<bool> wanted = InexactResults(f);
-    for (size_t r = 0; r < want.size(); ++r) wanted[r] = wanted[r] && want[r];
-    return w.Finish(wanted);
+    const JvpResult jvp = ValueOrThrow(Jvp(f, active));
+    JvpResult out;
+    for (size_t r = 0; r < want.size(); ++r)
+      out.out_active.push_back(want[r] && IsInexact(f.types[f.results[r]].dtype));
+    Builder b(f.scope, f.name);
+    std::vector<Value> params;
+    for (const Type& t : jvp.fn->param_types()) params.push_back(b.Param(t));
+    const std::vector<Value> got = Inline(b, *jvp.fn, params);
+    std::vector<Value> results(got.begin(), got.begin() + want.size());
+    for (size_t r = 0, next = want.size(); r < want.size(); ++r) {
+      const Value tangent = jvp.out_active[r] ? got[next++] : Value();
+      if (out.out_active[r]) results.push_back(tangent ? tangent : Zeros(b, got[r].type()));
+    }
+    out.fn = b.Build(results);
+    return out;
   });
 }
 

@@ -5,13 +5,16 @@
 #include "ir/transform/partial_eval.h"
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status_exception.h"
 #include "ir/builder.h"
+#include "ir/derive/factors.h"
 #include "ir/op_def.h"
+#include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 
@@ -20,8 +23,9 @@ namespace {
 
 class Splitter {
  public:
-  Splitter(const Function& f, const std::vector<bool>& known_in)
+  Splitter(const Function& f, const std::vector<bool>& known_in, bool split_loops)
       : f_(f),
+        split_loops_(split_loops),
         known_b_(f.scope, f.name),
         unknown_b_(f.scope, f.name),
         known_(f.types.size()),
@@ -73,13 +77,21 @@ class Splitter {
   }
 
  private:
+  bool IsLoop(const Op& op) const {
+    if (!op.def->data_flow) return false;
+    const DataFlow flow = DataFlowOf(f_, op);
+    return flow.trip_count != 1 ||
+           std::any_of(flow.regions.begin(), flow.regions.end(),
+                       [](const RegionDataFlow& region) { return !region.carries.empty(); });
+  }
+
   void Visit(const Op& op) {
     std::vector<bool> known;
     for (ValueId v : op.operands) known.push_back(known_[v].valid());
     const auto num_known = std::count(known.begin(), known.end(), true);
     if (num_known == static_cast<int64_t>(known.size())) {
       Bind(op, walk::EmitPlain(known_b_, op, ElementsAt(known_, op.operands)), &known_);
-    } else if (num_known > 0 && op.def->partial_eval) {
+    } else if (num_known > 0 && op.def->partial_eval && (split_loops_ || !IsLoop(op))) {
       Split(op, std::move(known));
     } else {
       std::vector<Value> in;
@@ -98,6 +110,7 @@ class Splitter {
                          ElementsAt(known_, op.operands),
                          [&](int operand) { return OnUnknownSide(op.operands[operand]); },
                          [&](Value v) { return Residual(v); },
+                         split_loops_,
                          std::vector<Value>(op.results.size()),
                          std::vector<Value>(op.results.size())};
     op.def->partial_eval(c);
@@ -150,6 +163,7 @@ class Splitter {
   }
 
   const Function& f_;
+  const bool split_loops_;
   Builder known_b_, unknown_b_;
   std::vector<Value> known_, unknown_;  // of each source value; a value may be on both sides
   int num_unknown_params_ = 0;
@@ -162,10 +176,15 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
-                                              const std::vector<bool>& force_unknown_out) {
-  return CatchStatusOr([&] {
-    TESSERA_CHECK(force_unknown_out.empty() || force_unknown_out.size() == f.results.size());
-    return Splitter(f, known_in).Run(force_unknown_out);
+                                              const std::vector<bool>& force_unknown_out,
+                                              bool split_loops) {
+  struct Tag {};
+  const auto key = std::tuple(known_in, force_unknown_out, split_loops);
+  return walk::Memoized<Tag, PartialEvalResult>(f, key, [&] {
+    return CatchStatusOr([&] {
+      TESSERA_CHECK(force_unknown_out.empty() || force_unknown_out.size() == f.results.size());
+      return Splitter(f, known_in, split_loops).Run(force_unknown_out);
+    });
   });
 }
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status_exception.h"
 #include "ir/builder.h"
+#include "ir/derive/factors.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/transform/transform.h"
@@ -51,16 +52,19 @@ Type RegionParam(const Type& old, const Scope& region, const Scope& from, const 
   return t;
 }
 
-std::vector<FunctionRef> RescopedRegions(const Op& op, const Scope& from, const Scope& to,
+std::vector<FunctionRef> RescopedRegions(const Function& f, const Op& op, const Scope& to,
                                          Values in) {
+  const DataFlow flow = op.def->data_flow ? DataFlowOf(f, op) : DataFlow{};
   std::vector<FunctionRef> out;
-  for (const FunctionRef& region : op.regions) {
-    TESSERA_CHECK_EQ(static_cast<size_t>(region->num_params), in.size());
-    const Scope scope = RegionScope(region->scope, from, to);
-    std::vector<Type> params;
-    for (int i = 0; i < region->num_params; ++i)
-      params.push_back(RegionParam(region->types[i], region->scope, from, in[i].type(), scope));
-    out.push_back(Rescoped(*region, scope, params));
+  for (size_t k = 0; k < op.regions.size(); ++k) {
+    const Function& region = *op.regions[k];
+    const Scope scope = RegionScope(region.scope, f.scope, to);
+    std::vector<Type> params = region.param_types();
+    if (op.def->data_flow)
+      for (const DataFlowEdge& edge : flow.regions[k].operands)
+        params[edge.inner] =
+            RegionParam(params[edge.inner], region.scope, f.scope, in[edge.outer].type(), scope);
+    out.push_back(Rescoped(region, scope, params));
   }
   return out;
 }
@@ -86,8 +90,7 @@ FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Ty
     const bool casts = op.regions.empty() && op.def->family != Family::kCollective &&
                        op.def->family != Family::kCast;
     if (casts && scope.check_vma && in.size() > 1) in = MatchVarying(std::move(in));
-    const std::vector<Value> out =
-        b.Emit(*op.def, in, op.attrs, RescopedRegions(op, f.scope, scope, in));
+    const std::vector<Value> out = b.Emit(*op.def, in, op.attrs, RescopedRegions(f, op, scope, in));
     for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
   }
   return b.Build(ElementsAt(env, f.results));

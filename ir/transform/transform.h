@@ -28,14 +28,16 @@ absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bo
 //   unknown: residuals, then unknown params -> unknown results
 // out_known[i] says whether result i is known.  A residual that is itself a known param is passed
 // through as a residual too.  Under `checkpoint` the unknown function recomputes.  Result i is
-// unknown in any case if `force_unknown_out[i]`.
+// unknown in any case if `force_unknown_out[i]`. Without `split_loops` a loop is on one side as a
+// whole.
 struct PartialEvalResult {
   FunctionRef known, unknown;
   std::vector<bool> out_known;
   int num_residuals = 0;
 };
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
-                                              const std::vector<bool>& force_unknown_out = {});
+                                              const std::vector<bool>& force_unknown_out = {},
+                                              bool split_loops = true);
 
 // jvp then partial evaluation: forward: params -> results, residuals.
 // linear: residuals, tangents of the active params -> tangents of the active (inexact) results.
@@ -59,7 +61,8 @@ struct BatchResult {
 absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
                                   const std::vector<int>& force_out = {});
 
-// Dead-code elimination.  `keep_params`: false also drops unused params; `kept`, if not null, gets
+// Dead-code elimination, in regions too: of an op with regions, what its unused results need goes.
+// `keep_params`: false also drops unused params; `kept`, if not null, gets
 // which params remain.
 FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* kept = nullptr);
 // The same body typed in another scope (axes that become Manual, check_vma), every op inferred anew

@@ -312,6 +312,22 @@ TEST(Scan, NestedAndUnderCheckpoint) {
   CheckBatch(*f, {-1, -1, 0, -1});
 }
 
+// Each loop's rules transform its body several times: in a nest that must not multiply.
+TEST(Scan, DeepNestsAreTransformedInTime) {
+  constexpr int kDepth = 20;
+  FunctionRef body = Fn({F64({}), F64({}), F64({})}, [](Builder&, const std::vector<Value>& p) {
+    return std::vector<Value>{p[2] * p[0], Sin(p[1]) * p[0] + p[2]};
+  });
+  for (int i = 0; i < kDepth; ++i)
+    body = Fn({F64({}), F64({}), F64({})},
+              [&](Builder& b, const std::vector<Value>& p) { return Scan(b, body, p, 1, 2, 1); });
+  const FunctionRef vjp = VjpFn(*body, {true, true, true});
+  EXPECT_LT(CountOps(*vjp), 100 * kDepth);
+  CheckDerivatives(*body);
+  CheckBatch(*body, {-1, 0, -1});
+  CheckBatch(*vjp, {0, -1, -1, 0, -1});
+}
+
 TEST(Scan, CarryTypesMustAgree) {
   const FunctionRef step = Fn({F64({2})}, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{Convert(p[0], DType::kF32)};
@@ -345,6 +361,112 @@ TEST(Dce, DropsUnusedParams) {
   EXPECT_EQ(g->num_params, 2);
   EXPECT_EQ(Dce(*f)->num_params, 3);
   EXPECT_EQ(Eval1(*g, RandomArgs(g->param_types(), 1)).size(), 2u);
+}
+
+// The carry that is wanted needs its constant and one slice; all else goes.
+TEST(Dce, ReachesIntoLoops) {
+  const FunctionRef step = Fn({F64({2}), F64({2}), F64({2}), F64({2}), F64({2}), F64({2})},
+                              [](Builder&, const std::vector<Value>& p) {
+                                const Value a = p[2] * p[0] + p[4];
+                                const Value b = Sin(p[3]) * p[1] + a;
+                                return std::vector<Value>{a, b, Exp(a), Cos(b) * p[5]};
+                              });
+  const FunctionRef f = Fn({F64({2}), F64({2}), F64({2}), F64({2}), F64({3, 2}), F64({3, 2})},
+                           [&](Builder& b, const std::vector<Value>& p) {
+                             return std::vector<Value>{Scan(b, step, p, 2, 2, 3)[0]};
+                           });
+  std::vector<bool> kept;
+  const FunctionRef g = Dce(*f, /*keep_params=*/false, &kept);
+  EXPECT_THAT(kept, ElementsAre(true, false, true, false, true, false));
+  const Op& loop = *FirstOf(*g, "scan");
+  EXPECT_EQ(loop.results.size(), 1u);
+  EXPECT_EQ(CountOf(*g, "sine") + CountOf(*g, "exponential") + CountOf(*g, "cosine"), 0);
+  const auto x = RandomArgs(f->param_types(), 1);
+  ExpectNear(Eval(*g, {x[0], x[2], x[4]}), Eval(*f, x), 0, "without dead code");
+  // Of two results, with the one that carries the other.
+  const FunctionRef both = Fn(f->param_types(), [&](Builder& b, const std::vector<Value>& p) {
+    return std::vector<Value>{Scan(b, step, p, 2, 2, 3)[3]};
+  });
+  const FunctionRef rest = Dce(*both, /*keep_params=*/false, &kept);
+  EXPECT_THAT(kept, ElementsAre(true, true, true, true, true, true));
+  EXPECT_EQ(CountOf(*rest, "exponential"), 0);
+  ExpectNear(Eval(*rest, x), Eval(*both, x), 0, "without dead code");
+}
+
+TEST(Dce, ReachesIntoEveryOpWithRegions) {
+  const std::vector<Type> two = {F64({2}), F64({2})};
+  using V = std::vector<Value>;
+  const FunctionRef pair = Fn(two, [](Builder&, const V& p) { return V{Sin(p[0]), Exp(p[1])}; });
+  const auto only_first = [&](const Body& make) {
+    const FunctionRef f = Fn(two, [&](Builder& b, const V& p) { return V{make(b, p)[0]}; });
+    std::vector<bool> kept;
+    const FunctionRef g = Dce(*f, /*keep_params=*/false, &kept);
+    EXPECT_THAT(kept, ElementsAre(true, false)) << PrintFunction(*g);
+    EXPECT_EQ(CountOf(*g, "exponential"), 0) << PrintFunction(*g);
+    const auto x = RandomArgs(two, 1);
+    ExpectNear(Eval(*g, {x[0]}), Eval(*f, x), 0, "without dead code");
+  };
+  only_first([&](Builder& b, const V& p) { return Call(b, pair, p, "g"); });
+  only_first([&](Builder& b, const V& p) { return Checkpoint(b, pair, p); });
+  only_first([&](Builder& b, const V& p) {
+    return Case(Constant(b, Array::ScalarInt(DType::kS32, 1)), {pair, pair}, p);
+  });
+  // A call in a call, and in a loop that ends by its own carry.
+  const FunctionRef nested = Fn(two, [&](Builder& b, const V& p) { return Call(b, pair, p, "g"); });
+  only_first([&](Builder& b, const V& p) { return Call(b, nested, p, "h"); });
+  const std::vector<Type> carry = {MakeType(DType::kS32, {}), F64({2}), F64({2})};
+  const FunctionRef holds =
+      Fn(carry, [](Builder&, const V& v) { return V{Compare(v[0], FullLike(v[0], 3), "LT")}; });
+  const FunctionRef step = Fn(carry, [&](Builder& b, const V& v) {
+    const V out = Call(b, pair, {v[1], v[2]}, "g");
+    return V{v[0] + FullLike(v[0], 1), out[0], out[1]};
+  });
+  only_first([&](Builder& b, const V& p) {
+    const V out =
+        While(b, holds, step, {Constant(b, Array::ScalarInt(DType::kS32, 0)), p[0], p[1]}, 0, 0);
+    return V{out[1]};
+  });
+}
+
+// A nest in which each carry needs the next one, so that what is wanted grows again and again.
+TEST(Dce, OfADeepNestIsDoneInTime) {
+  constexpr int kDepth = 24, kChain = 12;
+  using V = std::vector<Value>;
+  const std::vector<Type> carries(kChain, F64({}));
+  FunctionRef body = Fn(carries, [](Builder&, const V& p) {
+    V out;
+    for (int k = 0; k < kChain; ++k) out.push_back(k + 1 < kChain ? p[k] + p[k + 1] : Sin(p[k]));
+    return out;
+  });
+  for (int i = 0; i < kDepth; ++i)
+    body = Fn(carries, [&](Builder& b, const V& p) { return Scan(b, body, p, 0, kChain, 1); });
+  const FunctionRef f = Fn(carries, [&](Builder& b, const V& p) {
+    return V{Scan(b, body, p, 0, kChain, 1)[kChain - 3]};
+  });
+  std::vector<bool> kept;
+  const FunctionRef g = Dce(*f, /*keep_params=*/false, &kept);
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), true), 3);
+  EXPECT_LT(CountOps(*g), CountOps(*f));
+}
+
+TEST(Dce, KeepsTheSpecsOfWhatRemains) {
+  const Scope outer = MeshScope({{"i", 2, AxisType::kAuto}});
+  const Scope inner = MeshScope({{"i", 2, AxisType::kManual}});
+  using V = std::vector<Value>;
+  const FunctionRef body =
+      Fn(inner, {Varying(F64({1}), {"i"}), F64({2})}, [](Builder&, const V& p) {
+        return V{Sin(p[0]), Cos(p[1])};
+      });
+  const PartitionSpec on_i{{{"i"}}, {}, {}, {}};
+  for (int result : {0, 1}) {
+    const FunctionRef f = Fn(outer, {F64({2}), F64({2})}, [&](Builder& b, const V& p) {
+      return V{ManualComputation(b, body, p, {on_i, {}}, {on_i, {}}, {"i"})[result]};
+    });
+    const FunctionRef g = Dce(*f, /*keep_params=*/false);
+    EXPECT_EQ(CountOf(*g, result == 0 ? "cosine" : "sine"), 0);
+    const auto x = RandomArgs(f->param_types(), 1);
+    ExpectNear(Eval(*g, {x[result]}), Eval(*f, x), 0, "without dead code");
+  }
 }
 
 TEST(Rescope, CastsWhereOperandsPartAndFollowsRegions) {

@@ -7,6 +7,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 
@@ -130,7 +131,9 @@ FunctionRef Transposed(const Function& f, const std::vector<bool>& linear) {
 }  // namespace
 
 absl::StatusOr<FunctionRef> TransposeFunction(const Function& f, const std::vector<bool>& linear) {
-  return CatchStatusOr([&] { return Transposed(f, linear); });
+  struct Tag {};
+  return walk::Memoized<Tag, FunctionRef>(
+      f, linear, [&] { return CatchStatusOr([&] { return Transposed(f, linear); }); });
 }
 
 }  // namespace tessera::ir

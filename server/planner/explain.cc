@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/words.h"
+#include "ir/derive/factors.h"
 #include "ir/op_def.h"
 
 namespace tessera::server::planner {
@@ -32,18 +33,17 @@ int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
   return op.def->reduce != ir::ReduceKind::kNone && in == out ? 2 * once : once;
 }
 
-int64_t TripsOf(const ir::Function& f, const ir::Op& op) {
-  const std::vector<ir::Type> in = ir::ElementsAt(f.types, op.operands);
-  return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions}).trip_count;
-}
-
 // Calls visit(function, index of the op, how often it runs) for every op, those of regions before
-// their op.
+// their op. What a loop with a predicate runs counts once, and every branch as if it ran.
 using Visit = absl::FunctionRef<void(const ir::Function& f, size_t i, int64_t times)>;
 void ForEachOp(const ir::Function& f, int64_t times, Visit visit) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const ir::Op& op = f.ops[i];
-    if (op.def->data_flow) ForEachOp(*op.regions[0], times * TripsOf(f, op), visit);
+    if (op.def->data_flow) {
+      const int64_t trips = ir::DataFlowOf(f, op).trip_count;
+      for (const ir::FunctionRef& region : op.regions)
+        ForEachOp(*region, trips == ir::kUnknownTripCount ? times : times * trips, visit);
+    }
     visit(f, i, times);
   }
 }

@@ -1,5 +1,7 @@
 #include "server/planner/partition.h"
 
+#include <memory>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -50,7 +52,7 @@ class Partitioner {
       const size_t note = notes_->size();
       notes_->push_back(NoteOf(f, i, s, depth));
       std::vector<Value> out =
-          op.def->data_flow ? Region(f, i, s, b, env, depth, note) : Plain(f, op, s, b, env, note);
+          op.def->data_flow ? Regions(f, i, s, b, env, depth, note) : Plain(f, op, s, b, env, note);
       for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
     }
     return ir::ElementsAt(env, f.results);
@@ -121,60 +123,104 @@ class Partitioner {
     return need;
   }
 
-  std::vector<Value> Region(const Function& f, size_t index, const FunctionShardings& s, Builder& b,
-                            const std::vector<Value>& env, int depth, size_t note) {
-    const Op& op = f.ops[index];
-    const std::vector<Type> in_types = ir::ElementsAt(f.types, op.operands);
-    const ir::RegionDataFlow map =
-        op.def->data_flow({*op.def, f.scope, in_types, op.attrs, op.regions});
-    const Function& body = *op.regions[0];
-    const FunctionShardings& inner = *s.regions.at(static_cast<int>(index));
+  // The shardings at the boundary of an op with regions, of the values inside: of each operand that
+  // a region takes, and of each result. Branches take and give what lies outside, as only one of
+  // them runs; of a loop the body decides. A region that wants another sharding reshards inside.
+  struct Boundary {
+    std::vector<DimAxes> operands, results;
+    std::vector<const ir::DataFlowEdge*> operand_edges, result_edges;  // null: no region has it
+  };
+  static Boundary BoundaryOf(const Op& op, const ir::DataFlow& flow, const FunctionShardings& s,
+                             const std::vector<std::unique_ptr<FunctionShardings>>& inner) {
+    Boundary out;
+    out.operands.resize(op.operands.size());
+    out.operand_edges.resize(op.operands.size());
+    out.results.resize(op.results.size());
+    out.result_edges.resize(op.results.size());
+    const bool branches = op.def->RoleOf(0) == ir::RegionRole::kBranch;
+    for (size_t k = 0; k < op.regions.size(); ++k) {
+      for (const ir::DataFlowEdge& edge : flow.regions[k].operands) {
+        out.operands[edge.outer] =
+            branches ? s.of[op.operands[edge.outer]] : inner[k]->of[edge.inner];
+        out.operand_edges[edge.outer] = &edge;
+      }
+      for (const ir::DataFlowEdge& edge : flow.regions[k].results) {
+        out.results[edge.outer] =
+            branches ? s.of[op.results[edge.outer]]
+                     : inner[k]->of[ShardingSource(*op.regions[k], flow.regions[k], edge.inner)];
+        out.result_edges[edge.outer] = &edge;
+      }
+    }
+    return out;
+  }
 
-    std::vector<Value> args(op.operands.size());
-    for (const ir::DataFlowEdge& edge : map.operands) {
-      const ValueId v = op.operands[edge.outer];
-      args[edge.outer] =
-          ReshardAndNote(env[v], f.types[v], s.of[v], Needed(edge, inner.of[edge.inner], s.of[v]),
-                         note, absl::StrCat("operand ", edge.outer));
+  std::vector<Value> Regions(const Function& f, size_t index, const FunctionShardings& s,
+                             Builder& b, const std::vector<Value>& env, int depth, size_t note) {
+    const Op& op = f.ops[index];
+    const ir::DataFlow flow = ir::DataFlowOf(f, op);
+    const std::vector<std::unique_ptr<FunctionShardings>>& inner =
+        s.regions.at(static_cast<int>(index));
+    const Boundary boundary = BoundaryOf(op, flow, s, inner);
+
+    std::vector<Value> args = ir::ElementsAt(env, op.operands);
+    for (size_t i = 0; i < args.size(); ++i) {
+      const ValueId v = op.operands[i];
+      const ir::DataFlowEdge* edge = boundary.operand_edges[i];
+      const DimAxes need =
+          edge ? Needed(*edge, boundary.operands[i], s.of[v]) : DimAxes(s.of[v].size());
+      args[i] =
+          ReshardAndNote(args[i], f.types[v], s.of[v], need, note, absl::StrCat("operand ", i));
     }
     std::vector<Value> out;
-    if (!map.manual_axes.empty()) {
+    if (!flow.manual_axes.empty()) {
       // The body is per-shard code over its axes already: inline it.
+      const Function& body = *op.regions[0];
       std::vector<Value> params(body.num_params);
-      for (const ir::DataFlowEdge& edge : map.operands) params[edge.inner] = args[edge.outer];
-      const std::vector<Value> results = Body(body, inner, b, params, depth + 1);
+      for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
+        params[edge.inner] = args[edge.outer];
+      const std::vector<Value> results = Body(body, *inner[0], b, params, depth + 1);
       out.resize(op.results.size());
-      for (const ir::DataFlowEdge& edge : map.results) out[edge.outer] = results[edge.inner];
+      for (const ir::DataFlowEdge& edge : flow.regions[0].results)
+        out[edge.outer] = results[edge.inner];
     } else {
-      FunctionRef local = LocalBody(body, inner, b, map, depth + 1);
-      out = b.Emit(*op.def, args, op.attrs, {local});
+      std::vector<FunctionRef> local;
+      for (size_t k = 0; k < op.regions.size(); ++k)
+        local.push_back(
+            LocalRegion(*op.regions[k], *inner[k], b, flow.regions[k], boundary, depth + 1));
+      out = b.Emit(*op.def, args, op.attrs, local);
     }
-    for (const ir::DataFlowEdge& edge : map.results) {
-      const ValueId v = op.results[edge.outer];
-      const DimAxes& sharding = inner.of[ShardingSource(body, map, edge.inner)];
-      out[edge.outer] = ReshardAndNote(out[edge.outer], f.types[v], Needed(edge, sharding, s.of[v]),
-                                       s.of[v], note, "result");
+    for (size_t r = 0; r < out.size(); ++r) {
+      const ValueId v = op.results[r];
+      out[r] = ReshardAndNote(out[r], f.types[v],
+                              Needed(*boundary.result_edges[r], boundary.results[r], s.of[v]),
+                              s.of[v], note, "result");
     }
     return out;
   }
 
   // The value of the region whose sharding a result has: its own, or that of the carry's param.
-  static ValueId ShardingSource(const Function& body, const ir::RegionDataFlow& map, int result) {
-    for (const auto& [param, carried] : map.carries)
+  static ValueId ShardingSource(const Function& region, const ir::RegionDataFlow& flow,
+                                int result) {
+    for (const auto& [param, carried] : flow.carries)
       if (carried == result) return param;
-    return body.results[result];
+    return region.results[result];
   }
 
-  // The region at shards' types; carried results are resharded as their params are.
-  FunctionRef LocalBody(const Function& body, const FunctionShardings& s, Builder& outer,
-                        const ir::RegionDataFlow& map, int depth) {
-    Builder b(outer.scope(), body.name);
-    std::vector<Value> params;
-    for (int i = 0; i < body.num_params; ++i)
-      params.push_back(b.Param(ir::LocalType(body.types[i], s.of[i], body.scope.mesh)));
-    std::vector<Value> results = Body(body, s, b, params, depth);
-    for (const auto& [param, result] : map.carries)
-      results[result] = Reshard(results[result], s.of[body.results[result]], s.of[param]);
+  // The region at shards' types, with the shardings of the boundary outside.
+  FunctionRef LocalRegion(const Function& region, const FunctionShardings& s, Builder& outer,
+                          const ir::RegionDataFlow& flow, const Boundary& boundary, int depth) {
+    Builder b(outer.scope(), region.name);
+    std::vector<Value> params(region.num_params);
+    std::vector<const DimAxes*> given(region.num_params);
+    for (const ir::DataFlowEdge& edge : flow.operands)
+      given[edge.inner] = &boundary.operands[edge.outer];
+    for (int i = 0; i < region.num_params; ++i)
+      params[i] = b.Param(ir::LocalType(region.types[i], *given[i], region.scope.mesh));
+    for (int i = 0; i < region.num_params; ++i) params[i] = Reshard(params[i], *given[i], s.of[i]);
+    std::vector<Value> results = Body(region, s, b, params, depth);
+    for (const ir::DataFlowEdge& edge : flow.results)
+      results[edge.inner] = Reshard(results[edge.inner], s.of[region.results[edge.inner]],
+                                    boundary.results[edge.outer]);
     return b.Build(results);
   }
 

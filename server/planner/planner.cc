@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/transform/transform.h"
 #include "server/planner/explain.h"
 #include "server/planner/memory.h"
 #include "server/planner/partition.h"
@@ -49,24 +50,26 @@ absl::Status CheckCluster(const core::PlanRequest& request) {
 
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   TESSERA_RETURN_IF_ERROR(CheckCluster(request));
+  ir::Program program = request.program;
+  program.entry = ir::Dce(*program.entry);
   FunctionShardings shardings;
-  TESSERA_RETURN_IF_ERROR(Seed(request.program, &shardings));
-  Propagate(*request.program.entry, &shardings);
-  TESSERA_ASSIGN_OR_RETURN(const PartitionedProgram device, Partition(request.program, shardings));
+  TESSERA_RETURN_IF_ERROR(Seed(program, &shardings));
+  Propagate(*program.entry, &shardings);
+  TESSERA_ASSIGN_OR_RETURN(const PartitionedProgram device, Partition(program, shardings));
   const MemoryBound memory = BoundMemory(*device.fn);
 
   core::Plan plan;
   plan.device_program = device.fn;
-  plan.mesh = request.program.mesh();
-  plan.in = ValuesOf(request.program.entry->param_types(), device.in);
-  plan.out = ValuesOf(request.program.entry->result_types(), device.out);
+  plan.mesh = program.mesh();
+  plan.in = ValuesOf(program.entry->param_types(), device.in);
+  plan.out = ValuesOf(program.entry->result_types(), device.out);
   plan.collectives = Summarize(CollectivesOf(*device.fn));
   plan.memory_bound_bytes = memory.peak;
   plan.source_lines = device.fn->sites;
   if (request.options.explain) {
     const int64_t absent = request.cluster.hypothetical_memory_bytes;
-    plan.explain_text = ExplainText(request.program, device, memory, absent);
-    plan.explain_json = ExplainJson(request.program, device, memory, absent);
+    plan.explain_text = ExplainText(program, device, memory, absent);
+    plan.explain_json = ExplainJson(program, device, memory, absent);
   }
   return plan;
 }

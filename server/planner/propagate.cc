@@ -41,6 +41,7 @@ bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const Axi
   if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
   for (size_t i = have[dim].size(); i < want.size(); ++i) s->why[v][want[i]] = why(want[i]);
   have[dim] = want;
+  s->settled = false;
   return true;
 }
 
@@ -99,8 +100,6 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
   }
 }
 
-bool Sweep(const Function& f, FunctionShardings* s);
-
 // Gives an outer value and a region's value the same sharding, the longer of the two.
 bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
               FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& edge,
@@ -125,28 +124,32 @@ bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Fu
   return changed;
 }
 
-bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
+bool SweepRegions(const Function& f, size_t index, FunctionShardings* s) {
   const Op& op = f.ops[index];
-  const std::vector<Type> in = ir::ElementsAt(f.types, op.operands);
-  const ir::RegionDataFlow map = op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions});
-  const Function& body = *op.regions[0];
-  FunctionShardings* inner = s->regions.at(static_cast<int>(index)).get();
+  const ir::DataFlow flow = ir::DataFlowOf(f, op);
   const std::string source = Source(f, index);
   bool changed = false;
-  for (const ir::DataFlowEdge& edge : map.operands)
-    changed |= SyncEdge(f, s, op.operands[edge.outer], body, inner, edge.inner, edge, source);
-  changed |= Sweep(body, inner);
-  for (const ir::DataFlowEdge& edge : map.results)
-    changed |=
-        SyncEdge(f, s, op.results[edge.outer], body, inner, body.results[edge.inner], edge, source);
-  for (const auto& carry : map.carries) {
-    const int param = carry.first;
-    const ValueId r = body.results[carry.second];
-    for (int d = 0; d < body.types[param].rank(); ++d) {
-      changed |= Grow(body, inner, param, d, inner->of[r][d],
-                      [&](const std::string& axis) { return inner->why[r][axis]; });
-      changed |= Grow(body, inner, r, d, inner->of[param][d],
-                      [&](const std::string& axis) { return inner->why[param][axis]; });
+  for (size_t k = 0; k < op.regions.size(); ++k) {
+    const Function& region = *op.regions[k];
+    FunctionShardings* inner = s->regions.at(static_cast<int>(index))[k].get();
+    for (const ir::DataFlowEdge& edge : flow.regions[k].operands)
+      changed |= SyncEdge(f, s, op.operands[edge.outer], region, inner, edge.inner, edge, source);
+    if (!inner->settled) {  // Not else: in a nest of regions each would visit the next twice.
+      changed = true;
+      Propagate(region, inner);
+    }
+    for (const ir::DataFlowEdge& edge : flow.regions[k].results)
+      changed |= SyncEdge(f, s, op.results[edge.outer], region, inner, region.results[edge.inner],
+                          edge, source);
+    for (const auto& carry : flow.regions[k].carries) {
+      const int param = carry.first;
+      const ValueId r = region.results[carry.second];
+      for (int d = 0; d < region.types[param].rank(); ++d) {
+        changed |= Grow(region, inner, param, d, inner->of[r][d],
+                        [&](const std::string& axis) { return inner->why[r][axis]; });
+        changed |= Grow(region, inner, r, d, inner->of[param][d],
+                        [&](const std::string& axis) { return inner->why[param][axis]; });
+      }
     }
   }
   return changed;
@@ -155,7 +158,7 @@ bool SweepRegion(const Function& f, size_t index, FunctionShardings* s) {
 bool Sweep(const Function& f, FunctionShardings* s) {
   bool changed = false;
   auto visit = [&](size_t i) {
-    changed |= f.ops[i].def->data_flow ? SweepRegion(f, i, s) : SweepOp(f, i, s);
+    changed |= f.ops[i].def->data_flow ? SweepRegions(f, i, s) : SweepOp(f, i, s);
   };
   for (size_t i = 0; i < f.ops.size(); ++i) visit(i);
   for (size_t i = f.ops.size(); i-- > 0;) visit(i);
@@ -175,7 +178,9 @@ std::unique_ptr<FunctionShardings> InitialShardings(const Function& f) {
         for (const std::string& axis : dim) s->why[v][axis] = "its Explicit type";
     }
   for (size_t i = 0; i < f.ops.size(); ++i)
-    if (f.ops[i].def->data_flow) s->regions.emplace(i, InitialShardings(*f.ops[i].regions[0]));
+    if (f.ops[i].def->data_flow)
+      for (const ir::FunctionRef& region : f.ops[i].regions)
+        s->regions[static_cast<int>(i)].push_back(InitialShardings(*region));
   return s;
 }
 
@@ -258,7 +263,8 @@ absl::Status SeedFixedOps(const Function& f, FunctionShardings* s) {
         TESSERA_RETURN_IF_ERROR(FixSharding(f, s, op.results[0], rest, Source(f, i)));
       }
     if (auto it = s->regions.find(static_cast<int>(i)); it != s->regions.end())
-      TESSERA_RETURN_IF_ERROR(SeedFixedOps(*op.regions[0], it->second.get()));
+      for (size_t k = 0; k < op.regions.size(); ++k)
+        TESSERA_RETURN_IF_ERROR(SeedFixedOps(*op.regions[k], it->second[k].get()));
   }
   return absl::OkStatus();
 }
@@ -354,6 +360,7 @@ std::string WhoDecided(const FunctionShardings& s, ValueId v) {
 void Propagate(const Function& f, FunctionShardings* s) {
   while (Sweep(f, s)) {
   }
+  s->settled = true;
 }
 
 }  // namespace tessera::server::planner

@@ -23,8 +23,10 @@ struct FunctionShardings {
   std::vector<ir::DimAxes> of;  // per value, one entry per dim
   // Per value and mesh axis that shards it: the argument, result or op that decided so.
   std::vector<std::map<std::string, std::string>> why;
-  std::vector<bool> fixed_sharding;                           // given, and not extended
-  std::map<int, std::unique_ptr<FunctionShardings>> regions;  // by op index
+  std::vector<bool> fixed_sharding;  // given, and not extended
+  bool settled = false;              // nothing has grown since the last Propagate
+  // By op index, of each region of an op whose regions are planned.
+  std::map<int, std::vector<std::unique_ptr<FunctionShardings>>> regions;
 };
 
 // Starts from the program's in and out shardings, Explicit types and ops that fix a sharding.

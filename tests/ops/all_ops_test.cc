@@ -37,7 +37,7 @@ TEST_P(CoverageTest, HasARowForEveryDtypeItTakes) {
   std::set<DType> have;
   for (const Sample* s : SamplesOf(op())) have.insert(s->dtype());
   for (const Sample* s : SamplesOf(op())) {
-    if (s->operands.empty() || op().num_regions > 0) continue;
+    if (s->operands.empty() || !op().regions.empty()) continue;
     for (DType d : Computable()) {
       if (have.count(d) > 0) continue;
       std::vector<Type> in = TypesOf(*s);
@@ -238,7 +238,7 @@ class VaryingTest : public OpTest {};
 TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
   ForRows(Check::kVarying, [](const Sample& s) -> std::string {
     const OpDef& def = *s.def;
-    if (def.num_regions > 0 || s.operands.empty())
+    if (!def.regions.empty() || s.operands.empty())
       return "";  // regions are typed in their own scope
     Scope scope = s.scope;
     std::vector<Type> all = TypesOf(s);

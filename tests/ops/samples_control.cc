@@ -1,4 +1,5 @@
-// Rows of ir/ops/control.cc, scan.cc and manual_computation.cc: ops that run nested functions.
+// Rows of ir/ops/control.cc, scan.cc, while.cc, case.cc and manual_computation.cc: ops that run
+// nested functions.
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -153,6 +154,126 @@ void AddScans(std::vector<Sample>* rows) {
                       })));
 }
 
+// Loops that end whatever their operands are: a u32 is halved until it is zero.
+Value Halved(Value i) { return ShiftRightLogical(i, FullLike(i, 1)); }
+Value IsNotZero(Value i) { return Compare(i, FullLike(i, 0), "NE"); }
+
+void AddWhiles(std::vector<Sample>* rows) {
+  const Type u = MakeType(kU32, {});
+  const auto attrs = [](int64_t predicate_consts, int64_t body_consts) {
+    return Attrs{{"num_predicate_consts", predicate_consts}, {"num_body_consts", body_consts}};
+  };
+  constexpr char kForward[] = "how often it runs is not known: forward derivatives only";
+  const auto steps = [](std::vector<double> n) { return Of(kU32, {}, Values(std::move(n))); };
+  // (i, x) <- (i / 2, x * c + c) while i != 0.
+  const Body go_on = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{IsNotZero(v[0])};
+  };
+  const Body step = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{Halved(v[1]), v[2] * v[0] + v[0]};
+  };
+  for (DType d : Numbers()) {
+    const Type row = MakeType(d, {4});
+    const Fill fill = IsFloat(d) ? Uniform(-1, 1) : Usual(d);
+    rows->push_back(Make("while", N(d), {Of(d, {4}, fill), steps({5, 9, 1}), Of(d, {4}, fill)})
+                        .With(attrs(0, 1))
+                        .Region(Fn({}, {u, row}, go_on))
+                        .Region(Fn({}, {row, u, row}, step))
+                        .Within(IsFloat(d) ? Reordered(16) : kExact)
+                        .Without(Check::kTranspose, kForward));
+  }
+  const Type f = MakeType(kF64, {4}), p = MakeType(kBool, {4});
+  rows->push_back(Make("while", "f64/no_steps", {Of(kF64, {4}), steps({0}), Of(kF64, {4})})
+                      .With(attrs(0, 1))
+                      .Region(Fn({}, {u, f}, go_on))
+                      .Region(Fn({}, {f, u, f}, step))
+                      .Without(Check::kTranspose, kForward));
+  // A constant of the predicate, which ends the loop sooner for some of a batch.
+  rows->push_back(Make("while", "f64/limit",
+                       {Of(kF64, {}, Uniform(1, 6)), Of(kF64, {4}, Uniform(1, 2)), steps({255}),
+                        Of(kF64, {4}, Uniform(0, 0.5))})
+                      .With(attrs(1, 1))
+                      .Main(1)
+                      .Region(Fn({}, {MakeType(kF64, {}), u, f},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value more = IsNotZero(v[1]);
+                                   const Value below = Compare(ReduceMax(v[2], {0}), v[0], "LT");
+                                   return std::vector<Value>{And(more, below)};
+                                 }))
+                      .Region(Fn({}, {f, u, f},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   return std::vector<Value>{Halved(v[1]), Sin(v[2]) + v[0] + v[2]};
+                                 }))
+                      .Within(Ulps(16))
+                      .Without(Check::kTranspose, kForward));
+  // Carries that change places.
+  rows->push_back(Make("while", "bool", {steps({5, 4}), Of(kBool, {4}), Of(kBool, {4})})
+                      .With(attrs(0, 0))
+                      .Main(1)
+                      .Region(Fn({}, {u, p, p}, go_on))
+                      .Region(Fn({}, {u, p, p}, [](Builder&, const std::vector<Value>& v) {
+                        return std::vector<Value>{Halved(v[0]), v[2], Xor(v[1], v[2])};
+                      })));
+}
+
+void AddCases(std::vector<Sample>* rows) {
+  const auto index = [](std::vector<double> i) { return Of(kS32, {}, Values(std::move(i))); };
+  const Body second_first = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{v[1], v[0]};
+  };
+  const Body differences = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{v[0] - v[1], v[1] - v[0]};
+  };
+  for (DType d : Numbers()) {
+    const Type t = MakeType(d, {4, 8});
+    for (const double i : {0, 1, 2})
+      rows->push_back(
+          Make("case", absl::StrCat(N(d), "/", i), {index({i, 2, 0}), Of(d, {4, 8}), Of(d, {4, 8})})
+              .Main(1)
+              .Region(Fn({}, {t, t}, MulAdd))
+              .Region(Fn({}, {t, t}, second_first))
+              .Region(Fn({}, {t, t}, differences))
+              .Within(IsFloat(d) ? Reordered(2) : kExact));
+  }
+  const Type t = MakeType(kF64, {4, 8}), p = MakeType(kBool, {4, 8});
+  for (const double i : {-3, 7})
+    rows->push_back(Make("case", absl::StrCat("f64/clamped", i),
+                         {index({i, -i}), Of(kF64, {4, 8}), Of(kF64, {4, 8})})
+                        .Main(1)
+                        .Region(Fn({}, {t, t}, second_first))
+                        .Region(Fn({}, {t, t}, differences))
+                        .Linear({{1, 2}, {1}, {2}}));
+  // Branches that keep values of different kinds, and numbers of them, for a gradient.
+  rows->push_back(Make("case", "f64/residuals",
+                       {index({1, 0, 2}), Of(kF64, {4, 8}), Of(kF64, {4, 8}, Uniform(0.5, 2))})
+                      .Main(1)
+                      .Region(Fn({}, {t, t}, SinMul))
+                      .Region(Fn({}, {t, t},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value e = Exp(v[0] * v[1]);
+                                   return std::vector<Value>{Sin(e) * e};
+                                 }))
+                      .Region(Fn({}, {t, t},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   return std::vector<Value>{Log(v[1])};
+                                 }))
+                      .Within(Ulps(64)));
+  rows->push_back(Make("case", "f64/one_branch", {index({0}), Of(kF64, {4, 8}), Of(kF64, {4, 8})})
+                      .Main(1)
+                      .Region(Fn({}, {t, t}, second_first))
+                      .Linear({{1, 2}, {1}, {2}})
+                      .Without(Check::kCost, kFree));
+  rows->push_back(Make("case", "bool", {index({1, 0}), Of(kBool, {4, 8}), Of(kF64, {4, 8})})
+                      .Main(1)
+                      .Region(Fn({}, {p, t},
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   return std::vector<Value>{Select(v[0], v[1], -v[1]), v[0]};
+                                 }))
+                      .Region(Fn({}, {p, t}, [](Builder&, const std::vector<Value>& v) {
+                        return std::vector<Value>{v[1], Not(v[0])};
+                      })));
+}
+
 void AddManual(std::vector<Sample>* rows) {
   const Scope outer = OnMesh();
   const Scope inner{outer.mesh.With({"x", "y"}, AxisType::kManual)};
@@ -201,6 +322,27 @@ void AddManual(std::vector<Sample>* rows) {
                                    return std::vector<Value>{Not(v[0])};
                                  }))
                       .In(outer));
+  // Devices that differ along x differ in how often they exchange along y, and meet along x then.
+  rows->push_back(
+      Make("manual_computation", "f64/branches", {Of(kF64, {4, 8})})
+          .With(attrs({both}, {PartitionSpec{{{}, {"y"}}, {}, {}, {}}}, {"x", "y"}, true))
+          .Region(
+              Fn(inner, {local(kF64, {2, 4}, {"x", "y"})},
+                 [inner](Builder& b, const std::vector<Value>& v) {
+                   const std::vector<Type> in = {v[0].type()};
+                   const auto sums = [&](int times) {
+                     return Fn(inner, in, [times](Builder&, const std::vector<Value>& w) {
+                       Value sum = w[0];
+                       for (int i = 0; i < times; ++i) sum = Pvary(Psum(sum, {"y"}), {"y"});
+                       return std::vector<Value>{sum};
+                     });
+                   };
+                   const Value index = AxisIndex(b, {"x"});
+                   return std::vector<Value>{Psum(Case(index, {sums(2), sums(1)}, v)[0], {"x"})};
+                 }))
+          .In(outer)
+          .Within(Reordered(16))
+          .Without(Check::kRecorded, "the recording backend stands still"));
   const Scope unchecked{inner.mesh, /*check_vma=*/false};
   rows->push_back(Make("manual_computation", "f64/unchecked", {Of(kF64, {4, 8}), Of(kF64, {2, 8})})
                       .With(attrs({rows_on_x, whole}, {rows_on_x}, {"x", "y"}, false))
@@ -231,6 +373,8 @@ std::vector<Sample> ControlSamples() {
   AddCalls(&rows);
   AddCasts(&rows);
   AddScans(&rows);
+  AddWhiles(&rows);
+  AddCases(&rows);
   AddManual(&rows);
   return rows;
 }

@@ -220,7 +220,7 @@ TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
 // plan keeps the type's word.
 TEST_P(ShardingTest, ExplicitTypesAreKept) {
   ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
-    if (s.def->num_regions > 0 || !s.scope.mesh.empty()) return "";
+    if (!s.def->regions.empty() || !s.scope.mesh.empty()) return "";
     const Signature signature = SignatureOf(s);
     Checker checker(s);
     for (const auto& [auto_mesh, cut] : Cuts(s, signature)) {

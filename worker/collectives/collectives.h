@@ -19,6 +19,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,13 +53,23 @@ struct CommunicatorConfig {
   absl::Duration timeout;  // Bounds each call, and the first attempts to connect.
 };
 
-// Which call this is. Members of a group agree on `launch` and `op_sequence`; a call inside a loop
-// may repeat both. A launch's id is never used again.
+// Which call this is. Members of a group agree on `launch` and `op_sequence`. A launch's id is
+// never used again.
 struct CallKey {
   uint64_t launch = 0;
-  uint32_t op_sequence = 0;
-  std::string op;  // For error messages: "psum at model.cc:41".
+  uint32_t op_sequence = 0;  // the number of this call among those of its group in the launch
+  std::string op;            // For error messages: "psum at model.cc:41".
   std::string program;
+};
+
+// Numbers the calls of one rank in one launch. Each group has numbers of its own: devices that take
+// different branches, or leave a loop earlier, differ in their calls with others.
+class CallNumbers {
+ public:
+  uint32_t Next(const std::vector<int>& group) { return ++last_[group]; }
+
+ private:
+  std::map<std::vector<int>, uint32_t> last_;
 };
 
 // Indices in the group.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -65,6 +66,11 @@ class DoneEvent final : public Event {
 // A collective without operands, such as axis_index, does not communicate.
 bool Communicates(const ir::Function&, const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
+}
+
+// Whether the op runs for nobody knows how long.
+bool GoesOnWhile(const ir::Function&, const ir::Op& op) {
+  return !op.def->regions.empty() && op.def->regions[0] == ir::RegionRole::kPredicate;
 }
 
 // Whether compiled kernels may round the op's result differently from the evaluator, as they do for
@@ -235,7 +241,8 @@ class CpuBackend final : public Backend {
     }
     const ir::Function& entry = *program.entry;
     const ir::Cost counted = ir::ops::CostOf(entry);
-    const double cost = counted.flops + counted.bytes;
+    const double cost = ir::AnyOp(entry, GoesOnWhile) ? std::numeric_limits<double>::infinity()
+                                                      : counted.flops + counted.bytes;
     const int64_t ops = ir::CountOps(entry);
     if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&
         ops <= kEvaluatedOps && !ir::AnyOp(entry, Communicates) &&

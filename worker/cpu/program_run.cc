@@ -14,6 +14,7 @@ namespace tessera::worker {
 namespace {
 
 using program::AxisIndexStep;
+using program::BranchStep;
 using program::CollectiveStep;
 using program::CopyStep;
 using program::HostStep;
@@ -83,10 +84,13 @@ class Run {
     for (const Step& step : steps) {
       if (context_.cancel->cancelled()) return context_.cancel->status();
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        for (int64_t i = 0; i < loop->trip_count; ++i) {
-          iterations_[loop->loop] = i;
-          TESSERA_RETURN_IF_ERROR(RunSteps(loop->body));
-        }
+        TESSERA_RETURN_IF_ERROR(RunLoop(*loop));
+        continue;
+      }
+      if (const auto* branch = std::get_if<BranchStep>(&step.what)) {
+        const auto last = static_cast<int64_t>(branch->branches.size()) - 1;
+        const int64_t index = std::clamp<int64_t>(ReadAs<int32_t>(branch->index), 0, last);
+        TESSERA_RETURN_IF_ERROR(RunSteps(branch->branches[index]));
         continue;
       }
       const std::string& label = p_.labels[step.label];
@@ -97,6 +101,23 @@ class Run {
   }
 
  private:
+  absl::Status RunLoop(const LoopStep& loop) {
+    for (int64_t i = 0;
+         loop.condition >= 0 ? ReadAs<uint8_t>(loop.condition) != 0 : i < loop.trip_count; ++i) {
+      iterations_[loop.loop] = i;
+      if (context_.cancel->cancelled()) return context_.cancel->status();
+      TESSERA_RETURN_IF_ERROR(RunSteps(loop.body));
+    }
+    return absl::OkStatus();
+  }
+
+  template <class T>
+  T ReadAs(int slot) const {
+    T value;
+    std::memcpy(&value, AddressOf(slot), sizeof value);
+    return value;
+  }
+
   std::byte* AddressOf(int slot) const {
     const Slot& s = p_.slots[slot];
     std::byte* base = nullptr;
@@ -241,7 +262,7 @@ class Run {
       return MakeError(ErrorKind::kInternal, "the launch has no communicator");
     }
     const std::vector<int> group = context_.GroupRanks(p_.mesh, step.axes);
-    const CallKey key{context_.launch, ++sequence_, label, std::string(context_.program)};
+    const CallKey key{context_.launch, numbers_.Next(group), label, std::string(context_.program)};
     std::vector<PermutePair> pairs;
     for (const auto& [source, target] : step.pairs) pairs.push_back({source, target});
     return context_.collectives->Run({.kind = step.kind,
@@ -262,7 +283,7 @@ class Run {
   const HostResources& resources_;
   std::vector<int64_t> iterations_;  // the current iteration of each loop
   std::vector<void*> buffers_;       // of the kernel that runs
-  uint32_t sequence_ = 0;            // the number of collectives so far
+  CallNumbers numbers_;
 };
 
 }  // namespace

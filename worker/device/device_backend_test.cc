@@ -206,6 +206,48 @@ TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
 })");
 }
 
+TEST_F(DeviceBackendTest, TheHostReadsWhetherALoopGoesOnAndWhichBranchIsNext) {
+  // Doubled until the sum reaches the limit, by one branch or the other, in every trip of a loop.
+  ExpectAsEvaluated(R"(func main(%limit: f32[], %x: f32[5,3]) -> (f32[3], f32[5,3]) {
+  %zero = constant() {value=dense<f32[]: 0>}
+  %start = broadcast_in_dim(%zero) {broadcast_dimensions=[], shape=[3]}
+  %last, %all = scan(%limit, %start, %x) {num_consts=1, num_carry=1, length=5, reverse=false} with
+    func trip(%l: f32[], %c: f32[3], %v: f32[3]) -> (f32[3], f32[3]) {
+      %one = constant() {value=dense<s32[]: 1>}
+      %n, %y = while(%l, %one, %v) {num_predicate_consts=1, num_body_consts=0} with
+        func below(%l: f32[], %n: s32[], %v: f32[3]) -> (bool[]) {
+          %a = abs(%v)
+          %s = reduce_sum(%a) {dimensions=[0]}
+          %p = compare(%s, %l) {direction="LT"}
+          %most = constant() {value=dense<s32[]: 40>}
+          %q = compare(%n, %most) {direction="LT"}
+          %r = and(%p, %q)
+          return %r
+        }
+        func step(%n: s32[], %v: f32[3]) -> (s32[], f32[3]) {
+          %one = constant() {value=dense<s32[]: 1>}
+          %m = add(%n, %one)
+          %odd = and(%n, %one)
+          %d = case(%odd, %v) with
+            func even(%v: f32[3]) -> (f32[3]) {
+              %t = add(%v, %v)
+              return %t
+            }
+            func odd(%v: f32[3]) -> (f32[3]) {
+              %s = subtract(%v, %v)
+              %t = subtract(%s, %v)
+              %u = add(%t, %t)
+              return %u
+            }
+          return %m, %d
+        }
+      %z = add(%c, %y)
+      return %z, %y
+    }
+  return %last, %all
+})");
+}
+
 TEST_F(DeviceBackendTest, ConstantsAndEmptyArrays) {
   ExpectAsEvaluated(R"(func main(%x: f32[4], %e: f32[0,3]) -> (f32[4], f32[0,3]) {
   %k = constant() {value=dense<f32[4]: 0x0000803f000000400000404000008040>}

@@ -1,6 +1,7 @@
 #include "worker/device/runner.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <variant>
 
@@ -18,7 +19,8 @@ namespace {
 // loop with more is enqueued iteration by iteration.
 constexpr int64_t kGraphNodesMax = 4096;
 
-// How many nodes of a graph the step becomes; at most kGraphNodesMax + 1.
+// How many nodes of a graph the step becomes; at most kGraphNodesMax + 1. Requires: it does not
+// need the host.
 int64_t NodesOf(const Step& step) {
   const auto* const loop = std::get_if<program::LoopStep>(&step.what);
   if (loop == nullptr) return 1;
@@ -74,7 +76,7 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) 
       last = at++;
       continue;
     }
-    const bool host = program::ContainsHostStep(step);
+    const bool host = program::NeedsHost(step);
     TESSERA_RETURN_IF_ERROR(await(host ? last : step.after));
     compute_advanced_ = true;
     if (host || program::ContainsCollective(step)) {
@@ -85,7 +87,7 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) 
     int end = at + 1;
     int64_t nodes = NodesOf(steps[at]);
     while (end < size && !program::ContainsCollective(steps[end]) &&
-           !program::ContainsHostStep(steps[end]) && steps[end].after <= awaited) {
+           !program::NeedsHost(steps[end]) && steps[end].after <= awaited) {
       nodes += NodesOf(steps[end]);
       if (nodes > kGraphNodesMax) break;
       ++end;
@@ -139,11 +141,32 @@ absl::Status Runner::RunLabelled(const Step& step) {
 
 absl::Status Runner::Run(const program::LoopStep& step) {
   int64_t& iteration = iterations_[step.loop];
-  for (iteration = 0; iteration < step.trip_count; ++iteration) {
+  for (iteration = 0; step.condition >= 0 || iteration < step.trip_count; ++iteration) {
     TESSERA_RETURN_IF_ERROR(context_.cancel->status());
+    if (step.condition >= 0) {
+      TESSERA_ASSIGN_OR_RETURN(const uint8_t goes_on, ReadAs<uint8_t>(step.condition));
+      if (goes_on == 0) break;
+    }
     TESSERA_RETURN_IF_ERROR(RunList(step.body, /*graphs=*/nullptr));
   }
   return absl::OkStatus();
+}
+
+absl::Status Runner::Run(const program::BranchStep& step) {
+  TESSERA_ASSIGN_OR_RETURN(const int32_t index, ReadAs<int32_t>(step.index));
+  const auto last = static_cast<int64_t>(step.branches.size()) - 1;
+  return RunList(step.branches[std::clamp<int64_t>(index, 0, last)], /*graphs=*/nullptr);
+}
+
+// What the steps before have written to the slot, once they have ended.
+template <class T>
+absl::StatusOr<T> Runner::ReadAs(int slot) {
+  TESSERA_RETURN_IF_ERROR(host_.drain(TakeCollectives()));
+  std::byte bytes[sizeof(T)];
+  TESSERA_RETURN_IF_ERROR(host_.to_host(bytes, AddressOf(slot)));
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
 }
 
 // ---- Steps on the compute stream. ---------------------------------------------------------------
@@ -289,7 +312,7 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
   const std::vector<int> group = context_.GroupRanks(program().mesh, step.axes);
-  CallKey key{context_.launch, ++sequence_, *label_, std::string(context_.program)};
+  CallKey key{context_.launch, numbers_.Next(group), *label_, std::string(context_.program)};
   TESSERA_ASSIGN_OR_RETURN(const GroupCommRef comm,
                            resources_.group_comms->Get(context_, group, key));
   const int position = comm->position;

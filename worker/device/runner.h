@@ -64,8 +64,8 @@ class Runner {
   tessera_stream* compute_stream() const { return resources_.compute_stream.get(); }
   tessera_stream* collective_stream() const { return resources_.collective_stream.get(); }
 
-  // Enqueues the steps of the program or of a loop's body; what is enqueued later waits for their
-  // collectives. Captures no graphs if `graphs` is null.
+  // Enqueues the steps of the program, of a loop's body or of a branch; what is enqueued later
+  // waits for their collectives. Captures no graphs if `graphs` is null.
   absl::Status RunList(const Steps& steps, Graphs::GraphSegments* graphs);
   absl::Status RunSegment(const Steps& steps, size_t begin, size_t end,
                           Graphs::GraphSegments* graphs);
@@ -81,6 +81,9 @@ class Runner {
   absl::Status Run(const program::CopyStep& step);
   absl::Status Run(const program::HostStep& step);
   absl::Status Run(const program::LoopStep& step);
+  absl::Status Run(const program::BranchStep& step);
+  template <class T>
+  absl::StatusOr<T> ReadAs(int slot);
   // Enqueues the collective on its stream; returns the event at its end.
   absl::StatusOr<EventHandle> EnqueueCollective(const program::CollectiveStep& step);
   absl::Status Exchange(const program::CollectiveStep& step);
@@ -96,7 +99,7 @@ class Runner {
   const HostAccess host_;
   std::vector<int64_t> iterations_;     // the current iteration of each loop
   const std::string* label_ = nullptr;  // of the current step
-  uint32_t sequence_ = 0;               // the number of collectives so far
+  CallNumbers numbers_;
   std::vector<WatchedCollective> collectives_;
   bool collectives_enqueued_ = false;
   // Work was enqueued on the compute stream since the collective stream last waited for it.

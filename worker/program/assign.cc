@@ -129,17 +129,32 @@ class Assigner {
       const int at = static_cast<int>(step_at_.size());
       step_at_.push_back(&step);
       positions_[&step] = at;
-      if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        Loops inner = loops;
-        inner.push_back(loop->loop);
-        NumberSteps(loop->body, inner);
-        spans_[loop->loop] = {at, static_cast<int>(step_at_.size())};
-        step_at_.push_back(&step);
+      const auto access_at = [&](int number) {
+        const auto access = [&](int v) { accesses_.push_back({v, number, number, loops}); };
+        ForEachSlot(step, kernels_.kernels(), access, access);
+      };
+      if (!HasLists(step)) {
+        access_at(at);
         continue;
       }
-      const auto access = [&](int v) { accesses_.push_back({v, at, loops}); };
-      ForEachSlot(step, kernels_.kernels(), access, access);
+      const auto* loop = std::get_if<LoopStep>(&step.what);
+      Loops inner = loops;
+      if (loop != nullptr) inner.push_back(loop->loop);
+      const size_t first = accesses_.size();
+      access_at(at);
+      ForEachList(step, [&](const std::vector<Step>& list) { NumberSteps(list, inner); });
+      const int end = static_cast<int>(step_at_.size());
+      step_at_.push_back(&step);
+      if (loop != nullptr) {
+        spans_[loop->loop] = {at, end};
+        access_at(end);  // A condition is read before each iteration.
+      }
+      for (size_t i = first; i < accesses_.size(); ++i) accesses_[i].outer_end = end;
     }
+  }
+  static bool HasLists(const Step& step) {
+    return std::holds_alternative<LoopStep>(step.what) ||
+           std::holds_alternative<BranchStep>(step.what);
   }
 
   void AddAccess(int v, int at) {
@@ -198,7 +213,7 @@ class Assigner {
   // between the first write of the source and the copy.
   void ShareAtCopies(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
-      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ShareAtCopies(loop->body);
+      ForEachList(step, [this](const std::vector<Step>& list) { ShareAtCopies(list); });
       const auto* copy = std::get_if<CopyStep>(&step.what);
       if (copy == nullptr || !IsLocal(copy->in)) continue;
       const int at = PositionOf(step);
@@ -228,7 +243,7 @@ class Assigner {
   // element of the operand only to write the same element of the result.
   void ShareInKernels(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
-      if (const auto* loop = std::get_if<LoopStep>(&step.what)) ShareInKernels(loop->body);
+      ForEachList(step, [this](const std::vector<Step>& list) { ShareInKernels(list); });
       const auto* k = std::get_if<KernelStep>(&step.what);
       if (k == nullptr) continue;
       const codegen::Kernel& kernel = kernels_.kernels()[k->kernel];
@@ -275,8 +290,7 @@ class Assigner {
     for (const Access& a : accesses_) {
       const int argument = value(RootOf(a.value)).argument;
       if (argument < 0) continue;
-      const int at = a.loops.empty() ? a.at : spans_[a.loops.front()].end;
-      last[argument] = std::max(last[argument], at);
+      last[argument] = std::max(last[argument], a.outer_end);
     }
     for (int v : in_.result_values)
       if (const int argument = value(RootOf(v)).argument; argument >= 0) last[argument] = kAfterAll;
@@ -425,9 +439,8 @@ class Assigner {
   std::vector<Step> ToSlots(std::vector<Step> steps) {
     std::vector<Step> emitted;
     for (Step& step : steps) {
-      if (auto* loop = std::get_if<LoopStep>(&step.what)) {
-        loop->body = ToSlots(std::move(loop->body));
-      } else if (auto* k = std::get_if<KernelStep>(&step.what)) {
+      ForEachList(step, [this](std::vector<Step>& list) { list = ToSlots(std::move(list)); });
+      if (auto* k = std::get_if<KernelStep>(&step.what)) {
         KernelToSlots(k, in_place_[&step]);
       } else {
         const auto to_slot = [this](int& v) { v = SlotOf(v); };
@@ -482,6 +495,7 @@ class Assigner {
 
   struct Access {
     int value, at;
+    int outer_end;  // the end of the outermost step around it that has lists; else `at`
     Loops loops;
   };
 
@@ -489,8 +503,9 @@ class Assigner {
   Fused fused_;
   StepProgram out_;
   KernelTable& kernels_ = fused_.kernels;
-  std::vector<const Step*> step_at_;      // by number; a loop has two, its begin and its end
-  std::map<const Step*, int> positions_;  // the number of each step, a loop's begin
+  // By number; a step with lists has two, its begin and its end.
+  std::vector<const Step*> step_at_;
+  std::map<const Step*, int> positions_;  // the number of each step, where it begins
   std::vector<Span> spans_;               // of loops
   std::vector<Access> accesses_;
   // A union-find forest: values that share memory have the same root.

@@ -26,12 +26,14 @@ constexpr size_t kMergedMax = 12;
 
 // Whether the item is, or contains, a collective: these keep their order.
 bool IsOrdered(const Item& item) {
-  if (std::holds_alternative<CollectiveItem>(item.what)) return true;
-  const auto* loop = std::get_if<LoopItem>(&item.what);
-  return loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), IsOrdered);
+  bool ordered = std::holds_alternative<CollectiveItem>(item.what);
+  ForEachBlock(item, [&](const Block& block) {
+    ordered = ordered || std::any_of(block.items.begin(), block.items.end(), IsOrdered);
+  });
+  return ordered;
 }
 
-// The items of one block: of the function, or of a loop's body.
+// The items of one block: of the function, of a loop's body, or of a branch.
 class BlockFuser {
  public:
   BlockFuser(Lowered* lowered, std::vector<Item>& items, KernelTable* kernels)
@@ -144,20 +146,21 @@ class BlockFuser {
       return;
     }
     for (int v : item.operands) AddMemoryReader(v, node);
-    if (const auto* loop = std::get_if<LoopItem>(&item.what)) {
+    ForEachBlock(item, [&](const Block& block) {
       std::set<int> outside;
-      ValuesFromOutside(*loop, &outside);
+      ValuesFromOutside(block, &outside);
       for (int v : outside) AddMemoryReader(v, node);
+    });
+    if (std::holds_alternative<LoopItem>(item.what))
       for (int v : item.results) AddMemoryReader(v, node);  // Carries are written before the loop.
-    }
   }
 
-  // The values that a loop reads and does not compute.
-  void ValuesFromOutside(const LoopItem& loop, std::set<int>* values) const {
+  // The values that a block reads and does not compute.
+  void ValuesFromOutside(const Block& block, std::set<int>* values) const {
     const auto reads = [&](const ValueAccess& access) {
       for (const DynamicValueOffset& s : access.shifts) values->insert(s.value);
     };
-    for (const Item& item : loop.body) {
+    for (const Item& item : block.items) {
       values->insert(item.operands.begin(), item.operands.end());
       if (const auto* view = std::get_if<ViewItem>(&item.what)) reads(view->view.access);
       if (const auto* pieces = std::get_if<PiecesItem>(&item.what))
@@ -165,10 +168,10 @@ class BlockFuser {
           reads(p.read);
           reads(p.write);
         }
-      if (const auto* inner = std::get_if<LoopItem>(&item.what)) ValuesFromOutside(*inner, values);
+      ForEachBlock(item, [&](const Block& inner) { ValuesFromOutside(inner, values); });
     }
-    for (const auto& [from, to] : loop.updates) values->insert(from);
-    for (const Item& item : loop.body)
+    for (const auto& [from, to] : block.updates) values->insert(from);
+    for (const Item& item : block.items)
       for (int v : item.results) values->erase(v);
   }
 
@@ -526,8 +529,7 @@ class BlockFuser {
            k.nodes[0].access.shifts.empty() && k.nodes[0].access.offset == 0 && k.rank() <= 1;
   }
 
-  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep, LoopStep>
-  StepOf(Item& item, int node) {
+  decltype(Step::what) StepOf(Item& item, int node) {
     if (auto* collective = std::get_if<CollectiveItem>(&item.what)) {
       CollectiveStep step = collective->step;
       step.in = item.operands[0];
@@ -542,19 +544,29 @@ class BlockFuser {
       return CopyStep{item.operands[0], item.results[0]};
     if (std::holds_alternative<ContractItem>(item.what))
       return matmuls_.at(node).Step(lowered_.values, item.results[0]);
-    LoopItem& loop = std::get<LoopItem>(item.what);
-    LoopStep step{loop.loop, loop.trip_count, {}};
-    std::vector<int> kept;
-    for (const auto& [from, to] : loop.updates) kept.push_back(from);
-    step.body = BlockFuser(&lowered_, loop.body, &kernels_).Run(kept);
-    for (const auto& [from, to] : loop.updates) {
-      Step copy;
-      copy.label = item.label;
-      copy.fused = {item.label};
-      copy.what = CopyStep{from, to};
-      step.body.push_back(std::move(copy));
+    if (auto* branch = std::get_if<BranchItem>(&item.what)) {
+      BranchStep step{item.operands[0], {}};
+      for (Block& block : branch->branches) step.branches.push_back(StepsOf(block, item.label));
+      return step;
     }
-    return step;
+    LoopItem& loop = std::get<LoopItem>(item.what);
+    return LoopStep{loop.loop, loop.trip_count, item.operands.empty() ? -1 : item.operands[0],
+                    StepsOf(loop.body, item.label)};
+  }
+
+  // The steps of a block of an item with this label.
+  std::vector<Step> StepsOf(Block& block, int label) {
+    std::vector<int> kept;
+    for (const auto& [from, to] : block.updates) kept.push_back(from);
+    std::vector<Step> steps = BlockFuser(&lowered_, block.items, &kernels_).Run(kept);
+    for (const auto& [from, to] : block.updates) {
+      Step copy;
+      copy.label = label;
+      copy.fused = {label};
+      copy.what = CopyStep{from, to};
+      steps.push_back(std::move(copy));
+    }
+    return steps;
   }
 
   Lowered& lowered_;

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/any_op.h"
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "worker/codegen/scalar_fn.h"
 
@@ -24,6 +25,9 @@ using ir::Lowering;
 constexpr int64_t kLongReductionMin = 1 << 15;
 constexpr int64_t kPartialsMax = 1024;
 constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
+
+// How deep while loops stand in the predicates of others.
+constexpr int kPredicateDepthMax = 4;
 
 bool HasCollective(const ir::Function& f) {
   return ir::AnyOp(f, [](const ir::Function&, const ir::Op& op) {
@@ -146,7 +150,7 @@ class Lowerer {
 
   std::vector<int> LowerOp(const At& at) {
     if (at.def().lowering == Lowering::kAlias) return at.operands;
-    if (at.def().lowering == Lowering::kRegion) return LowerRegion(at);
+    if (at.def().lowering == Lowering::kRegion) return LowerRegions(at);
     const std::vector<ir::Type> results = at.out_types();
     if (std::all_of(results.begin(), results.end(),
                     [](const ir::Type& t) { return t.num_elements() == 0; })) {
@@ -598,78 +602,163 @@ class Lowerer {
 
   // ---- Regions. ----
 
-  std::vector<int> LowerRegion(const At& at) {
-    const std::vector<ir::Type> in = at.in_types();
-    const ir::RegionDataFlow map =
-        at.def().data_flow({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
-    if (!map.manual_axes.empty()) return LowerToHost(at);
+  std::vector<int> LowerRegions(const At& at) {
+    const ir::DataFlow flow = ir::DataFlowOf(at.f, at.op);
+    if (!flow.manual_axes.empty()) return LowerToHost(at);
+    if (at.def().RoleOf(0) == ir::RegionRole::kBranch) return LowerBranches(at, flow);
+    if (at.def().RoleOf(0) == ir::RegionRole::kPredicate) return LowerWhile(at, flow);
     const auto has_leading_dim = [](const ir::DataFlowEdge& edge) { return edge.leading_dim; };
-    const bool loop = map.trip_count != 1 || !map.carries.empty() ||
-                      std::any_of(map.operands.begin(), map.operands.end(), has_leading_dim) ||
-                      std::any_of(map.results.begin(), map.results.end(), has_leading_dim);
-    return loop ? LowerLoop(at, map) : LowerCall(at, map);
+    const ir::RegionDataFlow& edges = flow.regions[0];
+    const bool loop = flow.trip_count != 1 || !edges.carries.empty() ||
+                      std::any_of(edges.operands.begin(), edges.operands.end(), has_leading_dim) ||
+                      std::any_of(edges.results.begin(), edges.results.end(), has_leading_dim);
+    return loop ? LowerLoop(at, flow) : LowerCall(at, flow.regions[0], *at.op.regions[0]);
   }
 
-  std::vector<int> LowerCall(const At& at, const ir::RegionDataFlow& map) {
-    const ir::Function& body = *at.op.regions[0];
-    std::vector<int> args(body.num_params, -1);
-    for (const ir::DataFlowEdge& edge : map.operands) args[edge.inner] = at.operands[edge.outer];
-    const std::vector<int> inner = LowerFunction(body, args);
+  // The lowered operands as the region's params.
+  static std::vector<int> ArgsOf(const At& at, const ir::RegionDataFlow& edges,
+                                 const ir::Function& region) {
+    std::vector<int> args(region.num_params, -1);
+    for (const ir::DataFlowEdge& edge : edges.operands) args[edge.inner] = at.operands[edge.outer];
+    return args;
+  }
+
+  std::vector<int> LowerCall(const At& at, const ir::RegionDataFlow& edges,
+                             const ir::Function& region) {
+    const std::vector<int> inner = LowerFunction(region, ArgsOf(at, edges, region));
     std::vector<int> results(at.op.results.size(), -1);
-    for (const ir::DataFlowEdge& edge : map.results) results[edge.outer] = inner[edge.inner];
+    for (const ir::DataFlowEdge& edge : edges.results) results[edge.outer] = inner[edge.inner];
     return results;
   }
 
-  // Adds a value that is one row of `whole` in each iteration.
-  int AddSubview(int whole, const ir::Type& row, int loop, const ir::RegionDataFlow& map) {
-    const int value = NewValue(row);
-    const int64_t n = row.num_elements();
-    out_.values[value].subview = Value::Subview{whole, map.reverse ? (map.trip_count - 1) * n : 0,
-                                                loop, map.reverse ? -n : n};
-    return value;
-  }
-
-  std::vector<int> LowerLoop(const At& at, const ir::RegionDataFlow& map) {
-    const ir::Function& body = *at.op.regions[0];
-    LoopItem item;
-    item.loop = out_.num_loops++;
-    item.trip_count = map.trip_count;
+  std::vector<int> NewResults(const At& at) {
     std::vector<int> results;
     for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
-    std::vector<int> args(body.num_params, -1);
-    for (const ir::DataFlowEdge& edge : map.operands)
-      args[edge.inner] = edge.leading_dim ? AddSubview(at.operands[edge.outer],
-                                                       body.types[edge.inner], item.loop, map)
-                                          : at.operands[edge.outer];
-    // A carry is kept in the value of its result, to which the initial value is copied.
-    for (const auto& [param, inner_result] : map.carries)
-      for (const ir::DataFlowEdge& edge : map.results) {
-        if (edge.inner != inner_result || edge.leading_dim) continue;
-        if (out_.values[args[param]].elements > 0)
-          Add({args[param]}, {results[edge.outer]}, CopyItem{});
-        args[param] = results[edge.outer];
-      }
-    if (map.trip_count == 0) return results;
+    return results;
+  }
 
-    std::vector<Item>* const outer = items_;
-    items_ = &item.body;
-    const std::vector<int> inner = LowerFunction(body, args);
-    for (const ir::DataFlowEdge& edge : map.results) {
-      int to = results[edge.outer];
-      if (edge.leading_dim)
-        to = AddSubview(to, body.type(body.results[edge.inner]), item.loop, map);
-      if (inner[edge.inner] != to && out_.values[to].elements > 0)
-        item.updates.emplace_back(inner[edge.inner], to);
-    }
-    // An update from a carry that is itself updated reads a copy, as the updates are simultaneous.
-    for (auto& [from, to] : item.updates) {
+  // Adds the updates of `to` by `from`, which are simultaneous: one that reads what another writes
+  // reads a copy.
+  void AddUpdates(const std::vector<std::pair<int, int>>& from_to, Block* block) {
+    for (const auto& [from, to] : from_to)
+      if (from != to && out_.values[to].elements > 0) block->updates.emplace_back(from, to);
+    for (auto& [from, to] : block->updates) {
       const int source = from;
-      if (std::none_of(item.updates.begin(), item.updates.end(),
+      if (std::none_of(block->updates.begin(), block->updates.end(),
                        [&](const auto& update) { return update.second == source; }))
         continue;
       from = NewValue(out_.values[source].dtype, out_.values[source].elements);
       Add({source}, {from}, CopyItem{});
     }
+  }
+
+  // ---- Branches. ----
+
+  std::vector<int> LowerBranches(const At& at, const ir::DataFlow& flow) {
+    if (at.op.regions.size() == 1) return LowerCall(at, flow.regions[0], *at.op.regions[0]);
+    const std::vector<int> results = NewResults(at);
+    BranchItem item;
+    for (size_t k = 0; k < at.op.regions.size(); ++k) {
+      Block& block = item.branches.emplace_back();
+      std::vector<Item>* const outer = std::exchange(items_, &block.items);
+      const std::vector<int> inner = LowerCall(at, flow.regions[k], *at.op.regions[k]);
+      std::vector<std::pair<int, int>> updates;
+      for (size_t r = 0; r < results.size(); ++r) updates.emplace_back(inner[r], results[r]);
+      AddUpdates(updates, &block);
+      items_ = outer;
+    }
+    Add({at.operands[flow.branch_index]}, results, std::move(item));
+    return results;
+  }
+
+  // ---- Loops. ----
+
+  // The predicate is computed before the loop and, of the new carries, at the end of each
+  // iteration. One within the predicate of another is therefore lowered twice as often.
+  std::vector<int> LowerWhile(const At& at, const ir::DataFlow& flow) {
+    const ir::Function &predicate = *at.op.regions[0], &body = *at.op.regions[1];
+    const std::vector<int> results = NewResults(at);
+    std::vector<int> args = ArgsOf(at, flow.regions[1], body);
+    std::vector<int> predicate_args = ArgsOf(at, flow.regions[0], predicate);
+    const int condition = NewValue(ir::DType::kBool, 1);
+    Add({LowerPredicate(predicate, predicate_args)}, {condition}, CopyItem{});
+    std::map<int, int> carried;  // operand of the op, result of the body
+    for (const auto& [param, result] : flow.regions[1].carries) {
+      if (out_.values[args[param]].elements > 0) Add({args[param]}, {results[result]}, CopyItem{});
+      args[param] = results[result];
+    }
+    for (const ir::DataFlowEdge& edge : flow.regions[1].operands)
+      for (const auto& [param, result] : flow.regions[1].carries)
+        if (edge.inner == param) carried[edge.outer] = result;
+
+    LoopItem item;
+    item.loop = out_.num_loops++;
+    std::vector<Item>* const outer = std::exchange(items_, &item.body.items);
+    const std::vector<int> inner = LowerFunction(body, args);
+    for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
+      if (const auto at_carry = carried.find(edge.outer); at_carry != carried.end())
+        predicate_args[edge.inner] = inner[at_carry->second];
+    std::vector<std::pair<int, int>> updates;
+    for (size_t r = 0; r < results.size(); ++r) updates.emplace_back(inner[r], results[r]);
+    updates.emplace_back(LowerPredicate(predicate, predicate_args), condition);
+    AddUpdates(updates, &item.body);
+    items_ = outer;
+    Add({condition}, results, std::move(item));
+    return results;
+  }
+
+  int LowerPredicate(const ir::Function& predicate, const std::vector<int>& args) {
+    if (++predicate_depth_ > kPredicateDepthMax)
+      Throw(ErrorKind::kNotImplemented,
+            absl::StrCat(out_.labels[label_], ": while loops stand more than ", kPredicateDepthMax,
+                         " deep in the predicates of others; compute one in the body and carry "
+                         "its result"));
+    const int holds = LowerFunction(predicate, args)[0];
+    --predicate_depth_;
+    return holds;
+  }
+
+  // Adds a value that is one row of `whole` in each iteration.
+  int AddSubview(int whole, const ir::Type& row, int loop, const ir::DataFlow& flow) {
+    const int value = NewValue(row);
+    const int64_t n = row.num_elements();
+    out_.values[value].subview = Value::Subview{whole, flow.reverse ? (flow.trip_count - 1) * n : 0,
+                                                loop, flow.reverse ? -n : n};
+    return value;
+  }
+
+  std::vector<int> LowerLoop(const At& at, const ir::DataFlow& flow) {
+    const ir::Function& body = *at.op.regions[0];
+    const ir::RegionDataFlow& edges = flow.regions[0];
+    LoopItem item;
+    item.loop = out_.num_loops++;
+    item.trip_count = flow.trip_count;
+    const std::vector<int> results = NewResults(at);
+    std::vector<int> args(body.num_params, -1);
+    for (const ir::DataFlowEdge& edge : edges.operands)
+      args[edge.inner] = edge.leading_dim ? AddSubview(at.operands[edge.outer],
+                                                       body.types[edge.inner], item.loop, flow)
+                                          : at.operands[edge.outer];
+    // A carry is kept in the value of its result, to which the initial value is copied.
+    for (const auto& [param, inner_result] : edges.carries)
+      for (const ir::DataFlowEdge& edge : edges.results) {
+        if (edge.inner != inner_result || edge.leading_dim) continue;
+        if (out_.values[args[param]].elements > 0)
+          Add({args[param]}, {results[edge.outer]}, CopyItem{});
+        args[param] = results[edge.outer];
+      }
+    if (flow.trip_count == 0) return results;
+
+    std::vector<Item>* const outer = std::exchange(items_, &item.body.items);
+    const std::vector<int> inner = LowerFunction(body, args);
+    std::vector<std::pair<int, int>> updates;
+    for (const ir::DataFlowEdge& edge : edges.results)
+      updates.emplace_back(inner[edge.inner],
+                           edge.leading_dim
+                               ? AddSubview(results[edge.outer],
+                                            body.type(body.results[edge.inner]), item.loop, flow)
+                               : results[edge.outer]);
+    AddUpdates(updates, &item.body);
     items_ = outer;
     Add({}, results, std::move(item));
     return results;
@@ -679,6 +768,7 @@ class Lowerer {
   Lowered out_;
   std::vector<Item>* items_ = nullptr;
   int label_ = -1;
+  int predicate_depth_ = 0;
   absl::Status refused_;
 };
 

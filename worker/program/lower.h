@@ -89,22 +89,38 @@ struct HostItem {
 // result = operand.
 struct CopyItem {};
 struct Item;
-// The body reads outer values directly; `updates` are written back at the end of each iteration,
-// simultaneously: (body value, outer value).
+// Items that read outer values directly; `updates` are written at their end, simultaneously: (value
+// of the block, outer value).
+struct Block {
+  std::vector<Item> items;
+  std::vector<std::pair<int, int>> updates;
+};
+// Runs the body `trip_count` times; or, if it has an operand, while that is true.
 struct LoopItem {
   int loop = 0;
   int64_t trip_count = 0;
-  std::vector<Item> body;
-  std::vector<std::pair<int, int>> updates;
+  Block body;
+};
+// Runs the branch that the operand names.
+struct BranchItem {
+  std::vector<Block> branches;
 };
 
 struct Item {
   int label = 0;
   std::vector<int> operands, results;
   std::variant<ScalarItem, ViewItem, PiecesItem, ReduceItem, ContractItem, CollectiveItem,
-               AxisIndexItem, HostItem, CopyItem, LoopItem>
+               AxisIndexItem, HostItem, CopyItem, LoopItem, BranchItem>
       what;
 };
+
+// Calls f(block) for the body of a loop, or for each branch.
+template <class ItemType, class F>
+void ForEachBlock(ItemType& item, const F& f) {
+  if (auto* loop = std::get_if<LoopItem>(&item.what)) f(loop->body);
+  if (auto* branch = std::get_if<BranchItem>(&item.what))
+    for (auto& block : branch->branches) f(block);
+}
 
 struct Lowered {
   ir::Mesh mesh;

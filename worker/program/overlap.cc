@@ -35,8 +35,8 @@ class OverlapPlanner {
         }
       }
       if (!ContainsCollective(step)) continue;
-      PlanList(&std::get<LoopStep>(step.what).body);
-      running.clear();  // The loop's first collective comes after them, and its last is awaited.
+      ForEachList(step, [this](std::vector<Step>& list) { PlanList(&list); });
+      running.clear();  // A list's first collective comes after them, and its last is awaited.
     }
   }
 
@@ -99,8 +99,8 @@ void PlanOverlap(StepProgram* program) {
 Conflicts::Conflicts(const StepProgram& program) : p_(program) {
   std::vector<int64_t> trip_count(p_.num_loops, 0);
   ForEachStep(p_.steps, [&](const Step& step) {
-    if (const auto* loop = std::get_if<LoopStep>(&step.what))
-      trip_count[loop->loop] = loop->trip_count;
+    const auto* loop = std::get_if<LoopStep>(&step.what);
+    if (loop != nullptr && loop->condition < 0) trip_count[loop->loop] = loop->trip_count;
   });
   for (const Slot& slot : p_.slots) {
     Extent extent{slot.offset, slot.offset + slot.bytes()};
@@ -119,7 +119,7 @@ Conflicts::Use Conflicts::UseOf(const Step& step) const {
         [&](int slot) { use.writes.push_back(slot); });
   };
   add(step);
-  if (const auto* loop = std::get_if<LoopStep>(&step.what)) ForEachStep(loop->body, add);
+  ForEachList(step, [&](const std::vector<Step>& list) { ForEachStep(list, add); });
   for (std::vector<int>* slots : {&use.reads, &use.writes}) {
     std::sort(slots->begin(), slots->end());
     slots->erase(std::unique(slots->begin(), slots->end()), slots->end());

@@ -104,10 +104,16 @@ class Runner {
       } else if (const auto* h = std::get_if<HostStep>(&step.what)) {
         RunOnHost(*h);
       } else if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        for (int64_t i = 0; i < loop->trip_count; ++i) {
+        for (int64_t i = 0; loop->condition >= 0 ? *reinterpret_cast<bool*>(At(loop->condition))
+                                                 : i < loop->trip_count;
+             ++i) {
           trips_[loop->loop] = i;
           RunSteps(loop->body);
         }
+      } else if (const auto* branch = std::get_if<BranchStep>(&step.what)) {
+        const int last = static_cast<int>(branch->branches.size()) - 1;
+        RunSteps(
+            branch->branches[std::clamp(*reinterpret_cast<int32_t*>(At(branch->index)), 0, last)]);
       } else {
         ADD_FAILURE() << "no step that a test on one device runs";
       }
@@ -264,7 +270,7 @@ int CountWaits(const std::vector<Step>& steps) {
   int waits = 0;
   for (const Step& step : steps) {
     waits += step.after >= 0 ? 1 : 0;
-    if (const auto* loop = std::get_if<LoopStep>(&step.what)) waits += CountWaits(loop->body);
+    ForEachList(step, [&](const std::vector<Step>& list) { waits += CountWaits(list); });
   }
   return waits;
 }
@@ -456,6 +462,35 @@ const DonationRow kDonations[] = {
   return %r
 })",
      "1->0"},
+    {"read by a predicate", R"(func main(%w: f32[3], %c: f32[3]) -> (f32[3]) {
+  %r = while(%w, %c) {num_predicate_consts=1, num_body_consts=0} with
+    func below(%k: f32[3], %a: f32[3]) -> (bool[]) {
+      %x = reduce_max(%k) {dimensions=[0]}
+      %y = reduce_max(%a) {dimensions=[0]}
+      %p = compare(%y, %x) {direction="LT"}
+      return %p
+    }
+    func step(%a: f32[3]) -> (f32[3]) {
+      %s = add(%a, %a)
+      return %s
+    }
+  return %r
+})",
+     "1->0"},
+    {"read by the other branch", R"(func main(%i: s32[], %w: f32[3], %c: f32[3]) -> (f32[3]) {
+  %r = case(%i, %w, %c) with
+    func first(%a: f32[3], %b: f32[3]) -> (f32[3]) {
+      %s = sine(%a)
+      return %s
+    }
+    func second(%a: f32[3], %b: f32[3]) -> (f32[3]) {
+      %s = add(%b, %a)
+      %t = multiply(%s, %b)
+      return %t
+    }
+  return %r
+})",
+     ""},
 };
 
 TEST(Donation, AreThoseThatAreRight) {

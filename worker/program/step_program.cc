@@ -72,7 +72,12 @@ class Printer {
                                       absl::StrAppend(out, p_.labels[label]);
                                     }),
                       "\n");
-      if (const auto* loop = std::get_if<LoopStep>(&step.what)) Print(loop->body, indent + "  ");
+      int branch = 0;
+      ForEachList(step, [&](const std::vector<Step>& list) {
+        if (std::holds_alternative<BranchStep>(step.what))
+          absl::StrAppend(&out_, indent, "branch ", branch++, "\n");
+        Print(list, indent + "  ");
+      });
     }
   }
 
@@ -104,7 +109,10 @@ class Printer {
       return absl::StrCat("s", c->out, " = s", c->in);
     if (const auto* h = std::get_if<HostStep>(&step.what))
       return absl::StrCat(Names(h->out), " = host (", Names(h->in), ")");
+    if (const auto* b = std::get_if<BranchStep>(&step.what))
+      return absl::StrCat("branch s", b->index, " of ", b->branches.size());
     const LoopStep& loop = std::get<LoopStep>(step.what);
+    if (loop.condition >= 0) return absl::StrCat("loop", loop.loop, " while s", loop.condition);
     return absl::StrCat("loop", loop.loop, " of ", loop.trip_count, " trips");
   }
 
@@ -130,15 +138,22 @@ bool IsCollectiveStep(const Step& step) {
 }
 
 bool ContainsCollective(const Step& step) {
-  const auto* loop = std::get_if<LoopStep>(&step.what);
-  return IsCollectiveStep(step) ||
-         (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), ContainsCollective));
+  bool found = IsCollectiveStep(step);
+  ForEachList(step, [&](const std::vector<Step>& list) {
+    found = found || std::any_of(list.begin(), list.end(), ContainsCollective);
+  });
+  return found;
 }
 
-bool ContainsHostStep(const Step& step) {
+bool NeedsHost(const Step& step) {
   const auto* loop = std::get_if<LoopStep>(&step.what);
-  return std::holds_alternative<HostStep>(step.what) ||
-         (loop != nullptr && std::any_of(loop->body.begin(), loop->body.end(), ContainsHostStep));
+  bool needs = std::holds_alternative<HostStep>(step.what) ||
+               std::holds_alternative<BranchStep>(step.what) ||
+               (loop != nullptr && loop->condition >= 0);
+  ForEachList(step, [&](const std::vector<Step>& list) {
+    needs = needs || std::any_of(list.begin(), list.end(), NeedsHost);
+  });
+  return needs;
 }
 
 absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,

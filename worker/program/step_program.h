@@ -101,24 +101,34 @@ struct HostStep {
 };
 
 struct Step;
-// Runs `body` `trip_count` times. The cancellation flag is polled on each back-edge.
+// Runs `body` `trip_count` times or, if it has a condition, as long as the bool in that slot is
+// true before an iteration. The cancellation flag is polled on each back-edge.
 struct LoopStep {
-  int loop = 0;  // what LoopStride::loop names
-  int64_t trip_count = 0;
+  int loop = 0;            // what LoopStride::loop names; no slot moves with a loop on a condition
+  int64_t trip_count = 0;  // at least 1, unless there is a condition
+  int condition = -1;      // -1: none
   std::vector<Step> body;
+};
+
+// Runs one of the branches: the one that the s32 in slot `index` names, clamped to those there are.
+struct BranchStep {
+  int index = 0;
+  std::vector<std::vector<Step>> branches;
 };
 
 // A collective begins when all steps before it have ended. Another step begins when the earlier
 // steps that are not collectives, and the collectives up to `after`, have ended; later collectives
-// may still be running. All have ended at the end of the list: of the program, and of each loop
-// iteration.
+// may still be running. A step that needs the host (NeedsHost) begins when all before it have
+// ended. All have ended at the end of the list: of the program, of each loop iteration, and of a
+// branch.
 struct Step {
   // The index, in this step's list, of an earlier collective; -1: it waits for none.
   int after = -1;
   // Indices into `labels`: of the step's main op, and of all its ops.
   int label = 0;
   std::vector<int> fused;
-  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep, LoopStep>
+  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep, LoopStep,
+               BranchStep>
       what;
 };
 
@@ -181,17 +191,25 @@ struct BuildOptions {
 // Errors name the op and its source location.
 absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options);
 
-// Calls f(step) for every step in order, and after a loop for the steps of its body.
+// Calls f(steps) for the lists that the step has: the body of a loop, or the branches.
+template <class StepType, class F>
+void ForEachList(StepType& step, const F& f) {
+  if (auto* loop = std::get_if<LoopStep>(&step.what)) f(loop->body);
+  if (auto* branch = std::get_if<BranchStep>(&step.what))
+    for (auto& list : branch->branches) f(list);
+}
+
+// Calls f(step) for every step in order, and after a step for those of its lists.
 template <class Steps, class F>
 void ForEachStep(Steps& steps, const F& f) {
   for (auto& step : steps) {
     f(step);
-    if (auto* loop = std::get_if<LoopStep>(&step.what)) ForEachStep(loop->body, f);
+    ForEachList(step, [&](auto& list) { ForEachStep(list, f); });
   }
 }
 
-// Calls read(slot) and write(slot) for the slots that a step other than a loop reads and writes, by
-// reference to the step's fields.
+// Calls read(slot) and write(slot) for the slots that the step itself, without its lists, reads and
+// writes, by reference to the step's fields.
 template <class StepType, class Read, class Write>
 void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, const Read& read,
                  const Write& write) {
@@ -213,15 +231,19 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
   } else if (auto* h = std::get_if<HostStep>(&step.what)) {
     for (auto& slot : h->in) read(slot);
     for (auto& slot : h->out) write(slot);
+  } else if (auto* l = std::get_if<LoopStep>(&step.what)) {
+    if (l->condition >= 0) read(l->condition);
+  } else if (auto* b = std::get_if<BranchStep>(&step.what)) {
+    read(b->index);
   }
 }
 
 // Whether the step is a collective of more than one device.
 bool IsCollectiveStep(const Step& step);
-// Whether the step, or a step of its body, is one.
+// Whether the step, or a step of its lists, is one.
 bool ContainsCollective(const Step& step);
-// Whether the step, or a step of its body, is the host's.
-bool ContainsHostStep(const Step& step);
+// Whether the step, or a step of its lists, runs on the host or reads there which step is next.
+bool NeedsHost(const Step& step);
 // Runs the step. `read` copies the bytes of a slot to the host's memory, `write` those of a result
 // to its slot; their errors are returned.
 using ReadSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<std::byte> to)>;

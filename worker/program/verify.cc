@@ -12,6 +12,8 @@ namespace {
 
 using ir::DType;
 
+constexpr int64_t kOnCondition = -1;  // the trip count of a loop with a condition
+
 template <class... Parts>
 absl::Status Fault(const Parts&... parts) {
   return MakeError(ErrorKind::kInternal, absl::StrCat("device program: ", parts...));
@@ -27,7 +29,7 @@ class Verifier {
     ForEachStep(p_.steps, [&](const Step& step) {
       const auto* loop = std::get_if<LoopStep>(&step.what);
       if (loop != nullptr && loop->loop >= 0 && loop->loop < p_.num_loops)
-        trip_counts_[loop->loop] = loop->trip_count;
+        trip_counts_[loop->loop] = loop->condition < 0 ? loop->trip_count : kOnCondition;
     });
     for (size_t k = 0; k < p_.kernels.size(); ++k)
       TESSERA_RETURN_IF_ERROR(Annotate(codegen::Verify(p_.kernels[k]), absl::StrCat("kernel ", k)));
@@ -71,6 +73,8 @@ class Verifier {
     int64_t low = slot.offset, high = slot.offset + slot.bytes();
     for (const auto& [loop, stride] : slot.loop_strides) {
       if (loop < 0 || loop >= p_.num_loops) return Fault("there is no loop ", loop);
+      if (trip_counts_[loop] == kOnCondition)
+        return Fault("it moves with loop ", loop, ", whose iterations are not counted");
       (stride < 0 ? low : high) += stride * std::max<int64_t>(trip_counts_[loop] - 1, 0);
     }
     if (slot.elements < 0 || low < 0 || high > whole)
@@ -150,9 +154,18 @@ class Verifier {
       return absl::OkStatus();
     }
     if (const auto* h = std::get_if<HostStep>(&step.what)) return CheckHostStep(*h, *loops);
+    if (const auto* b = std::get_if<BranchStep>(&step.what)) {
+      TESSERA_RETURN_IF_ERROR(CheckUse(b->index, DType::kS32, 1, /*write=*/false, *loops));
+      if (b->branches.empty()) return Fault("there are no branches");
+      for (const std::vector<Step>& branch : b->branches)
+        TESSERA_RETURN_IF_ERROR(CheckSteps(branch, loops));
+      return absl::OkStatus();
+    }
     const LoopStep& loop = std::get<LoopStep>(step.what);
-    if (loop.loop < 0 || loop.loop >= p_.num_loops || loop.trip_count < 1)
+    if (loop.loop < 0 || loop.loop >= p_.num_loops || (loop.condition < 0 && loop.trip_count < 1))
       return Fault("loop ", loop.loop, " of ", loop.trip_count, " trips");
+    if (loop.condition >= 0)
+      TESSERA_RETURN_IF_ERROR(CheckUse(loop.condition, DType::kBool, 1, /*write=*/false, *loops));
     loops->push_back(loop.loop);
     const absl::Status body = CheckSteps(loop.body, loops);
     loops->pop_back();
@@ -251,8 +264,10 @@ class Verifier {
         if (collective > ended && conflicts.Between(use, used))
           return Fault(label, ": it does not wait for step ", collective,
                        ", an exchange whose memory it uses");
-      if (const auto* loop = std::get_if<LoopStep>(&step.what))
-        TESSERA_RETURN_IF_ERROR(CheckOrder(conflicts, loop->body));
+      absl::Status inside;
+      ForEachList(
+          step, [&](const std::vector<Step>& list) { inside.Update(CheckOrder(conflicts, list)); });
+      TESSERA_RETURN_IF_ERROR(inside);
       if (ContainsCollective(step)) ended = at;
     }
     return absl::OkStatus();
@@ -344,9 +359,11 @@ class Verifier {
 
   // Every param marked `in_place` belongs to a donation.
   absl::Status CheckInPlaceParams(const Step& step) const {
-    if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-      for (const Step& inner : loop->body) TESSERA_RETURN_IF_ERROR(CheckInPlaceParams(inner));
-    }
+    absl::Status inside;
+    ForEachList(step, [&](const std::vector<Step>& list) {
+      for (const Step& inner : list) inside.Update(CheckInPlaceParams(inner));
+    });
+    TESSERA_RETURN_IF_ERROR(inside);
     const auto* k = std::get_if<KernelStep>(&step.what);
     if (k == nullptr) return absl::OkStatus();
     for (size_t i = 0; i < k->slots.size(); ++i) {

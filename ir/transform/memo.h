@@ -1,0 +1,57 @@
+// What a transform has made of a function, kept while the outermost transform on this thread runs.
+// The rules of loops transform their bodies several times, until a set of carries no longer grows:
+// without this a nest of loops would take a time exponential in its depth. Internal to ir/.
+#pragma once
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+
+namespace tessera::ir::walk {
+
+// The outermost on a thread forgets, at its end, what was kept.
+class MemoScope {
+ public:
+  MemoScope() { ++depth(); }
+  ~MemoScope() {
+    if (--depth() > 0) return;
+    for (void (*clear)() : std::exchange(clearers(), {})) clear();
+  }
+  MemoScope(const MemoScope&) = delete;
+  MemoScope& operator=(const MemoScope&) = delete;
+
+  // `clear` is called at the end of the outermost scope.
+  static void AtEnd(void (*clear)()) { clearers().push_back(clear); }
+
+ private:
+  static int& depth() {
+    thread_local int depth = 0;
+    return depth;
+  }
+  static std::vector<void (*)()>& clearers() {
+    thread_local std::vector<void (*)()> clearers;
+    return clearers;
+  }
+};
+
+// The result for (f, key), which `compute`, () -> absl::StatusOr<Result>, makes the first time.
+// `Tag` tells transforms of equal types apart. Errors are not kept; nor is anything of a function
+// that no FunctionRef owns.
+template <class Tag, class Result, class Key, class Compute>
+absl::StatusOr<Result> Memoized(const Function& f, const Key& key, Compute compute) {
+  using Kept = std::map<std::pair<const Function*, Key>, std::pair<FunctionRef, Result>>;
+  thread_local Kept kept;
+  const MemoScope scope;
+  FunctionRef owner = f.weak_from_this().lock();
+  if (owner == nullptr) return compute();
+  if (const auto known = kept.find({&f, key}); known != kept.end()) return known->second.second;
+  absl::StatusOr<Result> result = compute();
+  if (!result.ok()) return result;
+  if (kept.empty()) MemoScope::AtEnd([] { kept.clear(); });
+  kept.try_emplace({&f, key}, std::move(owner), *result);
+  return result;
+}
+
+}  // namespace tessera::ir::walk
