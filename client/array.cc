@@ -178,33 +178,6 @@ Array Array::T(Site site) const {
   });
 }
 
-Array Array::rows(int64_t start, int64_t stop, Site site) const {
-  if (rank() == 0) ThrowError(ErrorKind::kTypeError, site, "rows: a rank-0 array has no rows");
-  const int64_t n = dim(0);
-  const auto clamp = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
-  Dims low(rank(), 0), high = shape();
-  low[0] = clamp(start);
-  high[0] = std::max(low[0], clamp(stop));
-  return internal::Apply1("slice", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
-    return ir::Slice(v[0], low, high);
-  });
-}
-
-Array Array::at(int64_t i, Site site) const {
-  if (rank() == 0) ThrowError(ErrorKind::kTypeError, site, "at: a rank-0 array has no rows");
-  const int64_t n = dim(0), row = i < 0 ? i + n : i;
-  if (row < 0 || row >= n) {
-    ThrowError(ErrorKind::kValueError, site, "at: row ", i, " is out of bounds for ",
-               type().ToString());
-  }
-  Dims low(rank(), 0), high = shape();
-  low[0] = row;
-  high[0] = row + 1;
-  return internal::Apply1("at", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
-    return ir::Squeeze(ir::Slice(v[0], low, high), {0});
-  });
-}
-
 Array abstract(Dims shape, DType dtype) {
   return abstract_of(ir::MakeType(dtype, std::move(shape)));
 }

@@ -30,6 +30,8 @@ inline constexpr DType kBool = DType::kBool, kS32 = DType::kS32, kU32 = DType::k
                        kF64 = DType::kF64;
 
 class Session;
+struct Index;
+class IndexUpdateRef;
 namespace internal {
 struct ArrayState;
 struct ConcreteState;
@@ -120,9 +122,11 @@ class Array {
   Array astype(DType dtype, Site site = Site::Here()) const;
   Array reshape(Dims shape, Site site = Site::Here()) const;  // one -1 is inferred
   Array T(Site site = Site::Here()) const;                    // dims reversed
-  // x[i] and x[start:stop] along dim 0; a negative index counts from the end.
-  Array at(int64_t i, Site site = Site::Here()) const;
-  Array rows(int64_t start, int64_t stop, Site site = Site::Here()) const;
+  // The elements at an index, and the array with them changed: client/indexing.h.
+  Array operator[](const Index& index) const;
+  Array operator[](std::initializer_list<Index> index) const;
+  IndexUpdateRef at(const Index& index) const;
+  IndexUpdateRef at(std::initializer_list<Index> index) const;
 
   // Used by the SDK only.
   explicit Array(std::shared_ptr<const internal::ArrayState> state) : state_(std::move(state)) {}

@@ -223,7 +223,25 @@ TESSERA_DEFINE_INEXACT(sqrt, Sqrt)
 TESSERA_DEFINE_INEXACT(rsqrt, Rsqrt)
 TESSERA_DEFINE_INEXACT(sigmoid, Logistic)
 TESSERA_DEFINE_INEXACT(tanh, Tanh)
+TESSERA_DEFINE_INEXACT(exp2, Exp2)
+TESSERA_DEFINE_INEXACT(tan, Tan)
+TESSERA_DEFINE_INEXACT(arcsin, Asin)
+TESSERA_DEFINE_INEXACT(arccos, Acos)
+TESSERA_DEFINE_INEXACT(arctan, Atan)
+TESSERA_DEFINE_INEXACT(sinh, Sinh)
+TESSERA_DEFINE_INEXACT(cosh, Cosh)
+TESSERA_DEFINE_INEXACT(arcsinh, Asinh)
+TESSERA_DEFINE_INEXACT(arccosh, Acosh)
+TESSERA_DEFINE_INEXACT(arctanh, Atanh)
+TESSERA_DEFINE_INEXACT(cbrt, Cbrt)
 #undef TESSERA_DEFINE_INEXACT
+
+Array arctan2(const Arg& y, const Arg& x) {
+  return Promoted("arctan2", y, x, ir::Atan2, Inexact(internal::CommonDType({y, x})));
+}
+Array nextafter(const Arg& x, const Arg& y) {
+  return Promoted("nextafter", x, y, ir::Nextafter, Inexact(internal::CommonDType({x, y})));
+}
 
 // Integers need no rounding, and are finite.
 Array floor(const Arg& x) {
@@ -631,14 +649,6 @@ Array flip(const Arg& x, const Axes& axes) {
 
 namespace {
 
-// Negative indices count from the end of `size` elements, once.
-Value FromStart(Value indices, int64_t size) {
-  if (ir::IsUnsignedInt(indices.dtype())) return indices;
-  const Value negative = ir::Compare(indices, ir::FullLike(indices, 0), "LT");
-  const Value moved = ir::Add(indices, ir::FullLike(indices, static_cast<double>(size)));
-  return ir::Select(negative, moved, indices);
-}
-
 Array CheckedIndices(std::string_view op, const Arg& indices) {
   const Array at = ApplyArgs(
       op, {indices}, Operands::kStrict, [](ir::Builder&, Vs v) { return v[0]; }, DType::kS32);
@@ -656,7 +666,7 @@ Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::Gathe
   const Array at = CheckedIndices("take", indices);
   return ApplyArgs("take", {x, Arg(at, indices.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     const Value from = axis ? v[0] : ir::Reshape(v[0], {v[0].type().num_elements()});
-    const Value index = FromStart(v[1], from.dim(dim));
+    const Value index = internal::FromStart(v[1], from.dim(dim));
     ir::GatherDimensionNumbers dims;
     dims.collapsed_slice_dims = {dim};
     dims.start_index_map = {dim};
@@ -677,7 +687,7 @@ Array take_along_axis(const Arg& x, const Arg& indices, int axis, lax::GatherSca
   }
   return ApplyArgs("take_along_axis", {x, Arg(at, indices.site)}, Operands::kStrict,
                    [&](ir::Builder&, Vs v) {
-                     const Value index = FromStart(v[1], v[0].dim(dim));
+                     const Value index = internal::FromStart(v[1], v[0].dim(dim));
                      ir::GatherDimensionNumbers dims;
                      dims.collapsed_slice_dims = {dim};
                      dims.start_index_map = {dim};

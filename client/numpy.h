@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/array.h"
+#include "client/indexing.h"
 #include "client/lax.h"
 
 namespace tessera {
@@ -52,6 +53,19 @@ Array sin(const Arg& x);
 Array cos(const Arg& x);
 Array sqrt(const Arg& x);
 Array rsqrt(const Arg& x);
+Array cbrt(const Arg& x);
+Array exp2(const Arg& x);
+Array tan(const Arg& x);
+Array arcsin(const Arg& x);
+Array arccos(const Arg& x);
+Array arctan(const Arg& x);
+Array arctan2(const Arg& y, const Arg& x);
+Array sinh(const Arg& x);
+Array cosh(const Arg& x);
+Array arcsinh(const Arg& x);
+Array arccosh(const Arg& x);
+Array arctanh(const Arg& x);
+Array nextafter(const Arg& x, const Arg& y);
 Array sigmoid(const Arg& x);
 Array relu(const Arg& x);  // the derivative at 0 is 0
 Array silu(const Arg& x);

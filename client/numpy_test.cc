@@ -116,10 +116,10 @@ TEST(NumpyTest, ShapesAndJoins) {
                   kM),
               ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_THAT(Values([](Array x) { return x.T(); }, kM), ElementsAre(1, 4, 2, 5, 3, 6));
-  EXPECT_THAT(Values([](Array x) { return x.at(-1); }, kM), ElementsAre(4, 5, 6));
+  EXPECT_THAT(Values([](Array x) { return x[-1]; }, kM), ElementsAre(4, 5, 6));
   EXPECT_THAT(Values(
                   [](Array x) {
-                    return concatenate({x.at(0), x.at(1)});
+                    return concatenate({x[0], x[1]});
                   },
                   kM),
               ElementsAre(1, 2, 3, 4, 5, 6));
@@ -186,6 +186,7 @@ TEST(NumpyTest, IntegersAndBoolsAreTaken) {
   EXPECT_EQ(dtype([](Array x) { return floor(x); }, kS32), kS32);
   EXPECT_EQ(dtype([](Array x) { return round(x); }, kS32), kS32);
   EXPECT_EQ(dtype([](Array x) { return tanh(x); }, kS32), kF32);
+  EXPECT_EQ(dtype([](Array x) { return arctan2(x, 2); }, kS64), kF64);
   EXPECT_EQ(dtype([](Array x) { return exp(x); }, kS64), kF64);
   EXPECT_EQ(dtype([](Array x) { return x / x; }, kS64), kF64);
   EXPECT_EQ(dtype([](Array x) { return mean(x); }, kS64), kF64);

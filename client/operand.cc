@@ -114,6 +114,13 @@ ir::Value BroadcastTo(ir::Value x, const Dims& shape) {
   return ir::BroadcastInDim(x, shape, dims);
 }
 
+ir::Value FromStart(ir::Value indices, int64_t size) {
+  if (ir::IsUnsignedInt(indices.dtype())) return indices;
+  const ir::Value negative = ir::Compare(indices, ir::FullLike(indices, 0), "LT");
+  const ir::Value moved = ir::Add(indices, ir::FullLike(indices, static_cast<double>(size)));
+  return ir::Select(negative, moved, indices);
+}
+
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype) {
   if (a.kind == Arg::kReal || ir::IsFloat(dtype)) return ir::Constant(b, dtype, a.number);
   return ir::Constant(b, ir::Array::ScalarInt(dtype, a.integer));

@@ -26,6 +26,8 @@ Site SiteOf(const std::vector<Arg>& args);
 // Result shape of numpy's broadcasting; throws naming `op`.
 Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const Site& site);
 ir::Value BroadcastTo(ir::Value x, const Dims& shape);
+// Negative indices count from the end of `size` elements, once.
+ir::Value FromStart(ir::Value indices, int64_t size);
 // A constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
 

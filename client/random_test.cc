@@ -75,7 +75,7 @@ TEST(RandomTest, BatchedKeysDrawAsEachAlone) {
             }),
             FromKey0([](Array k) {
               const Array keys = random::split(k, 2);
-              return concatenate({random::bits(keys.at(0), {3}), random::bits(keys.at(1), {3})});
+              return concatenate({random::bits(keys[0], {3}), random::bits(keys[1], {3})});
             }));
 }
 TEST(RandomTest, RefusesWhatIsNoKey) {

@@ -12,6 +12,7 @@
 #include "client/array.h"      // IWYU pragma: export
 #include "client/error.h"      // IWYU pragma: export
 #include "client/files.h"      // IWYU pragma: export
+#include "client/indexing.h"   // IWYU pragma: export
 #include "client/lax.h"        // IWYU pragma: export
 #include "client/mesh.h"       // IWYU pragma: export
 #include "client/numpy.h"      // IWYU pragma: export

@@ -205,7 +205,7 @@ TEST_P(ClientTest, NumbersLieWhereTheProgramRuns) {
   for (int i = 1; i < 4; ++i) {
     const auto [total, scaled] = f(x, i);
     EXPECT_EQ(total.item<float>(), 276.0f * i);
-    EXPECT_EQ(scaled.at(3).get<float>()[5], 23.0f * i);
+    EXPECT_EQ(scaled[3].get<float>()[5], 23.0f * i);
   }
   EXPECT_EQ(f.num_compiled(), 1);
   // A session that is not the default one.

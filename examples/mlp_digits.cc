@@ -61,9 +61,9 @@ const PartitionSpec kW1 = P(None, "model"), kB1 = P("model"), kW2 = P("model", N
 
 State Initial(const Mesh& mesh, DType dtype) {
   const Array keys = random::split(random::key(0), 2);
-  const Mlp drawn{random::normal(keys.at(0), {kPixels, kHidden}, dtype) * std::sqrt(2.0 / kPixels),
+  const Mlp drawn{random::normal(keys[0], {kPixels, kHidden}, dtype) * std::sqrt(2.0 / kPixels),
                   zeros({kHidden}, dtype),
-                  random::normal(keys.at(1), {kHidden, kClasses}, dtype) * std::sqrt(1.0 / kHidden),
+                  random::normal(keys[1], {kHidden, kClasses}, dtype) * std::sqrt(1.0 / kHidden),
                   zeros({kClasses}, dtype)};
   const auto place = [&](const Mlp& p) {
     return Mlp{put(p.w1, mesh, kW1), put(p.b1, mesh, kB1), put(p.w2, mesh, kW2),

@@ -1,0 +1,372 @@
+#include "client/indexing.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/numpy.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera {
+namespace {
+
+using internal::ThrowError;
+using ir::Value;
+using Vs = std::vector<Value>;
+
+// An entry that takes dims of the array, one or none.
+struct Entry {
+  enum Kind : uint8_t { kInteger, kArray, kSlice, kNewDim } kind;
+  int64_t start = 0, size = 1, step = 1;  // of a slice; an integer is its start
+  int array = -1;                         // which of the arrays
+  bool whole = false;                     // a slice of all, in order
+};
+
+// An index, checked against a shape, and its arrays.
+struct Parsed {
+  std::vector<Entry> entries;
+  std::vector<Array> arrays;
+  Site site;
+  // Whether the arrays and numbers together index elements, as some array has dims.
+  bool advanced = false;
+  bool contiguous = true;  // those that do stand side by side
+};
+
+int64_t CheckedNumber(int64_t i, int64_t size, int dim, const Type& type, const Site& site) {
+  const int64_t from_start = i < 0 ? i + size : i;
+  if (from_start < 0 || from_start >= size) {
+    ThrowError(ErrorKind::kValueError, site, "index ", i, " is out of bounds for dim ", dim, " of ",
+               type.ToString());
+  }
+  return from_start;
+}
+
+// As Python's slice.indices.
+Entry EntryOf(const Slice& s, int64_t size, const Site& site) {
+  if (s.step == 0) ThrowError(ErrorKind::kValueError, site, "slice step cannot be zero");
+  const auto clamped = [&](int64_t i) {
+    if (i < 0) i += size;
+    return s.step > 0 ? std::clamp<int64_t>(i, 0, size) : std::clamp<int64_t>(i, -1, size - 1);
+  };
+  const int64_t start = s.start ? clamped(*s.start) : s.step > 0 ? 0 : size - 1;
+  const int64_t stop = s.stop ? clamped(*s.stop) : s.step > 0 ? size : -1;
+  const int64_t distance = s.step > 0 ? stop - start : start - stop;
+  // A step that reaches beyond the dim is as good as the dim's size; it has no overflow.
+  const int64_t step = std::clamp<int64_t>(s.step, -size - 1, size + 1);
+  const int64_t count = distance <= 0 ? 0 : 1 + (distance - 1) / std::abs(step);
+  return {Entry::kSlice, start, count, step, -1, count == size && step == 1};
+}
+
+Parsed Parse(const Type& x, const std::vector<Index>& index) {
+  Parsed out;
+  out.site = index.empty() ? Site::Here() : index[0].site;
+  int takes = 0, ellipses = 0;
+  for (const Index& i : index) {
+    ellipses += std::holds_alternative<Ellipsis>(i.what);
+    takes += !std::holds_alternative<Ellipsis>(i.what) && !std::holds_alternative<NoneType>(i.what);
+  }
+  if (ellipses > 1)
+    ThrowError(ErrorKind::kValueError, out.site, "an index can only have a single ellipsis");
+  if (takes > x.rank()) {
+    ThrowError(ErrorKind::kValueError, out.site, "too many indices for array: ", x.ToString(),
+               " has ", x.rank(), " dims, but ", takes, " were indexed");
+  }
+  int dim = 0;
+  const auto whole_dims = [&](int count) {
+    for (; count > 0; --count, ++dim)
+      out.entries.push_back(EntryOf(Slice{}, x.shape[dim], out.site));
+  };
+  std::vector<int> positions;  // of numbers and arrays, before the ellipsis is expanded
+  for (size_t at = 0; at < index.size(); ++at) {
+    const Index& i = index[at];
+    if (const auto* number = std::get_if<int64_t>(&i.what)) {
+      out.entries.push_back(
+          {Entry::kInteger, CheckedNumber(*number, x.shape[dim], dim, x, i.site)});
+      positions.push_back(static_cast<int>(at));
+      ++dim;
+    } else if (const auto* array = std::get_if<Array>(&i.what)) {
+      if (!ir::IsInteger(array->dtype())) {
+        ThrowError(ErrorKind::kTypeError, i.site, "indexer must have integer type, got ",
+                   array->type().ToString(),
+                   array->dtype() == DType::kBool
+                       ? "; the shape of what a bool array selects depends on its values: use where"
+                       : "");
+      }
+      out.entries.push_back({Entry::kArray, 0, 1, 1, static_cast<int>(out.arrays.size())});
+      out.arrays.push_back(*array);
+      out.advanced |= array->rank() > 0;
+      positions.push_back(static_cast<int>(at));
+      ++dim;
+    } else if (const auto* slice = std::get_if<Slice>(&i.what)) {
+      out.entries.push_back(EntryOf(*slice, x.shape[dim], i.site));
+      ++dim;
+    } else if (std::holds_alternative<NoneType>(i.what)) {
+      out.entries.push_back({Entry::kNewDim});
+    } else {
+      whole_dims(x.rank() - takes);
+    }
+  }
+  whole_dims(x.rank() - dim);
+  for (size_t k = 1; k < positions.size(); ++k)
+    out.contiguous &= positions[k] == positions[k - 1] + 1;
+  return out;
+}
+
+// As s32, from the start of a dim of this size. What is out of bounds stays so: -1 or the size.
+Value IndicesOf(Value i, int64_t size) {
+  if (ir::ByteWidth(i.dtype()) < ir::ByteWidth(DType::kS32)) i = ir::Convert(i, DType::kS32);
+  i = internal::FromStart(i, size);
+  if (i.dtype() == DType::kS32) return i;
+  const Value last = ir::FullLike(i, static_cast<double>(size));
+  i = ir::Min(i, last);
+  if (ir::IsSignedInt(i.dtype())) i = ir::Max(i, ir::FullLike(i, -1));
+  return ir::Convert(i, DType::kS32);
+}
+
+// ---- Numbers and slices alone. ------------------------------------------------------------------
+
+// The box of x that a static index names, and what becomes of its dims.
+struct Box {
+  Dims low, high, strides;        // per dim of x
+  std::vector<int64_t> reversed;  // dims of x that are read from the end
+  std::vector<int64_t> dropped;   // dims of x that a number indexes
+  std::vector<int64_t> added;     // dims of the result that are new
+  Dims shape;                     // of the result
+  // Of one piece: no dim has steps.
+  bool is_window() const {
+    return reversed.empty() &&
+           std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s == 1; });
+  }
+};
+Box BoxOf(const Parsed& p) {
+  Box box;
+  for (const Entry& e : p.entries) {
+    const auto dim = static_cast<int64_t>(box.low.size());
+    if (e.kind == Entry::kNewDim) box.added.push_back(static_cast<int64_t>(box.shape.size()));
+    if (e.kind == Entry::kInteger) box.dropped.push_back(dim);
+    if (e.kind != Entry::kInteger) box.shape.push_back(e.size);
+    if (e.kind == Entry::kNewDim) continue;
+    const bool back = e.step < 0;
+    const int64_t stride = back ? -e.step : e.step;
+    const int64_t low = e.size == 0 ? 0 : back ? e.start + (e.size - 1) * e.step : e.start;
+    box.low.push_back(low);
+    box.high.push_back(e.size == 0 ? low : low + (e.size - 1) * stride + 1);
+    box.strides.push_back(stride);
+    if (back) box.reversed.push_back(dim);
+  }
+  return box;
+}
+
+Value ReadBox(Value x, const Box& box) {
+  x = ir::Slice(x, box.low, box.high, box.strides);
+  if (!box.reversed.empty()) x = ir::Reverse(x, box.reversed);
+  if (!box.dropped.empty()) x = ir::Squeeze(x, box.dropped);
+  return box.added.empty() ? x : ir::ExpandDims(x, box.added);
+}
+
+// ---- With arrays: as a gather or a scatter. -----------------------------------------------------
+
+// Reference: jax._src.numpy.indexing, whose order of results this has.
+struct GatherIndex {
+  Value vectors;
+  ir::GatherDimensionNumbers dims;
+  Dims slice_sizes;
+  Dims shape;                  // of the result
+  std::vector<int64_t> added;  // its dims that are new: the gather does not give them
+};
+
+GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Dims& x) {
+  GatherIndex g;
+  // Columns of the index vectors, each with the first of the positions' dims that it has.
+  std::vector<std::pair<Value, int>> columns;
+  Dims positions;
+  const auto is_advanced = [&](const Entry& e) {
+    return p.advanced && (e.kind == Entry::kArray || e.kind == Entry::kInteger);
+  };
+  const auto value_of = [&](const Entry& e, int dim) {
+    return e.kind == Entry::kArray ? IndicesOf(arrays[e.array], x[dim])
+                                   : ir::Constant(b, ir::Array::ScalarInt(DType::kS32, e.start));
+  };
+  Dims together;
+  if (p.advanced) {
+    std::vector<Dims> shapes;
+    for (const Entry& e : p.entries)
+      if (is_advanced(e))
+        shapes.push_back(e.kind == Entry::kArray ? arrays[e.array].shape() : Dims{});
+    together = internal::BroadcastShapes("indexing", shapes, p.site);
+  }
+  bool done = false;
+  int dim = 0, gathered = 0;  // of x; of what the gather gives
+  const auto add_advanced = [&] {
+    const int first = static_cast<int>(positions.size());
+    int d = 0;
+    for (const Entry& e : p.entries) {
+      if (e.kind == Entry::kNewDim) continue;
+      if (is_advanced(e)) {
+        columns.emplace_back(internal::BroadcastTo(value_of(e, d), together), first);
+        g.dims.start_index_map.push_back(d);
+        g.dims.collapsed_slice_dims.push_back(d);
+      }
+      ++d;
+    }
+    positions.insert(positions.end(), together.begin(), together.end());
+    g.shape.insert(g.shape.end(), together.begin(), together.end());
+    gathered += static_cast<int>(together.size());
+    done = true;
+  };
+  if (p.advanced && !p.contiguous) add_advanced();
+  for (const Entry& e : p.entries) {
+    if (e.kind == Entry::kNewDim) {
+      g.added.push_back(static_cast<int64_t>(g.shape.size()));
+      g.shape.push_back(1);
+      continue;
+    }
+    if (is_advanced(e)) {
+      if (!done) add_advanced();
+      g.slice_sizes.push_back(std::min<int64_t>(1, x[dim]));
+    } else if (e.kind != Entry::kSlice) {
+      columns.emplace_back(value_of(e, dim), static_cast<int>(positions.size()));
+      g.dims.start_index_map.push_back(dim);
+      g.dims.collapsed_slice_dims.push_back(dim);
+      g.slice_sizes.push_back(std::min<int64_t>(1, x[dim]));
+    } else if (e.step == 1) {
+      if (!e.whole) {
+        columns.emplace_back(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, e.start)),
+                             static_cast<int>(positions.size()));
+        g.dims.start_index_map.push_back(dim);
+      }
+      g.slice_sizes.push_back(e.size);
+      g.dims.offset_dims.push_back(gathered++);
+      g.shape.push_back(e.size);
+    } else {
+      const Value steps = ir::Iota(b, DType::kS32, {e.size}, 0);
+      const Value scaled = ir::Mul(steps, ir::FullLike(steps, static_cast<double>(e.step)));
+      columns.emplace_back(ir::Add(scaled, ir::FullLike(steps, static_cast<double>(e.start))),
+                           static_cast<int>(positions.size()));
+      g.dims.start_index_map.push_back(dim);
+      g.dims.collapsed_slice_dims.push_back(dim);
+      g.slice_sizes.push_back(std::min<int64_t>(1, x[dim]));
+      positions.push_back(e.size);
+      g.shape.push_back(e.size);
+      ++gathered;
+    }
+    ++dim;
+  }
+  std::sort(g.dims.collapsed_slice_dims.begin(), g.dims.collapsed_slice_dims.end());
+  Dims column = positions;
+  column.push_back(1);
+  std::vector<Value> parts;
+  for (const auto& [value, first] : columns) {
+    std::vector<int64_t> at;
+    for (int d = 0; d < value.rank(); ++d) at.push_back(first + d);
+    parts.push_back(ir::BroadcastInDim(value, column, at));
+  }
+  if (parts.empty()) {
+    column.back() = 0;
+    g.vectors = ir::Full(b, DType::kS32, column, 0);
+  } else {
+    g.vectors =
+        parts.size() == 1 ? parts[0] : ir::Concatenate(parts, static_cast<int>(column.size()) - 1);
+  }
+  return g;
+}
+
+Array Read(const Array& x, const std::vector<Index>& index) {
+  const Parsed p = Parse(x.type(), index);
+  std::vector<Array> inputs = {x};
+  inputs.insert(inputs.end(), p.arrays.begin(), p.arrays.end());
+  return internal::Apply1("indexing", p.site, inputs, [&](ir::Builder& b, Vs v) {
+    if (p.arrays.empty()) return ReadBox(v[0], BoxOf(p));
+    const GatherIndex g = ToGather(b, p, Vs(v.begin() + 1, v.end()), v[0].shape());
+    const Value got = ir::Gather(v[0], g.vectors, g.dims, g.slice_sizes,
+                                 {.mode = ir::GatherScatterMode::kPromiseInBounds});
+    return g.added.empty() ? got : ir::ExpandDims(got, g.added);
+  });
+}
+
+using ScatterFn = Value (*)(Value, Value, Value, const ir::ScatterDimensionNumbers&,
+                            const ir::GatherScatterOptions&);
+// How `old` elements and updates combine where none is named twice; null: the updates replace them.
+using CombineFn = Value (*)(Value old, Value update);
+
+Array Update(const char* name, const Array& x, const std::vector<Index>& index, const Arg& v,
+             CombineFn combine, ScatterFn scatter) {
+  const Parsed p = Parse(x.type(), index);
+  if (v.kind == Arg::kReal && !ir::IsInexact(x.dtype())) {
+    ThrowError(ErrorKind::kTypeError, v.site, "at(...).", name, ": cannot safely cast ", v.number,
+               " to ", ToAbsl(ir::DTypeName(x.dtype())), "; convert the array with astype");
+  }
+  const Array update = internal::ApplyArgs(
+      name, {v}, internal::Operands::kStrict, [](ir::Builder&, Vs u) { return u[0]; },
+      v.kind == Arg::kArray ? std::nullopt : std::optional(x.dtype()));
+  const bool fits = update.type().weak ? ir::IsInexact(x.dtype()) || !ir::IsInexact(update.dtype())
+                                       : internal::Promote(update.dtype(), x.dtype()) == x.dtype();
+  if (!fits) {
+    ThrowError(ErrorKind::kTypeError, v.site, "at(...).", name, ": cannot safely cast value from ",
+               ToAbsl(ir::DTypeName(update.dtype())), " to ", ToAbsl(ir::DTypeName(x.dtype())),
+               "; convert it with astype");
+  }
+  std::vector<Array> inputs = {x};
+  inputs.insert(inputs.end(), p.arrays.begin(), p.arrays.end());
+  inputs.push_back(update);
+  return internal::Apply1(name, p.site, inputs, [&](ir::Builder& b, Vs in) {
+    const Value to = in[0];
+    const Value given = ir::Convert(in.back(), to.dtype());
+    const auto broadcast = [&](const Dims& shape) {
+      const Dims both = internal::BroadcastShapes(name, {given.shape(), shape}, v.site);
+      if (both != shape) {
+        ThrowError(ErrorKind::kValueError, v.site, "at(...).", name, ": an update of type ",
+                   given.type().ToString(), " does not broadcast to the indexed shape ",
+                   ir::MakeType(to.dtype(), shape).ToString());
+      }
+      return internal::BroadcastTo(given, shape);
+    };
+    if (const Box box = BoxOf(p); p.arrays.empty() && box.is_window()) {
+      Value u = broadcast(box.shape);
+      if (!box.added.empty()) u = ir::Squeeze(u, box.added);
+      if (!box.dropped.empty()) u = ir::ExpandDims(u, box.dropped);
+      if (combine) u = combine(ir::Slice(to, box.low, box.high), u);
+      std::vector<Value> starts;
+      for (int64_t s : box.low)
+        starts.push_back(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, s)));
+      return ir::DynamicUpdateSlice(to, u, starts);
+    }
+    const GatherIndex g = ToGather(b, p, Vs(in.begin() + 1, in.end() - 1), to.shape());
+    Value u = broadcast(g.shape);
+    if (!g.added.empty()) u = ir::Squeeze(u, g.added);
+    const ir::ScatterDimensionNumbers dims{.update_window_dims = g.dims.offset_dims,
+                                           .inserted_window_dims = g.dims.collapsed_slice_dims,
+                                           .scatter_dims_to_operand_dims = g.dims.start_index_map};
+    return scatter(to, g.vectors, u, dims, {});
+  });
+}
+
+}  // namespace
+
+Array Array::operator[](const Index& index) const { return Read(*this, {index}); }
+Array Array::operator[](std::initializer_list<Index> index) const { return Read(*this, index); }
+IndexUpdateRef Array::at(const Index& index) const { return {*this, {index}}; }
+IndexUpdateRef Array::at(std::initializer_list<Index> index) const { return {*this, index}; }
+
+Array IndexUpdateRef::get() const { return Read(array_, index_); }
+Array IndexUpdateRef::set(const Arg& v) const {
+  return Update("set", array_, index_, v, nullptr, ir::Scatter);
+}
+Array IndexUpdateRef::add(const Arg& v) const {
+  return Update("add", array_, index_, v, ir::Add, ir::ScatterAdd);
+}
+Array IndexUpdateRef::subtract(const Arg& v) const { return add(-v); }
+Array IndexUpdateRef::multiply(const Arg& v) const {
+  return Update("multiply", array_, index_, v, ir::Mul, ir::ScatterMul);
+}
+Array IndexUpdateRef::divide(const Arg& v) const {
+  return array_ / IndexUpdateRef(ones_like(array_), index_).multiply(v);
+}
+Array IndexUpdateRef::min(const Arg& v) const {
+  return Update("min", array_, index_, v, ir::Min, ir::ScatterMin);
+}
+Array IndexUpdateRef::max(const Arg& v) const {
+  return Update("max", array_, index_, v, ir::Max, ir::ScatterMax);
+}
+
+}  // namespace tessera

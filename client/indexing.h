@@ -1,0 +1,67 @@
+// Indexing as numpy and jax.numpy have it: x[i], x[{i, Slice{1, 5}, None, ids}] read, and
+// x.at({...}).set(v) and its kin give x with some elements changed.
+//
+// Numbers and slices must be within what numpy allows; arrays of integers may hold anything, and a
+// negative entry counts from the end once. Reading what is out of bounds gives the nearest element;
+// updates of it are dropped. All throw tessera::Error.
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "client/array.h"
+#include "client/mesh.h"
+
+namespace tessera {
+
+// start:stop:step; what is left out reaches to the end.
+struct Slice {
+  std::optional<int64_t> start = std::nullopt, stop = std::nullopt;
+  int64_t step = 1;
+};
+// As many whole dims as there are left.
+struct Ellipsis {};
+inline constexpr Ellipsis ellipsis;
+
+// One entry of an index, with the call site.
+struct Index {
+  std::variant<int64_t, Array, Slice, NoneType, Ellipsis> what;
+  Site site;
+
+  // NOLINTBEGIN(google-explicit-constructor): reads as the entry
+  template <class T>
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Index(T i, Site s = Site::Here())
+      : what(static_cast<int64_t>(i)), site(s) {}
+  Index(const Array& integers, Site s = Site::Here()) : what(integers), site(s) {}
+  Index(Slice slice, Site s = Site::Here()) : what(slice), site(s) {}
+  Index(NoneType none, Site s = Site::Here()) : what(none), site(s) {}  // a new dim of size 1
+  Index(Ellipsis all, Site s = Site::Here()) : what(all), site(s) {}
+  // NOLINTEND(google-explicit-constructor)
+};
+
+// The elements of an array at an index, of which `update` is made: Array::at returns it. Each
+// method returns the whole array, with the elements combined with `v`, which broadcasts to their
+// shape and is of a dtype that the array's holds. Where an index names an element twice, each
+// update counts; of `set` one stays. Errors: VALUE_ERROR, TYPE_ERROR.
+class IndexUpdateRef {
+ public:
+  IndexUpdateRef(Array array, std::vector<Index> index)
+      : array_(std::move(array)), index_(std::move(index)) {}
+  Array get() const;
+  Array set(const Arg& v) const;
+  Array add(const Arg& v) const;
+  Array subtract(const Arg& v) const;
+  Array multiply(const Arg& v) const;
+  Array mul(const Arg& v) const { return multiply(v); }
+  Array divide(const Arg& v) const;
+  Array min(const Arg& v) const;
+  Array max(const Arg& v) const;
+
+ private:
+  Array array_;
+  std::vector<Index> index_;
+};
+
+}  // namespace tessera
