@@ -149,7 +149,7 @@ struct RegionDataFlow {
 };
 inline constexpr int64_t kUnknownTripCount = -1;
 struct DataFlow {
-  std::vector<RegionDataFlow> regions;  // of each region; no edges for a computation
+  std::vector<RegionDataFlow> regions;  // of each region
   AxisList manual_axes;                 // Manual inside; partitioning inlines such a body
   // How often the body runs; kUnknownTripCount with a predicate.
   int64_t trip_count = 1;

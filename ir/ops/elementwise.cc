@@ -16,11 +16,6 @@ using enum scalar::Domain;
 // C++ leaves open which of two arguments is evaluated first.  Where both emit, the first is named,
 // so that every compiler builds the same program.
 //
-// Literals in formulas take the shape and type of the value beside them.
-Value operator*(double a, Value x) { return FullLike(x, a) * x; }
-Value operator+(double a, Value x) { return FullLike(x, a) + x; }
-Value operator-(double a, Value x) { return FullLike(x, a) - x; }
-Value operator/(double a, Value x) { return FullLike(x, a) / x; }
 Value Where(Value pred, Value x, double otherwise) {
   return Select(pred, x, FullLike(x, otherwise));
 }

@@ -13,12 +13,6 @@ using scalar::Like;
 using scalar::TypeOf;
 using enum scalar::Domain;
 
-// Literals in formulas take the shape and type of the value beside them.
-Value operator*(double a, Value x) { return FullLike(x, a) * x; }
-Value operator+(double a, Value x) { return FullLike(x, a) + x; }
-Value operator-(double a, Value x) { return FullLike(x, a) - x; }
-Value operator/(double a, Value x) { return FullLike(x, a) / x; }
-
 template <class X>
 constexpr TypeOf<X> kInfinity = std::numeric_limits<TypeOf<X>>::infinity();
 template <class X>

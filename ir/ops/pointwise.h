@@ -141,6 +141,11 @@ consteval OpDef Binary(std::string_view wire, std::string_view lax, AutodiffRule
 }
 
 // ---- Rules as formulas. ------------------------------------------------------------------------
+// Literals take the shape and type of the value beside them.
+inline Value operator*(double a, Value x) { return FullLike(x, a) * x; }
+inline Value operator+(double a, Value x) { return FullLike(x, a) + x; }
+inline Value operator-(double a, Value x) { return FullLike(x, a) - x; }
+inline Value operator/(double a, Value x) { return FullLike(x, a) / x; }
 // For results that are locally constant in every operand, or have no tangents.
 std::vector<Value> ZeroTangents(const RuleContext& c, Values tangents);
 // a + b, where an absent one is zero, sharded as a result of that type.

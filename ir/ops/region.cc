@@ -138,6 +138,33 @@ std::vector<Value> SpreadTangents(std::vector<Value> out, const std::vector<bool
   return Concat(std::move(out), ScatterByMask(tangents, active));
 }
 
+JvpResult JvpOfBody(const Function& body, int carry0, int num_carry, std::vector<bool>* active) {
+  std::vector<bool> out_active;
+  for (bool grew = true; grew;) {
+    out_active = ValueOrThrow(Jvp(body, *active)).out_active;
+    grew = false;
+    for (int k = 0; k < num_carry; ++k)
+      if (out_active[k] && !(*active)[carry0 + k]) (*active)[carry0 + k] = grew = true;
+  }
+  for (int k = 0; k < num_carry; ++k) out_active[k] = (*active)[carry0 + k];
+  return ValueOrThrow(JvpWithOutputs(body, *active, out_active));
+}
+
+BodySplit SplitBody(const Function& body, int carry0, int num_carry, std::vector<bool> known) {
+  for (;;) {
+    std::vector<bool> force(body.results.size(), false);
+    for (int k = 0; k < num_carry; ++k) force[k] = !known[carry0 + k];
+    PartialEvalResult pe = ValueOrThrow(PartialEval(body, known, force));
+    bool shrank = false;
+    for (int k = 0; k < num_carry; ++k)
+      if (known[carry0 + k] && !pe.out_known[k]) {
+        known[carry0 + k] = false;
+        shrank = true;
+      }
+    if (!shrank) return {std::move(known), std::move(pe)};
+  }
+}
+
 DedupedResiduals DedupeResiduals(const Function& known, int num_out, bool search_results) {
   DedupedResiduals out;
   std::vector<int> kept = walk::Iota(num_out);

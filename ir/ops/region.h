@@ -11,6 +11,7 @@
 #include "ir/op_def.h"
 #include "ir/ops/family.h"
 #include "ir/transform/partial_eval.h"
+#include "ir/transform/transform.h"
 
 namespace tessera::ir::ops {
 
@@ -41,6 +42,10 @@ inline std::vector<Value> Concat(std::vector<Value> a, Values b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
+template <class T>
+std::vector<T> Part(const std::vector<T>& v, int begin, int count) {
+  return {v.begin() + begin, v.begin() + begin + count};
+}
 // The values at the indices where `mask` is set, absent ones elsewhere.
 std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask);
 // `out` is the primal results, one per entry of `active`, then the tangents of the active ones.
@@ -55,6 +60,17 @@ void KeepUnknown(PartialEvalContext& c);
 // Runs `f` on some of the current shards; in[param][shard] and (*out)[result][shard] are of all.
 absl::Status RunOnShards(Evaluator& evaluator, const Function& f, absl::Span<const Shards> in,
                          const std::vector<int>& shards, std::vector<Shards>* out);
+
+// The jvp of a loop's body with tangents for the carries that some iteration gives one, which are
+// added to `active`. The carries are the params from `carry0` on, and the first results.
+JvpResult JvpOfBody(const Function& body, int carry0, int num_carry, std::vector<bool>* active);
+// The split of a loop's body at the least fixpoint of "a carry is known"; other carries are forced
+// to be unknown.
+struct BodySplit {
+  std::vector<bool> known;  // per param
+  PartialEvalResult pe;
+};
+BodySplit SplitBody(const Function& body, int carry0, int num_carry, std::vector<bool> known);
 
 // The known part of a split region without the residuals that are its params or, with
 // `search_results`, its other results.

@@ -36,10 +36,6 @@ struct Layout {
 };
 
 template <class T>
-std::vector<T> Part(const std::vector<T>& v, int begin, int count) {
-  return {v.begin() + begin, v.begin() + begin + count};
-}
-template <class T>
 std::vector<T> Join(std::initializer_list<std::vector<T>> parts) {
   std::vector<T> out;
   for (const std::vector<T>& p : parts) out.insert(out.end(), p.begin(), p.end());
@@ -152,16 +148,7 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   const Layout l(c);
   const Function& body = *c.regions[0];
   std::vector<bool> active = IsValid(tangents);
-  // A carry is active if any iteration makes it active.
-  std::vector<bool> out_active;
-  for (bool grew = true; grew;) {
-    out_active = ValueOrThrow(Jvp(body, active)).out_active;
-    grew = false;
-    for (int k = 0; k < l.num_carry; ++k)
-      if (out_active[k] && !active[l.carry0() + k]) active[l.carry0() + k] = grew = true;
-  }
-  for (int k = 0; k < l.num_carry; ++k) out_active[k] = active[l.carry0() + k];
-  const JvpResult jvp = ValueOrThrow(JvpWithOutputs(body, active, out_active));
+  const JvpResult jvp = JvpOfBody(body, l.carry0(), l.num_carry, &active);
 
   const TangentPositions in{active, body.num_params};
   const TangentPositions out{jvp.out_active, static_cast<int>(body.results.size())};
@@ -186,27 +173,6 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
 }
 
 // ---- Partial evaluation. ----
-
-// The split of a body at the least fixpoint of "a carry is known"; other carries are forced to be
-// unknown.
-struct BodySplit {
-  std::vector<bool> known;  // per param
-  PartialEvalResult pe;
-};
-BodySplit SplitBody(const Function& body, const Layout& l, std::vector<bool> known) {
-  for (;;) {
-    std::vector<bool> force(body.results.size(), false);
-    for (int k = 0; k < l.num_carry; ++k) force[k] = !known[l.carry0() + k];
-    PartialEvalResult pe = ValueOrThrow(PartialEval(body, known, force));
-    bool shrank = false;
-    for (int k = 0; k < l.num_carry; ++k)
-      if (known[l.carry0() + k] && !pe.out_known[k]) {
-        known[l.carry0() + k] = false;
-        shrank = true;
-      }
-    if (!shrank) return {std::move(known), std::move(pe)};
-  }
-}
 
 // The residuals of the unknown loop: loop-invariant ones are constants, others are scanned.
 struct LoopResiduals {
@@ -292,7 +258,7 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
 
 void ScanPartialEval(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size(), c.out_types.size());
-  const BodySplit split = SplitBody(*c.op.regions[0], l, c.known);
+  const BodySplit split = SplitBody(*c.op.regions[0], l.carry0(), l.num_carry, c.known);
   const LoopResiduals residuals = EmitKnownLoop(c, l, split);
   if (split.pe.unknown->results.empty()) return;
 

@@ -40,11 +40,6 @@ struct Layout {
   }
 };
 
-template <class T>
-std::vector<T> Part(const std::vector<T>& v, int begin, int count) {
-  return {v.begin() + begin, v.begin() + begin + count};
-}
-
 // ---- Types. ----
 
 absl::StatusOr<std::vector<Type>> InferWhile(const InferContext& c) {
@@ -108,17 +103,7 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
   const Layout l(c);
   const Function& body = *c.regions[1];
   std::vector<bool> active = ElementsAt(IsValid(tangents), l.OfBody());
-  // A carry is active if any iteration makes it active.
-  std::vector<bool> out_active;
-  for (bool grew = true; grew;) {
-    out_active = ValueOrThrow(Jvp(body, active)).out_active;
-    grew = false;
-    for (int k = 0; k < l.num_carry; ++k)
-      if (out_active[k] && !active[l.num_body_consts + k])
-        active[l.num_body_consts + k] = grew = true;
-  }
-  for (int k = 0; k < l.num_carry; ++k) out_active[k] = active[l.num_body_consts + k];
-  const JvpResult jvp = ValueOrThrow(JvpWithOutputs(body, active, out_active));
+  const JvpResult jvp = JvpOfBody(body, l.num_body_consts, l.num_carry, &active);
 
   // The body wants (constants, their tangents, carries, their tangents).
   std::vector<Value> const_tangents, carry_tangents;
@@ -146,7 +131,7 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
   operands = Concat(std::move(operands), carry_tangents);
   return SpreadTangents(While(c.b, predicate, new_body, operands, l.num_predicate_consts,
                               l.num_body_consts + static_cast<int>(const_tangents.size())),
-                        out_active);
+                        jvp.out_active);
 }
 
 // The known side runs the loop on what it knows, if it knows the predicate; the unknown side runs
@@ -154,19 +139,8 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
 void WhilePartialEval(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size());
   const Function &predicate = *c.op.regions[0], &body = *c.op.regions[1];
-  std::vector<bool> known = ElementsAt(c.known, l.OfBody());
-  PartialEvalResult pe;
-  for (bool shrank = true; shrank;) {
-    std::vector<bool> force(l.num_carry);
-    for (int k = 0; k < l.num_carry; ++k) force[k] = !known[l.num_body_consts + k];
-    pe = ValueOrThrow(PartialEval(body, known, force));
-    shrank = false;
-    for (int k = 0; k < l.num_carry; ++k)
-      if (known[l.num_body_consts + k] && !pe.out_known[k]) {
-        known[l.num_body_consts + k] = false;
-        shrank = true;
-      }
-  }
+  const auto [known, pe] =
+      SplitBody(body, l.num_body_consts, l.num_carry, ElementsAt(c.known, l.OfBody()));
   std::vector<bool> predicate_known = Part(c.known, 0, l.num_predicate_consts);
   for (int k = 0; k < l.num_carry; ++k) predicate_known.push_back(known[l.num_body_consts + k]);
   const PartialEvalResult pred = ValueOrThrow(PartialEval(predicate, predicate_known));

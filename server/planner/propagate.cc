@@ -134,7 +134,9 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s) {
     FunctionShardings* inner = s->regions.at(static_cast<int>(index))[k].get();
     for (const ir::DataFlowEdge& edge : flow.regions[k].operands)
       changed |= SyncEdge(f, s, op.operands[edge.outer], region, inner, edge.inner, edge, source);
-    if (!inner->settled) {  // Not else: in a nest of regions each would visit the next twice.
+    // Only after something has grown. (Each region visits those in it on its way forwards and back:
+    // always, and a nest would take a time exponential in its depth.)
+    if (!inner->settled) {
       changed = true;
       Propagate(region, inner);
     }

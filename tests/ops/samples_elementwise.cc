@@ -152,6 +152,8 @@ void AddMoreFunctions(Rows& r) {
   r.FloatUnary("cosh", Uniform(-3, 3), 16, 16);
   r.FloatUnary("asinh", Uniform(-5, 5), 8, 8);
   r.FloatUnary("acosh", Uniform(1.5, 9), 8, 8);
+  // In f64 the recording backend is up to a hundred units off; (log1p(x) - log1p(-x)) / 2 is two
+  // off.
   r.FloatUnary("atanh", Uniform(-0.9, 0.9), 8, 128);
   r.FloatUnary("erfc", Uniform(-2.5, 2.5), 16, 16, /*record_specials=*/false);
   r.FloatUnary("lgamma", Uniform(2.5, 9), 16, 16, /*record_specials=*/false);
