@@ -25,9 +25,11 @@ namespace tessera {
 using ir::Dims;
 using ir::DType;
 using ir::Type;
-inline constexpr DType kBool = DType::kBool, kS32 = DType::kS32, kU32 = DType::kU32,
-                       kS64 = DType::kS64, kBF16 = DType::kBF16, kF32 = DType::kF32,
-                       kF64 = DType::kF64;
+inline constexpr DType kBool = DType::kBool, kS8 = DType::kS8, kS16 = DType::kS16,
+                       kS32 = DType::kS32, kS64 = DType::kS64, kU8 = DType::kU8, kU16 = DType::kU16,
+                       kU32 = DType::kU32, kU64 = DType::kU64, kF16 = DType::kF16,
+                       kBF16 = DType::kBF16, kF32 = DType::kF32, kF64 = DType::kF64,
+                       kC64 = DType::kC64, kC128 = DType::kC128;
 
 class Session;
 struct Index;

@@ -280,14 +280,23 @@ Array gelu(const Arg& x, bool approximate) {
 
 // ---- Reductions. --------------------------------------------------------------------------------
 
+namespace {
+// Bools and narrow integers are summed as integers of 32 bits.
+Value Summable(Value v) {
+  const bool narrow = ir::IsInteger(v.dtype()) && ir::BitWidth(v.dtype()) < 32;
+  if (v.dtype() != DType::kBool && !narrow) return v;
+  return ir::Convert(v, ir::IsUnsignedInt(v.dtype()) ? DType::kU32 : DType::kS32);
+}
+}  // namespace
+
 Array sum(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("sum", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    return ir::ReduceSum(v.dtype() == DType::kBool ? ir::Convert(v, DType::kS32) : v, d);
+    return ir::ReduceSum(Summable(v), d);
   });
 }
 Array prod(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("prod", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    return ir::ReduceProd(v.dtype() == DType::kBool ? ir::Convert(v, DType::kS32) : v, d);
+    return ir::ReduceProd(Summable(v), d);
   });
 }
 namespace {

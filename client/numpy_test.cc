@@ -43,11 +43,33 @@ TEST(NumpyTest, IntegersDivideAsFloats) {
 
 TEST(NumpyTest, DTypesPromoteOnJaxsLattice) {
   using internal::Promote;
-  EXPECT_EQ(Promote(kBool, kS32), kS32);
-  EXPECT_EQ(Promote(kS64, kBF16), kBF16);
-  EXPECT_EQ(Promote(kU32, kS32), kS64);
-  EXPECT_EQ(Promote(kBF16, DType::kF16), kF32);
-  EXPECT_EQ(Promote(kF32, kF64), kF64);
+  // What jax.numpy.promote_types gives (JAX 0.10.2, with 64-bit types) for each pair in the order
+  // of ir/dtypes.def: a letter for each dtype, a dot for an error.
+  static constexpr std::string_view kTable[] = {
+      "abcdefghijklmnopqrstuvwxyzAB", "bbcdecdemjklmnopqrstuvwx....",
+      "cccdecdemjklmnopqrstuvwx....", "ddddeddemjklmnopqrstuvwx....",
+      "eeeeeeeemjklmnopqrstuvwx....", "fccdefghijklmnopqrstuvwx....",
+      "gdddegghijklmnopqrstuvwx....", "heeeehhhijklmnopqrstuvwx....",
+      "immmmiiiijklmnopqrstuvwx....", "jjjjjjjjjjllmno.............",
+      "kkkkkkkkklklmno.............", "llllllllllllmno.............",
+      "mmmmmmmmmmmmmoo.............", "nnnnnnnnnnnnono.............",
+      "ooooooooooooooo.............", "ppppppppp......p............",
+      "qqqqqqqqq.......q...........", "rrrrrrrrr........r..........",
+      "sssssssss.........s.........", "ttttttttt..........t........",
+      "uuuuuuuuu...........u.......", "vvvvvvvvv............v......",
+      "wwwwwwwww.............w.....", "xxxxxxxxx..............x....",
+      "y.......................y...", "z........................z..",
+      "A.........................A.", "B..........................B",
+  };
+  static constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzAB";
+  ASSERT_EQ(std::size(kTable), static_cast<size_t>(ir::kNumDTypes));
+  for (int a = 0; a < ir::kNumDTypes; ++a)
+    for (int b = 0; b < ir::kNumDTypes; ++b) {
+      const std::optional<DType> common = Promote(static_cast<DType>(a), static_cast<DType>(b));
+      EXPECT_EQ(common ? kLetters[static_cast<int>(*common)] : '.', kTable[a][b])
+          << ir::DTypeName(static_cast<DType>(a)) << " with "
+          << ir::DTypeName(static_cast<DType>(b));
+    }
 }
 
 TEST(NumpyTest, ReductionsOverAxes) {

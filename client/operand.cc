@@ -1,6 +1,7 @@
 #include "client/operand.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,42 +13,58 @@ int Category(DType d) {
   return ir::IsComplex(d) ? 3 : ir::IsFloat(d) ? 2 : ir::IsInteger(d) ? 1 : 0;
 }
 
+// Integers of two widths or signs.
+DType PromoteInts(DType a, DType b) {
+  const int wa = ir::BitWidth(a), wb = ir::BitWidth(b);
+  if (ir::IsSignedInt(a) == ir::IsSignedInt(b)) return wa > wb ? a : b;
+  const DType s = ir::IsSignedInt(a) ? a : b, u = ir::IsSignedInt(a) ? b : a;
+  if (ir::BitWidth(s) > ir::BitWidth(u)) return s;
+  switch (ir::BitWidth(u)) {
+    case 8:
+      return DType::kS16;
+    case 16:
+      return DType::kS32;
+    case 32:
+      return DType::kS64;
+    default:
+      return DType::kF64;
+  }
+}
+
+[[noreturn]] void ThrowNoPromotion(DType a, DType b, const Site& site) {
+  const bool floats = ir::IsFloat(a) && ir::IsFloat(b);
+  ThrowError(ErrorKind::kTypeError, site, "dtypes ", ToAbsl(ir::DTypeName(a)), " and ",
+             ToAbsl(ir::DTypeName(b)),
+             " have no implicit promotion path: ", floats ? "floats of 8 bits and fewer" : "these",
+             " are not promoted; convert one with astype");
+}
+
 }  // namespace
 
-DType Promote(DType a, DType b) {
+std::optional<DType> Promote(DType a, DType b) {
   if (a == b) return a;
-  if (Category(a) != Category(b)) return Category(a) > Category(b) ? a : b;
-  const int64_t wa = ir::ByteWidth(a), wb = ir::ByteWidth(b);
-  switch (Category(a)) {
-    case 1:
-      if (ir::IsSignedInt(a) == ir::IsSignedInt(b)) return wa > wb ? a : b;
-      {
-        const DType s = ir::IsSignedInt(a) ? a : b, u = ir::IsSignedInt(a) ? b : a;
-        if (ir::ByteWidth(s) > ir::ByteWidth(u)) return s;
-        switch (ir::ByteWidth(u)) {
-          case 1:
-            return DType::kS16;
-          case 2:
-            return DType::kS32;
-          case 4:
-            return DType::kS64;
-          default:
-            return DType::kF32;
-        }
-      }
-    case 2:
-      if (wa == wb) return wa == 1 ? DType::kBF16 : DType::kF32;  // bf16 with f16
-      return wa > wb ? a : b;
-    default:
-      return wa > wb ? a : b;
+  if (Category(a) > Category(b)) std::swap(a, b);
+  if (a == DType::kBool) return b;
+  const int wa = ir::BitWidth(a), wb = ir::BitWidth(b);
+  if (Category(a) == 1) {
+    if (wa < 8 || (wb < 8 && Category(b) == 1)) return std::nullopt;
+    return Category(b) == 1 ? PromoteInts(a, b) : b;
   }
+  if (Category(a) == 2) {
+    if (wa <= 8 || wb <= 8) return std::nullopt;
+    if (Category(b) == 3) return wa == 64 ? DType::kC128 : b;
+    if (wa == wb) return DType::kF32;  // bf16 with f16
+  }
+  return wa > wb ? a : b;
 }
 
 CommonType CommonTypeOf(const std::vector<Arg>& args) {
   std::optional<DType> strong, weak;
   bool weak_arrays = false;
-  const auto join = [](std::optional<DType>& into, DType d) {
-    into = into ? Promote(*into, d) : d;
+  const auto join = [&](std::optional<DType>& into, DType d) {
+    const std::optional<DType> joined = into ? Promote(*into, d) : d;
+    if (!joined) ThrowNoPromotion(*into, d, SiteOf(args));
+    into = joined;
   };
   for (const Arg& a : args) {
     if (a.kind == Arg::kArray) {
@@ -59,6 +76,8 @@ CommonType CommonTypeOf(const std::vector<Arg>& args) {
   }
   if (!weak) return {strong.value_or(DType::kBool), false};
   if (strong && Category(*strong) >= Category(*weak)) return {*strong, false};
+  if (strong && ir::IsInteger(*strong) && ir::BitWidth(*strong) < 8)
+    ThrowNoPromotion(*strong, *weak, SiteOf(args));
   return {*weak, weak_arrays};
 }
 

@@ -1,6 +1,7 @@
 // Converts operands of the public ops to values: literals take the dtype of the other operands,
 // dtypes promote, shapes broadcast. Used by the SDK only.
 #pragma once
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -9,15 +10,17 @@
 
 namespace tessera::internal {
 
-// The common dtype of two, by JAX's promotion lattice with 64-bit types enabled.
-DType Promote(DType a, DType b);
+// The common dtype of two, by JAX's promotion lattice with 64-bit types enabled; nullopt if there
+// is none: floats of 8 bits and fewer are promoted to no other float, integers of 2 and 4 bits to
+// nothing.
+std::optional<DType> Promote(DType a, DType b);
 // The dtype in which arithmetic on the operands computes, and whether its result is weakly typed.
 struct CommonType {
   DType dtype;
   bool weak;
 };
 // Weakly typed arrays count as numbers. The result is weak if such an array, or a number with one,
-// determines the dtype.
+// determines the dtype. Throws TYPE_ERROR, which tells to convert one, if there is no common dtype.
 CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);

@@ -1,16 +1,16 @@
 #include "ir/array.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <complex>
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
-#include "ir/narrow_float.h"
+#include "ir/element.h"
 #include "ir/strided.h"
 
 namespace tessera::ir {
@@ -20,17 +20,6 @@ int64_t NumElements(const Dims& shape) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
   return n;
-}
-
-template <class T>
-T Load(const std::byte* p) {
-  T v;
-  std::memcpy(&v, p, sizeof(T));
-  return v;
-}
-template <class T>
-void Store(std::byte* p, T v) {
-  std::memcpy(p, &v, sizeof(T));
 }
 
 // Converts towards zero, saturating; NaN becomes 0.
@@ -83,14 +72,6 @@ void Print(const Array& a, int dim, int64_t* next, std::string* out) {
 }
 
 }  // namespace
-
-float Bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-uint16_t FloatToBf16(float value) {
-  const uint32_t u = std::bit_cast<uint32_t>(value);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
-  return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
 
 Dims StridesOf(const Dims& shape) {
   Dims s(shape.size());
@@ -158,11 +139,12 @@ Array Array::Scalar(DType dtype, double value) { return Of(dtype, {}, {value}); 
 
 Array Array::ScalarInt(DType dtype, int64_t value) {
   Array a(dtype, {});
-  if (IsInteger(dtype)) {
-    std::memcpy(a.MutableData(), &value, ByteWidth(dtype));  // the low bytes come first
-  } else {
-    a.Set(0, static_cast<double>(value));
-  }
+  VisitDType(dtype, [&]<DType kD>(DTypeTag<kD>) {
+    if constexpr (kD != DType::kBool && std::is_integral_v<ComputeType<kD>>)
+      a.MutableAs<StorageType<kD>>()[0] = Element<kD>::Store(static_cast<ComputeType<kD>>(value));
+    else
+      a.Set(0, static_cast<double>(value));
+  });
   return a;
 }
 
@@ -177,111 +159,40 @@ std::byte* Array::MutableData() {
 
 // At returns, and Set sets, the real part of a complex number; Set clears the imaginary part.
 double Array::At(int64_t i) const {
-  const std::byte* p = data() + i * ByteWidth(dtype_);
-  switch (dtype_) {
-    case DType::kF32:
-    case DType::kC64:  // the real part comes first
-      return Load<float>(p);
-    case DType::kF64:
-    case DType::kC128:
-      return Load<double>(p);
-    case DType::kBF16:
-      return Bf16ToFloat(Load<uint16_t>(p));
-    case DType::kU64:
-      return static_cast<double>(Load<uint64_t>(p));
-    case DType::kF16:
-      return NarrowToDouble(dtype_, Load<uint16_t>(p));
-    case DType::kF8E4M3FN:
-    case DType::kF8E5M2:
-      return NarrowToDouble(dtype_, Load<uint8_t>(p));
-    case DType::kBool:
-    case DType::kS8:
-    case DType::kS16:
-    case DType::kS32:
-    case DType::kS64:
-    case DType::kU8:
-    case DType::kU16:
-    case DType::kU32:
-      break;
-  }
-  return static_cast<double>(IntAt(i));
+  return VisitDType(dtype_, [&]<DType kD>(DTypeTag<kD>) {
+    const ComputeType<kD> x = Element<kD>::Load(As<StorageType<kD>>()[i]);
+    if constexpr (IsComplexType<ComputeType<kD>>)
+      return static_cast<double>(x.real());
+    else
+      return static_cast<double>(x);
+  });
 }
 
 int64_t Array::IntAt(int64_t i) const {
-  const std::byte* p = data() + i * ByteWidth(dtype_);
-  switch (dtype_) {
-    case DType::kBool:
-    case DType::kU8:
-      return Load<uint8_t>(p);
-    case DType::kS8:
-      return Load<int8_t>(p);
-    case DType::kS16:
-      return Load<int16_t>(p);
-    case DType::kU16:
-      return Load<uint16_t>(p);
-    case DType::kS32:
-      return Load<int32_t>(p);
-    case DType::kU32:
-      return Load<uint32_t>(p);
-    case DType::kS64:
-    case DType::kU64:
-      return Load<int64_t>(p);
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64:
-    case DType::kC64:
-    case DType::kC128:
-    case DType::kF8E4M3FN:
-    case DType::kF8E5M2:
-      break;
-  }
-  return ToInt<int64_t>(At(i));
+  return VisitDType(dtype_, [&]<DType kD>(DTypeTag<kD>) -> int64_t {
+    if constexpr (std::is_integral_v<ComputeType<kD>>)
+      return static_cast<int64_t>(Element<kD>::Load(As<StorageType<kD>>()[i]));
+    else
+      return ToInt<int64_t>(At(i));
+  });
 }
 
 void Array::Set(int64_t i, double v) {
-  std::byte* p = MutableData() + i * ByteWidth(dtype_);
-  switch (dtype_) {
-    case DType::kBool:
-      Store<uint8_t>(p, v != 0);
-      break;
-    case DType::kU8:
-    case DType::kS8:
-    case DType::kU16:
-    case DType::kS16:
-    case DType::kU32:
-    case DType::kS32:
-    case DType::kS64: {
-      const auto n = ToInt<int64_t>(v);
-      std::memcpy(p, &n, ByteWidth(dtype_));  // the low bytes come first
-      break;
+  VisitDType(dtype_, [&]<DType kD>(DTypeTag<kD>) {
+    using C = ComputeType<kD>;
+    StorageType<kD>& to = MutableAs<StorageType<kD>>()[i];
+    if constexpr (kD == DType::kBool) {
+      to = v != 0;
+    } else if constexpr (std::is_integral_v<C>) {
+      // An integer that is too large keeps its low bits.
+      using Wide = std::conditional_t<std::is_same_v<C, uint64_t>, uint64_t, int64_t>;
+      to = Element<kD>::Store(static_cast<C>(ToInt<Wide>(v)));
+    } else if constexpr (IsComplexType<C>) {
+      to = C(static_cast<typename C::value_type>(v));
+    } else {
+      to = StoreDouble<kD>(v);
     }
-    case DType::kU64:
-      Store<uint64_t>(p, ToInt<uint64_t>(v));
-      break;
-    case DType::kF16:
-      Store<uint16_t>(p, DoubleToNarrow(dtype_, v));
-      break;
-    case DType::kF8E4M3FN:
-    case DType::kF8E5M2:
-      Store<uint8_t>(p, static_cast<uint8_t>(DoubleToNarrow(dtype_, v)));
-      break;
-    case DType::kC64:
-      Store<std::complex<float>>(p, static_cast<float>(v));
-      break;
-    case DType::kC128:
-      Store<std::complex<double>>(p, v);
-      break;
-    case DType::kBF16:
-      Store<uint16_t>(p, FloatToBf16(static_cast<float>(v)));
-      break;
-    case DType::kF32:
-      Store<float>(p, static_cast<float>(v));
-      break;
-    case DType::kF64:
-      Store<double>(p, v);
-      break;
-  }
+  });
 }
 
 std::vector<double> Array::ToDoubles() const {

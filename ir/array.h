@@ -21,7 +21,8 @@ class Array {
   // Shares `bytes`.  Requires: at least as many as the shape implies.
   Array(DType dtype, Dims shape, std::shared_ptr<std::byte[]> bytes);
 
-  // Converts each value as C++ does, floats to bf16 by round to nearest even.
+  // Converts each value: floats are rounded once, to nearest even; integers are cut towards zero,
+  // and one that is too large keeps its low bits.
   static Array Of(DType dtype, Dims shape, absl::Span<const double> values);
   static Array Scalar(DType dtype, double value);
   static Array ScalarInt(DType dtype, int64_t value);  // exact for 64-bit integers
@@ -58,9 +59,6 @@ class Array {
   int64_t num_elements_;
   std::shared_ptr<std::byte[]> bytes_;
 };
-
-float Bf16ToFloat(uint16_t bits);
-uint16_t FloatToBf16(float value);  // nearest even; NaN stays NaN
 
 // Row-major strides of a shape, in elements.
 Dims StridesOf(const Dims& shape);

@@ -8,34 +8,24 @@ namespace {
 enum class Class { kBool, kSigned, kUnsigned, kFloat, kComplex };
 struct Row {
   std::string_view name;
-  int width;
+  int bits;
   Class cls;
   bool computable;
 };
 constexpr std::array<Row, kNumDTypes> kRows = {{
-    {"bool", 1, Class::kBool, true},
-    {"s8", 1, Class::kSigned, false},
-    {"s16", 2, Class::kSigned, false},
-    {"s32", 4, Class::kSigned, true},
-    {"s64", 8, Class::kSigned, true},
-    {"u8", 1, Class::kUnsigned, false},
-    {"u16", 2, Class::kUnsigned, false},
-    {"u32", 4, Class::kUnsigned, true},
-    {"u64", 8, Class::kUnsigned, false},
-    {"f16", 2, Class::kFloat, false},
-    {"bf16", 2, Class::kFloat, true},
-    {"f32", 4, Class::kFloat, true},
-    {"f64", 8, Class::kFloat, true},
-    {"c64", 8, Class::kComplex, false},
-    {"c128", 16, Class::kComplex, false},
-    {"f8e4m3fn", 1, Class::kFloat, false},
-    {"f8e5m2", 1, Class::kFloat, false},
+#define TESSERA_COMPUTED(symbol, name, cls, bits, ...) {name, bits, Class::cls, true},
+#define TESSERA_STORED(symbol, name, cls, bits, ...) {name, bits, Class::cls, false},
+#include "ir/dtypes.def"
+#undef TESSERA_COMPUTED
+#undef TESSERA_STORED
 }};
+static_assert(!kRows.back().name.empty(), "kNumDTypes counts the rows of dtypes.def");
 const Row& RowOf(DType dtype) { return kRows[static_cast<int>(dtype)]; }
 
 }  // namespace
 
-int64_t ByteWidth(DType dtype) { return RowOf(dtype).width; }
+int64_t ByteWidth(DType dtype) { return (RowOf(dtype).bits + 7) / 8; }
+int BitWidth(DType dtype) { return RowOf(dtype).bits; }
 std::string_view DTypeName(DType dtype) { return RowOf(dtype).name; }
 std::optional<DType> ParseDType(std::string_view name) {
   for (int i = 0; i < kNumDTypes; ++i)
@@ -49,5 +39,8 @@ bool IsSignedInt(DType dtype) { return RowOf(dtype).cls == Class::kSigned; }
 bool IsUnsignedInt(DType dtype) { return RowOf(dtype).cls == Class::kUnsigned; }
 bool IsInteger(DType dtype) { return IsSignedInt(dtype) || IsUnsignedInt(dtype); }
 bool IsComputable(DType dtype) { return RowOf(dtype).computable; }
+DType ComputeDType(DType dtype) {
+  return IsFloat(dtype) && BitWidth(dtype) < 32 ? DType::kF32 : dtype;
+}
 
 }  // namespace tessera::ir

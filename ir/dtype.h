@@ -7,38 +7,31 @@
 namespace tessera::ir {
 
 enum class DType : uint8_t {
-  kBool,
-  kS8,
-  kS16,
-  kS32,
-  kS64,
-  kU8,
-  kU16,
-  kU32,
-  kU64,
-  kF16,
-  kBF16,
-  kF32,
-  kF64,
-  kC64,
-  kC128,
-  kF8E4M3FN,
-  kF8E5M2,
+#define TESSERA_COMPUTED(symbol, ...) k##symbol,
+#define TESSERA_STORED(symbol, ...) k##symbol,
+#include "ir/dtypes.def"
+#undef TESSERA_COMPUTED
+#undef TESSERA_STORED
 };
-inline constexpr int kNumDTypes = 17;
+inline constexpr int kNumDTypes = 28;
 
-// Bytes one element occupies; a bool takes one byte, 0 or 1.
+// Bytes one element occupies; a bool takes one byte, 0 or 1, and so do integers and floats of fewer
+// than 8 bits.
 int64_t ByteWidth(DType dtype);
+// Bits that tell one value from another: 4 of an s4.
+int BitWidth(DType dtype);
 std::string_view DTypeName(DType dtype);
 std::optional<DType> ParseDType(std::string_view name);
 
-bool IsFloat(DType dtype);  // f8, f16, bf16, f32, f64
+bool IsFloat(DType dtype);  // f4, f8, f16, bf16, f32, f64
 bool IsComplex(DType dtype);
 bool IsInexact(DType dtype);  // float or complex: has tangents of its own dtype
 bool IsSignedInt(DType dtype);
 bool IsUnsignedInt(DType dtype);
 bool IsInteger(DType dtype);  // signed or unsigned, not bool
-// Whether kernels exist for it: bool, s32, u32, s64, bf16, f32, f64.
+// Whether kernels exist for it: bool, integers of 8 to 64 bits, f16, bf16, f32, f64.
 bool IsComputable(DType dtype);
+// The dtype in which its elements are computed with: f32 for narrower floats, else itself.
+DType ComputeDType(DType dtype);
 
 }  // namespace tessera::ir

@@ -1,6 +1,7 @@
 #include "ir/narrow_float.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -8,66 +9,104 @@ namespace tessera::ir {
 namespace {
 
 struct Format {
-  int exponent_bits, mantissa_bits;
-  bool has_infinity;  // else only all ones are NaN, and the rest of that exponent are finite
-
-  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
-  int exponent_max() const { return (1 << exponent_bits) - 1; }
-  int sign_bit() const { return exponent_bits + mantissa_bits; }
+  int exponent_bits, mantissa_bits, bias;
+  int nan;        // the code of NaN; -1: the format has none
+  int too_large;  // the code of infinity and of what is too large
+  bool has_sign = true;
+  bool nan_is_negative_zero = false;  // one NaN, and no -0
 };
-Format FormatOf(DType dtype) {
-  if (dtype == DType::kF16) return {5, 10, true};
-  if (dtype == DType::kF8E5M2) return {5, 2, true};
-  return {4, 3, false};
+constexpr Format FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF8E5M2:
+      return {5, 2, 15, 0x7e, 0x7c};
+    case DType::kF8E4M3:
+      return {4, 3, 7, 0x7c, 0x78};
+    case DType::kF8E3M4:
+      return {3, 4, 3, 0x78, 0x70};
+    case DType::kF8E4M3FN:  // all ones are NaN, and the rest of that exponent are finite
+      return {4, 3, 7, 0x7f, 0x7f};
+    case DType::kF8E4M3B11FNUZ:
+      return {4, 3, 11, 0x80, 0x80, true, true};
+    case DType::kF8E4M3FNUZ:
+      return {4, 3, 8, 0x80, 0x80, true, true};
+    case DType::kF8E5M2FNUZ:
+      return {5, 2, 16, 0x80, 0x80, true, true};
+    case DType::kF8E8M0FNU:  // powers of two; no zero
+      return {8, 0, 127, 0xff, 0xff, false};
+    default:  // f4e2m1fn
+      return {2, 1, 1, -1, 0x7};
+  }
+}
+
+double ValueOf(const Format& f, int code) {
+  const int sign_bit = f.exponent_bits + f.mantissa_bits;
+  if (code == f.nan) return std::numeric_limits<double>::quiet_NaN();
+  const bool negative = f.has_sign && ((code >> sign_bit) & 1);
+  const int magnitude = f.has_sign ? code & ((1 << sign_bit) - 1) : code;
+  const int mantissa = magnitude & ((1 << f.mantissa_bits) - 1);
+  const int exponent = magnitude >> f.mantissa_bits;
+  double value;
+  if (f.nan > f.too_large && magnitude >= f.too_large) {
+    value = magnitude == f.too_large ? std::numeric_limits<double>::infinity()
+                                     : std::numeric_limits<double>::quiet_NaN();
+  } else if (magnitude == f.nan) {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else if (exponent == 0 && f.has_sign) {
+    value = std::ldexp(mantissa, 1 - f.bias - f.mantissa_bits);
+  } else {
+    value = std::ldexp(mantissa + (1 << f.mantissa_bits), exponent - f.bias - f.mantissa_bits);
+  }
+  return negative ? -value : value;
+}
+
+using Table = std::array<float, 256>;
+Table MakeTable(DType dtype) {
+  const Format f = FormatOf(dtype);
+  const int codes = 1 << BitWidth(dtype);
+  Table table;
+  for (int i = 0; i < 256; ++i) table[i] = static_cast<float>(ValueOf(f, i % codes));
+  return table;
 }
 
 }  // namespace
 
-double NarrowToDouble(DType dtype, uint16_t bits) {
-  const Format f = FormatOf(dtype);
-  const int mantissa = bits & ((1 << f.mantissa_bits) - 1);
-  const int exponent = (bits >> f.mantissa_bits) & f.exponent_max();
-  const bool negative = (bits >> f.sign_bit()) & 1;
-  const bool special = exponent == f.exponent_max();
-  double magnitude;
-  if (special && f.has_infinity) {
-    magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity()
-                              : std::numeric_limits<double>::quiet_NaN();
-  } else if (special && mantissa == (1 << f.mantissa_bits) - 1) {
-    magnitude = std::numeric_limits<double>::quiet_NaN();
-  } else if (exponent == 0) {
-    magnitude = std::ldexp(mantissa, 1 - f.bias() - f.mantissa_bits);
-  } else {
-    magnitude =
-        std::ldexp(mantissa + (1 << f.mantissa_bits), exponent - f.bias() - f.mantissa_bits);
-  }
-  return negative ? -magnitude : magnitude;
+float NarrowToFloat(DType dtype, uint8_t bits) {
+  static const auto* const tables = [] {
+    auto* all = new std::array<Table, kNumDTypes>;
+    for (int d = 0; d < kNumDTypes; ++d) {
+      const auto narrow = static_cast<DType>(d);
+      if (IsFloat(narrow) && ByteWidth(narrow) == 1) (*all)[d] = MakeTable(narrow);
+    }
+    return all;
+  }();
+  return (*tables)[static_cast<int>(dtype)][bits];
 }
 
-uint16_t DoubleToNarrow(DType dtype, double value) {
+uint8_t DoubleToNarrow(DType dtype, double value) {
   const Format f = FormatOf(dtype);
-  const int one = 1 << f.mantissa_bits;
-  const auto with_sign = [&](int magnitude) {
-    return static_cast<uint16_t>(magnitude | (std::signbit(value) ? 1 << f.sign_bit() : 0));
-  };
-  const int infinity = f.exponent_max() << f.mantissa_bits;
-  const int nan = f.has_infinity ? infinity | (one >> 1) : infinity | (one - 1);
-  if (std::isnan(value)) return with_sign(nan);
-  const int too_large = f.has_infinity ? infinity : nan;
-  if (std::isinf(value)) return with_sign(too_large);
-  if (value == 0) return with_sign(0);
+  const int sign = f.has_sign && std::signbit(value) ? 1 << (f.exponent_bits + f.mantissa_bits) : 0;
+  const auto with_sign = [&](int code) { return static_cast<uint8_t>(code | sign); };
+  if (std::isnan(value)) return f.nan < 0 ? 0x8 : with_sign(f.nan);  // f4e2m1fn has -0 for it
+  if (!f.has_sign && value <= 0) return static_cast<uint8_t>(f.nan);
+  if (std::isinf(value)) return with_sign(f.too_large);
   // In units of the last place, in which all values of an exponent are integers, subnormal ones
-  // too.
-  int exponent = std::max(std::ilogb(value), 1 - f.bias());
-  auto units =
-      static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), f.mantissa_bits - exponent)));
-  if (units == 2 * one) {
-    units = one;
-    ++exponent;
+  // too. The units are rounded as integers.
+  const auto bits = std::bit_cast<uint64_t>(std::fabs(value));
+  const int exponent = static_cast<int>(bits >> 52) - 1023;
+  const uint64_t mantissa = (bits & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
+  const int least = (f.has_sign ? 1 : 0) - f.bias;
+  const int dropped = 52 - f.mantissa_bits + std::max(0, least - exponent);
+  int units = 0;
+  if (dropped <= 53) {
+    const uint64_t half = uint64_t{1} << (dropped - 1), rest = mantissa & (2 * half - 1);
+    units = static_cast<int>(mantissa >> dropped);
+    if (rest > half || (rest == half && units % 2 != 0)) ++units;
   }
-  if (exponent > f.bias() + 1) return with_sign(too_large);
-  const int bits = units < one ? units : ((exponent + f.bias()) << f.mantissa_bits) + units - one;
-  return with_sign(bits >= (f.has_infinity ? infinity : nan) ? too_large : bits);
+  const int raised = (std::max(exponent, least) + f.bias - (f.has_sign ? 1 : 0)) << f.mantissa_bits;
+  const int code = f.has_sign ? raised + units : raised + std::max(units - 1, 0);
+  if (code >= f.too_large && !(f.nan < 0 && code == f.too_large)) return with_sign(f.too_large);
+  if (code == 0 && f.nan_is_negative_zero) return 0;
+  return with_sign(code);
 }
 
 }  // namespace tessera::ir

@@ -31,8 +31,16 @@ jax.config.update("jax_enable_x64", True)
 
 FAMILIES = ["elementwise", "data_movement", "indexing", "reduction", "contraction", "random",
             "collectives", "control"]
-DTYPES = {"bool": np.bool_, "s32": np.int32, "u32": np.uint32, "s64": np.int64,
-          "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+DTYPES = {"bool": np.bool_, "s8": np.int8, "s16": np.int16, "s32": np.int32, "s64": np.int64,
+          "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+          "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+          "c64": np.complex64, "c128": np.complex128,
+          "f4e2m1fn": ml_dtypes.float4_e2m1fn, "f8e3m4": ml_dtypes.float8_e3m4,
+          "f8e4m3": ml_dtypes.float8_e4m3, "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+          "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
+          "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "f8e5m2": ml_dtypes.float8_e5m2,
+          "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
+          "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "s2": ml_dtypes.int2, "u2": ml_dtypes.uint2}
 
 
 def array(type_, hex_):
@@ -319,6 +327,13 @@ def evaluate_manual(sample):
     return lanes
 
 
+def bits(block):
+    """The bytes of an array; integers of 2 and 4 bits extended by their sign."""
+    if block.dtype in (ml_dtypes.int2, ml_dtypes.int4):
+        block = block.astype(np.int8)
+    return np.ascontiguousarray(block).tobytes().hex()
+
+
 def record(sample):
     lanes = (evaluate_manual if sample["manual"] else evaluate_plain)(sample)
     results = []
@@ -328,7 +343,7 @@ def record(sample):
             if (b.dtype, b.shape) != want:
                 raise TypeError(f"JAX gives {b.dtype}{b.shape}, the op infers {want}")
         results.append({"dtype": type_["dtype"], "shape": type_["shape"],
-                        "lanes": [np.ascontiguousarray(b).tobytes().hex() for b in blocks]})
+                        "lanes": [bits(b) for b in blocks]})
     return {"sample": sample["sample"], "digest": sample["digest"], "results": results}
 
 

@@ -41,10 +41,10 @@ struct NpyRow {
   const char* descr;
 };
 constexpr NpyRow kRows[] = {
-    {DType::kBool, "|b1"}, {DType::kS8, "|i1"},   {DType::kS16, "<i2"}, {DType::kS32, "<i4"},
-    {DType::kS64, "<i8"},  {DType::kU8, "|u1"},   {DType::kU16, "<u2"}, {DType::kU32, "<u4"},
-    {DType::kU64, "<u8"},  {DType::kBF16, "<V2"}, {DType::kF16, "<f2"}, {DType::kF32, "<f4"},
-    {DType::kF64, "<f8"},  {DType::kC64, "<c8"},
+    {DType::kBool, "|b1"}, {DType::kS8, "|i1"},   {DType::kS16, "<i2"},   {DType::kS32, "<i4"},
+    {DType::kS64, "<i8"},  {DType::kU8, "|u1"},   {DType::kU16, "<u2"},   {DType::kU32, "<u4"},
+    {DType::kU64, "<u8"},  {DType::kBF16, "<V2"}, {DType::kF16, "<f2"},   {DType::kF32, "<f4"},
+    {DType::kF64, "<f8"},  {DType::kC64, "<c8"},  {DType::kC128, "<c16"},
 };
 
 absl::Status Fault(const std::string& where, const std::string& what) {
@@ -147,7 +147,7 @@ absl::Status SetLeaf(const Json& json, const std::string& where, int64_t index, 
       return absl::OkStatus();
     }
     const double v = json.get<double>();
-    const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
+    const int bits = ir::BitWidth(dtype);
     const bool plus = ir::IsUnsignedInt(dtype);
     const double least = plus ? 0 : -std::ldexp(1.0, bits - 1);
     const double most = std::ldexp(1.0, plus ? bits : bits - 1) - 1;
@@ -218,11 +218,7 @@ Json ListOf(const ir::Array& array, size_t dim, int64_t* index) {
   return out;
 }
 
-bool HasNumbers(DType dtype) {
-  return dtype != DType::kF16 && dtype != DType::kC64 &&
-         std::any_of(std::begin(kRows), std::end(kRows),
-                     [&](const NpyRow& row) { return row.dtype == dtype; });
-}
+bool HasNumbers(DType dtype) { return !ir::IsComplex(dtype); }
 
 absl::Status NoJson(DType dtype) {
   return MakeError(
@@ -365,10 +361,13 @@ absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type)
     if (!HasNumbers(type.dtype)) return NoJson(type.dtype);
     const bool count = text == "count";
     ir::Array out(type.dtype, type.shape);
-    const int64_t period = type.dtype == DType::kBool       ? 2
-                           : ir::ByteWidth(type.dtype) == 1 ? 128
-                           : type.dtype == DType::kBF16     ? 256
-                                                            : kCountPeriod;
+    // Few enough for the dtype to hold each number.
+    const int64_t period = type.dtype == DType::kBool                                    ? 2
+                           : ir::BitWidth(type.dtype) < 8                                ? 2
+                           : ir::IsInteger(type.dtype) && ir::ByteWidth(type.dtype) == 1 ? 128
+                           : ir::ByteWidth(type.dtype) == 1                              ? 2
+                           : type.dtype == DType::kBF16                                  ? 256
+                                                        : kCountPeriod;
     for (int64_t i = 0; i < out.num_elements(); ++i) {
       out.Set(i, count ? static_cast<double>(i % period) : 1);
     }

@@ -34,6 +34,18 @@ absl::StatusOr<FileFormat> CheckFilePath(std::string_view text) {
   return bad("expected it to end in .safetensors or .npy, which says the format");
 }
 
+namespace {
+
+// Whether the format has a name for the dtype.
+bool HasDType(FileFormat format, ir::DType dtype) {
+  if (format == FileFormat::kNumpy)
+    return ir::IsComplex(dtype) || (ir::IsComputable(dtype) && dtype != ir::DType::kBF16);
+  return ir::IsComputable(dtype) || dtype == ir::DType::kF8E4M3FN || dtype == ir::DType::kF8E5M2 ||
+         dtype == ir::DType::kF8E8M0FNU;
+}
+
+}  // namespace
+
 absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArrayInfo> arrays) {
   if (arrays.empty() || arrays.size() > kMaxArraysPerFile) {
     return MakeError(
@@ -47,18 +59,19 @@ absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArrayInfo> 
   std::set<std::string_view> names;
   for (const FileArrayInfo& array : arrays) {
     if (format == FileFormat::kNumpy) {
-      if (array.dtype == ir::DType::kBF16 || array.dtype == ir::DType::kF8E4M3FN ||
-          array.dtype == ir::DType::kF8E5M2) {
-        return MakeError(ErrorKind::kNotImplemented,
-                         absl::StrCat("file: .npy has no dtype ",
-                                      ToAbsl(ir::DTypeName(array.dtype)), "; use .safetensors"));
+      if (!HasDType(format, array.dtype)) {
+        return MakeError(
+            ErrorKind::kNotImplemented,
+            absl::StrCat("file: .npy has no dtype ", ToAbsl(ir::DTypeName(array.dtype)),
+                         "; use .safetensors, or convert the array"));
       }
       continue;
     }
-    if (array.dtype == ir::DType::kC64 || array.dtype == ir::DType::kC128) {
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat("file: .safetensors has no dtype ",
-                                    ToAbsl(ir::DTypeName(array.dtype)), "; use .npy"));
+    if (!HasDType(format, array.dtype)) {
+      return MakeError(
+          ErrorKind::kNotImplemented,
+          absl::StrCat("file: .safetensors has no dtype ", ToAbsl(ir::DTypeName(array.dtype)),
+                       "; use .npy, or convert the array"));
     }
     if (array.name.empty() || array.name.size() > kMaxArrayNameBytes ||
         array.name == "__metadata__") {

@@ -3,11 +3,13 @@
 // Typing follows JAX's manual axis types: the ops are strict, the functions of ops.h insert
 // `pvary`. In a scope with check_vma=false no such types are tracked and psum transposes to psum.
 #include <algorithm>
+#include <complex>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "ir/element.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/family.h"
 #include "ir/ops/scalar_math.h"
@@ -141,7 +143,7 @@ absl::StatusOr<std::vector<Type>> InferStrong(const InferContext& c) {
 absl::Status CheckSummable(const InferContext& c) {
   if (c.in[0].dtype == DType::kBool)
     return TypeError(c, "cannot sum ", c.in[0].ToString(), "; convert it to s32 first");
-  return CheckComputable(c, c.in[0].dtype);
+  return IsComplex(c.in[0].dtype) ? absl::OkStatus() : CheckComputable(c, c.in[0].dtype);
 }
 
 absl::StatusOr<std::vector<Type>> InferPsum(const InferContext& c) {
@@ -430,6 +432,17 @@ void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
   }
 }
 
+// Sums in double, in group order, and rounds once.
+template <class T>
+void FoldComplex(const Group& g, Array* out) {
+  const absl::Span<T> to = out->MutableAs<T>();
+  for (size_t i = 0; i < to.size(); ++i) {
+    std::complex<double> sum = g.blocks[0]->As<T>()[i];
+    for (size_t k = 1; k < g.blocks.size(); ++k) sum += g.blocks[k]->As<T>()[i];
+    to[i] = static_cast<T>(sum);
+  }
+}
+
 // Folds floats in double, in group order, and rounds once.
 void FoldFloats(ReduceKind kind, const Group& g, Array* out) {
   for (int64_t i = 0; i < out->num_elements(); ++i) {
@@ -441,22 +454,14 @@ void FoldFloats(ReduceKind kind, const Group& g, Array* out) {
 
 Array Fold(ReduceKind kind, const Group& g) {
   Array out(g.blocks[0]->dtype(), g.blocks[0]->shape());
-  switch (out.dtype()) {
-    case DType::kBool:
-      FoldIntegers<uint8_t>(kind, g, &out);
-      break;
-    case DType::kS32:
-      FoldIntegers<int32_t>(kind, g, &out);
-      break;
-    case DType::kU32:
-      FoldIntegers<uint32_t>(kind, g, &out);
-      break;
-    case DType::kS64:
-      FoldIntegers<int64_t>(kind, g, &out);
-      break;
-    default:
+  VisitDType(out.dtype(), [&]<DType kD>(DTypeTag<kD>) {
+    if constexpr (IsComplexType<ComputeType<kD>>)
+      FoldComplex<ComputeType<kD>>(g, &out);
+    else if constexpr (std::is_integral_v<ComputeType<kD>>)
+      FoldIntegers<StorageType<kD>>(kind, g, &out);
+    else
       FoldFloats(kind, g, &out);
-  }
+  });
   return out;
 }
 

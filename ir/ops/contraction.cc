@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "absl/strings/str_join.h"
+#include "ir/convert.h"
+#include "ir/element.h"
 #include "ir/ops/dims.h"
 #include "ir/strided.h"
 
@@ -49,10 +51,6 @@ absl::Status CheckPairs(const InferContext& c, std::string_view kind, const DimL
   return absl::OkStatus();
 }
 
-bool HasProducts(DType dtype) {
-  return IsInteger(dtype) || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
-}
-
 Types InferDot(const InferContext& c) {
   const Type &x = c.in[0], &y = c.in[1];
   const Attrs& a = c.attrs;
@@ -75,11 +73,8 @@ Types InferDot(const InferContext& c) {
     return TypeError(c, "preferred_element_type ", ToAbsl(DTypeName(dtype)),
                      " is of another kind than the operands' ", ToAbsl(DTypeName(x.dtype)),
                      "; expected a wider or narrower type of the same kind");
-  if (!HasProducts(x.dtype) || !HasProducts(dtype))
-    return MakeError(
-        ErrorKind::kNotImplemented,
-        absl::StrCat("dot_general: no products from dtype ", ToAbsl(DTypeName(x.dtype)), " to ",
-                     ToAbsl(DTypeName(dtype)), "; use an integer type, bf16, f32 or f64"));
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, dtype));
   const OperandDims l = OperandDimsOf(a, true, x.rank()), r = OperandDimsOf(a, false, y.rank());
   Type t = MakeType(dtype, {});
   for (int64_t d : Joined(l.batch, l.free)) t.shape.push_back(x.shape[d]);
@@ -272,16 +267,6 @@ void Multiply(const Sizes& s, const In* x, const In* y, Out store) {
   }
 }
 
-// bf16 as f32, which holds it exactly.
-Array Widened(const Array& x) {
-  if (x.dtype() != DType::kBF16) return x;
-  Array out(DType::kF32, x.shape());
-  const auto from = x.As<uint16_t>();
-  const auto to = out.MutableAs<float>();
-  std::transform(from.begin(), from.end(), to.begin(), Bf16ToFloat);
-  return out;
-}
-
 template <class T>
 void StoreInts(const Sizes& s, const Array& x, const Array& y, Array* out) {
   const int64_t width = ByteWidth(out->dtype());
@@ -306,40 +291,18 @@ Arrays EvalDot(const EvalContext& c, absl::Span<const Array> in) {
   for (int64_t d : l.free) s.m *= in[0].shape()[d];
   for (int64_t d : l.contract) s.k *= in[0].shape()[d];
   for (int64_t d : r.free) s.n *= in[1].shape()[d];
-  const Array x = Widened(Permuted(in[0], Joined(l.batch, l.free, l.contract)));
-  const Array y = Widened(Permuted(in[1], Joined(r.batch, r.contract, r.free)));
-  switch (x.dtype()) {
-    case DType::kF32:
-      StoreFloats<float>(s, x, y, &out);
-      break;
-    case DType::kF64:
-      StoreFloats<double>(s, x, y, &out);
-      break;
-    case DType::kS8:
-      StoreInts<int8_t>(s, x, y, &out);
-      break;
-    case DType::kS16:
-      StoreInts<int16_t>(s, x, y, &out);
-      break;
-    case DType::kS32:
-      StoreInts<int32_t>(s, x, y, &out);
-      break;
-    case DType::kS64:
-      StoreInts<int64_t>(s, x, y, &out);
-      break;
-    case DType::kU8:
-      StoreInts<uint8_t>(s, x, y, &out);
-      break;
-    case DType::kU16:
-      StoreInts<uint16_t>(s, x, y, &out);
-      break;
-    case DType::kU32:
-      StoreInts<uint32_t>(s, x, y, &out);
-      break;
-    default:
-      StoreInts<uint64_t>(s, x, y, &out);
-      break;
-  }
+  const auto widened = [](const Array& operand) {
+    return ConvertArray(operand, ComputeDType(operand.dtype()));
+  };
+  const Array x = widened(Permuted(in[0], Joined(l.batch, l.free, l.contract)));
+  const Array y = widened(Permuted(in[1], Joined(r.batch, r.contract, r.free)));
+  VisitDType(x.dtype(), [&]<DType kD>(DTypeTag<kD>) {
+    using T = ComputeType<kD>;
+    if constexpr (std::is_floating_point_v<T> && sizeof(StorageType<kD>) == sizeof(T))
+      StoreFloats<T>(s, x, y, &out);
+    else if constexpr (kIsComputable<kD> && std::is_integral_v<T> && kD != DType::kBool)
+      StoreInts<T>(s, x, y, &out);
+  });
   return std::vector<Array>{out};
 }
 

@@ -192,9 +192,9 @@ TEST(DotGeneral, ErrorsNameOpAndFault) {
   const Mesh manual{{{"i", 2, AxisType::kManual}}};
   EXPECT_THAT(TypeOn(manual, kDotGeneral, {"f32[2,2]{V:i}", "f32[2,2]"}, Matmul()),
               bad("Primitive dot_general requires varying manual axes to match"));
-  EXPECT_THAT(EvaluateOp(kDotGeneral, {}, {Array(DType::kF16, {1, 1}), Array(DType::kF16, {1, 1})},
+  EXPECT_THAT(EvaluateOp(kDotGeneral, {}, {Array(DType::kC64, {1, 1}), Array(DType::kC64, {1, 1})},
                          Matmul()),
-              ReasonIs("NOT_IMPLEMENTED", "no products from dtype f16"));
+              ReasonIs("NOT_IMPLEMENTED", "dot_general: no kernels for dtype c64"));
 }
 
 TEST(DotGeneral, FunctionGivesWeakOperandsTheOthersDtype) {

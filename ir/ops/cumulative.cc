@@ -47,7 +47,7 @@ Batched BatchCumulative(const RuleContext& c, absl::Span<const int> dims, int64_
 
 // ---- Reference semantics. ----
 
-template <DType kD, class C = scalar::ComputeType<kD>>
+template <DType kD, class C = ComputeType<kD>>
 using Wide = std::conditional_t<std::is_floating_point_v<C>, double, C>;
 
 template <class W>
@@ -71,8 +71,8 @@ Arrays EvalCumulative(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = out.shape();
   const int64_t n = shape[dim], stride = StridesOf(shape)[dim];
   if (out.num_elements() == 0) return std::vector<Array>{out};
-  scalar::Dispatch<scalar::kNumbers>(out.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
-    using Traits = scalar::ElementTraits<kD>;
+  scalar::Dispatch<scalar::kNumbers>(out.dtype(), [&]<DType kD>(DTypeTag<kD>) {
+    using Traits = Element<kD>;
     using W = Wide<kD>;
     auto* const data = reinterpret_cast<typename Traits::Storage*>(out.MutableData());
     for (int64_t row = 0; row < out.num_elements() / n; ++row) {
@@ -81,7 +81,7 @@ Arrays EvalCumulative(const EvalContext& c, absl::Span<const Array> in) {
       for (int64_t i = 1; i < n; ++i) {
         at += reverse ? -stride : stride;
         sum = Combined<W>(KindOf(c.def), sum, static_cast<W>(Traits::Load(*at)));
-        *at = Traits::Store(static_cast<scalar::ComputeType<kD>>(sum));
+        *at = Traits::Store(static_cast<ComputeType<kD>>(sum));
       }
     }
   });

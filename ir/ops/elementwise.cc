@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "ir/convert.h"
 #include "ir/ops/pointwise.h"
 
 namespace tessera::ir::ops {
@@ -286,7 +287,7 @@ constexpr OpDef kShiftRightLogical = Binary<kInts, [](auto x, auto y) { return S
 // ---- Predicates. -------------------------------------------------------------------------------
 namespace {
 constexpr auto kRunIsFinite = [](const Attrs&, DType operand, DType, auto run) {
-  scalar::Dispatch<kFloats>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
+  scalar::DispatchCompute<kFloats>(operand, [&]<DType kD>(DTypeTag<kD>) {
     run.template Call<DType::kBool, kD>([](auto x) { return IsFinite(x); });
   });
 };
@@ -328,7 +329,7 @@ absl::StatusOr<std::vector<Type>> InferCompare(const InferContext& c) {
 }
 constexpr auto kRunCompare = [](const Attrs& attrs, DType operand, DType, auto run) {
   const bool total = attrs.Has("compare_type");
-  scalar::Dispatch<kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
+  scalar::DispatchCompute<kAnything>(operand, [&]<DType kD>(DTypeTag<kD>) {
     WithRelation(attrs.Str("direction"), [&](auto relation) {
       if (!total) return run.template Call<DType::kBool, kD, kD>(relation);
       run.template Call<DType::kBool, kD, kD>([relation](auto x, auto y) {
@@ -354,7 +355,6 @@ absl::StatusOr<std::vector<Type>> InferSelect(const InferContext& c) {
   if (pred.dtype != DType::kBool)
     return TypeError(c, "`which` must be bool, got ", ToAbsl(DTypeName(pred.dtype)),
                      "; compare it with zero first");
-  TESSERA_RETURN_IF_ERROR(CheckDomain(c, kAnything));
   TESSERA_RETURN_IF_ERROR(CheckSameDType(c, cases));
   if (cases[0].shape != cases[1].shape)
     return TypeError(c, "select cases must have the same shapes, got ", TupleOf(cases[0].shape),
@@ -381,12 +381,26 @@ absl::Status SelectSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-constexpr auto kRunSelect = [](const Attrs&, DType operand, DType, auto run) {
-  scalar::Dispatch<kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    run.template Call<kD, DType::kBool, kD, kD>(
-        [](auto pred, auto x, auto y) { return Select(pred, x, y); });
-  });
-};
+// Elements are moved as they are, whatever their dtype.
+void EvalSelect(const Attrs&, DType operand, DType, const void* const* in, void* const* out,
+                int64_t n) {
+  const int64_t width = ByteWidth(operand);
+  const auto* pred = static_cast<const uint8_t*>(in[0]);
+  for (int64_t i = 0; i < n; ++i)
+    std::memcpy(static_cast<std::byte*>(out[0]) + i * width,
+                static_cast<const std::byte*>(in[pred[i] != 0 ? 1 : 2]) + i * width, width);
+}
+ScalarGraph RecordSelect(const Attrs&, DType operand, DType) {
+  ScalarGraph graph;
+  std::vector<int> args;
+  for (int i = 0; i < 3; ++i) {
+    const DType dtype = i == 0 ? DType::kBool : operand;
+    args.push_back(
+        scalar::AddNode(&graph, {ScalarPrim::kInput, dtype, {}, static_cast<double>(i)}));
+  }
+  graph.roots = {scalar::AddNode(&graph, {ScalarPrim::kSelect, operand, args})};
+  return graph;
+}
 
 std::vector<Value> SelectJvp(const RuleContext& c, Values d) {
   if (!d[1] && !d[2]) return {Value()};
@@ -401,7 +415,7 @@ Value SelectAdjointFalse(const RuleContext& c, Value ct) {
 }
 
 consteval OpDef SelectDef() {
-  OpDef d = Elementwise("select", "select_n", 3, InferSelect, kScalarFrom<kRunSelect>,
+  OpDef d = Elementwise("select", "select_n", 3, InferSelect, {EvalSelect, RecordSelect},
                         {SelectJvp, Adjoints<nullptr, SelectAdjointTrue, SelectAdjointFalse>});
   d.sharding = SelectSharding;
   return Checked(d);
@@ -454,8 +468,6 @@ constexpr OpDef kClamp =
 // ---- convert: the value in another dtype. ------------------------------------------------------
 namespace {
 absl::StatusOr<std::vector<Type>> InferConvert(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckDomain(c, kAnything));
-  TESSERA_RETURN_IF_ERROR(CheckComputable(c, c.attrs.Dtype("dtype")));
   Type out = MakeType(c.attrs.Dtype("dtype"), c.in[0].shape);
   out.weak = c.attrs.Has("weak") && c.attrs.Bool("weak");
   return std::vector<Type>{out};
@@ -466,14 +478,23 @@ absl::Status ConvertStates(const InferContext& c, std::vector<Type>* out) {
                                                             : derive::VaryingAllEqual(c, out);
 }
 
-constexpr auto kRunConvert = [](const Attrs&, DType operand, DType result, auto run) {
-  scalar::Dispatch<kAnything>(operand, [&]<DType kFrom>(scalar::DTypeTag<kFrom>) {
-    scalar::Dispatch<kAnything>(result, [&]<DType kTo>(scalar::DTypeTag<kTo>) {
-      run.template Call<kTo, kFrom>(
-          [](auto x) { return scalar::Convert<scalar::ComputeType<kTo>>(x); });
-    });
-  });
-};
+void EvalConvert(const Attrs&, DType operand, DType result, const void* const* in, void* const* out,
+                 int64_t n) {
+  ConvertElements(operand, in[0], result, out[0], n);
+}
+// By way of the dtypes that are computed in; but f64 becomes f16 in one step, which rounds once.
+ScalarGraph RecordConvert(const Attrs&, DType operand, DType result) {
+  ScalarGraph graph;
+  int id = scalar::AddNode(&graph, {ScalarPrim::kInput, operand, {}, 0});
+  const auto convert = [&](DType to) {
+    if (graph.nodes[id].dtype != to) id = scalar::AddNode(&graph, {ScalarPrim::kConvert, to, {id}});
+  };
+  convert(ComputeDType(operand));
+  if (operand != DType::kF64 || result != DType::kF16) convert(ComputeDType(result));
+  convert(result);
+  graph.roots = {id};
+  return graph;
+}
 
 std::vector<Value> ConvertJvp(const RuleContext& c, Values d) {
   const DType to = c.out_types[0].dtype;
@@ -484,19 +505,16 @@ constexpr AttrSpec kConvertAttrs[] = {{"dtype", AttrKind::kDType},
                                       {"weak", AttrKind::kBool, false}};
 }  // namespace
 constexpr OpDef kConvert =
-    Elementwise("convert", "convert_element_type", 1, InferConvert, kScalarFrom<kRunConvert>,
+    Elementwise("convert", "convert_element_type", 1, InferConvert, {EvalConvert, RecordConvert},
                 {ConvertJvp, Adjoints<ConvertAdjoint>, ConvertStates}, kConvertAttrs);
 
 // ---- bitcast_convert: the same bits read as another dtype of the same width. -------------------
 namespace {
 absl::StatusOr<std::vector<Type>> InferBitcast(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckDomain(c, kAnything));
-  TESSERA_RETURN_IF_ERROR(CheckComputable(c, c.attrs.Dtype("dtype")));
   const DType from = c.in[0].dtype, to = c.attrs.Dtype("dtype");
-  if (ByteWidth(from) != ByteWidth(to) || (from == DType::kBool) != (to == DType::kBool))
-    return TypeError(c, "cannot read ", ToAbsl(DTypeName(from)), " (", ByteWidth(from),
-                     " bytes) as ", ToAbsl(DTypeName(to)), " (", ByteWidth(to),
-                     " bytes); the widths must agree");
+  if (BitWidth(from) != BitWidth(to) || (from == DType::kBool) != (to == DType::kBool))
+    return TypeError(c, "cannot read ", ToAbsl(DTypeName(from)), " (", BitWidth(from), " bits) as ",
+                     ToAbsl(DTypeName(to)), " (", BitWidth(to), " bits); the widths must agree");
   return std::vector<Type>{MakeType(to, c.in[0].shape)};
 }
 void EvalBitcast(const Attrs&, DType operand, DType, const void* const* in, void* const* out,

@@ -6,8 +6,10 @@ absl::Status CheckComputable(const InferContext& c, DType dtype) {
   if (IsComputable(dtype)) return absl::OkStatus();
   return MakeError(
       ErrorKind::kNotImplemented,
-      absl::StrCat(ToAbsl(c.def.lax_name), ": no kernels for dtype ", ToAbsl(DTypeName(dtype)),
-                   "; use one of bool, s32, u32, s64, bf16, f32, f64"));
+      absl::StrCat(
+          ToAbsl(c.def.lax_name), ": no kernels for dtype ", ToAbsl(DTypeName(dtype)),
+          ", which is stored, moved and converted only; convert it to bool, an integer of 8 to "
+          "64 bits, f16, bf16, f32 or f64"));
 }
 
 TensorFactors AddFactors(Signature* s, const Type& t, FactorKind kind) {

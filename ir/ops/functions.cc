@@ -285,24 +285,46 @@ namespace {
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
 
-// `step` is the distance of two neighbours' bits: bf16 computes in f32, of which it is the upper
-// half.
+// `step` is the distance of two neighbours' bits: bf16 and f16 compute in f32, of which they are
+// the upper bits. `least` is the smallest number that is not 0, and `largest` the largest that is
+// finite: f16's neighbours below `normal` are `least` apart, while f32's are closer.
 struct NextAfterBody {
-  int64_t step;
+  int64_t step = 1;
+  double least = 0, normal = 0, largest = 0;  // 0: as the bits have it
+
   template <class X>
   X operator()(X x, X y) const {
     using T = TypeOf<X>;
     constexpr int64_t kSign = std::numeric_limits<BitsOf<T>>::min();
     const auto bits = scalar::Bitcast<BitsOf<T>>(x), towards = scalar::Bitcast<BitsOf<T>>(y);
-    const auto least = (towards & kSign) | step;  // of zero, whatever its sign
     const auto away = ((x < y) & (x > 0.0)) | ((x > y) & (x < 0.0));
-    const auto moved = Select(x == 0.0, least, Select(away, bits + step, bits - step));
     const auto is_nan = (x != x) | (y != y);
-    return Select(is_nan, x + y, Select(x == y, y, scalar::Bitcast<T>(moved)));
+    if (least == 0) {
+      const auto from_zero = (towards & kSign) | step;
+      const auto moved = Select(x == 0.0, from_zero, Select(away, bits + step, bits - step));
+      return Select(is_nan, x + y, Select(x == y, y, scalar::Bitcast<T>(moved)));
+    }
+    const auto size = Abs(x);
+    const auto sign = (Select(x == 0.0, towards, bits)) & kSign;
+    const auto signed_as = [&](auto v) {
+      return scalar::Bitcast<T>(scalar::Bitcast<BitsOf<T>>(v) | sign);
+    };
+    const auto subnormal = Select(away | (x == 0.0), size + least, size - least);
+    const auto next = scalar::Bitcast<T>(Select(away, bits + step, bits - step));
+    // From `normal` towards 0 the neighbours are as close as below it.
+    const auto small = (size < normal) | ((size == normal) & ~away);
+    const auto finite = Select(small, signed_as(subnormal), next);
+    const auto moved = Select(size > largest, signed_as(Like(x, largest)), finite);
+    return Select(is_nan, x + y, Select(x == y, y, moved));
   }
 };
+NextAfterBody NextAfterOf(DType dtype) {
+  if (dtype == DType::kBF16) return {1 << 16};
+  if (dtype == DType::kF16) return {1 << 13, 0x1p-24, 0x1p-14, 65504};
+  return {};
+}
 constexpr auto kRunNextAfter = [](const Attrs&, DType operand, DType, auto run) {
-  RunSame<kFloats, 2>(operand, NextAfterBody{operand == DType::kBF16 ? 1 << 16 : 1}, run);
+  RunSame<kFloats, 2>(operand, NextAfterOf(operand), run);
 };
 }  // namespace
 constexpr OpDef kNextafter = Elementwise("nextafter", "nextafter", 2, InferPointwise<kFloats>,

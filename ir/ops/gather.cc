@@ -92,7 +92,7 @@ Array FillOf(const Attrs& attrs, DType dtype) {
   if (attrs.Has("fill_value")) return attrs.Literal("fill_value");
   if (IsInexact(dtype)) return Array::Scalar(dtype, std::numeric_limits<double>::quiet_NaN());
   if (dtype == DType::kBool) return Array::Scalar(dtype, 1);
-  const auto bits = static_cast<int>(8 * ByteWidth(dtype));
+  const int bits = BitWidth(dtype);
   if (IsSignedInt(dtype))
     return Array::ScalarInt(dtype, std::numeric_limits<int64_t>::min() >> (64 - bits));
   return Array::ScalarInt(

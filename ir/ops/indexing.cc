@@ -30,7 +30,7 @@ absl::Status CheckStarts(const InferContext& c, size_t first) {
     if (c.in[i].rank() != 0 || !IsInteger(c.in[i].dtype) || c.in[i].dtype != c.in[first].dtype)
       return TypeError(c, "start index ", i - first, " is ", c.in[i].ToString(),
                        "; expected integer scalars of one dtype");
-  return absl::OkStatus();
+  return first < c.in.size() ? CheckComputable(c, c.in[first].dtype) : absl::OkStatus();
 }
 
 // The start of a slice of shape `block` in operand 0: one operand from `first` on per dim, clamped

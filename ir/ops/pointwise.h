@@ -48,32 +48,32 @@ X Horner(const C (&coefficients)[kN], X w) {
 //     ... run.template Call<kResult, kOperands...>(body);
 //   }
 //
-// Its loop and its graph both follow from that.
+// where kResult and kOperands are the dtypes that are computed in (ComputeDType). Its loop and its
+// graph both follow from that.
 struct RunLoop {
-  const void* const* in;
-  void* const* out;
-  int64_t n;
+  scalar::Elements elements;
   template <DType kOut, DType... kIn, class Body>
   void Call(const Body& body) const {
-    scalar::Loop<kOut, kIn...>(body, in, out, n);
+    scalar::Loop<kOut, kIn...>(body, elements);
   }
 };
 struct RunRecord {
   ScalarGraph* graph;
+  DType operand, result;
   template <DType kOut, DType... kIn, class Body>
   void Call(const Body& body) const {
-    *graph = scalar::Record<kOut, kIn...>(body);
+    *graph = scalar::Record<kOut, kIn...>(body, operand, result);
   }
 };
 template <auto kRun>
 void EvalFrom(const Attrs& attrs, DType operand, DType result, const void* const* in,
               void* const* out, int64_t n) {
-  kRun(attrs, operand, result, RunLoop{in, out, n});
+  kRun(attrs, operand, result, RunLoop{{operand, result, in, out, n}});
 }
 template <auto kRun>
 ScalarGraph RecordFrom(const Attrs& attrs, DType operand, DType result) {
   ScalarGraph graph;
-  kRun(attrs, operand, result, RunRecord{&graph});
+  kRun(attrs, operand, result, RunRecord{&graph, operand, result});
   return graph;
 }
 template <auto kRun>
@@ -82,7 +82,7 @@ constexpr Scalar kScalarFrom = {EvalFrom<kRun>, RecordFrom<kRun>};
 // Runs a body whose operands and results have one dtype.
 template <int kDomain, int kArity, class Body, class Run>
 void RunSame(DType dtype, const Body& body, const Run& run) {
-  scalar::Dispatch<kDomain>(dtype, [&]<DType kD>(scalar::DTypeTag<kD>) {
+  scalar::DispatchCompute<kDomain>(dtype, [&]<DType kD>(DTypeTag<kD>) {
     [&]<size_t... kI>(std::index_sequence<kI...>) {
       run.template Call<kD, (static_cast<void>(kI), kD)...>(body);
     }

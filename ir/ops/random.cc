@@ -25,7 +25,10 @@ constexpr auto kThreefryBody = []<class X>(X key0, X key1, X x0, X x1) {
 };
 
 absl::StatusOr<std::vector<Type>> InferThreefry(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckDomain(c, scalar::kUnsignedInts));
+  for (const Type& t : c.in)
+    if (t.dtype != DType::kU32)
+      return TypeError(c, "requires keys and counters of u32, got ", t.ToString(),
+                       "; convert it with convert_element_type");
   TESSERA_RETURN_IF_ERROR(CheckSameShape(c, c.in.subspan(2)));
   const Dims& shape = c.in[2].shape;
   for (const Type& key : c.in.subspan(0, 2))
@@ -35,9 +38,14 @@ absl::StatusOr<std::vector<Type>> InferThreefry(const InferContext& c) {
   return std::vector<Type>(2, MakeType(DType::kU32, shape));
 }
 
+constexpr auto kRunThreefry = [](const Attrs&, DType, DType, auto run) {
+  constexpr DType kWord = DType::kU32;
+  run.template Call<kWord, kWord, kWord, kWord, kWord>(kThreefryBody);
+};
+
 consteval OpDef Threefry() {
-  OpDef d = Elementwise("threefry2x32", "threefry2x32", 4, InferThreefry,
-                        kScalarOf<scalar::kUnsignedInts, 4, kThreefryBody>, {ZeroTangents});
+  OpDef d = Elementwise("threefry2x32", "threefry2x32", 4, InferThreefry, kScalarFrom<kRunThreefry>,
+                        {ZeroTangents});
   d.family = Family::kRandom;
   return Checked(d);
 }

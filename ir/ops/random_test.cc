@@ -41,7 +41,7 @@ TEST(Threefry2x32, AScalarKeyServesEveryCounter) {
 TEST(Threefry2x32, RefusesOtherDtypesAndShapes) {
   const Array u = U32({2}, {1, 2});
   EXPECT_THAT(EvaluateOp(ops::kThreefry2x32, {}, {u, u, u, Array(DType::kS32, {2})}, {}),
-              ReasonIs("TYPE_ERROR", "threefry2x32: requires an unsigned integer dtype, got s32"));
+              ReasonIs("TYPE_ERROR", "threefry2x32: requires keys and counters of u32, got s32"));
   EXPECT_THAT(EvaluateOp(ops::kThreefry2x32, {}, {u, u, u, U32({3}, {1, 2, 3})}, {}),
               ReasonIs("TYPE_ERROR", "got incompatible shapes for broadcasting: (2,), (3,)"));
   EXPECT_THAT(EvaluateOp(ops::kThreefry2x32, {}, {U32({3}, {1, 2, 3}), u, u, u}, {}),

@@ -102,15 +102,15 @@ std::vector<Value> NoTangent(const RuleContext&, Values) { return {Value()}; }
 // ---- Reference semantics. ----
 
 // The type in which the elements of a dtype are reduced.
-template <DType kD, class C = scalar::ComputeType<kD>>
+template <DType kD, class C = ComputeType<kD>>
 using Wide = std::conditional_t<std::is_floating_point_v<C>, double,
                                 std::conditional_t<std::is_signed_v<C>, int64_t, uint64_t>>;
 
 template <DType kD>
-using Storage = typename scalar::ElementTraits<kD>::Storage;
+using Storage = StorageType<kD>;
 template <DType kD>
 Wide<kD> Load(Storage<kD> v) {
-  return static_cast<Wide<kD>>(scalar::ElementTraits<kD>::Load(v));
+  return static_cast<Wide<kD>>(Element<kD>::Load(v));
 }
 
 template <class W>
@@ -126,7 +126,7 @@ template <DType kD>
 Wide<kD> Identity(ReduceKind kind) {
   using W = Wide<kD>;
   constexpr bool kFloat = std::is_floating_point_v<W>;
-  using L = std::numeric_limits<std::conditional_t<kFloat, W, scalar::ComputeType<kD>>>;
+  using L = std::numeric_limits<std::conditional_t<kFloat, W, ComputeType<kD>>>;
   switch (kind) {
     case ReduceKind::kProd:
       return 1;
@@ -186,12 +186,12 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
   int64_t n = 1;
   for (int64_t d : Reduced(c.attrs)) n *= in[0].shape()[d];
-  scalar::Dispatch<scalar::kAnything>(x.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
+  scalar::Dispatch<scalar::kAnything>(x.dtype(), [&]<DType kD>(DTypeTag<kD>) {
     const auto* row = reinterpret_cast<const Storage<kD>*>(x.data());
     auto* to = reinterpret_cast<Storage<kD>*>(out.MutableData());
     for (int64_t i = 0; i < out.num_elements(); ++i)
-      to[i] = scalar::ElementTraits<kD>::Store(
-          static_cast<scalar::ComputeType<kD>>(ReduceRow<kD>(c.def.reduce, row + i * n, n)));
+      to[i] = Element<kD>::Store(
+          static_cast<ComputeType<kD>>(ReduceRow<kD>(c.def.reduce, row + i * n, n)));
   });
   return std::vector<Array>{out};
 }
@@ -318,6 +318,7 @@ Types InferArg(const InferContext& c) {
                       " is empty: attempt to get the index of the best of an empty sequence");
   if (!IsInteger(index))
     return TypeError(c, "index_dtype is ", ToAbsl(DTypeName(index)), "; expected an integer type");
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, index));
   Type t = MakeType(index, x.shape);
   t.shape.erase(t.shape.begin() + dim);
   return std::vector<Type>{t};
@@ -353,7 +354,7 @@ Arrays EvalArg(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t dim = c.attrs.Int("dimension"), n = in[0].shape()[dim];
   const Array x = ReducedLast(in[0], {dim});
   Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  scalar::Dispatch<scalar::kAnything>(x.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
+  scalar::Dispatch<scalar::kAnything>(x.dtype(), [&]<DType kD>(DTypeTag<kD>) {
     const auto* row = reinterpret_cast<const Storage<kD>*>(x.data());
     for (int64_t i = 0; i < out.num_elements(); ++i)
       out.Set(i, static_cast<double>(BestOf<kD>(c.def.reduce, row + i * n, n)));

@@ -3,17 +3,20 @@
 //
 //   Unary<kFloats, [](auto x) { return 1.0 / (1.0 + Exp(-x)); }>("logistic", "logistic", {...})
 //
-// bf16 is not a type of the lambda: elements are widened to f32, the lambda runs on f32, the result
-// is rounded once.  The recorded graph shows the two conversions.
+// bf16 and f16 are not types of the lambda: elements are widened to f32, the lambda runs on f32,
+// the result is rounded once.  The recorded graph shows the two conversions.
 #pragma once
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "base/log.h"
-#include "ir/array.h"
+#include "ir/convert.h"
 #include "ir/dtype.h"
+#include "ir/element.h"
 #include "ir/ops/scalar_math.h"
 #include "ir/scalar_graph.h"
 
@@ -40,14 +43,20 @@ concept ScalarLike = requires {
 template <ScalarLike X>
 inline constexpr bool kIsFloat = std::is_floating_point_v<TypeOf<X>>;
 
+template <DType kD, class T>
+constexpr bool IsDTypeOf() {
+  return kIsComputable<kD> && std::is_same_v<ComputeType<kD>, T> &&
+         (sizeof(StorageType<kD>) == sizeof(T));
+}
+// The dtype that is stored as a T and computed with as one.
 template <class T>
 constexpr DType DTypeOf() {
-  if constexpr (std::is_same_v<T, bool>) return DType::kBool;
-  if constexpr (std::is_same_v<T, int32_t>) return DType::kS32;
-  if constexpr (std::is_same_v<T, uint32_t>) return DType::kU32;
-  if constexpr (std::is_same_v<T, int64_t>) return DType::kS64;
-  if constexpr (std::is_same_v<T, float>) return DType::kF32;
-  if constexpr (std::is_same_v<T, double>) return DType::kF64;
+  DType found = DType::kBool;
+  [&]<int... kI>(std::integer_sequence<int, kI...>) {
+    ((found = IsDTypeOf<static_cast<DType>(kI), T>() ? static_cast<DType>(kI) : found), ...);
+  }
+  (std::make_integer_sequence<int, kNumDTypes>());
+  return found;
 }
 
 inline int AddNode(ScalarGraph* graph, ScalarNode node) {
@@ -142,43 +151,6 @@ TESSERA_OPERATOR(>, Gt)
 TESSERA_OPERATOR(>=, Ge)
 #undef TESSERA_OPERATOR
 
-// ---- The storage type and the compute type of an element of a dtype. ---------------------------
-template <class T>
-struct Unconverted {
-  using Storage = T;
-  using Compute = T;
-  static T Load(T x) { return x; }
-  static T Store(T x) { return x; }
-};
-template <DType>
-struct ElementTraits;
-template <>
-struct ElementTraits<DType::kBool> {
-  using Storage = uint8_t;
-  using Compute = bool;
-  static bool Load(uint8_t x) { return x != 0; }
-  static uint8_t Store(bool x) { return x; }
-};
-template <>
-struct ElementTraits<DType::kBF16> {
-  using Storage = uint16_t;
-  using Compute = float;
-  static float Load(uint16_t x) { return Bf16ToFloat(x); }
-  static uint16_t Store(float x) { return FloatToBf16(x); }
-};
-template <>
-struct ElementTraits<DType::kS32> : Unconverted<int32_t> {};
-template <>
-struct ElementTraits<DType::kU32> : Unconverted<uint32_t> {};
-template <>
-struct ElementTraits<DType::kS64> : Unconverted<int64_t> {};
-template <>
-struct ElementTraits<DType::kF32> : Unconverted<float> {};
-template <>
-struct ElementTraits<DType::kF64> : Unconverted<double> {};
-template <DType kD>
-using ComputeType = typename ElementTraits<kD>::Compute;
-
 // ---- Sets of dtypes. ---------------------------------------------------------------------------
 enum Domain : int {
   kBools = 1,
@@ -191,39 +163,31 @@ enum Domain : int {
   kNumbers = kInts | kFloats,
   kAnything = kBools | kNumbers,
 };
-constexpr int DomainOf(DType d) {
-  return d == DType::kBool                                           ? kBools
-         : d == DType::kS32 || d == DType::kS64                      ? kSignedInts
-         : d == DType::kU32                                          ? kUnsignedInts
-         : d == DType::kBF16 || d == DType::kF32 || d == DType::kF64 ? kFloats
-                                                                     : 0;
+// The set that the dtype is in; 0 of one without kernels.
+template <DType kD>
+constexpr int DomainOf() {
+  using C = ComputeType<kD>;
+  if constexpr (!kIsComputable<kD>) return 0;
+  if constexpr (std::is_same_v<C, bool>) return kBools;
+  if constexpr (std::is_floating_point_v<C>) return kFloats;
+  return std::is_signed_v<C> ? kSignedInts : kUnsignedInts;
 }
 
-template <DType kD>
-struct DTypeTag {
-  static constexpr DType kDType = kD;
-};
 // Calls f with the tag of `dtype`.  Requires: `dtype` is computable and in the domain, which
 // inference has checked.
 template <int kDomain, class F>
 void Dispatch(DType dtype, F f) {
-#define TESSERA_CASE(kD)                                                   \
-  case kD:                                                                 \
-    if constexpr ((kDomain & DomainOf(kD)) != 0) return f(DTypeTag<kD>{}); \
-    break;
-  switch (dtype) {
-    TESSERA_CASE(DType::kBool)
-    TESSERA_CASE(DType::kS32)
-    TESSERA_CASE(DType::kU32)
-    TESSERA_CASE(DType::kS64)
-    TESSERA_CASE(DType::kBF16)
-    TESSERA_CASE(DType::kF32)
-    TESSERA_CASE(DType::kF64)
-    default:
-      break;
-  }
-#undef TESSERA_CASE
-  TESSERA_CHECK(false) << "dtype " << std::string(DTypeName(dtype)) << " passed inference";
+  VisitDType(dtype, [&]<DType kD>(DTypeTag<kD> tag) {
+    if constexpr ((kDomain & DomainOf<kD>()) != 0)
+      f(tag);
+    else
+      TESSERA_CHECK(false) << "dtype " << std::string(DTypeName(kD)) << " passed inference";
+  });
+}
+// The same with the dtype that it is computed in: that of a lambda's scalars.
+template <int kDomain, class F>
+void DispatchCompute(DType dtype, F f) {
+  Dispatch<kDomain>(ComputeDType(dtype), f);
 }
 
 // ---- Running a lambda. -------------------------------------------------------------------------
@@ -236,40 +200,86 @@ std::array<X, kN> AsArray(std::array<X, kN> x) {
   return x;
 }
 
-// out[k][i] = body(in[0][i], in[1][i], ...)[k], operand j of dtype kIn[j], every result of kOut.
+// What a lambda runs on: operand j of `in`, the last of dtype `operand`, and results of dtype
+// `result`.
+struct Elements {
+  DType operand, result;
+  const void* const* in;
+  void* const* out;
+  int64_t n;
+};
+inline constexpr int64_t kChunk = 1024;  // elements whose widened copies stay in the nearest cache
+
+// Elements [begin, begin + n) of an operand as a lambda of kD takes them. bf16 and f16 are widened
+// into `room`.
+template <DType kD>
+const StorageType<kD>* Widened(DType dtype, const void* in, int64_t begin, int64_t n,
+                               StorageType<kD>* room) {
+  if constexpr (kD == DType::kF32) {
+    if (dtype != kD) {
+      ConvertElements(dtype, static_cast<const std::byte*>(in) + begin * ByteWidth(dtype), kD, room,
+                      n);
+      return room;
+    }
+  }
+  return static_cast<const StorageType<kD>*>(in) + begin;
+}
+
+// out[k][i] = body(in[0][i], in[1][i], ...)[k], where the lambda takes kIn and gives kOut, the
+// dtypes that are computed in.
 template <DType kOut, DType... kIn, class Body>
-void Loop(const Body& body, const void* const* in, void* const* out, int64_t n) {
+void Loop(const Body& body, const Elements& e) {
+  // Every operand is of the last one's dtype but for predicates.
+  const auto dtype_of = [&](DType computed) {
+    return computed == ComputeDType(e.operand) ? e.operand : computed;
+  };
+  const bool narrow_result = ComputeDType(e.result) != e.result;
+  constexpr size_t kResults =
+      std::tuple_size_v<decltype(AsArray(body(Num<ComputeType<kIn>>{}...)))>;
+  std::tuple<std::array<StorageType<kIn>, kChunk>...> rooms;
+  std::array<std::array<StorageType<kOut>, kChunk>, kResults> wide_results;
   [&]<size_t... kJ>(std::index_sequence<kJ...>) {
-    for (int64_t i = 0; i < n; ++i) {
-      const auto results = AsArray(body(Num<ComputeType<kIn>>{ElementTraits<kIn>::Load(
-          static_cast<const typename ElementTraits<kIn>::Storage*>(in[kJ])[i])}...));
-      for (size_t k = 0; k < results.size(); ++k)
-        static_cast<typename ElementTraits<kOut>::Storage*>(out[k])[i] =
-            ElementTraits<kOut>::Store(results[k].v);
+    for (int64_t begin = 0; begin < e.n; begin += kChunk) {
+      const int64_t count = std::min(kChunk, e.n - begin);
+      const std::tuple<const StorageType<kIn>*...> in{
+          Widened<kIn>(dtype_of(kIn), e.in[kJ], begin, count, std::get<kJ>(rooms).data())...};
+      StorageType<kOut>* out[kResults];
+      for (size_t k = 0; k < kResults; ++k)
+        out[k] = narrow_result ? wide_results[k].data()
+                               : static_cast<StorageType<kOut>*>(e.out[k]) + begin;
+      for (int64_t i = 0; i < count; ++i) {
+        const auto results =
+            AsArray(body(Num<ComputeType<kIn>>{Element<kIn>::Load(std::get<kJ>(in)[i])}...));
+        for (size_t k = 0; k < kResults; ++k) out[k][i] = Element<kOut>::Store(results[k].v);
+      }
+      for (size_t k = 0; narrow_result && k < kResults; ++k)
+        ConvertElements(kOut, out[k], e.result,
+                        static_cast<std::byte*>(e.out[k]) + begin * ByteWidth(e.result), count);
     }
   }
   (std::make_index_sequence<sizeof...(kIn)>());
 }
 
-// Operand `index` of dtype kD as the lambda sees it.
+// Operand `index` of that dtype as the lambda sees it.
 template <DType kD>
-Expr<ComputeType<kD>> InputExpr(ScalarGraph* graph, int index) {
-  int id = AddNode(graph, {ScalarPrim::kInput, kD, {}, static_cast<double>(index)});
-  constexpr DType kWide = DTypeOf<ComputeType<kD>>();
-  if (kWide != kD) id = AddNode(graph, {ScalarPrim::kConvert, kWide, {id}});
+Expr<ComputeType<kD>> InputExpr(ScalarGraph* graph, int index, DType dtype) {
+  int id = AddNode(graph, {ScalarPrim::kInput, dtype, {}, static_cast<double>(index)});
+  if (kD != dtype) id = AddNode(graph, {ScalarPrim::kConvert, kD, {id}});
   return {graph, id};
 }
 
 // The same lambda as a graph.
 template <DType kOut, DType... kIn, class Body>
-ScalarGraph Record(const Body& body) {
+ScalarGraph Record(const Body& body, DType operand, DType result) {
   ScalarGraph graph;
+  const auto dtype_of = [&](DType computed) {
+    return computed == ComputeDType(operand) ? operand : computed;
+  };
   [&]<size_t... kJ>(std::index_sequence<kJ...>) {
-    const std::tuple<Expr<ComputeType<kIn>>...> args{InputExpr<kIn>(&graph, kJ)...};
-    for (const auto& result : AsArray(std::apply(body, args))) {
-      int id = result.id;
-      if (DTypeOf<ComputeType<kOut>>() != kOut)
-        id = AddNode(&graph, {ScalarPrim::kConvert, kOut, {id}});
+    const std::tuple<Expr<ComputeType<kIn>>...> args{InputExpr<kIn>(&graph, kJ, dtype_of(kIn))...};
+    for (const auto& root : AsArray(std::apply(body, args))) {
+      int id = root.id;
+      if (kOut != result) id = AddNode(&graph, {ScalarPrim::kConvert, result, {id}});
       graph.roots.push_back(id);
     }
   }

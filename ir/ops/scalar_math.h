@@ -22,6 +22,9 @@ template <class T>
 concept Float = std::floating_point<T>;
 template <Int T>
 using Unsigned = std::make_unsigned_t<T>;
+// In which arithmetic wraps: narrower types would be promoted to int.
+template <Int T>
+using Wrapping = std::conditional_t<(sizeof(T) < sizeof(uint32_t)), uint32_t, Unsigned<T>>;
 
 // ---- Arithmetic. ----
 #define TESSERA_ARITHMETIC(Name, op)                         \
@@ -31,7 +34,7 @@ using Unsigned = std::make_unsigned_t<T>;
   }                                                          \
   template <Int T>                                           \
   T Name(T x, T y) {                                         \
-    return static_cast<T>(Unsigned<T>(x) op Unsigned<T>(y)); \
+    return static_cast<T>(Wrapping<T>(x) op Wrapping<T>(y)); \
   }
 TESSERA_ARITHMETIC(Add, +)
 TESSERA_ARITHMETIC(Sub, -)

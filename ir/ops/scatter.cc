@@ -117,8 +117,8 @@ absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
 // Combines a run of updates with the elements that are there.
 template <DType kD>
 void CombineRun(ReduceKind kind, std::byte* to_bytes, const std::byte* from_bytes, int64_t n) {
-  using Traits = scalar::ElementTraits<kD>;
-  using C = scalar::ComputeType<kD>;
+  using Traits = Element<kD>;
+  using C = ComputeType<kD>;
   auto* to = reinterpret_cast<typename Traits::Storage*>(to_bytes);
   const auto* from = reinterpret_cast<const typename Traits::Storage*>(from_bytes);
   const auto combine = [&](auto f) {
@@ -156,7 +156,7 @@ Arrays EvalScatter(const EvalContext& c, absl::Span<const Array> in) {
     for_each_run(
         [&](std::byte* at, const std::byte* from) { std::copy_n(from, runs.length * width, at); });
   } else {
-    scalar::Dispatch<scalar::kAnything>(out.dtype(), [&]<DType kD>(scalar::DTypeTag<kD>) {
+    scalar::Dispatch<scalar::kAnything>(out.dtype(), [&]<DType kD>(DTypeTag<kD>) {
       for_each_run([&](std::byte* at, const std::byte* from) {
         CombineRun<kD>(c.def.reduce, at, from, runs.length);
       });

@@ -42,6 +42,7 @@ absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w, c
   const Type &x = c.in[0], &indices = c.in[1];
   if (!IsInteger(indices.dtype))
     return TypeError(c, "indices are ", indices.ToString(), "; expected an integer type");
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, indices.dtype));
   if (w.index_vector_dim < 0 || w.index_vector_dim > indices.rank())
     return ValueError(c, "index_vector_dim is ", w.index_vector_dim, "; expected one in [0, ",
                       indices.rank(), "] for indices ", indices.ToString());

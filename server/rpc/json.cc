@@ -26,7 +26,7 @@ absl::Status InputError(const std::string& where, const std::string& what) {
 
 // The minimum and maximum of an integer dtype; kU64 is handled as a string.
 std::pair<double, double> RangeOf(DType dtype) {
-  const int bits = static_cast<int>(8 * ir::ByteWidth(dtype));
+  const int bits = ir::BitWidth(dtype);
   if (ir::IsUnsignedInt(dtype)) return {0, std::ldexp(1.0, bits) - 1};
   return {-std::ldexp(1.0, bits - 1), std::ldexp(1.0, bits - 1) - 1};
 }
@@ -134,12 +134,9 @@ void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
 
 }  // namespace
 
-// The dtypes whose elements ir::Array reads and sets as numbers.
+// JSON has no complex numbers.
 absl::Status CheckJsonDType(DType dtype) {
-  if (dtype == DType::kBool || ir::IsInteger(dtype) || dtype == DType::kBF16 ||
-      dtype == DType::kF32 || dtype == DType::kF64) {
-    return absl::OkStatus();
-  }
+  if (!ir::IsComplex(dtype)) return absl::OkStatus();
   return MakeError(ErrorKind::kNotImplemented,
                    absl::StrCat("run: ", ToAbsl(ir::DTypeName(dtype)),
                                 " values have no JSON form; compile and execute the program, "

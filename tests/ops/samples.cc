@@ -43,10 +43,28 @@ void FillBits(Numbers64& r, Array* a) {
     return;
   }
   const int64_t w = ByteWidth(a->dtype());
+  const int64_t words = std::max<int64_t>(w / 8, 1);
   std::byte* p = a->MutableData();
-  for (int64_t i = 0; i < a->num_elements(); ++i) {
+  for (int64_t i = 0; i < a->num_elements() * words; ++i) {
     const uint64_t bits = r.Next();
-    std::memcpy(p + i * w, &bits, w);
+    // An integer of fewer than 8 bits is extended by its sign.
+    if (IsInteger(a->dtype()) && BitWidth(a->dtype()) < 8)
+      a->Set(i, static_cast<double>(bits >> 60));
+    else
+      std::memcpy(p + i * (w / words), &bits, w / words);
+  }
+}
+
+void FillCodes(Array* a) {
+  const int bits = BitWidth(a->dtype());
+  const int64_t w = ByteWidth(a->dtype());
+  for (int64_t i = 0; i < a->num_elements(); ++i) {
+    const int64_t code =
+        a->dtype() == DType::kBool ? i % 2 : i % (int64_t{1} << std::min(bits, 62));
+    if (IsInteger(a->dtype()) && bits < 8)
+      a->Set(i, static_cast<double>(code));
+    else
+      std::memcpy(a->MutableData() + i * w, &code, w);
   }
 }
 
@@ -74,6 +92,9 @@ Array Filled(const Type& type, const Fill& fill, std::string_view key) {
       break;
     case Fill::kBits:
       FillBits(r, &a);
+      break;
+    case Fill::kCodes:
+      FillCodes(&a);
       break;
     case Fill::kValues:
       for (int64_t i = 0; i < n; ++i) a.Set(i, fill.values[i % fill.values.size()]);
@@ -103,7 +124,8 @@ int64_t Ordinal(const Array& a, int64_t i) {
     case DType::kF32:
       return ordered(std::bit_cast<uint32_t>(static_cast<float>(a.At(i))), 32);
     case DType::kBF16:
-      return ordered(FloatToBf16(static_cast<float>(a.At(i))), 16);
+    case DType::kF16:
+      return ordered(a.As<uint16_t>()[i], 16);
     default:
       TESSERA_CHECK(false) << "no ordinals for this dtype";
       return 0;
@@ -116,6 +138,8 @@ double Epsilon(DType dtype) {
       return 0x1p-52;
     case DType::kF32:
       return 0x1p-23;
+    case DType::kF16:
+      return 0x1p-10;
     default:
       return 0x1p-7;
   }
@@ -140,13 +164,18 @@ Fill Ints(int64_t low, int64_t high) {
   return {Fill::kInts, static_cast<double>(low), static_cast<double>(high), {}};
 }
 Fill Bits() { return {Fill::kBits, 0, 0, {}}; }
+Fill Codes() { return {Fill::kCodes, 0, 1, {}}; }
 Fill Values(std::vector<double> values) { return {Fill::kValues, 0, 0, std::move(values)}; }
 Fill Picks(std::vector<double> values) { return {Fill::kPicks, 0, 0, std::move(values)}; }
 Fill Distinct(double low, double high) { return {Fill::kDistinct, low, high, {}}; }
 Fill Usual(DType dtype) {
-  if (IsFloat(dtype)) return Uniform(-2, 2);
-  if (IsSignedInt(dtype)) return Ints(-9, 9);
-  return dtype == DType::kBool ? Bits() : Ints(0, 9);
+  if (dtype == DType::kF8E8M0FNU) return Uniform(0.25, 8);
+  if (IsInexact(dtype)) return Uniform(-2, 2);
+  if (dtype == DType::kBool) return Bits();
+  const int bits = std::min(BitWidth(dtype), 8);
+  if (IsUnsignedInt(dtype)) return Ints(0, std::min(9, (1 << bits) - 1));
+  const int half = 1 << (bits - 1);
+  return Ints(std::max(-9, -half), std::min(9, half - 1));
 }
 
 Operand Of(DType dtype, Dims shape) { return Of(dtype, std::move(shape), Usual(dtype)); }
@@ -205,6 +234,12 @@ Sample& Sample::Without(Check check, std::string reason) {
 Sample& Sample::NotSmooth(std::string reason) {
   return Without(Check::kJvp, reason).Without(Check::kTranspose, reason);
 }
+Sample& Sample::Moves() {
+  if (IsComputable(dtype())) return *this;
+  if (BitWidth(dtype()) < 8)
+    Without(Check::kRecorded, "XLA packs elements of fewer than 8 bits, and aborts on some moves");
+  return NotSmooth("it is stored and moved, not computed with");
+}
 
 Sample Make(std::string_view wire_name, std::string_view label, std::vector<Operand> operands) {
   Sample s;
@@ -249,15 +284,30 @@ std::vector<const Sample*> SamplesOf(const OpDef& def) {
   return out;
 }
 
+namespace {
+std::vector<DType> DTypesThat(bool (*hold)(DType)) {
+  std::vector<DType> all;
+  for (int d = 0; d < kNumDTypes; ++d)
+    if (hold(static_cast<DType>(d))) all.push_back(static_cast<DType>(d));
+  return all;
+}
+}  // namespace
+
+std::vector<DType> AllDTypes() {
+  return DTypesThat([](DType) { return true; });
+}
 const std::vector<DType>& Computable() {
-  static const auto* const kAll = new std::vector<DType>{
-      DType::kBool, DType::kS32, DType::kU32, DType::kS64, DType::kBF16, DType::kF32, DType::kF64};
+  static const auto* const kAll = new std::vector<DType>(DTypesThat(IsComputable));
   return *kAll;
 }
-std::vector<DType> Floats() { return {DType::kBF16, DType::kF32, DType::kF64}; }
-std::vector<DType> Integers() { return {DType::kS32, DType::kU32, DType::kS64}; }
+std::vector<DType> Floats() {
+  return DTypesThat([](DType d) { return IsComputable(d) && IsFloat(d); });
+}
+std::vector<DType> Integers() {
+  return DTypesThat([](DType d) { return IsComputable(d) && IsInteger(d); });
+}
 std::vector<DType> Numbers() {
-  return {DType::kS32, DType::kU32, DType::kS64, DType::kBF16, DType::kF32, DType::kF64};
+  return DTypesThat([](DType d) { return IsComputable(d) && d != DType::kBool; });
 }
 std::string N(DType dtype) { return std::string(DTypeName(dtype)); }
 

@@ -29,6 +29,7 @@ struct Fill {
     kUniform,   // floats in [low, high)
     kInts,      // whole numbers low..high
     kBits,      // every bit at random; bools at even odds
+    kCodes,     // the bits 0, 1, 2 ..., cut to the dtype's width
     kValues,    // `values` in turn
     kPicks,     // `values` at random
     kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
@@ -39,10 +40,12 @@ struct Fill {
 Fill Uniform(double low, double high);
 Fill Ints(int64_t low, int64_t high);
 Fill Bits();
+Fill Codes();
 Fill Values(std::vector<double> values);
 Fill Picks(std::vector<double> values);
 Fill Distinct(double low, double high);
-// [-2, 2) for floats, -9..9 for signed integers, 0..9 for unsigned ones, coins for bools.
+// [-2, 2) for floats, -9..9 for signed integers, 0..9 for unsigned ones, as far as the dtype has
+// them; coins for bools.
 Fill Usual(DType dtype);
 
 struct Operand {
@@ -108,6 +111,8 @@ struct Sample {
   Sample& Linear(std::vector<std::vector<int>> sets);
   Sample& Without(Check check, std::string reason);
   Sample& NotSmooth(std::string reason);  // without derivatives
+  // Without derivatives if the dtype is only stored and moved.
+  Sample& Moves();
 };
 // The row `wire_name`/`label`.
 Sample Make(std::string_view wire_name, std::string_view label, std::vector<Operand> operands);
@@ -130,7 +135,8 @@ const std::vector<SampleFamily>& Families();
 const std::vector<const Sample*>& AllSamples();
 std::vector<const Sample*> SamplesOf(const OpDef& def);
 
-// The dtypes that have kernels, and parts of them.
+// All dtypes; those that have kernels, and parts of them.
+std::vector<DType> AllDTypes();
 const std::vector<DType>& Computable();
 std::vector<DType> Floats();
 std::vector<DType> Integers();

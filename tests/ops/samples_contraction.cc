@@ -41,13 +41,13 @@ std::vector<Sample> ContractionSamples() {
               .With(attrs(s))
               .Within(IsFloat(d) ? Reordered(s.terms + 1) : kExact)
               .Linear({{0}, {1}}));
-  for (auto [from, to] : {std::pair{kBF16, kF32}, {kF32, kF64}}) {
+  for (auto [from, to] : {std::pair{kBF16, kF32}, {kF16, kF32}, {kF32, kF64}, {kS8, kS32}}) {
     Attrs a = attrs(all[0]);
     a.Set("preferred_element_type", to);
     rows.push_back(Make("dot_general", absl::StrCat(N(from), "/matmul_to_", N(to)),
                         {Of(from, {4, 8}), Of(from, {8, 4})})
                        .With(a)
-                       .Within(Reordered(9))
+                       .Within(IsFloat(from) ? Reordered(9) : kExact)
                        .Linear({{0}, {1}}));
   }
   return rows;

@@ -80,12 +80,14 @@ void AddCalls(std::vector<Sample>* rows) {
 constexpr char kFree[] = "it moves nothing";
 
 void AddCasts(std::vector<Sample>* rows) {
-  for (DType d : Computable()) {
+  for (DType d : AllDTypes()) {
     rows->push_back(Make("optimization_barrier", N(d), {Of(d, {4, 8}), Of(d, {8})})
+                        .Moves()
                         .Linear({{0, 1}, {0}, {1}})
                         .Without(Check::kCost, kFree)
                         .Without(Check::kVarying, "each operand keeps its own state"));
     rows->push_back(Make("sharding_constraint", N(d), {Of(d, {4, 8})})
+                        .Moves()
                         .With({{"sharding", PartitionSpec{{{"x"}, {"y"}}, {}, {}, {}}}})
                         .In(OnMesh())
                         .Linear({{0}})

@@ -1,5 +1,7 @@
 // Rows of ir/ops/data_movement.cc.  Every result element is an operand element or a fill:
 // bit-equal.
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -10,17 +12,18 @@ using enum DType;
 
 // Bits of every kind pass through a move; floats stay numbers so that they can be differentiated.
 Operand Moved(DType d, Dims shape) {
-  return Of(d, std::move(shape), IsFloat(d) ? Usual(d) : Bits());
+  return Of(d, std::move(shape), IsInexact(d) ? Usual(d) : Bits());
 }
 
 class Rows {
  public:
-  // One row for each dtype.
+  // One row for each dtype that has kernels; of an op's first label for the others too.
   void Unary(std::string_view op, std::string_view label, Dims shape, const Attrs& attrs) {
-    for (DType d : Computable())
+    for (DType d : DTypesFor(op))
       rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, shape)})
                          .With(attrs)
-                         .Linear({{0}}));
+                         .Linear({{0}})
+                         .Moves());
   }
   void Broadcast(std::string_view label, Dims from, Dims shape, Dims at) {
     Unary("broadcast_in_dim", label, from, {{"shape", shape}, {"broadcast_dimensions", at}});
@@ -39,7 +42,7 @@ class Rows {
     Unary("reverse", label, from, {{"dimensions", dims}});
   }
   void Concatenate(std::string_view label, const std::vector<Dims>& shapes, int64_t dimension) {
-    for (DType d : Computable()) {
+    for (DType d : DTypesFor("concatenate")) {
       std::vector<Operand> in;
       std::vector<std::vector<int>> linear(1);
       for (const Dims& s : shapes) {
@@ -49,24 +52,32 @@ class Rows {
       }
       rows.push_back(Make("concatenate", absl::StrCat(N(d), "/", ToAbsl(label)), in)
                          .With({{"dimension", dimension}})
-                         .Linear(linear));
+                         .Linear(linear)
+                         .Moves());
     }
   }
   void Pad(std::string_view label, Dims from, Dims low, Dims high, Dims interior) {
-    for (DType d : Computable())
+    for (DType d : DTypesFor("pad"))
       rows.push_back(
           Make("pad", absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, from), Moved(d, {})})
               .With({{"edge_padding_low", low},
                      {"edge_padding_high", high},
                      {"interior_padding", interior}})
-              .Linear({{0, 1}, {0}, {1}}));
+              .Linear({{0, 1}, {0}, {1}})
+              .Moves());
   }
 
   std::vector<Sample> rows;
+
+ private:
+  std::vector<DType> DTypesFor(std::string_view op) {
+    return seen_.emplace(op).second ? AllDTypes() : Computable();
+  }
+  std::set<std::string, std::less<>> seen_;
 };
 
 Array SomeLiteral(DType d, Dims shape) {
-  return FilledShards(MakeType(d, shape), d == kBool || IsFloat(d) ? Usual(d) : Bits(), {},
+  return FilledShards(MakeType(d, shape), d == kBool || IsInexact(d) ? Usual(d) : Bits(), {},
                       "literal")[0];
 }
 
@@ -74,7 +85,7 @@ Array SomeLiteral(DType d, Dims shape) {
 
 std::vector<Sample> DataMovementSamples() {
   Rows r;
-  for (DType d : Computable()) {
+  for (DType d : AllDTypes()) {
     r.rows.push_back(Make("constant", N(d), {}).With({{"value", SomeLiteral(d, {})}}));
     r.rows.push_back(Make("constant", absl::StrCat(N(d), "/matrix"), {})
                          .With({{"value", SomeLiteral(d, {4, 4})}}));

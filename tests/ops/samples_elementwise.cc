@@ -1,4 +1,5 @@
 // Rows of ir/ops/elementwise.cc.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -29,9 +30,16 @@ const std::vector<double>& OtherSpecials() {
       0, 0, -0.0, 1, 2, 0.5, kInf, -kInf, kNan, -1, 3, 2, -kInf, 0, -1e30, 1e30};
   return *kAll;
 }
-double Least(DType dtype) { return dtype == kS32 ? -0x1p31 : dtype == kS64 ? -0x1p63 : 0; }
+double Least(DType dtype) { return IsSignedInt(dtype) ? -std::ldexp(1.0, BitWidth(dtype) - 1) : 0; }
 double Greatest(DType dtype) {  // that a double holds
-  return dtype == kS32 ? 0x1p31 - 1 : dtype == kU32 ? 0x1p32 - 1 : 0x1p63 - 1024;
+  const int digits = BitWidth(dtype) - (IsSignedInt(dtype) ? 1 : 0);
+  return digits > 53 ? std::ldexp(1.0, digits) - std::ldexp(1.0, digits - 53)
+                     : std::ldexp(1.0, digits) - 1;
+}
+std::vector<DType> SignedNumbers() {
+  std::vector<DType> all = Numbers();
+  all.erase(std::remove_if(all.begin(), all.end(), IsUnsignedInt), all.end());
+  return all;
 }
 std::vector<DType> WithBool(std::vector<DType> dtypes) {
   dtypes.push_back(kBool);
@@ -180,7 +188,7 @@ void AddMoreFunctions(Rows& r) {
 
 void AddArithmetic(Rows& r) {
   const std::vector<std::vector<int>> sum = {{0}, {1}, {0, 1}}, product = {{0}, {1}};
-  r.ExactUnary("abs", {kS32, kS64, kBF16, kF32, kF64});
+  r.ExactUnary("abs", SignedNumbers());
   r.ExactUnary("sign", Numbers());
   for (DType d : Numbers()) {
     r.Add(Make("negate", N(d), {Of(d, {4, 4})}).Linear({{0}}));
@@ -257,11 +265,13 @@ void AddChoices(Rows& r) {
                 .With({{"direction", std::string(direction)},
                        {"compare_type", std::string("TOTALORDER")}})
                 .Without(Check::kJvp, "a predicate has no tangent"));
-  for (DType d : WithBool(Numbers())) {
-    const std::vector<std::vector<int>> cases = {{1}, {2}, {1, 2}};
+  const std::vector<std::vector<int>> cases = {{1}, {2}, {1, 2}};
+  for (DType d : AllDTypes())
     r.Add(Make("select", N(d), {Of(kBool, {4, 4}), Of(d, {4, 4}), Of(d, {4, 4})})
               .Main(1)
-              .Linear(cases));
+              .Linear(cases)
+              .Moves());
+  for (DType d : Computable()) {
     r.Add(Make("select", absl::StrCat(N(d), "/scalar_pred"),
                {Of(kBool, {}), Of(d, {4, 4}), Of(d, {4, 4})})
               .Main(1)
@@ -282,10 +292,36 @@ void AddChoices(Rows& r) {
   }
 }
 
+// Numbers that narrow floats have to round: on the half between two of them, and on each side.
+std::vector<double> Halves() {
+  std::vector<double> all = Specials();
+  for (double v : {1.0625, 1.125,   1.1875,  1.25,   1.375,   1.75,    2.5,     3.0,    3.5,
+                   5.0,    448.0,   464.0,   480.0,  240.0,   248.0,   15.5,    15.75,  30.0,
+                   31.0,   57344.0, 61440.0, 0x1p-7, 0x1p-10, 0x3p-11, 0x1p-17, 0x3p-18})
+    for (double side : {1.0, 1 + 0x1p-20, -(1 - 0x1p-20)}) all.push_back(v * side);
+  all.resize(64);
+  return all;
+}
+
 void AddCasts(Rows& r) {
-  for (DType from : Computable())
-    for (DType to : Computable()) {
+  for (DType from : AllDTypes())
+    for (DType to : AllDTypes()) {
       const std::string label = absl::StrCat(N(from), "/to_", N(to));
+      if (!IsComputable(from) || !IsComputable(to)) {
+        // Every code of a narrow dtype, or numbers on and beside the halves of one.
+        const bool all = BitWidth(from) <= 8;
+        Fill fill = Bits();
+        if (all) fill = Codes();
+        if (!all && IsInexact(from)) fill = Values(Halves());
+        Sample s = Make("convert", label, {Of(from, {all && BitWidth(from) == 8 ? 256 : 64}, fill)})
+                       .With({{"dtype", to}})
+                       .NotSmooth("it is stored and moved, not computed with");
+        if (IsFloat(from) && IsFloat(to)) s.Linear({{0}});
+        if (from == kF4E2M1FN && (IsInteger(to)))
+          s.Without(Check::kRecorded, "XLA takes 6, the largest, for infinity");
+        r.Add(std::move(s));
+        continue;
+      }
       const bool linear = IsFloat(from) && IsFloat(to);
       Sample s = Make("convert", label, {Of(from, {4, 4})}).With({{"dtype", to}});
       if (linear) s.Linear({{0}});

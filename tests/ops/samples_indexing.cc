@@ -99,23 +99,27 @@ std::vector<Sample> IndexingSamples() {
     starts.insert(starts.begin(), Moved(d, shape));
     rows.push_back(Make("dynamic_slice", absl::StrCat(N(d), "/", ToAbsl(label)), starts)
                        .With({{"slice_sizes", sizes}})
-                       .Linear({{0}}));
+                       .Linear({{0}})
+                       .Moves());
   };
   auto update = [&](std::string_view label, DType d, Dims shape, Dims block,
                     std::vector<Operand> starts) {
     starts.insert(starts.begin(), {Moved(d, shape), Moved(d, block)});
     rows.push_back(Make("dynamic_update_slice", absl::StrCat(N(d), "/", ToAbsl(label)), starts)
-                       .Linear({{0, 1}, {0}, {1}}));
+                       .Linear({{0, 1}, {0}, {1}})
+                       .Moves());
   };
-  for (DType d : Computable()) {
+  for (DType d : AllDTypes()) {
     slice("block", d, {4, 8}, {2, 3}, {At(1), At(4)});
+    update("block", d, {4, 8}, {2, 3}, {At(1), At(4)});
+  }
+  for (DType d : Computable()) {
     slice("clamped", d, {4, 8}, {2, 3}, {At(-3), At(7)});
     slice("rows", d, {8, 4}, {1, 4}, {At(5), At(0)});
-    update("block", d, {4, 8}, {2, 3}, {At(1), At(4)});
     update("clamped", d, {4, 8}, {2, 3}, {At(9), At(-1)});
     update("rows", d, {8, 4}, {1, 4}, {At(5), At(0)});
   }
-  for (DType index : {kU32, kS64}) {
+  for (DType index : Integers()) {
     slice(absl::StrCat("index_", N(index)), kF64, {4, 8}, {2, 4}, {At(1, index), At(6, index)});
     update(absl::StrCat("index_", N(index)), kF64, {4, 8}, {2, 4}, {At(3, index), At(2, index)});
   }
@@ -126,10 +130,12 @@ std::vector<Sample> IndexingSamples() {
   update("scalar", kF64, {}, {}, {});
 
   const std::vector<Windows>& windows = SomeWindows();
-  for (DType d : Computable()) {
-    rows.push_back(GatherRow(absl::StrCat(N(d), "/rows"), d, windows[0], windows[0].at, "clip"));
+  for (DType d : AllDTypes()) {
+    rows.push_back(
+        GatherRow(absl::StrCat(N(d), "/rows"), d, windows[0], windows[0].at, "clip").Moves());
     Sample outside = GatherRow(absl::StrCat(N(d), "/outside"), d, windows[0],
                                Outside(windows[0].at), "fill_or_drop");
+    outside.Moves();
     if (IsFloat(d)) outside.NotSmooth("what is out of bounds is NaN");
     rows.push_back(std::move(outside));
   }
@@ -166,12 +172,13 @@ std::vector<Sample> IndexingSamples() {
         row.Linear({{0}});
       }
       if (adds && !unique && IsFloat(row.dtype())) row.Within(Reordered(4));
-      rows.push_back(std::move(row));
+      rows.push_back(std::move(row.Moves()));
     };
-    for (DType d : Computable()) {
+    for (DType d : replaces ? AllDTypes() : Computable()) {
       if (d == kBool && (adds || multiplies)) continue;
       const auto label = [&](const char* what) { return absl::StrCat(N(d), "/", what); };
       add(ScatterRow(name, label("rows"), d, windows[0], windows[0].at, "clip"), true);
+      if (!IsComputable(d)) continue;
       if (!multiplies || !IsFloat(d))
         add(ScatterRow(name, label("twice"), d, windows[0], twice, "clip"), false);
       add(ScatterRow(name, label("outside"), d, windows[0], Outside(windows[0].at), "fill_or_drop"),

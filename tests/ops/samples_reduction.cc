@@ -105,7 +105,7 @@ std::vector<Sample> OrderSamples() {
     top_k(N(d) + "/special", Of(d, {2, 6}, special), 4, 1)
         .NotSmooth("NaNs and infinities have no finite difference");
   }
-  for (DType d : {kS32, kU32, kS64}) {
+  for (DType d : Integers()) {
     sort(N(d) + "/bits", {Of(d, {4, 8}, Bits())}, 1, 1);
     top_k(N(d) + "/bits", Of(d, {4, 8}, Bits()), 8, 1);
   }
@@ -147,7 +147,8 @@ std::vector<Sample> ReductionSamples() {
       add("reduce_max", d, shape, "", Distinct(d == kU32 ? 0 : -40, 40), kExact, false);
       add("reduce_min", d, shape, "", Distinct(d == kU32 ? 0 : -40, 40), kExact, false);
     }
-    for (DType d : {kBool, kS32, kU32, kS64}) {
+    for (DType d : Computable()) {
+      if (IsFloat(d)) continue;
       add("reduce_and", d, shape, "", d == kBool ? Values({1, 1, 1, 0, 1}) : Bits(), kExact, false);
       add("reduce_or", d, shape, "", d == kBool ? Values({0, 0, 0, 0, 0, 1}) : Bits(), kExact,
           false);

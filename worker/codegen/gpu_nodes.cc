@@ -60,12 +60,11 @@ void GpuNodes::LoadShifts(const Access& access) {
     if (known != nullptr) continue;
     const DType dtype = kernel_.params[shift.param].dtype;
     Value* start = b_.CreateLoad(MemoryType(b_.getContext(), dtype), Buffer(shift.param));
-    start = dtype == DType::kU32 ? b_.CreateZExt(start, b_.getInt64Ty())
-                                 : b_.CreateSExt(start, b_.getInt64Ty());
     Value* const zero = b_.getInt64(0);
     Value* const max = b_.getInt64(shift.max);
-    start = b_.CreateSelect(b_.CreateICmpSLT(start, zero), zero, start);
-    start = b_.CreateSelect(b_.CreateICmpSGT(start, max), max, start);
+    start = b_.CreateIntCast(start, b_.getInt64Ty(), ir::IsSignedInt(dtype));
+    if (ir::IsSignedInt(dtype)) start = b_.CreateSelect(b_.CreateICmpSLT(start, zero), zero, start);
+    start = b_.CreateSelect(b_.CreateICmpUGT(start, max), max, start);
     known = b_.CreateTrunc(start, index_type_);
   }
 }

@@ -12,9 +12,9 @@
 // only outer nodes. Stores write outer nodes.
 //
 // Elements are computed as in ir/ops/scalar_math.h for their dtype; functions of floats may be
-// off by 2 ulp. The order of a reduction depends only on the shape and the target. bf16 is loaded,
-// stored and converted only; dtypes that have no scalar_math (ir::IsComputable) and at most 8 bytes
-// are loaded and stored only. A bool is a byte, 0 or 1.
+// off by 2 ulp. The order of a reduction depends only on the shape and the target. bf16 and f16 are
+// loaded, stored, selected and converted only; dtypes that have no scalar_math (ir::IsComputable)
+// and at most 8 bytes are loaded and stored only. A bool is a byte, 0 or 1.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -56,8 +56,8 @@ struct Node {
   ir::ScalarPrim prim = ir::ScalarPrim::kConstant;
   double value = 0;
   int64_t int_value = 0;
-  // kReduce. bf16 is converted before it is summed. kArgMax and kArgMin give the first index, of
-  // dtype s32 or s64, along the single reduced dim; NaN wins.
+  // kReduce. bf16 and f16 are converted before they are summed. kArgMax and kArgMin give the first
+  // index, of dtype s32 or s64, along the single reduced dim; NaN wins.
   ir::ReduceKind reduce = ir::ReduceKind::kNone;
   std::vector<int> args;  // kScalar, kReduce: earlier nodes
   // kLoad: the element of the param that is read; kIndex: the affine function of the index that is

@@ -115,8 +115,8 @@ struct Reduction {
 Reduction ReductionOf(DType operand) {
   Reduction reduction;
   constexpr int kReduced = scalar::kAnything;
-  scalar::Dispatch<kReduced>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
-    using T = scalar::ComputeType<kD>;
+  scalar::Dispatch<kReduced>(operand, [&]<DType kD>(ir::DTypeTag<kD>) {
+    using T = ir::ComputeType<kD>;
     reduction = {Start<T>, Fold<T>, Finish<T>};
   });
   return reduction;
@@ -174,18 +174,15 @@ class Interpreter {
     }
   }
 
+  // A u64 that no s64 holds is as large as one can be.
   int64_t ReadShift(int param) {
-    const void* buffer = buffers_[param];
-    int64_t wide = 0;
-    switch (kernel_.params[param].dtype) {
-      case DType::kS32:
-        return ReadAs<int32_t>(Load(buffer, 4));
-      case DType::kU32:
-        return ReadAs<uint32_t>(Load(buffer, 4));
-      default:
-        std::memcpy(&wide, buffer, sizeof wide);
-        return wide;
-    }
+    int64_t shift = 0;
+    scalar::Dispatch<scalar::kInts>(kernel_.params[param].dtype, [&]<DType kD>(ir::DTypeTag<kD>) {
+      const auto v = *static_cast<const ir::StorageType<kD>*>(buffers_[param]);
+      constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+      shift = kD == DType::kU64 && v > kMax ? kMax : static_cast<int64_t>(v);
+    });
+    return shift;
   }
   static Cell Load(const void* from, int64_t width) {
     Cell cell = 0;
@@ -234,8 +231,7 @@ class Interpreter {
   static Cell ConstantOf(const Node& node) {
     if (node.dtype == DType::kF32) return CellOf(static_cast<float>(node.value));
     if (node.dtype == DType::kF64) return CellOf(node.value);
-    if (node.dtype == DType::kS64) return CellOf(node.int_value);
-    return CellOf(static_cast<uint32_t>(node.int_value));
+    return Load(&node.int_value, ir::ByteWidth(node.dtype));  // the low bytes come first
   }
 
   void StartReductions() {

@@ -143,7 +143,7 @@ class Verifier {
           param.size < 1)
         return Fault("shift by p", shift.param, ", an ", param.output ? "output" : "input",
                      " of dtype ", Name(param.dtype), " with ", param.size,
-                     " elements; expected an input of dtype s32, u32 or s64 with at least one");
+                     " elements; expected an input of an integer dtype with at least one");
       if (shift.max < 0) return Fault("shift of at most ", shift.max, "; expected 0 or more");
       if (!Extend(shift.stride, shift.max, range))
         return Fault("shift by p", shift.param, " overflows");
@@ -207,8 +207,8 @@ class Verifier {
   }
 
   absl::Status CheckIndex(const Node& node) {
-    if (!ir::IsInteger(node.dtype) || !ir::IsComputable(node.dtype))
-      return Fault("dtype ", Name(node.dtype), "; expected s32, u32 or s64: convert it");
+    if (!ir::IsInteger(node.dtype) || ir::ByteWidth(node.dtype) < 4)
+      return Fault("dtype ", Name(node.dtype), "; expected s32, u32, s64 or u64: convert it");
     if (!node.access.shifts.empty()) return Fault("an index has no shifts");
     Range range;
     return CheckAccess(node.access, &range);
@@ -219,26 +219,19 @@ class Verifier {
     const double v = node.value;
     const int64_t i = node.int_value;
     bool fits = false;
-    switch (node.dtype) {
-      case DType::kBool:
-        fits = i == 0 || i == 1;
-        break;
-      case DType::kS32:
-        fits = i == static_cast<int32_t>(i);
-        break;
-      case DType::kU32:
-        fits = i == static_cast<uint32_t>(i);
-        break;
-      case DType::kF32:
-        fits = std::isnan(v) || std::isinf(v) ||
-               (std::fabs(v) <= std::numeric_limits<float>::max() && v == static_cast<float>(v));
-        break;
-      default:
-        fits = node.dtype == DType::kS64 || node.dtype == DType::kF64;
+    if (node.dtype == DType::kBool) {
+      fits = i == 0 || i == 1;
+    } else if (node.dtype == DType::kF32) {
+      fits = std::isnan(v) || std::isinf(v) ||
+             (std::fabs(v) <= std::numeric_limits<float>::max() && v == static_cast<float>(v));
+    } else if (node.dtype == DType::kF64) {
+      fits = true;
+    } else if (ir::IsInteger(node.dtype) && ir::IsComputable(node.dtype)) {
+      fits = ir::Array::ScalarInt(node.dtype, i).IntAt(0) == i;
     }
     if (fits) return absl::OkStatus();
     return Fault("the value is none of dtype ", Name(node.dtype),
-                 "; expected a value of bool, s32, u32, s64, f32 or f64");
+                 "; expected a value of bool, an integer dtype, f32 or f64");
   }
 
   absl::Status CheckScalar(const Node& node) {
@@ -270,9 +263,9 @@ class Verifier {
     if (node.args.size() != 1) return Fault(node.args.size(), " arguments; a reduction takes 1");
     if (kernel_.num_reduced == 0) return Fault("the kernel has no reduced dims");
     const DType dtype = kernel_.nodes[node.args[0]].dtype;
-    if (!ir::IsComputable(dtype) || dtype == DType::kBF16)
+    if (!ir::IsComputable(dtype) || ir::ComputeDType(dtype) != dtype)
       return Fault("an operand of dtype ", Name(dtype),
-                   "; expected bool, s32, u32, s64, f32 or f64: convert it");
+                   "; expected bool, an integer dtype, f32 or f64: convert it");
     if (levels_[node.args[0]] == Level::kAfter)
       return Fault("it reduces what a reduction gave; make two kernels");
     const bool is_bool = dtype == DType::kBool;

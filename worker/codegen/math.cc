@@ -22,7 +22,6 @@ int LanesOf(Value* v) {
   return type == nullptr ? 1 : static_cast<int>(type->getNumElements());
 }
 bool IsF32OrF64(DType d) { return d == DType::kF32 || d == DType::kF64; }
-bool IsNumber(DType d) { return ir::IsInteger(d) || IsF32OrF64(d); }
 
 // The primitives that are the same for ints and floats.
 Value* CommonPrim(ScalarPrim prim, V x, V y) {
@@ -230,6 +229,40 @@ V Bf16ToF32(V bits) {
   return (wide << 16).AsF32();
 }
 
+// As FloatToF16 and F16ToFloat of ir/narrow_float.h.
+V F32ToF16(V x) {
+  const V u = x.Bits();
+  const V sign = u.ShiftRight(16) & u.OfInt(0x8000);
+  const V magnitude = u & u.OfInt(0x7fffffff);
+  const V odd = magnitude.ShiftRight(13) & u.OfInt(1);
+  const V rounded = (magnitude + u.OfInt(0xfff) + odd - u.OfInt(0x38000000)).ShiftRight(13);
+  const V subnormal = (magnitude.AsF32() + x.Of(0.5)).Bits() - u.OfInt(0x3f000000);
+  const V number = Select(magnitude < u.OfInt(0x38800000), subnormal, rounded);
+  const V nan = u.OfInt(0x7e00) | (magnitude.ShiftRight(13) & u.OfInt(0x1ff));
+  const V finite = Select(magnitude >= u.OfInt(0x477ff000), u.OfInt(0x7c00), number);
+  const V bits = sign | Select(magnitude > u.OfInt(0x7f800000), nan, finite);
+  return x.With(x.b().CreateTrunc(bits.get(), bits.TypeOf(x.b().getInt16Ty())));
+}
+V F16ToF32(V bits) {
+  const V wide = bits.With(bits.b().CreateZExt(bits.get(), bits.TypeOf(bits.b().getInt32Ty())));
+  const V sign = (wide & wide.OfInt(0x8000)) << 16;
+  const V magnitude = wide & wide.OfInt(0x7fff);
+  const V shifted = magnitude << 13;
+  const V finite = (shifted.AsF32() * 0x1p112).Bits();
+  const V special = shifted | wide.OfInt(0x7f800000);
+  return (sign | Select(magnitude >= wide.OfInt(0x7c00), special, finite)).AsF32();
+}
+// Rounds once: to an f32 whose last bit tells that it is not exact, and then to f16.
+V F64ToF16(V x) {
+  IRBuilderBase& b = x.b();
+  const V nearest = x.With(b.CreateFPTrunc(x.get(), x.TypeOf(b.getFloatTy())));
+  const V back = x.With(b.CreateFPExt(nearest.get(), x.type()));
+  const V u = nearest.Bits();
+  const V below = Select(Abs(back) > Abs(x), u - u.OfInt(1), u) | u.OfInt(1);
+  const V exact = Eq(back, x) | IsNan(x);
+  return F32ToF16(Select(exact, u, below).AsF32());
+}
+
 // Towards zero, saturating, NaN to 0. The instruction is applied to numbers in range only.
 V FloatToInt(V x, DType to) {
   IRBuilderBase& b = x.b();
@@ -252,7 +285,10 @@ Value* ConvertTo(DType from, DType to, V x) {
   IRBuilderBase& b = x.b();
   if (from == to) return x.get();
   if (from == DType::kBF16) return ConvertTo(DType::kF32, to, Bf16ToF32(x));
+  if (from == DType::kF16) return ConvertTo(DType::kF32, to, F16ToF32(x));
+  if (from == DType::kF64 && to == DType::kF16) return F64ToF16(x).get();
   if (to == DType::kBF16) return F32ToBf16(x.With(ConvertTo(from, DType::kF32, x))).get();
+  if (to == DType::kF16) return F32ToF16(x.With(ConvertTo(from, DType::kF32, x))).get();
   if (to == DType::kBool) return Ne(x, x.is_float() ? x.Of(0) : x.OfInt(0)).get();
   Type* const type = x.TypeOf(RegisterType(b.getContext(), to));
   if (IsF32OrF64(from)) {
@@ -262,8 +298,6 @@ Value* ConvertTo(DType from, DType to, V x) {
   if (!IsF32OrF64(to)) return b.CreateIntCast(x.get(), type, is_signed);
   return is_signed ? b.CreateSIToFP(x.get(), type) : b.CreateUIToFP(x.get(), type);
 }
-
-bool Convertible(DType d) { return d == DType::kBool || d == DType::kBF16 || IsNumber(d); }
 
 }  // namespace
 
@@ -305,8 +339,9 @@ Value* EmitPrim(IRBuilderBase& b, ScalarPrim prim, DType operand, DType result,
     case ScalarPrim::kSelect:
       return b.CreateSelect(args[0], args[1], args[2]);
     case ScalarPrim::kConvert:
-      return Convertible(operand) && Convertible(result) ? ConvertTo(operand, result, V(b, args[0]))
-                                                         : nullptr;
+      return ir::IsComputable(operand) && ir::IsComputable(result)
+                 ? ConvertTo(operand, result, V(b, args[0]))
+                 : nullptr;
     case ScalarPrim::kBitcast: {
       Type* const type = RegisterType(b.getContext(), result, LanesOf(args[0]));
       return args[0]->getType()->getPrimitiveSizeInBits() == type->getPrimitiveSizeInBits()

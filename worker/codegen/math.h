@@ -3,8 +3,8 @@
 // no fast-math flags).
 //
 // What is covered, without calls of a library:
-//   every primitive of integers and bools, comparisons, conversions between bool, integers, bf16,
-//     f32 and f64: as ir/ops/scalar_math.h, bit for bit;
+//   every primitive of integers and bools, comparisons, conversions between bool, integers, f16,
+//     bf16, f32 and f64: as ir/ops/scalar_math.h, bit for bit;
 //   f32 and f64: Add Sub Mul Div Neg Abs Min Max Sqrt Floor Ceil RoundEven RoundAway IsFinite: bit
 //     for bit; Rsqrt within 2 ulp;
 //   f32: Exp Log Tanh Erf: within 2 ulp, special values as IEEE functions give them.
@@ -22,7 +22,7 @@
 namespace tessera::worker::codegen {
 
 // The types of a dtype in registers and in memory. In registers a bool is an i1, in memory a byte;
-// bf16, other narrow floats and complex numbers are their bits.
+// f16, bf16, other narrow floats and complex numbers are their bits.
 llvm::Type* RegisterType(llvm::LLVMContext& context, ir::DType dtype, int lanes = 1);
 llvm::Type* MemoryType(llvm::LLVMContext& context, ir::DType dtype, int lanes = 1);
 // Convert between the two. Any byte but 0 is read as true.

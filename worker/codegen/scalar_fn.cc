@@ -16,24 +16,26 @@ namespace scalar = ir::scalar;
 namespace math = ir::scalar::math;
 
 template <DType kD>
-scalar::ComputeType<kD> Get(Cell cell) {
-  typename scalar::ElementTraits<kD>::Storage stored;
+ir::ComputeType<kD> Get(Cell cell) {
+  ir::StorageType<kD> stored;
   std::memcpy(&stored, &cell, sizeof stored);
-  return scalar::ElementTraits<kD>::Load(stored);
+  return ir::Element<kD>::Load(stored);
 }
-template <DType kD>
-Cell Put(scalar::ComputeType<kD> value) {
-  const typename scalar::ElementTraits<kD>::Storage stored =
-      scalar::ElementTraits<kD>::Store(value);
+template <class T>
+Cell CellOf(T stored) {
   Cell cell = 0;
   std::memcpy(&cell, &stored, sizeof stored);
   return cell;
+}
+template <DType kD>
+Cell Put(ir::ComputeType<kD> value) {
+  return CellOf(ir::Element<kD>::Store(value));
 }
 
 // A primitive is defined for T where scalar_math.h defines it for exactly T.
 template <DType kD>
 ScalarFn FindSameType(ScalarPrim prim) {
-  using T = scalar::ComputeType<kD>;
+  using T = ir::ComputeType<kD>;
   switch (prim) {
 #define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
 #define TESSERA_kUnary(name)                                                      \
@@ -60,10 +62,6 @@ ScalarFn FindSameType(ScalarPrim prim) {
       if constexpr (std::is_integral_v<T>)
         return [](const Cell* a) { return Put<kD>(math::Not(Get<kD>(a[0]))); };
       break;
-    case ScalarPrim::kSelect:
-      return [](const Cell* a) {
-        return Put<kD>(math::Select<T>(Get<DType::kBool>(a[0]), Get<kD>(a[1]), Get<kD>(a[2])));
-      };
     default:
       break;
   }
@@ -72,7 +70,7 @@ ScalarFn FindSameType(ScalarPrim prim) {
 
 template <DType kD>
 ScalarFn FindPredicate(ScalarPrim prim) {
-  using T = scalar::ComputeType<kD>;
+  using T = ir::ComputeType<kD>;
   switch (prim) {
 #define TESSERA_SCALAR_PRIM(name, signature, ...) TESSERA_##signature(name)
 #define TESSERA_kUnary(name)
@@ -95,14 +93,17 @@ ScalarFn FindPredicate(ScalarPrim prim) {
 
 template <DType kFrom, DType kTo>
 ScalarFn FindCast(ScalarPrim prim) {
-  using From = scalar::ComputeType<kFrom>;
-  using To = scalar::ComputeType<kTo>;
-  if (prim == ScalarPrim::kConvert)
-    return [](const Cell* a) { return Put<kTo>(math::Convert<To>(Get<kFrom>(a[0]))); };
-  constexpr bool kPlain =
-      kFrom != DType::kBool && kTo != DType::kBool && kFrom != DType::kBF16 && kTo != DType::kBF16;
-  if constexpr (kPlain && sizeof(From) == sizeof(To))
-    return [](const Cell* a) { return Put<kTo>(math::Bitcast<To>(Get<kFrom>(a[0]))); };
+  using From = ir::ComputeType<kFrom>;
+  using To = ir::ComputeType<kTo>;
+  if (prim == ScalarPrim::kConvert) {
+    if constexpr (std::is_same_v<From, double> && std::is_floating_point_v<To>)
+      return [](const Cell* a) { return CellOf(ir::StoreDouble<kTo>(Get<kFrom>(a[0]))); };
+    else
+      return [](const Cell* a) { return Put<kTo>(math::Convert<To>(Get<kFrom>(a[0]))); };
+  }
+  constexpr bool kSameWidth = kFrom != DType::kBool && kTo != DType::kBool &&
+                              sizeof(ir::StorageType<kFrom>) == sizeof(ir::StorageType<kTo>);
+  if constexpr (kSameWidth) return [](const Cell* a) { return a[0]; };
   return nullptr;
 }
 
@@ -113,15 +114,17 @@ ScalarFn FindScalarFn(ScalarPrim prim, DType operand, DType result) {
   ScalarFn fn = nullptr;
   const ScalarPrimInfo& info = InfoOf(prim);
   if (info.signature == PrimSignature::kCast) {
-    scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kFrom>(scalar::DTypeTag<kFrom>) {
+    scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kFrom>(ir::DTypeTag<kFrom>) {
       scalar::Dispatch<scalar::kAnything>(
-          result, [&]<DType kTo>(scalar::DTypeTag<kTo>) { fn = FindCast<kFrom, kTo>(prim); });
+          result, [&]<DType kTo>(ir::DTypeTag<kTo>) { fn = FindCast<kFrom, kTo>(prim); });
     });
     return fn;
   }
-  if (operand == DType::kBF16) return nullptr;
   if (result != (info.gives_bool() ? DType::kBool : operand)) return nullptr;
-  scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kD>(scalar::DTypeTag<kD>) {
+  if (prim == ScalarPrim::kSelect)
+    return [](const Cell* a) { return Get<DType::kBool>(a[0]) ? a[1] : a[2]; };
+  if (ir::ComputeDType(operand) != operand) return nullptr;
+  scalar::Dispatch<scalar::kAnything>(operand, [&]<DType kD>(ir::DTypeTag<kD>) {
     fn = info.gives_bool() ? FindPredicate<kD>(prim) : FindSameType<kD>(prim);
   });
   return fn;

@@ -16,8 +16,8 @@ namespace tessera::worker {
 using Reducer = void (*)(absl::Span<const std::byte* const> inputs,
                          absl::Span<std::byte* const> outputs, int64_t bytes);
 
-// TYPE_ERROR if the reduction is undefined (max of complex), NOT_IMPLEMENTED for f8 and for
-// reductions that are not collectives (argmax).
+// TYPE_ERROR if the reduction is undefined (max of complex), NOT_IMPLEMENTED for dtypes
+// of fewer than 8 bits and f8, and for reductions that are not collectives (argmax).
 absl::StatusOr<Reducer> FindReducer(ir::ReduceKind reduce, ir::DType dtype);
 
 }  // namespace tessera::worker

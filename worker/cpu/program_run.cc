@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/narrow_float.h"
 #include "worker/cpu/memory_bound.h"
 
 namespace tessera::worker {

@@ -103,8 +103,9 @@ class DeviceBackend final : public Backend {
     // The guarantees of device_api.h for all_reduce.
     build_options_.has_reduction = [](ir::ReduceKind reduce, ir::DType dtype) {
       const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;
-      return reduce == ir::ReduceKind::kSum || dtype == ir::DType::kBool ||
-             (extremum && !ir::IsFloat(dtype));
+      if (dtype == ir::DType::kBool) return true;
+      if (dtype == ir::DType::kS16 || dtype == ir::DType::kU16) return false;
+      return reduce == ir::ReduceKind::kSum || (extremum && !ir::IsFloat(dtype));
     };
     return absl::OkStatus();
   }

@@ -37,12 +37,15 @@ struct DTypeRow {
   std::string_view safetensors, numpy;
 };
 constexpr DTypeRow kDTypes[] = {
-    {DType::kBool, "BOOL", "|b1"},     {DType::kS8, "I8", "|i1"},       {DType::kS16, "I16", "<i2"},
-    {DType::kS32, "I32", "<i4"},       {DType::kS64, "I64", "<i8"},     {DType::kU8, "U8", "|u1"},
-    {DType::kU16, "U16", "<u2"},       {DType::kU32, "U32", "<u4"},     {DType::kU64, "U64", "<u8"},
-    {DType::kF16, "F16", "<f2"},       {DType::kBF16, "BF16", ""},      {DType::kF32, "F32", "<f4"},
-    {DType::kF64, "F64", "<f8"},       {DType::kC64, "", "<c8"},        {DType::kC128, "", "<c16"},
-    {DType::kF8E4M3FN, "F8_E4M3", ""}, {DType::kF8E5M2, "F8_E5M2", ""},
+    {DType::kBool, "BOOL", "|b1"},   {DType::kS8, "I8", "|i1"},
+    {DType::kS16, "I16", "<i2"},     {DType::kS32, "I32", "<i4"},
+    {DType::kS64, "I64", "<i8"},     {DType::kU8, "U8", "|u1"},
+    {DType::kU16, "U16", "<u2"},     {DType::kU32, "U32", "<u4"},
+    {DType::kU64, "U64", "<u8"},     {DType::kF16, "F16", "<f2"},
+    {DType::kBF16, "BF16", ""},      {DType::kF32, "F32", "<f4"},
+    {DType::kF64, "F64", "<f8"},     {DType::kC64, "", "<c8"},
+    {DType::kC128, "", "<c16"},      {DType::kF8E4M3FN, "F8_E4M3", ""},
+    {DType::kF8E5M2, "F8_E5M2", ""}, {DType::kF8E8M0FNU, "F8_E8M0", ""},
 };
 const DTypeRow& RowOf(DType dtype) {
   return *std::find_if(std::begin(kDTypes), std::end(kDTypes),

@@ -288,7 +288,7 @@ bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
   index.dtype = small ? DType::kS32 : DType::kS64;
   index.access = *std::move(access);
   int iota = Add(std::move(index));
-  if (dtype == DType::kBF16) iota = AddConvert(iota, DType::kF32);
+  iota = AddConvert(iota, ir::ComputeDType(dtype));
   iota = AddConvert(iota, dtype);
   nodes_[read] = Node(nodes_[iota]);
   return true;
@@ -340,7 +340,7 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
   whole_reduced_ |= IsArgReduction(item.kind);
   const DType dtype = nodes_[read].dtype;
   int from = AddRead(values[operand], operand, std::move(access));
-  if (values[operand].dtype == DType::kBF16) from = AddConvert(from, DType::kF32);
+  from = AddConvert(from, ir::ComputeDType(values[operand].dtype));
   Node node;
   node.kind = Kind::kReduce;
   node.reduce = item.kind;
@@ -492,11 +492,11 @@ class Group::Builder {
     node.kind = Kind::kScalar;
     if (IsFloat(n.dtype)) node.value = literal.At(0);
     if (!IsFloat(n.dtype)) node.int_value = literal.IntAt(0);
-    if (n.dtype != DType::kBF16) return Add(std::move(node));
-    node.dtype = DType::kF32;
+    node.dtype = ir::ComputeDType(n.dtype);
+    if (node.dtype == n.dtype) return Add(std::move(node));
     codegen::Node convert;
     convert.prim = ScalarPrim::kConvert;
-    convert.dtype = DType::kBF16;
+    convert.dtype = n.dtype;
     convert.args = {Add(std::move(node))};
     return Add(std::move(convert));
   }

@@ -35,15 +35,23 @@ bool HasCollective(const ir::Function& f) {
   });
 }
 
-// Whether there is code for every node.
-bool HasScalarFns(const ir::ScalarGraph& graph) {
-  for (const ir::ScalarNode& node : graph.nodes) {
-    if (!ir::IsComputable(node.dtype)) return false;
-    if (node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kConstant) continue;
-    const ir::DType operand = graph.nodes[node.args.back()].dtype;
-    if (codegen::FindScalarFn(node.prim, operand, node.dtype) == nullptr) return false;
+// The graph on elements as they lie in slots; nullopt if there is no code for it. Of elements that
+// have no kernels some can still be selected.
+std::optional<ir::ScalarGraph> WithScalarFns(const ir::ScalarGraph& graph) {
+  ir::ScalarGraph carried = graph;
+  for (ir::ScalarNode& node : carried.nodes) {
+    const Carrier carrier = CarrierOf(node.dtype);
+    if (carrier.per_element != 1) return std::nullopt;
+    const bool leaf = node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kConstant;
+    const ir::DType operand = leaf ? node.dtype : graph.nodes[node.args.back()].dtype;
+    const bool computable = ir::IsComputable(operand) && ir::IsComputable(node.dtype);
+    const bool moves = node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kSelect;
+    if (!computable && !moves) return std::nullopt;
+    node.dtype = carrier.dtype;
+    if (!leaf && codegen::FindScalarFn(node.prim, CarrierOf(operand).dtype, node.dtype) == nullptr)
+      return std::nullopt;
   }
-  return true;
+  return carried;
 }
 
 // The entries of `from` at `dims`.
@@ -110,9 +118,10 @@ class Lowerer {
   };
 
   int NewValue(ir::DType dtype, int64_t elements) {
+    const Carrier carrier = CarrierOf(dtype);
     Value value;
-    value.dtype = dtype;
-    value.elements = elements;
+    value.dtype = carrier.dtype;
+    value.elements = elements * carrier.per_element;
     out_.values.push_back(std::move(value));
     return static_cast<int>(out_.values.size()) - 1;
   }
@@ -120,7 +129,10 @@ class Lowerer {
   int NewConstant(const ir::Array& literal) {
     const int value = NewValue(literal.dtype(), literal.num_elements());
     out_.values[value].constant = static_cast<int>(out_.constants.size());
-    out_.constants.push_back(literal);
+    const Value& carried = out_.values[value];
+    out_.constants.push_back(carried.dtype == literal.dtype()
+                                 ? literal
+                                 : ir::Array(carried.dtype, {carried.elements}, literal.bytes()));
     return value;
   }
   template <class What>
@@ -158,18 +170,12 @@ class Lowerer {
       for (const ir::Type& t : results) values.push_back(NewValue(t));
       return values;
     }
-    std::vector<ir::Type> all = at.in_types();
-    all.insert(all.end(), results.begin(), results.end());
-    if (std::all_of(all.begin(), all.end(),
-                    [](const ir::Type& t) { return ir::IsComputable(t.dtype); })) {
-      const std::optional<std::vector<int>> done = LowerComputable(at);
-      if (done) return *done;
-    }
-    return LowerToHost(at);
+    const std::optional<std::vector<int>> done = LowerToCode(at);
+    return done ? *done : LowerToHost(at);
   }
 
   // nullopt if the op has no kernel.
-  std::optional<std::vector<int>> LowerComputable(const At& at) {
+  std::optional<std::vector<int>> LowerToCode(const At& at) {
     switch (at.def().lowering) {
       case Lowering::kScalar:
         return LowerScalar(at);
@@ -191,8 +197,6 @@ class Lowerer {
     auto f = std::make_shared<ir::Function>();
     for (const ir::FunctionRef& region : at.op.regions)
       if (HasCollective(*region)) Refuse("collectives inside it are not planned");
-    if (at.def().lowering == Lowering::kCollective)
-      Refuse(absl::StrCat("its operand ", at.in(0).ToString(), " has no kernels"));
     f->name = "host";
     f->scope = at.f.scope;
     f->types = at.in_types();
@@ -219,12 +223,12 @@ class Lowerer {
   }
 
   std::optional<std::vector<int>> LowerScalar(const At& at) {
-    const ir::ScalarGraph graph = at.def().scalar.record(
-        at.op.attrs, at.in(static_cast<int>(at.operands.size()) - 1).dtype, at.out(0).dtype);
-    if (!HasScalarFns(graph)) return std::nullopt;
+    const std::optional<ir::ScalarGraph> graph = WithScalarFns(at.def().scalar.record(
+        at.op.attrs, at.in(static_cast<int>(at.operands.size()) - 1).dtype, at.out(0).dtype));
+    if (!graph) return std::nullopt;
     std::vector<int> results;
     for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
-    Add(at.operands, results, ScalarItem{ir::Canonical(graph)});
+    Add(at.operands, results, ScalarItem{ir::Canonical(*graph)});
     return results;
   }
 
@@ -246,14 +250,15 @@ class Lowerer {
 
   std::vector<int> LowerIndexMap(const At& at) {
     const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
-    const ir::IndexMap map =
+    ir::IndexMap map =
         at.def().index_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
-    const Dims dense = ir::StridesOf(out[0].shape);
-    if (map.pieces.size() == 1 && IsAllOf(map.pieces[0], out[0])) {
+    const ir::Type written = OfCarriers(out[0], &map);
+    const Dims dense = ir::StridesOf(written.shape);
+    if (map.pieces.size() == 1 && IsAllOf(map.pieces[0], written)) {
       const ir::IndexPiece& piece = map.pieces[0];
       const int source = SourceOf(at, map, piece);
-      if (source >= 0 && ir::IsWhole(piece, out[0]) &&
-          out_.values[source].elements == out[0].num_elements())
+      if (source >= 0 && ir::IsWhole(piece, written) &&
+          out_.values[source].elements == written.num_elements())
         return {source};
       const int result = NewValue(out[0]);
       std::vector<int> operands;
@@ -270,7 +275,7 @@ class Lowerer {
       p.box = piece.shape;
       p.read = {piece.offset, piece.strides, ShiftsOf(at, piece.read)};
       p.write.shifts = ShiftsOf(at, piece.write);
-      for (int d = 0; d < out[0].rank(); ++d) {
+      for (int d = 0; d < written.rank(); ++d) {
         p.write.offset += piece.start[d] * dense[d];
         p.write.strides.push_back(piece.step[d] * dense[d]);
       }
@@ -284,6 +289,27 @@ class Lowerer {
     const int result = NewValue(out[0]);
     Add(operands, {result}, std::move(pieces));
     return {result};
+  }
+
+  // The type of a result of index map `map` as it lies in its slot. An element that is carried by
+  // two gets a last dim of two, in the map too.
+  static ir::Type OfCarriers(const ir::Type& out, ir::IndexMap* map) {
+    const Carrier carrier = CarrierOf(out.dtype);
+    ir::Type written = ir::MakeType(carrier.dtype, out.shape);
+    const int64_t n = carrier.per_element;
+    if (n == 1) return written;
+    written.shape.push_back(n);
+    for (ir::IndexPiece& piece : map->pieces) {
+      piece.start.push_back(0);
+      piece.step.push_back(1);
+      piece.shape.push_back(n);
+      piece.offset *= n;
+      for (int64_t& stride : piece.strides) stride *= n;
+      piece.strides.push_back(1);
+      for (auto* shifts : {&piece.read, &piece.write})
+        for (ir::DynamicOffset& shift : *shifts) shift.stride *= n;
+    }
+    return written;
   }
 
   // Whether the piece writes all of the result, in order.
@@ -377,8 +403,7 @@ class Lowerer {
       return;
     }
     item.num_reduced = static_cast<int>(item.box.size()) - d;
-    ir::DType accumulator = out_.values[result].dtype;
-    if (accumulator == ir::DType::kBF16) accumulator = ir::DType::kF32;
+    const ir::DType accumulator = ir::ComputeDType(out_.values[result].dtype);
     ReduceItem rest;
     rest.kind = item.kind;
     rest.box.assign(item.box.begin(), item.box.begin() + num_parallel);
@@ -431,17 +456,37 @@ class Lowerer {
     item.n = Pick(y, free[1]);
     item.a.strides = Joined({Pick(xs, batch[0]), Pick(xs, free[0]), Pick(xs, contracted[0])});
     item.b.strides = Joined({Pick(ys, batch[1]), Pick(ys, contracted[1]), Pick(ys, free[1])});
-    const bool has_matmul =
-        options_.has_matmul && options_.has_matmul(at.in(0).dtype, at.out(0).dtype);
+    const auto has_matmul = [&](ir::DType in, ir::DType out) {
+      return options_.has_matmul && options_.has_matmul(in, out);
+    };
+    const ir::DType in = at.in(0).dtype, out = at.out(0).dtype;
+    const ir::DType wide_in = ir::ComputeDType(in), wide_out = ir::ComputeDType(out);
     const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
-    if (!has_matmul && dims >= kGroupDimsMax) return std::nullopt;
-    const int result = NewValue(at.out(0));
-    if (has_matmul) {
+    if (has_matmul(in, out)) {
+      const int result = NewValue(at.out(0));
       Add(at.operands, {result}, std::move(item));
-    } else {
-      AddContractionAsReduction(at, item, result);
+      return std::vector<int>{result};
     }
+    // A library that does not take the narrow floats may take wide ones.
+    if (has_matmul(wide_in, wide_out)) {
+      const int wide = NewValue(wide_out, at.out(0).num_elements());
+      const int a = AddConvert(at.operands[0], wide_in), b = AddConvert(at.operands[1], wide_in);
+      Add({a, b}, {wide}, std::move(item));
+      return std::vector<int>{AddConvert(wide, out)};
+    }
+    if (dims >= kGroupDimsMax) return std::nullopt;
+    const int result = NewValue(at.out(0));
+    AddContractionAsReduction(at, item, result);
     return std::vector<int>{result};
+  }
+
+  // The value in another dtype.
+  int AddConvert(int value, ir::DType to) {
+    const ir::DType from = out_.values[value].dtype;
+    if (from == to) return value;
+    const int converted = NewValue(to, out_.values[value].elements);
+    Add({value}, {converted}, ScalarItem{ir::Canonical(ConvertGraph(from, to))});
+    return converted;
   }
 
   // Multiplies two views over (batch, m, n, k), and sums the products over k in f32 or wider.
@@ -511,13 +556,13 @@ class Lowerer {
   struct Packing {
     std::optional<View> pack, unpack;
   };
-  static Packing PackingOf(const At& at, int64_t n) {
+  static Packing PackingOf(const At& at, int64_t n, int64_t per_element) {
     const Dims& x = at.in(0).shape;
     const auto chunks = [&](int64_t dim) {  // n chunks along the dim
-      return BlocksFirst(ElementsBefore(x, dim), n, ElementsFrom(x, dim) / n);
+      return BlocksFirst(ElementsBefore(x, dim), n, ElementsFrom(x, dim) * per_element / n);
     };
-    const auto concat = [n](const Dims& block, int64_t dim) {
-      return BlocksInPlace(ElementsBefore(block, dim), n, ElementsFrom(block, dim));
+    const auto concat = [n, per_element](const Dims& block, int64_t dim) {
+      return BlocksInPlace(ElementsBefore(block, dim), n, ElementsFrom(block, dim) * per_element);
     };
     switch (at.def().collective) {
       case CollectiveKind::kAllGather:
@@ -560,9 +605,10 @@ class Lowerer {
     step.reduce = at.def().reduce;
     step.axes = axes;
     step.group_size = static_cast<int>(n);
-    step.dtype = at.in(0).dtype;
-    step.elements = at.in(0).num_elements();
-    const Packing packing = PackingOf(at, n);
+    const Carrier carrier = CarrierOf(at.in(0).dtype);
+    step.dtype = carrier.dtype;
+    step.elements = at.in(0).num_elements() * carrier.per_element;
+    const Packing packing = PackingOf(at, n, carrier.per_element);
     int in = at.operands[0];
     if (packing.pack) {
       in = AddView(in, *packing.pack);
@@ -573,7 +619,7 @@ class Lowerer {
       for (size_t i = 0; i + 1 < perm.size(); i += 2)
         step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
     }
-    if (kind == CollectiveKind::kAllReduce && options_.has_reduction &&
+    if (ir::InfoOf(kind).combines && options_.has_reduction &&
         !options_.has_reduction(step.reduce, step.dtype)) {
       return LowerByGathering(in, std::move(step));
     }
@@ -584,14 +630,16 @@ class Lowerer {
     return {out};
   }
 
-  // Does an all_reduce by an all_gather and a reduction, in the order of the group.
+  // Does an all_reduce by an all_gather and a reduction, in the order of the group, and a
+  // reduce_scatter by an all_to_all and one.
   std::vector<int> LowerByGathering(int in, CollectiveStep step) {
     ReduceItem reduce;
     reduce.kind = step.reduce;
     reduce.box = {step.elements, step.group_size};
     reduce.num_reduced = 1;
     reduce.access.strides = {1, step.elements};
-    step.kind = CollectiveKind::kAllGather;
+    step.kind = step.kind == CollectiveKind::kAllReduce ? CollectiveKind::kAllGather
+                                                        : CollectiveKind::kAllToAll;
     step.reduce = ir::ReduceKind::kNone;
     const int blocks = NewValue(step.dtype, step.elements * step.group_size);
     const int result = NewValue(step.dtype, step.elements);
@@ -721,7 +769,7 @@ class Lowerer {
   // Adds a value that is one row of `whole` in each iteration.
   int AddSubview(int whole, const ir::Type& row, int loop, const ir::DataFlow& flow) {
     const int value = NewValue(row);
-    const int64_t n = row.num_elements();
+    const int64_t n = out_.values[value].elements;
     out_.values[value].subview = Value::Subview{whole, flow.reverse ? (flow.trip_count - 1) * n : 0,
                                                 loop, flow.reverse ? -n : n};
     return value;

@@ -122,6 +122,13 @@ class Printer {
 
 }  // namespace
 
+Carrier CarrierOf(ir::DType dtype) {
+  if (ir::IsComputable(dtype)) return {dtype, 1};
+  if (dtype == ir::DType::kC64) return {ir::DType::kF32, 2};
+  if (dtype == ir::DType::kC128) return {ir::DType::kF64, 2};
+  return {ir::DType::kU8, 1};  // the rest take a byte
+}
+
 std::string StepProgram::ToString() const { return Printer(*this).Print(); }
 
 absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options) {

@@ -42,6 +42,14 @@ struct LoopStride {
   bool operator==(const LoopStride&) const = default;
 };
 
+// How elements of a dtype lie in slots, which have computable dtypes alone: each as `per_element`
+// of `dtype`. What has no kernels is moved as what has; complex numbers are sums of pairs too.
+struct Carrier {
+  ir::DType dtype = ir::DType::kF32;
+  int64_t per_element = 1;
+};
+Carrier CarrierOf(ir::DType dtype);
+
 struct Slot {
   enum class Kind : uint8_t { kArgument, kResult, kConstant, kArena };
   Kind kind = Kind::kArena;

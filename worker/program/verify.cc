@@ -118,6 +118,13 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // Checks that the slot holds a value of that type.
+  absl::Status CheckUseOf(int slot, const ir::Type& type, bool write,
+                          const std::vector<int>& loops) const {
+    const Carrier carrier = CarrierOf(type.dtype);
+    return CheckUse(slot, carrier.dtype, type.num_elements() * carrier.per_element, write, loops);
+  }
+
   // Whether the slots overlap in the same iteration.
   bool Overlap(int a, int b) const {
     const Slot &x = p_.slots[a], &y = p_.slots[b];
@@ -231,12 +238,11 @@ class Verifier {
         h.out.size() != h.function->results.size())
       return Fault("a function that does not fit its slots");
     for (size_t i = 0; i < h.in.size(); ++i) {
-      const ir::Type& t = h.function->types[i];
-      TESSERA_RETURN_IF_ERROR(CheckUse(h.in[i], t.dtype, t.num_elements(), /*write=*/false, loops));
+      TESSERA_RETURN_IF_ERROR(CheckUseOf(h.in[i], h.function->types[i], /*write=*/false, loops));
     }
     for (size_t i = 0; i < h.out.size(); ++i) {
-      const ir::Type& t = h.function->type(h.function->results[i]);
-      TESSERA_RETURN_IF_ERROR(CheckUse(h.out[i], t.dtype, t.num_elements(), /*write=*/true, loops));
+      TESSERA_RETURN_IF_ERROR(CheckUseOf(h.out[i], h.function->type(h.function->results[i]),
+                                         /*write=*/true, loops));
       for (int in : h.in)
         if (Overlap(in, h.out[i])) return Fault("s", in, " overlaps s", h.out[i]);
     }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/eval/eval.h"
+#include "ir/narrow_float.h"
 #include "ir/op_def.h"
 #include "worker/codegen/scalar_fn.h"
 #include "worker/codegen/scalar_prim.h"
@@ -25,7 +26,8 @@ using ir::ScalarPrim;
 constexpr size_t kGuardBytes = 256;
 constexpr std::byte kGuard{0xA5};
 
-constexpr DType kComputed[] = {DType::kBool, DType::kS32, DType::kU32, DType::kS64,
+constexpr DType kComputed[] = {DType::kBool, DType::kS8,  DType::kS16, DType::kS32, DType::kS64,
+                               DType::kU8,   DType::kU16, DType::kU32, DType::kU64, DType::kF16,
                                DType::kBF16, DType::kF32, DType::kF64};
 
 // ---- Filling buffers. --------------------------------------------------------------------------
@@ -48,6 +50,8 @@ void PutElement(DType dtype, double number, int64_t integer, std::byte* to) {
       return put(static_cast<uint8_t>(integer & 1));
     case DType::kBF16:
       return put(ir::FloatToBf16(static_cast<float>(number)));
+    case DType::kF16:
+      return put(ir::DoubleToF16(number));
     case DType::kF32:
       return put(static_cast<float>(number));
     case DType::kF64:
@@ -115,6 +119,20 @@ bool Close(DType dtype, const std::byte* got, const std::byte* want, const Toler
       wide.ulps = tolerance.ulps > 0 ? 1 << 16 : 0;
       return CloseAs<float, int32_t>(reinterpret_cast<const std::byte*>(&x),
                                      reinterpret_cast<const std::byte*>(&y), wide);
+    }
+    case DType::kF16: {
+      // The order of the bits is that of the numbers, as f32's is.
+      uint16_t a, b;
+      std::memcpy(&a, got, sizeof a);
+      std::memcpy(&b, want, sizeof b);
+      const float x = ir::F16ToFloat(a), y = ir::F16ToFloat(b);
+      if (tolerance.ulps > 0 && !std::isnan(x) && !std::isnan(y) &&
+          std::abs(Ordered(static_cast<int16_t>(a)) - Ordered(static_cast<int16_t>(b))) <= 1)
+        return x != 0 || y != 0 || !tolerance.zero_signs || a == b;
+      Tolerance exact = tolerance;
+      exact.ulps = 0;
+      return CloseAs<float, int32_t>(reinterpret_cast<const std::byte*>(&x),
+                                     reinterpret_cast<const std::byte*>(&y), exact);
     }
     default:
       return std::memcmp(got, want, ir::ByteWidth(dtype)) == 0;
@@ -303,49 +321,18 @@ std::vector<double> FloatSamples() {
 }
 
 std::vector<int64_t> IntSamples(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return {0, 1};
-    case DType::kU32:
-      return {0, 1, 2, 3, 7, 31, 32, 33, 1000, 65536, 0x7fffffff, 0x80000000, 0xffffffff};
-    case DType::kS64:
-      return {0,
-              1,
-              -1,
-              2,
-              3,
-              -3,
-              7,
-              31,
-              32,
-              63,
-              64,
-              65,
-              1000,
-              -100000,
-              int64_t{1} << 31,
-              (int64_t{1} << 53) + 1,
-              std::numeric_limits<int64_t>::max(),
-              std::numeric_limits<int64_t>::min(),
-              std::numeric_limits<int64_t>::min() + 1};
-    default:
-      return {0,
-              1,
-              -1,
-              2,
-              3,
-              -3,
-              7,
-              31,
-              32,
-              33,
-              1000,
-              -100000,
-              16777217,
-              std::numeric_limits<int32_t>::max(),
-              std::numeric_limits<int32_t>::min(),
-              std::numeric_limits<int32_t>::min() + 1};
-  }
+  if (dtype == DType::kBool) return {0, 1};
+  const int bits = ir::BitWidth(dtype);
+  const int64_t ones = bits == 64 ? -1 : (int64_t{1} << bits) - 1;
+  const auto biggest_signed = static_cast<int64_t>(static_cast<uint64_t>(ones) >> 1);
+  // The width and its neighbours are there for shifts; what does not fit is cut to its low bits.
+  std::vector<int64_t> all = {
+      0,    1,       2,     3,        7,  bits - 1, bits,           bits + 1,
+      1000, -100000, 65536, 16777217, -1, -3,       biggest_signed, ones};
+  all.push_back(~biggest_signed);
+  all.push_back(~biggest_signed + 1);
+  all.push_back((int64_t{1} << 53) + 1);
+  return all;
 }
 
 Array SamplesOf(DType dtype, int operand, int64_t n) {
