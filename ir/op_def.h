@@ -48,14 +48,16 @@ enum class Lowering : uint8_t {
   kHost,   // no code: the host evaluates it on every backend, on copies of a device's operands
 };
 
-// What a region is to its op. All but a computation are planned, differentiated, batched and
-// lowered as the ops around them are; a computation is a function of scalars (a combiner, a
-// comparator) that only the rules of its op read.
+// What a region is to its op. Bodies, predicates and branches are planned, differentiated, batched
+// and lowered as the ops around them are. The others only the rules of their op read: a computation
+// is a function of scalars (a combiner, a comparator); a rule says how the op is differentiated,
+// and is gone when a program is planned (DropRules in transform/transform.h).
 enum class RegionRole : uint8_t {
   kBody,         // runs once, or trip_count times, or while the predicate holds
   kPredicate,    // before each run of the body; its result, a bool, says whether there is one
   kBranch,       // one of several, of which `branch_index` chooses the one that runs
   kComputation,  // of scalars
+  kRule,         // a derivative of the first region, which is a body, or missing
 };
 
 // ---- What inference sees. --------------------------------------------------------------------
@@ -157,6 +159,9 @@ struct DataFlow {
   int branch_index = -1;  // the operand, an s32, that chooses among branches
 };
 using DataFlowFn = DataFlow (*)(const InferContext&);
+// The types of a derivative rule's params, from the op's operands and the regions before the rule.
+// Requires: those regions are as the op's inference wants them.
+using RuleParamsFn = std::vector<Type> (*)(const InferContext&, size_t region);
 // The attributes of the op on those of its operands and results that are kept. The two of a carry
 // go together.
 using KeepFn = Attrs (*)(const Attrs&, const std::vector<bool>& operands,
@@ -283,8 +288,9 @@ struct OpDef {
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
   PartialEvalFn partial_eval = nullptr;
-  DataFlowFn data_flow = nullptr;  // ops with regions that are planned
-  KeepFn keep = nullptr;           // those whose attributes tell of operands or results
+  DataFlowFn data_flow = nullptr;      // ops with regions that are planned
+  RuleParamsFn rule_params = nullptr;  // ops with derivative rules
+  KeepFn keep = nullptr;               // those whose attributes tell of operands or results
   FixedShardingFn fixed_sharding = nullptr;
   Rule<CostFn> cost = {};
   Scalar scalar = {};                  // elementwise
@@ -303,7 +309,12 @@ struct OpDef {
     return i < regions.size() ? regions[i] : regions.back();
   }
   constexpr bool has_planned_regions() const {
-    return !regions.empty() && regions[0] != RegionRole::kComputation;
+    return !regions.empty() && regions[0] != RegionRole::kComputation &&
+           regions[0] != RegionRole::kRule;
+  }
+  // All regions but the first are then rules; without a planned region the first one is too.
+  constexpr bool has_rules() const {
+    return !regions.empty() && regions.back() == RegionRole::kRule;
   }
 };
 
@@ -321,9 +332,15 @@ consteval OpDef Checked(OpDef d) {
   if (d.batch.kind == Rule<BatchFn>::kUnset) throw "op has no batching rule";
   if (d.partition.kind == Rule<PartitionFn>::kUnset) throw "op has no partition rule";
   if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
-  for (RegionRole role : d.regions)
-    if ((role == RegionRole::kComputation) == d.has_planned_regions())
+  for (size_t i = 0; i < d.regions.size(); ++i) {
+    const bool computes = d.regions[i] == RegionRole::kComputation;
+    if (computes != (d.regions[0] == RegionRole::kComputation))
       throw "op has computations beside other regions";
+    if (d.has_rules() && i > 0 && d.regions[i] != RegionRole::kRule)
+      throw "op with derivative rules has more than one other region";
+  }
+  if (d.has_rules() != (d.rule_params != nullptr))
+    throw "op has no types for the params of its rules, or has them without rules";
   if (d.has_planned_regions() != (d.data_flow != nullptr))
     throw "op has no data flow, or has one without regions to plan";
   if (d.has_planned_regions() && !d.partial_eval) throw "op with regions has no partial evaluation";

@@ -186,4 +186,23 @@ std::vector<Value> ManualComputation(Builder& b, FunctionRef body, Values args,
                                      bool check_vma = true);
 Value ShardingConstraint(Value x, PartitionSpec spec);
 
+// ---- custom_derivatives.cc ----
+// f: (consts, args) -> results. rule: (consts, args, tangents of the inexact args) -> (results,
+// tangents of the inexact results). Operands: consts, args. The consts have no tangents.
+std::vector<Value> CustomJvpCall(Builder& b, FunctionRef f, FunctionRef rule, Values operands,
+                                 int num_consts);
+// f: (consts, args) -> results. fwd: (consts, args) -> (results, residuals). bwd: (consts,
+// residuals, cotangents of the inexact results) -> cotangents of the inexact args.
+std::vector<Value> CustomVjpCall(Builder& b, FunctionRef f, FunctionRef fwd, FunctionRef bwd,
+                                 Values operands, int num_consts);
+
+// ---- custom_linear_solve.cc ----
+// The x of matvec(consts, x) = b, which solve(consts, b) finds; matvec is linear in x. The
+// transposed functions, (consts, x) -> x, are both given or both null. Operands: consts, b.
+struct LinearSolveFns {
+  FunctionRef solve, matvec, transpose_solve, transpose_matvec;
+};
+std::vector<Value> CustomLinearSolve(Builder& b, const LinearSolveFns& fns, Values operands,
+                                     int num_consts);
+
 }  // namespace tessera::ir

@@ -22,7 +22,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIELDS = ("num_operands|regions|repeats_region|attrs|has_effects|lowering|infer|factors|sharding|varying|jvp|"
-          "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|data_flow|cost|"
+          "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|data_flow|rule_params|cost|"
           "fixed_sharding|scalar|index_map|eval|eval_shards|reduce|collective|family")
 AUTODIFF = ("jvp", "transpose", "varying")
 # In the order of likelihood.  Those of ops/ take a filter by op.

@@ -113,6 +113,47 @@ def switch(a, x, r):
     return lax.switch(x[0], [lambda *args, f=f: list(f(*args)) for f in r], *x[1:])
 
 
+def custom_jvp(a, x, r):
+    n = a["num_consts"]
+    consts, args = x[:n], x[n:]
+    f = jax.custom_jvp(lambda *args: tuple(r[0](*consts, *args)))
+
+    def rule(primals, tangents):
+        inexact = [t for p, t in zip(primals, tangents) if jnp.issubdtype(p.dtype, jnp.inexact)]
+        out = r[1](*consts, *primals, *inexact)
+        return tuple(out[:len(out) - len(inexact)]), tuple(out[len(out) - len(inexact):])
+
+    f.defjvp(rule)
+    return list(f(*args))
+
+
+def custom_vjp(a, x, r):
+    n = a["num_consts"]
+    f = jax.custom_vjp(lambda *args: tuple(r[0](*x[:n], *args)))
+    num_results = len(jax.eval_shape(lambda: r[0](*x)))
+
+    def fwd(*args):
+        out = r[1](*x[:n], *args)
+        return tuple(out[:num_results]), out[num_results:]
+
+    f.defvjp(fwd, lambda residuals, cts: tuple(r[2](*x[:n], *residuals, *cts)))
+    return list(f(*x[n:]))
+
+
+def custom_lin(a, x, r):
+    """The region is the transpose of what the op does."""
+    n, cotangents = a["num_residuals"], r[0].params[a["num_residuals"]:]
+    back = lambda *cts: tuple(r[0](*x[:n], *cts))
+    return list(jax.linear_transpose(back, *cotangents)(tuple(x[n:])))
+
+
+def linear_solve(a, x, r):
+    n = a["num_consts"]
+    of = lambda region: lambda v: list(region(*x[:n], *v))
+    return lax.custom_linear_solve(of(r[1]), list(x[n:]), lambda _, b: of(r[0])(b),
+                                   lambda _, b: of(r[2])(b))
+
+
 def spec(dims):
     return PartitionSpec(*[tuple(d) if d else None for d in dims])
 
@@ -247,6 +288,10 @@ OPS = {
     "checkpoint": lambda a, x, r: list(jax.checkpoint(lambda *args: tuple(r[0](*args)))(*x)),
     "optimization_barrier": lambda a, x, r: list(lax.optimization_barrier(tuple(x))),
     "case": switch,
+    "custom_jvp_call": custom_jvp,
+    "custom_vjp_call": custom_vjp,
+    "custom_lin": custom_lin,
+    "custom_linear_solve": linear_solve,
     "integer_pow": lambda a, x, r: lax.integer_pow(x[0], a["y"]),
     "scan": scan,
     "while": while_loop,
@@ -270,11 +315,18 @@ def meaning(wire):
     return OPS.get(wire) or (lambda a, x, r: getattr(lax, wire)(*x))
 
 
+def callable_of(region):
+    f = lambda *xs: run(region, xs)
+    f.params = [jax.ShapeDtypeStruct(tuple(t["shape"]), DTYPES[t["dtype"]])
+                for t in region["types"][:region["params"]]]
+    return f
+
+
 def run(fn, args):
     """Evaluates a function of ops on JAX values."""
     env = dict(enumerate(args))
     for op in fn["ops"]:
-        regions = [lambda *xs, region=region: run(region, xs) for region in op["regions"]]
+        regions = [callable_of(region) for region in op["regions"]]
         out = meaning(op["op"])(op["attrs"], [env[i] for i in op["operands"]], regions)
         out = out if isinstance(out, list) else [out]
         env.update(zip(op["results"], out, strict=True))

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "ir/eval/eval.h"
 #include "ir/ops/region.h"
 #include "ir/spec.h"
 #include "ir/transform/transform.h"
@@ -15,29 +14,6 @@ namespace ops {
 namespace {
 
 // ---- call and checkpoint. ----
-
-absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, c.scope, c.in.size()));
-  const Function& f = *c.regions[0];
-  for (int i = 0; i < f.num_params; ++i)
-    if (!EqualButWeak(c.in[i], f.types[i]))
-      return TypeError(c, "argument ", i, " has type ", c.in[i].ToString(), "; function ", f.name,
-                       " takes ", f.types[i].ToString());
-  return f.result_types();
-}
-
-// Results that are params share their factors; other dims have factors of their own.
-Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
-  const Function& f = *c.regions[0];
-  Signature s;
-  auto fresh = [&](const Type& t) { return AddFactors(&s, t, FactorKind::kPassThrough); };
-  for (const Type& t : c.in) s.operands.push_back(fresh(t));
-  for (size_t r = 0; r < out.size(); ++r)
-    s.results.push_back(f.results[r] < f.num_params ? s.operands[f.results[r]] : fresh(out[r]));
-  return s;
-}
-
-Cost CallCost(const InferContext& c, absl::Span<const Type>) { return CostOf(*c.regions[0]); }
 
 std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
   const JvpResult jvp = ValueOrThrow(Jvp(*c.regions[0], IsValid(tangents)));
@@ -94,21 +70,12 @@ void CheckpointPartialEval(PartialEvalContext& c) {
 
 std::vector<Value> CallTranspose(const RuleContext& c, Values cts,
                                  const std::vector<bool>& linear) {
-  const Function& f = *c.regions[0];
-  const FunctionRef wanted = walk::Reorder(f, walk::Iota(f.num_params), walk::Where(IsValid(cts)));
-  const FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
-  const std::vector<Value> args =
-      Concat(ElementsAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
-  return ScatterByMask(c.b.Emit(c.def, args, c.attrs, {transposed}), linear);
+  return TransposeCall(c, cts, linear, c.def, c.attrs);
 }
 
 Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
   return {c.b.Emit(c.def, c.in, c.attrs, {batched.fn}), batched.out_dims};
-}
-
-absl::StatusOr<std::vector<Shards>> EvalCall(const EvalContext& c, absl::Span<const Shards> in) {
-  return c.evaluator.RunShards(*c.regions[0], {in.begin(), in.end()});
 }
 
 // ---- optimization_barrier. ----
@@ -229,13 +196,6 @@ std::vector<Value> ConstraintPartition(const RuleContext& c, const PartitionCont
 
 constexpr AttrSpec kCallAttrs[] = {{"name", AttrKind::kString, /*required=*/false}};
 constexpr AttrSpec kConstraintAttrs[] = {{"sharding", AttrKind::kSpec}};
-
-// Operands are the region's params, its results the op's.
-DataFlow CallDataFlow(const InferContext& c) {
-  DataFlow flow;
-  flow.regions = {EdgesOf(*c.regions[0], 0)};
-  return flow;
-}
 
 const PartitionSpec* FixedSharding(const Attrs& attrs) { return &attrs.Spec("sharding"); }
 

@@ -69,6 +69,66 @@ absl::Status CarryMismatch(std::string_view function, int k, const Type& in, con
                    hint));
 }
 
+absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, c.scope, c.in.size()));
+  const Function& f = *c.regions[0];
+  for (int i = 0; i < f.num_params; ++i)
+    if (!EqualButWeak(c.in[i], f.types[i]))
+      return TypeError(c, "argument ", i, " has type ", c.in[i].ToString(), "; function ", f.name,
+                       " takes ", f.types[i].ToString());
+  return f.result_types();
+}
+
+Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
+  const Function& f = *c.regions[0];
+  Signature s;
+  auto fresh = [&](const Type& t) { return AddFactors(&s, t, FactorKind::kPassThrough); };
+  for (const Type& t : c.in) s.operands.push_back(fresh(t));
+  for (size_t r = 0; r < out.size(); ++r)
+    s.results.push_back(f.results[r] < f.num_params ? s.operands[f.results[r]] : fresh(out[r]));
+  return s;
+}
+
+Cost CallCost(const InferContext& c, absl::Span<const Type>) { return CostOf(*c.regions[0]); }
+
+absl::StatusOr<std::vector<Shards>> EvalCall(const EvalContext& c, absl::Span<const Shards> in) {
+  return c.evaluator.RunShards(*c.regions[0], {in.begin(), in.end()});
+}
+
+std::vector<Value> TransposeCall(const RuleContext& c, Values cts, const std::vector<bool>& linear,
+                                 const OpDef& as, const Attrs& attrs) {
+  const Function& f = *c.regions[0];
+  const FunctionRef wanted = walk::Reorder(f, walk::Iota(f.num_params), walk::Where(IsValid(cts)));
+  const FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
+  const std::vector<Value> args =
+      Concat(ElementsAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
+  return ScatterByMask(c.b.Emit(as, args, attrs, {transposed}), linear);
+}
+
+DataFlow CallDataFlow(const InferContext& c) {
+  DataFlow flow;
+  flow.regions = {EdgesOf(*c.regions[0], 0)};
+  return flow;
+}
+
+absl::Status CheckRuleParams(const InferContext& c, size_t k, std::string_view name) {
+  const std::vector<Type> want = c.def.rule_params(c, k);
+  TESSERA_RETURN_IF_ERROR(CheckRegion(c, k, c.scope, want.size()));
+  for (size_t i = 0; i < want.size(); ++i)
+    if (!EqualButWeak(want[i], c.regions[k]->types[i]))
+      return TypeError(c, "param ", i, " of ", ToAbsl(name), " has type ",
+                       c.regions[k]->types[i].ToString(), "; expected ", want[i].ToString());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> CheckedNumConsts(const InferContext& c) {
+  const int64_t n = c.attrs.Int("num_consts");
+  const auto operands = static_cast<int64_t>(c.in.size());
+  if (n < 0 || n > operands)
+    return ValueError(c, "num_consts=", n, " does not fit ", operands, " operands");
+  return static_cast<int>(n);
+}
+
 RegionDataFlow EdgesOf(const Function& region, int first_operand) {
   RegionDataFlow edges;
   for (int i = 0; i < region.num_params; ++i) edges.operands.push_back({first_operand + i, i});
@@ -79,6 +139,12 @@ RegionDataFlow EdgesOf(const Function& region, int first_operand) {
 std::vector<bool> IsValid(Values values) {
   std::vector<bool> out;
   for (const Value& v : values) out.push_back(v.valid());
+  return out;
+}
+
+std::vector<bool> AreInexact(absl::Span<const Type> types) {
+  std::vector<bool> out;
+  for (const Type& t : types) out.push_back(IsInexact(t.dtype));
   return out;
 }
 

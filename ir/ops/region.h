@@ -27,11 +27,31 @@ absl::Status CarryMismatch(std::string_view function, int k, const Type& in, con
 // value of type `have` that of both; else "".
 std::string PcastHint(const Type& have, const Type& other, std::string_view what);
 
+// ---- Rules of ops that apply their first region to all operands, as call does. ----
+// The types of the operands are those of its params but for `weak`.
+absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c);
+// Results that are params share their factors; other dims have factors of their own.
+Signature CallFactors(const InferContext& c, absl::Span<const Type> out);
+DataFlow CallDataFlow(const InferContext& c);
+Cost CallCost(const InferContext& c, absl::Span<const Type> out);
+// Emits `as`, an op that applies its one region, with the transposed region.
+std::vector<Value> TransposeCall(const RuleContext& c, Values cts, const std::vector<bool>& linear,
+                                 const OpDef& as, const Attrs& attrs);
+absl::StatusOr<std::vector<Shards>> EvalCall(const EvalContext& c, absl::Span<const Shards> in);
+
+// ---- For ops with derivative rules. ----
+// Checks that rule `k`, called `name` in the error, takes what the op's rule_params says.
+absl::Status CheckRuleParams(const InferContext& c, size_t k, std::string_view name);
+// The attribute num_consts, checked: the consts are the first operands.
+absl::StatusOr<int> CheckedNumConsts(const InferContext& c);
+
 // Edges between the operands from `first_operand` on and the region's params, in order, and between
 // its results and those of the op.
 RegionDataFlow EdgesOf(const Function& region, int first_operand);
 
 std::vector<bool> IsValid(Values values);
+// Which of the types have tangents.
+std::vector<bool> AreInexact(absl::Span<const Type> types);
 std::vector<Value> DropAbsent(Values values);
 template <class T>
 std::vector<T> Concat(std::vector<T> a, absl::Span<const T> b) {

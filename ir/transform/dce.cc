@@ -1,5 +1,6 @@
 // Dead-code elimination, regions included: of an op with planned regions, the results that nobody
-// uses go, with what only they need inside: operands, carries, stacked slices.
+// uses go, with what only they need inside: operands, carries, stacked slices. An op with
+// derivative rules stays whole, for these go by all of its operands and results.
 #include <map>
 #include <utility>
 
@@ -27,7 +28,7 @@ class Liveness {
  public:
   explicit Liveness(const Function& f) : f_(f), live_(f.types.size(), false) {
     for (size_t i = 0; i < f.ops.size(); ++i)
-      if (f.ops[i].def->data_flow) ops_.try_emplace(i, f, f.ops[i]);
+      if (f.ops[i].def->data_flow && !f.ops[i].def->has_rules()) ops_.try_emplace(i, f, f.ops[i]);
   }
 
   // Returns whether it was not live before.

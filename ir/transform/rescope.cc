@@ -1,5 +1,5 @@
 // Infers the types of a body again in another scope, regions included: each region param keeps its
-// relation to its operand.
+// relation to its operand; those of derivative rules follow from the op's own rule.
 #include <algorithm>
 #include <utility>
 
@@ -55,16 +55,19 @@ Type RegionParam(const Type& old, const Scope& region, const Scope& from, const 
 std::vector<FunctionRef> RescopedRegions(const Function& f, const Op& op, const Scope& to,
                                          Values in) {
   const DataFlow flow = op.def->data_flow ? DataFlowOf(f, op) : DataFlow{};
-  std::vector<FunctionRef> out;
+  const std::vector<Type> types = TypesOf(in);
+  std::vector<FunctionRef> out = op.regions;
   for (size_t k = 0; k < op.regions.size(); ++k) {
     const Function& region = *op.regions[k];
     const Scope scope = RegionScope(region.scope, f.scope, to);
     std::vector<Type> params = region.param_types();
-    if (op.def->data_flow)
+    if (op.def->RoleOf(k) == RegionRole::kRule)
+      params = op.def->rule_params({*op.def, to, types, op.attrs, out}, k);
+    else if (op.def->data_flow)
       for (const DataFlowEdge& edge : flow.regions[k].operands)
         params[edge.inner] =
             RegionParam(params[edge.inner], region.scope, f.scope, in[edge.outer].type(), scope);
-    out.push_back(Rescoped(region, scope, params));
+    out[k] = Rescoped(region, scope, params);
   }
   return out;
 }

@@ -65,6 +65,10 @@ absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dim
 // `keep_params`: false also drops unused params; `kept`, if not null, gets
 // which params remain.
 FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* kept = nullptr);
+// What is run of a function that nobody differentiates any more: each op with derivative rules
+// (RegionRole::kRule) is replaced by its body, in regions too. Errors: an op that is only a rule,
+// of a derivative that must be transposed and was not, with the reason of its `partition`.
+absl::StatusOr<FunctionRef> DropRules(FunctionRef f);
 // The same body typed in another scope (axes that become Manual, check_vma), every op inferred anew
 // from the given param types.
 absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope,

@@ -51,7 +51,7 @@ absl::Status CheckCluster(const core::PlanRequest& request) {
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   TESSERA_RETURN_IF_ERROR(CheckCluster(request));
   ir::Program program = request.program;
-  program.entry = ir::Dce(*program.entry);
+  TESSERA_ASSIGN_OR_RETURN(program.entry, ir::DropRules(ir::Dce(*program.entry)));
   FunctionShardings shardings;
   TESSERA_RETURN_IF_ERROR(Seed(program, &shardings));
   Propagate(*program.entry, &shardings);

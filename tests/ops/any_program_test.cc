@@ -440,7 +440,8 @@ TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
       }
     }
   }
-  EXPECT_GT(ran_, 0) << op().name << " never ran";
+  const bool is_rule = op().has_rules() && !op().has_planned_regions();
+  EXPECT_EQ(ran_ > 0, !is_rule) << op().name << " ran " << ran_ << " times";
   RecordProperty("ran", ran_);
   RecordProperty("refused", refused_);
 }

@@ -1,5 +1,5 @@
-// Rows of ir/ops/control.cc, scan.cc, while.cc, case.cc and manual_computation.cc: ops that run
-// nested functions.
+// Rows of ir/ops/control.cc, scan.cc, while.cc, case.cc, manual_computation.cc,
+// custom_derivatives.cc and custom_linear_solve.cc: ops that run nested functions.
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -368,6 +368,152 @@ void AddManual(std::vector<Sample>* rows) {
                       .Within(Reordered(8)));
 }
 
+Attrs NumConsts(int64_t n) { return {{"num_consts", n}}; }
+
+// Functions with derivative rules, which are the derivatives: so all checks of these hold.
+void AddCustomDerivatives(std::vector<Sample>* rows) {
+  const Body rule = [](Builder&, const std::vector<Value>& v) {
+    const Value along_x = v[2] * v[1] + v[2], along_y = v[0] * v[3];
+    return std::vector<Value>{v[0] * v[1] + v[0], v[0], along_x + along_y, v[2]};
+  };
+  // The residuals are x and y, which bwd takes before the two cotangents.
+  const Body fwd = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{v[0] * v[1] + v[0], v[0], v[0], v[1]};
+  };
+  const Body bwd = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{v[2] * v[1] + v[2] + v[3], v[2] * v[0]};
+  };
+  constexpr char kOnce[] = "its tangent has none: forward mode is refused";
+  for (DType d : Numbers()) {
+    const Type t = MakeType(d, {4, 8});
+    const bool inexact = IsFloat(d);
+    const Tolerance near = inexact ? Reordered(2) : kExact;
+    const std::vector<Type> two = {t, t}, four = {t, t, t, t};
+    // Without floats there is nothing to differentiate, and the rules have no tangents.
+    const Body no_cotangents = [](Builder&, const std::vector<Value>&) {
+      return std::vector<Value>{};
+    };
+    rows->push_back(Make("custom_jvp_call", N(d), {Of(d, {4, 8}), Of(d, {4, 8})})
+                        .With(NumConsts(0))
+                        .Region(Fn({}, two, MulAdd))
+                        .Region(inexact ? Fn({}, four, rule) : Fn({}, two, MulAdd))
+                        .Within(near));
+    rows->push_back(Make("custom_vjp_call", N(d), {Of(d, {4, 8}), Of(d, {4, 8})})
+                        .With(NumConsts(0))
+                        .Region(Fn({}, two, MulAdd))
+                        .Region(Fn({}, two, fwd))
+                        .Region(inexact ? Fn({}, four, bwd) : Fn({}, two, no_cotangents))
+                        .Within(near)
+                        .Without(Check::kJvp, kOnce));
+  }
+  // A captured s32, and functions that are linear in y.
+  const Type f = MakeType(kF64, {4, 8}), n = MakeType(kS32, {});
+  const auto scaled = [](Value by, Value x, Value y) {
+    const Value product = Sin(x) * y;
+    return product * Convert(BroadcastInDim(by, {4, 8}, {}), kF64);
+  };
+  const Body captures = [scaled](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{scaled(v[0], v[1], v[2])};
+  };
+  const Body captures_rule = [scaled](Builder&, const std::vector<Value>& v) {
+    const Value result = scaled(v[0], v[1], v[2]);
+    const Value by = Convert(BroadcastInDim(v[0], {4, 8}, {}), kF64);
+    const Value along_x = Cos(v[1]) * v[2] * v[3], along_y = Sin(v[1]) * v[4];
+    return std::vector<Value>{result, by * (along_x + along_y)};
+  };
+  const Body captures_fwd = [scaled](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{scaled(v[0], v[1], v[2]), v[1], v[2]};
+  };
+  const Body captures_bwd = [](Builder&, const std::vector<Value>& v) {
+    const Value g = v[3] * Convert(BroadcastInDim(v[0], {4, 8}, {}), kF64);
+    const Value along_x = g * Cos(v[1]) * v[2];
+    return std::vector<Value>{along_x, g * Sin(v[1])};
+  };
+  const std::vector<Operand> operands = {Of(kS32, {}, Values({3})), Of(kF64, {4, 8}),
+                                         Of(kF64, {4, 8})};
+  rows->push_back(Make("custom_jvp_call", "f64/captured", operands)
+                      .With(NumConsts(1))
+                      .Main(1)
+                      .Region(Fn({}, {n, f, f}, captures))
+                      .Region(Fn({}, {n, f, f, f, f}, captures_rule))
+                      .Linear({{2}})
+                      .Within(Ulps(4)));
+  rows->push_back(Make("custom_vjp_call", "f64/captured", operands)
+                      .With(NumConsts(1))
+                      .Main(1)
+                      .Region(Fn({}, {n, f, f}, captures))
+                      .Region(Fn({}, {n, f, f}, captures_fwd))
+                      .Region(Fn({}, {n, f, f, f}, captures_bwd))
+                      .Linear({{2}})
+                      .Within(Ulps(4))
+                      .Without(Check::kJvp, kOnce));
+  for (DType d : Floats()) {
+    const Type t = MakeType(d, {4, 8});
+    // The tangent of x times a residual, and its sum.
+    rows->push_back(Make("custom_lin", N(d), {Of(d, {4, 8}), Of(d, {4, 8})})
+                        .With({{"num_residuals", int64_t{1}}})
+                        .Region(Fn({}, {t, t, MakeType(d, {4})},
+                                   [](Builder&, const std::vector<Value>& v) {
+                                     const Value spread = BroadcastInDim(v[2], {4, 8}, {0});
+                                     return std::vector<Value>{v[1] * v[0] + spread};
+                                   }))
+                        .Linear({{1}})
+                        .Within(Reordered(16))
+                        .Without(Check::kSharded, "a plan refuses it"));
+  }
+}
+
+void AddLinearSolves(std::vector<Sample>* rows) {
+  // x of diag(a) x = b, elementwise.
+  const Body matvec = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{v[0] * v[1]};
+  };
+  const Body solve = [](Builder&, const std::vector<Value>& v) {
+    return std::vector<Value>{v[1] / v[0]};
+  };
+  for (DType d : Floats()) {
+    const Type t = MakeType(d, {4, 8});
+    rows->push_back(
+        Make("custom_linear_solve", N(d), {Of(d, {4, 8}, Uniform(0.5, 2)), Of(d, {4, 8})})
+            .With(NumConsts(1))
+            .Region(Fn({}, {t, t}, solve))
+            .Region(Fn({}, {t, t}, matvec))
+            .Region(Fn({}, {t, t}, solve))
+            .Region(Fn({}, {t, t}, matvec))
+            .Linear({{1}})
+            .Within(Ulps(2)));
+  }
+  // Two unknowns, [[a, c], [0, c]] (x, y) = b, and the transpose.
+  const Type t = MakeType(kF64, {8});
+  const std::vector<Type> in(4, t);
+  const Fill away = Uniform(0.5, 2);
+  rows->push_back(Make("custom_linear_solve", "f64/pair",
+                       {Of(kF64, {8}, away), Of(kF64, {8}, away), Of(kF64, {8}), Of(kF64, {8})})
+                      .With(NumConsts(2))
+                      .Region(Fn({}, in,
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value rest = v[2] - v[3];
+                                   return std::vector<Value>{rest / v[0], v[3] / v[1]};
+                                 }))
+                      .Region(Fn({}, in,
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value second = v[1] * v[3], first = v[0] * v[2];
+                                   return std::vector<Value>{first + second, second};
+                                 }))
+                      .Region(Fn({}, in,
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value x = v[2] / v[0], y = v[3] / v[1];
+                                   return std::vector<Value>{x, y - x};
+                                 }))
+                      .Region(Fn({}, in,
+                                 [](Builder&, const std::vector<Value>& v) {
+                                   const Value sum = v[2] + v[3];
+                                   return std::vector<Value>{v[0] * v[2], v[1] * sum};
+                                 }))
+                      .Linear({{2, 3}, {2}, {3}})
+                      .Within(Ulps(4)));
+}
+
 }  // namespace
 
 std::vector<Sample> ControlSamples() {
@@ -378,6 +524,8 @@ std::vector<Sample> ControlSamples() {
   AddWhiles(&rows);
   AddCases(&rows);
   AddManual(&rows);
+  AddCustomDerivatives(&rows);
+  AddLinearSolves(&rows);
   return rows;
 }
 

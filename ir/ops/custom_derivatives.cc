@@ -1,0 +1,384 @@
+// custom_jvp_call and custom_vjp_call: functions whose derivatives the user gives; and custom_lin,
+// the linear map that the derivative of the second is.
+//
+// The first region is the function, the others are derivative rules. Operands are the constants,
+// which what the user's functions capture becomes, then the arguments. All regions but custom_lin's
+// take the constants first. A rule speaks of the tangents of floats and complex numbers only.
+#include <algorithm>
+#include <utility>
+
+#include "ir/eval/eval.h"
+#include "ir/ops/dims.h"
+#include "ir/ops/region.h"
+#include "ir/transform/transform.h"
+#include "ir/transform/walk.h"
+
+namespace tessera::ir {
+namespace ops {
+namespace {
+
+// ---- What both calls share. ----
+
+int NumConsts(const RuleContext& c) { return static_cast<int>(c.attrs.Int("num_consts")); }
+
+template <class T>
+std::vector<T> ArgsOf(const std::vector<T>& operands, int num_consts) {
+  return {operands.begin() + num_consts, operands.end()};
+}
+template <class T>
+std::vector<T> InexactOf(const std::vector<T>& values, absl::Span<const Type> types) {
+  return ElementsAt(values, walk::Where(AreInexact(types)));
+}
+std::vector<Type> InexactOf(const std::vector<Type>& types) { return InexactOf(types, types); }
+
+std::vector<Type> CotangentTypes(const std::vector<Type>& types) {
+  std::vector<Type> out;
+  for (const Type& t : types) out.push_back(CotangentType(t));
+  return out;
+}
+
+// The tangents that a rule takes, with zeros for absent ones. `rules`: what the user of a captured
+// value would have to adapt.
+std::vector<Value> RuleTangents(const RuleContext& c, Values tangents, std::string_view rules) {
+  const int num_consts = NumConsts(c);
+  for (int i = 0; i < num_consts; ++i)
+    if (tangents[i]) {
+      const absl::string_view name = ToAbsl(c.def.lax_name);
+      Throw(ErrorKind::kNotImplemented,
+            absl::StrCat(
+                "Detected differentiation of a ", name,
+                " function with respect to a closed-over value. That isn't supported because the ",
+                name == "custom_jvp" ? "custom JVP" : "custom VJP",
+                " rule only specifies how to differentiate the ", name,
+                " function with respect to explicit input parameters. Try passing the closed-over "
+                "value into the ",
+                name, " function as an argument, and adapting the ", ToAbsl(rules), ".",
+                c.b.site().valid() ? absl::StrCat(" (", c.b.site().ToString(), ")") : ""));
+    }
+  std::vector<Value> out;
+  for (size_t i = num_consts; i < c.in.size(); ++i)
+    if (IsInexact(c.in[i].dtype()))
+      out.push_back(tangents[i] ? tangents[i] : Zeros(c.b, c.in[i].type()));
+  return out;
+}
+
+// What linear_transpose sees: the function itself, as nothing is differentiated.
+std::vector<Value> TransposeFirst(const RuleContext& c, Values cts,
+                                  const std::vector<bool>& linear) {
+  return TransposeCall(c, cts, linear, kCall, {});
+}
+
+// For Batch, the dims of results: 0 where one of the functions gives it a batch.
+std::vector<int> ForceBatched(std::initializer_list<std::vector<int>> dims) {
+  std::vector<int> out(dims.begin()->size(), -2);
+  for (const std::vector<int>& of_one : dims)
+    for (size_t r = 0; r < out.size(); ++r)
+      if (of_one[r] >= 0) out[r] = 0;
+  return out;
+}
+
+consteval OpDef CustomCall(OpDef d) {
+  d.family = Family::kControlFlow;
+  d.num_operands = kAnyNumber;
+  d.lowering = Lowering::kRegion;
+  d.factors = CallFactors;
+  d.sharding = Inferred;
+  d.varying = Inferred;
+  d.jvp_emits_primals = true;
+  d.transpose = TransposeFirst;
+  d.partition = Refused{"the planner enters regions itself"};
+  d.partial_eval = KeepUnknown;  // the rules are for the op as a whole
+  d.data_flow = CallDataFlow;
+  d.cost = CallCost;
+  d.eval_shards = EvalCall;
+  return Checked(d);
+}
+
+constexpr AttrSpec kNumConsts[] = {{"num_consts", AttrKind::kInt}};
+
+// ---- custom_jvp_call: the function, and (consts, args, tangents) -> (results, tangents). ----
+
+std::vector<Type> JvpRuleParams(const InferContext& c, size_t) {
+  const std::vector<Type> operands(c.in.begin(), c.in.end());
+  return Concat<Type>(operands,
+                      InexactOf(ArgsOf(operands, static_cast<int>(c.attrs.Int("num_consts")))));
+}
+
+absl::StatusOr<std::vector<Type>> InferCustomJvp(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckedNumConsts(c).status());
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> out, InferCall(c));
+  TESSERA_RETURN_IF_ERROR(CheckRuleParams(c, 1, "the JVP rule"));
+  const std::vector<Type> got = c.regions[1]->result_types(), inexact = InexactOf(out);
+  if (got.size() != out.size() + inexact.size())
+    return TypeError(c, "Custom JVP rule must produce the ", out.size(), " results and ",
+                     inexact.size(), " tangents, but got ", got.size(), " values");
+  for (size_t r = 0; r < out.size(); ++r)
+    if (!EqualButWeak(out[r], got[r]))
+      return TypeError(c,
+                       "Custom JVP rule must produce primal outputs of the function's types. "
+                       "Expected ",
+                       out[r].ToString(), " for result ", r, " but got ", got[r].ToString(),
+                       PcastHint(got[r], out[r], absl::StrCat("result ", r, " of the rule")));
+  for (size_t k = 0; k < inexact.size(); ++k)
+    if (const Type& tangent = got[out.size() + k]; !EqualButWeak(inexact[k], tangent))
+      return TypeError(c,
+                       "Custom JVP rule must produce primal and tangent outputs with corresponding "
+                       "shapes and dtypes. Expected ",
+                       inexact[k].ToString(), " for tangent ", k, " but got ", tangent.ToString(),
+                       PcastHint(tangent, inexact[k], absl::StrCat("tangent ", k, " of the rule")));
+  return out;
+}
+
+std::vector<Value> CustomJvpJvp(const RuleContext& c, Values tangents) {
+  const std::vector<Value> dots = RuleTangents(c, tangents, "custom_jvp rule");
+  return SpreadTangents(Inline(c.b, *c.regions[1], Concat(c.in, dots)), AreInexact(c.out_types));
+}
+
+Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const std::vector<int> in(dims.begin(), dims.end());
+  const std::vector<int> rule_in =
+      Concat<int>(in, InexactOf(ArgsOf(in, NumConsts(c)), ArgsOf(c.in_types, NumConsts(c))));
+  const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, size)).out_dims;
+  const std::vector<int> of_rule = ValueOrThrow(Batch(*c.regions[1], rule_in, size)).out_dims;
+  // A result has a batch if the function, the rule or its tangent has one.
+  const auto n = static_cast<int>(of_function.size());
+  std::vector<int> of_tangents(n, -1);
+  int next = n;
+  for (int r : walk::Where(AreInexact(c.out_types))) of_tangents[r] = of_rule[next++];
+  const std::vector<int> force = ForceBatched({of_function, Part(of_rule, 0, n), of_tangents});
+  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, size, force));
+  const BatchResult rule = ValueOrThrow(
+      Batch(*c.regions[1], rule_in, size, Concat<int>(force, InexactOf(force, c.out_types))));
+  return {c.b.Emit(c.def, c.in, c.attrs, {function.fn, rule.fn}), function.out_dims};
+}
+
+constexpr RegionRole kJvpRegions[] = {RegionRole::kBody, RegionRole::kRule};
+
+// ---- custom_vjp_call: the function, (consts, args) -> (results, residuals), and (consts,
+// residuals, cotangents of results) -> cotangents of args. ----
+
+std::vector<Type> VjpRuleParams(const InferContext& c, size_t region) {
+  const std::vector<Type> operands(c.in.begin(), c.in.end());
+  if (region == 1) return operands;
+  const auto num_consts = static_cast<int>(c.attrs.Int("num_consts"));
+  const std::vector<Type> out = c.regions[0]->result_types();
+  const std::vector<Type> forward = c.regions[1]->result_types();
+  const std::vector<Type> residuals(forward.begin() + static_cast<int64_t>(out.size()),
+                                    forward.end());
+  return Concat<Type>(Concat<Type>(Part(operands, 0, num_consts), residuals),
+                      CotangentTypes(InexactOf(out)));
+}
+
+absl::Status CheckForward(const InferContext& c, const std::vector<Type>& out) {
+  TESSERA_RETURN_IF_ERROR(CheckRuleParams(c, 1, "the fwd rule"));
+  const std::vector<Type> got = c.regions[1]->result_types();
+  if (got.size() < out.size())
+    return TypeError(c, "Custom VJP fwd rule must produce the ", out.size(),
+                     " results, then residuals, but got ", got.size(), " values");
+  for (size_t r = 0; r < out.size(); ++r)
+    if (!EqualButWeak(out[r], got[r]))
+      return TypeError(c,
+                       "Custom VJP fwd rule must produce primal outputs of the function's types. "
+                       "Expected ",
+                       out[r].ToString(), " for result ", r, " but got ", got[r].ToString(),
+                       PcastHint(got[r], out[r], absl::StrCat("result ", r, " of the fwd rule")));
+  return absl::OkStatus();
+}
+
+absl::Status CheckBackward(const InferContext& c, int num_consts) {
+  TESSERA_RETURN_IF_ERROR(CheckRuleParams(c, 2, "the bwd rule"));
+  const std::vector<Type> args =
+      InexactOf(ArgsOf(std::vector<Type>(c.in.begin(), c.in.end()), num_consts));
+  const std::vector<Type> want = CotangentTypes(args), got = c.regions[2]->result_types();
+  if (got.size() != want.size())
+    return TypeError(c, "Custom VJP bwd rule must produce the ", want.size(),
+                     " cotangents of the args, but got ", got.size(), " values");
+  for (size_t i = 0; i < want.size(); ++i)
+    if (!EqualButWeak(want[i], got[i]))
+      return ValueError(c,
+                        "Custom VJP bwd rule must produce an output with the same type as the args "
+                        "tuple of the primal function, but at output ",
+                        i, " the bwd rule produced an output of type ", got[i].ToString(),
+                        " corresponding to an input of type ", args[i].ToString(),
+                        PcastHint(got[i], want[i], absl::StrCat("output ", i, " of the bwd rule")));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Type>> InferCustomVjp(const InferContext& c) {
+  TESSERA_ASSIGN_OR_RETURN(const int num_consts, CheckedNumConsts(c));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> out, InferCall(c));
+  TESSERA_RETURN_IF_ERROR(CheckForward(c, out));
+  TESSERA_RETURN_IF_ERROR(CheckBackward(c, num_consts));
+  return out;
+}
+
+// The residuals, then the tangents; `bwd` takes the residuals and the cotangents of the results.
+std::vector<Value> CustomLin(Builder& b, FunctionRef bwd, Values residuals, Values tangents) {
+  return b.Emit(kCustomLin, Concat({residuals.begin(), residuals.end()}, tangents),
+                {{"num_residuals", static_cast<int64_t>(residuals.size())}}, {std::move(bwd)});
+}
+
+// Runs fwd; the tangents are a linear map that only its transpose, bwd, is known of.
+std::vector<Value> CustomVjpJvp(const RuleContext& c, Values tangents) {
+  const std::vector<Value> dots = RuleTangents(c, tangents, "custom_vjp fwd and bwd rules");
+  std::vector<Value> out = Inline(c.b, *c.regions[1], c.in);
+  const auto n = static_cast<int>(c.out_types.size());
+  const std::vector<Value> residuals =
+      Concat(Part(c.in, 0, NumConsts(c)), Part(out, n, static_cast<int>(out.size()) - n));
+  out.resize(n);
+  const std::vector<Value> out_dots = CustomLin(c.b, c.regions[2], residuals, dots);
+  return SpreadTangents(Concat(std::move(out), out_dots), AreInexact(c.out_types));
+}
+
+// The backward rule for a batch. The cotangent of an argument that the whole batch shares is the
+// sum of those of its members.
+FunctionRef BatchedBackward(const Function& bwd, const std::vector<int>& in,
+                            const std::vector<int>& arg_dims, int64_t size) {
+  std::vector<int> force;
+  for (int dim : arg_dims) force.push_back(dim < 0 ? -2 : dim);
+  const BatchResult batched = ValueOrThrow(Batch(bwd, in, size, force));
+  return WithMappedResults(*batched.fn, [&](int i, Value v) {
+    return arg_dims[i] < 0 && batched.out_dims[i] >= 0 ? ReduceSum(v, {batched.out_dims[i]}) : v;
+  });
+}
+
+Batched CustomVjpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const std::vector<int> in(dims.begin(), dims.end());
+  const int num_consts = NumConsts(c);
+  const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, size)).out_dims;
+  const std::vector<int> of_fwd = ValueOrThrow(Batch(*c.regions[1], in, size)).out_dims;
+  const auto n = static_cast<int>(of_function.size());
+  const std::vector<int> force = ForceBatched({of_function, Part(of_fwd, 0, n)});
+  std::vector<int> fwd_force = force;
+  fwd_force.resize(of_fwd.size(), -2);
+  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, size, force));
+  const BatchResult fwd = ValueOrThrow(Batch(*c.regions[1], in, size, fwd_force));
+  std::vector<int> bwd_in = Part(in, 0, num_consts);
+  bwd_in.insert(bwd_in.end(), fwd.out_dims.begin() + n, fwd.out_dims.end());
+  bwd_in = Concat<int>(bwd_in, InexactOf(function.out_dims, c.out_types));
+  const FunctionRef bwd =
+      BatchedBackward(*c.regions[2], bwd_in,
+                      InexactOf(ArgsOf(in, num_consts), ArgsOf(c.in_types, num_consts)), size);
+  return {c.b.Emit(c.def, c.in, c.attrs, {function.fn, fwd.fn, bwd}), function.out_dims};
+}
+
+constexpr RegionRole kVjpRegions[] = {RegionRole::kBody, RegionRole::kRule, RegionRole::kRule};
+
+// ---- custom_lin: the linear map of tangents whose transpose is the region. ----
+
+constexpr std::string_view kOnlyTransposed =
+    "can't apply forward-mode differentiation (jvp) to a custom_vjp function.";
+
+// The types of the residuals are the operands'; those of the cotangents are the region's own.
+std::vector<Type> LinRuleParams(const InferContext& c, size_t) {
+  const auto num_residuals = c.attrs.Int("num_residuals");
+  std::vector<Type> out = c.regions[0]->param_types();
+  std::copy(c.in.begin(), c.in.begin() + num_residuals, out.begin());
+  return out;
+}
+
+absl::StatusOr<std::vector<Type>> InferLin(const InferContext& c) {
+  const int64_t n = c.attrs.Int("num_residuals");
+  const auto operands = static_cast<int64_t>(c.in.size());
+  const Function& bwd = *c.regions[0];
+  if (n < 0 || n > operands || n > bwd.num_params)
+    return ValueError(c, "num_residuals=", n, " does not fit ", operands, " operands and ",
+                      bwd.num_params, " params of the region");
+  TESSERA_RETURN_IF_ERROR(CheckRuleParams(c, 0, "the region"));
+  const std::vector<Type> tangents(c.in.begin() + n, c.in.end()), got = bwd.result_types();
+  if (got.size() != tangents.size())
+    return TypeError(c, "the region returns ", got.size(), " values for ", tangents.size(),
+                     " tangents");
+  for (size_t i = 0; i < got.size(); ++i)
+    if (!IsInexact(tangents[i].dtype) || !EqualButWeak(CotangentType(tangents[i]), got[i]))
+      return TypeError(c, "the region returns ", got[i].ToString(), " for tangent ", i, " of type ",
+                       tangents[i].ToString(), "; expected a cotangent of a float of its type");
+  std::vector<Type> out = CotangentTypes(ArgsOf(bwd.param_types(), static_cast<int>(n)));
+  for (const Type& t : out)
+    if (!IsInexact(t.dtype))
+      return TypeError(c, "the region takes a cotangent of type ", t.ToString(),
+                       "; expected a float");
+  return out;
+}
+
+Signature LinFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s;
+  for (const Type& t : c.in) s.operands.push_back(AddFactors(&s, t, FactorKind::kPassThrough));
+  for (const Type& t : out) s.results.push_back(AddFactors(&s, t, FactorKind::kPassThrough));
+  return s;
+}
+
+std::vector<Value> LinTranspose(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  const auto n = static_cast<int>(c.attrs.Int("num_residuals"));
+  std::vector<Value> args;
+  for (int i = 0; i < n; ++i) args.push_back(NonLinearOperand(c, i));
+  for (size_t r = 0; r < cts.size(); ++r)
+    args.push_back(cts[r] ? cts[r] : Zeros(c.b, CotangentType(c.out_types[r])));
+  return Concat(std::vector<Value>(n), Inline(c.b, *c.regions[0], args));
+}
+
+// By the transpose of the region: what the evaluator says that a plan, which never holds the op,
+// would have to give.
+absl::StatusOr<std::vector<Array>> EvalLin(const EvalContext& c, absl::Span<const Array> in) {
+  const Function& bwd = *c.regions[0];
+  std::vector<bool> linear(bwd.num_params, true);
+  std::fill_n(linear.begin(), c.attrs.Int("num_residuals"), false);
+  TESSERA_ASSIGN_OR_RETURN(const FunctionRef forward, TransposeFunction(bwd, linear));
+  return Evaluate(*forward, in);
+}
+
+constexpr RegionRole kLinRegions[] = {RegionRole::kRule};
+constexpr AttrSpec kLinAttrs[] = {{"num_residuals", AttrKind::kInt}};
+
+}  // namespace
+
+const OpDef kCustomJvpCall = CustomCall({.name = "custom_jvp_call",
+                                         .lax_name = "custom_jvp",
+                                         .regions = kJvpRegions,
+                                         .attrs = kNumConsts,
+                                         .infer = InferCustomJvp,
+                                         .jvp = CustomJvpJvp,
+                                         .batch = CustomJvpBatch,
+                                         .rule_params = JvpRuleParams});
+const OpDef kCustomVjpCall = CustomCall({.name = "custom_vjp_call",
+                                         .lax_name = "custom_vjp",
+                                         .regions = kVjpRegions,
+                                         .attrs = kNumConsts,
+                                         .infer = InferCustomVjp,
+                                         .jvp = CustomVjpJvp,
+                                         .batch = CustomVjpBatch,
+                                         .rule_params = VjpRuleParams});
+const OpDef kCustomLin = Checked({.name = "custom_lin",
+                                  .lax_name = "custom_lin",
+                                  .family = Family::kControlFlow,
+                                  .num_operands = kAnyNumber,
+                                  .regions = kLinRegions,
+                                  .attrs = kLinAttrs,
+                                  .lowering = Lowering::kHost,
+                                  .infer = InferLin,
+                                  .factors = LinFactors,
+                                  .sharding = Inferred,
+                                  .varying = Inferred,
+                                  .jvp = Refused{kOnlyTransposed},
+                                  .transpose = LinTranspose,
+                                  .batch = Refused{kOnlyTransposed},
+                                  .partition = Refused{kOnlyTransposed},
+                                  .rule_params = LinRuleParams,
+                                  .cost = CallCost,
+                                  .eval = EvalLin});
+
+}  // namespace ops
+
+std::vector<Value> CustomJvpCall(Builder& b, FunctionRef f, FunctionRef rule, Values operands,
+                                 int num_consts) {
+  return b.Emit(ops::kCustomJvpCall, operands, {{"num_consts", int64_t{num_consts}}},
+                {std::move(f), std::move(rule)});
+}
+
+std::vector<Value> CustomVjpCall(Builder& b, FunctionRef f, FunctionRef fwd, FunctionRef bwd,
+                                 Values operands, int num_consts) {
+  return b.Emit(ops::kCustomVjpCall, operands, {{"num_consts", int64_t{num_consts}}},
+                {std::move(f), std::move(fwd), std::move(bwd)});
+}
+
+}  // namespace tessera::ir
