@@ -14,11 +14,6 @@
 namespace tessera::internal {
 namespace {
 
-std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 // `mask` with `more` times `value` at its end.
 std::vector<bool> Extended(std::vector<bool> mask, size_t more, bool value) {
   mask.insert(mask.end(), more, value);
@@ -31,41 +26,6 @@ ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which
   out.results.clear();
   for (int r : which) out.results.push_back(f.results[r]);
   return ir::Dce(out);
-}
-
-Array FullArray(const Type& type, double value, const Site& site) {
-  return Apply1("full", site, {},
-                [&](ir::Builder& b, std::vector<ir::Value>) { return ir::Full(b, type, value); });
-}
-
-// Which values have tangents: those of inexact dtypes.
-std::vector<bool> HaveTangents(const std::vector<Type>& types) {
-  std::vector<bool> out;
-  for (const Type& t : types) out.push_back(ir::IsInexact(t.dtype));
-  return out;
-}
-
-// One array for each type: the next one of `arrays` if `given`, else zeros.
-std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
-                                 absl::Span<const Array> arrays, const Site& site) {
-  std::vector<Array> out;
-  size_t next = 0;
-  for (size_t i = 0; i < types.size(); ++i) {
-    out.push_back(given[i] ? arrays[next++] : FullArray(types[i], 0, site));
-  }
-  return out;
-}
-
-std::string PcastHint(const Type& have, const Type& want) {
-  ir::AxisList missing;
-  for (const std::string& axis : want.varying) {
-    if (!have.varying.contains(axis)) missing.push_back(axis);
-  }
-  Type cast = have;
-  cast.varying.insert(missing.begin(), missing.end());
-  if (missing.empty() || !ir::EqualButWeak(cast, want)) return "";
-  return absl::StrCat("pcast(..., ('", absl::StrJoin(missing, "', '"),
-                      missing.size() == 1 ? "',)" : "')", ", to='varying')");
 }
 
 // `type` that varies where either does.
@@ -135,6 +95,44 @@ void CheckLoss(const char* name, const Nested& n, const Site& site) {
 }
 
 }  // namespace
+
+std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Array FullArray(const Type& type, double value, const Site& site) {
+  return Apply1("full", site, {},
+                [&](ir::Builder& b, std::vector<ir::Value>) { return ir::Full(b, type, value); });
+}
+
+std::vector<bool> HaveTangents(const std::vector<Type>& types) {
+  std::vector<bool> out;
+  for (const Type& t : types) out.push_back(ir::IsInexact(t.dtype));
+  return out;
+}
+
+std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
+                                 absl::Span<const Array> arrays, const Site& site) {
+  std::vector<Array> out;
+  size_t next = 0;
+  for (size_t i = 0; i < types.size(); ++i) {
+    out.push_back(given[i] ? arrays[next++] : FullArray(types[i], 0, site));
+  }
+  return out;
+}
+
+std::string PcastHint(const Type& have, const Type& want) {
+  ir::AxisList missing;
+  for (const std::string& axis : want.varying) {
+    if (!have.varying.contains(axis)) missing.push_back(axis);
+  }
+  Type cast = have;
+  cast.varying.insert(missing.begin(), missing.end());
+  if (missing.empty() || !ir::EqualButWeak(cast, want)) return "";
+  return absl::StrCat("pcast(..., ('", absl::StrJoin(missing, "', '"),
+                      missing.size() == 1 ? "',)" : "')", ", to='varying')");
+}
 
 std::vector<Type> TypesOf(const std::vector<Array>& arrays) {
   std::vector<Type> out;

@@ -21,6 +21,16 @@
 namespace tessera::internal {
 
 std::vector<Type> TypesOf(const std::vector<Array>& arrays);
+std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b);
+Array FullArray(const Type& type, double value, const Site& site);
+// Which values have tangents: those of inexact dtypes.
+std::vector<bool> HaveTangents(const std::vector<Type>& types);
+// One array for each type: the next one of `arrays` if `given`, else zeros.
+std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
+                                 absl::Span<const Array> arrays, const Site& site);
+// "pcast(...)" if that makes the manual axes type of a value of type `have` that of `want`; else
+// "".
+std::string PcastHint(const Type& have, const Type& want);
 
 // A C++ number as an argument of a traced function: a weakly typed scalar s32 or f32, or s64 if s32
 // is too small, or f64 if `use_f64`. A bool is an array of bool. While tracing, a constant.
@@ -112,6 +122,24 @@ ForiBounds CheckedBounds(const Arg& lower, const Arg& upper);
 // `size` branches. Errors: TYPE_ERROR for another.
 Array IndexOfPredicate(const Arg& pred);
 Array IndexOfBranch(const Arg& index, size_t size);
+
+// `rule`: the arguments, then a tangent for each (zeros for integers) -> the results, then a
+// tangent for each. Called after `body`.
+std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBody body,
+                                 FlatBody rule);
+// `fwd`: as `body`, with residuals after the results. `bwd`: the residuals, then a cotangent for
+// each result (zeros for integers) -> a cotangent for each argument; one without a value is zero.
+// Called in this order.
+std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBody body,
+                                 FlatBody fwd, FlatBody bwd);
+// Each function: leaves like those of b -> the same. Without the transposed ones there is no
+// gradient.
+struct LinearSolveFlat {
+  FlatArgs b;
+  FlatBody solve, matvec;
+  std::optional<FlatBody> transpose_solve, transpose_matvec;
+};
+std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site);
 
 std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body);
 

@@ -1,0 +1,243 @@
+// Functions with derivative rules on flat lists: custom_jvp, custom_vjp and custom_linear_solve.
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "client/flat.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+namespace {
+
+// Counts the rules that are being traced within one another. One that calls the function that it
+// belongs to would be traced without end.
+class RuleTrace {
+ public:
+  RuleTrace(const char* name, const Site& site) {
+    if (depth_ >= kMaxDepth) {
+      ThrowError(ErrorKind::kValueError, site, "the rules of ", name,
+                 " functions nest deeper than ", kMaxDepth,
+                 ": one calls the function that it is the rule of. Call the function ",
+                 "that was given to ", name, " instead");
+    }
+    ++depth_;
+  }
+  ~RuleTrace() { --depth_; }
+  RuleTrace(const RuleTrace&) = delete;
+  RuleTrace& operator=(const RuleTrace&) = delete;
+
+ private:
+  static constexpr int kMaxDepth = 8;
+  static thread_local int depth_;
+};
+thread_local int RuleTrace::depth_ = 0;
+
+// The types that have tangents.
+std::vector<Type> InexactOf(const std::vector<Type>& types) {
+  std::vector<Type> out;
+  std::copy_if(types.begin(), types.end(), std::back_inserter(out),
+               [](const Type& t) { return ir::IsInexact(t.dtype); });
+  return out;
+}
+std::vector<Type> CotangentTypes(std::vector<Type> types) {
+  for (Type& t : types) t = ir::CotangentType(t);
+  return types;
+}
+
+// Throws unless the first results of a rule have the types of the function's. `rule`: "Custom JVP
+// rule"; `second`: what the second element of its pair is, or "".
+void CheckRulePrimals(const char* rule, const char* second, const std::vector<Type>& want,
+                      const std::vector<Array>& got, const Site& site) {
+  for (size_t r = 0; r < want.size(); ++r) {
+    ThrowIfNoValue(got[r], site);
+    if (ir::EqualButWeak(want[r], got[r].type())) continue;
+    const std::string hint = PcastHint(got[r].type(), want[r]);
+    ThrowError(
+        ErrorKind::kTypeError, site, rule, " must produce a pair where the first element ",
+        "represents the primal output (equal in value to the output of the function, and in ",
+        "particular with leaves of the same shape/dtype)", second,
+        ", but instead its primal output ", r, " has type ", got[r].type().ToString(),
+        " while that of the function has type ", want[r].ToString(),
+        hint.empty() ? "" : ". This might be fixed by applying " + hint);
+  }
+}
+
+// Applies an op whose regions all take the captures of all of them first.
+std::vector<Array> ApplyWithCaptures(
+    const char* name, const std::vector<Array>& args, const std::vector<Nested>& nested,
+    const Site& site,
+    absl::FunctionRef<std::vector<ir::Value>(ir::Builder&, const std::vector<ir::FunctionRef>&,
+                                             const std::vector<ir::Value>&, int num_captures)>
+        emit) {
+  std::vector<Array> captures;
+  for (const Nested& n : nested) captures = Concat(std::move(captures), n.captures);
+  const auto declared = [](const Nested& n) {
+    return n.fn->num_params - static_cast<int>(n.captures.size());
+  };
+  std::vector<ir::FunctionRef> fns;
+  for (const Nested& n : nested)
+    fns.push_back(ConvertExceptions(site, [&] {
+      ir::Builder b(n.fn->scope, n.fn->name);
+      std::vector<ir::Value> own, in;
+      for (const Nested& other : nested)
+        for (int i = declared(other); i < other.fn->num_params; ++i) {
+          const ir::Value capture = b.Param(other.fn->types[i]);
+          if (&other == &n) own.push_back(capture);
+        }
+      for (int i = 0; i < declared(n); ++i) in.push_back(b.Param(n.fn->types[i]));
+      in.insert(in.end(), own.begin(), own.end());
+      return b.Build(ir::Inline(b, *n.fn, in));
+    }));
+  return Apply(name, site, Concat(captures, args), [&](ir::Builder& b, std::vector<ir::Value> in) {
+    return emit(b, fns, in, static_cast<int>(captures.size()));
+  });
+}
+
+}  // namespace
+
+std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBody body,
+                                 FlatBody rule) {
+  return InProgram("custom_jvp", site, args.leaves, [&] {
+    const std::vector<Type> types = TypesOf(args.leaves);
+    const auto n = static_cast<int64_t>(types.size());
+    const Nested fn = TraceFlat(CurrentScope(), types, "custom_jvp", site, body);
+    const std::vector<Type> out_types = fn.fn->result_types();
+    std::vector<Type> rule_types = types;
+    for (const Type& t : InexactOf(types)) rule_types.push_back(t);
+    const RuleTrace tracing("custom_jvp", site);
+    const Nested jvp = TraceFlat(
+        CurrentScope(), rule_types, "custom_jvp_rule", site, [&](const std::vector<Array>& in) {
+          const std::vector<Array> primals(in.begin(), in.begin() + n);
+          const std::vector<Array> tangents =
+              FillWithZeros(types, HaveTangents(types), absl::MakeConstSpan(in).subspan(n), site);
+          const std::vector<Array> got = rule(Concat(primals, tangents));
+          CheckRulePrimals("Custom JVP rule", "", out_types, got, site);
+          std::vector<Array> out(got.begin(), got.begin() + out_types.size());
+          for (size_t r = 0; r < out_types.size(); ++r) {
+            if (!ir::IsInexact(out_types[r].dtype)) continue;
+            const Array& tangent = got[out_types.size() + r];
+            ThrowIfNoValue(tangent, site);
+            if (!ir::EqualButWeak(out_types[r], tangent.type())) {
+              const std::string hint = PcastHint(tangent.type(), out_types[r]);
+              ThrowError(ErrorKind::kTypeError, site,
+                         "Custom JVP rule must produce primal and tangent outputs with "
+                         "corresponding shapes and dtypes. Expected ",
+                         out_types[r].ToString(), " (tangent type of output ", r, ") but got ",
+                         tangent.type().ToString(),
+                         hint.empty() ? "" : ". This might be fixed by applying " + hint);
+            }
+            out.push_back(tangent);
+          }
+          return out;
+        });
+    return ApplyWithCaptures("custom_jvp", args.leaves, {fn, jvp}, site,
+                             [](ir::Builder& b, const std::vector<ir::FunctionRef>& fns,
+                                const std::vector<ir::Value>& in, int num_captures) {
+                               return ir::CustomJvpCall(b, fns[0], fns[1], in, num_captures);
+                             });
+  });
+}
+
+namespace {
+
+// The cotangents that a bwd rule gave for arguments that have any, with zeros for absent ones.
+std::vector<Array> CheckedCotangents(const FlatArgs& args, const std::vector<Array>& got,
+                                     const Site& site) {
+  std::vector<Array> out;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Type& arg = args.leaves[i].type();
+    if (!ir::IsInexact(arg.dtype)) continue;
+    const Type want = ir::CotangentType(arg);
+    out.push_back(got[i].valid() ? got[i] : FullArray(want, 0, site));
+    if (ir::EqualButWeak(want, out.back().type())) continue;
+    const std::string hint = PcastHint(out.back().type(), want);
+    ThrowError(ErrorKind::kValueError, site,
+               "Custom VJP bwd rule must produce an output with the same type as the args tuple of "
+               "the primal function, but at ",
+               LeafPaths(args.tree, "output")[i], " the bwd rule produced an output of type ",
+               out.back().type().ToString(), " corresponding to an input of type ", arg.ToString(),
+               hint.empty() ? "" : ". This might be fixed by applying " + hint);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBody body,
+                                 FlatBody fwd, FlatBody bwd) {
+  return InProgram("custom_vjp", site, args.leaves, [&] {
+    const std::vector<Type> types = TypesOf(args.leaves);
+    const Nested fn = TraceFlat(CurrentScope(), types, "custom_vjp", site, body);
+    const std::vector<Type> out_types = fn.fn->result_types();
+    const RuleTrace tracing("custom_vjp", site);
+    const Nested forward =
+        TraceFlat(CurrentScope(), types, "custom_vjp_fwd", site, [&](const std::vector<Array>& in) {
+          std::vector<Array> out = fwd(in);
+          CheckRulePrimals("Custom VJP fwd rule",
+                           " and the second element represents residuals (i.e. values stored from "
+                           "the forward pass for use on the backward pass)",
+                           out_types, out, site);
+          return out;
+        });
+    const std::vector<Type> forward_types = forward.fn->result_types();
+    std::vector<Type> rule_types(forward_types.begin() + out_types.size(), forward_types.end());
+    const size_t num_residuals = rule_types.size();
+    for (const Type& t : CotangentTypes(InexactOf(out_types))) rule_types.push_back(t);
+    const Nested backward = TraceFlat(
+        CurrentScope(), rule_types, "custom_vjp_bwd", site, [&](const std::vector<Array>& in) {
+          const std::vector<Array> residuals(in.begin(), in.begin() + num_residuals);
+          const std::vector<Array> cotangents =
+              FillWithZeros(CotangentTypes(out_types), HaveTangents(out_types),
+                            absl::MakeConstSpan(in).subspan(num_residuals), site);
+          return CheckedCotangents(args, bwd(Concat(residuals, cotangents)), site);
+        });
+    return ApplyWithCaptures("custom_vjp", args.leaves, {fn, forward, backward}, site,
+                             [](ir::Builder& b, const std::vector<ir::FunctionRef>& fns,
+                                const std::vector<ir::Value>& in, int num_captures) {
+                               return ir::CustomVjpCall(b, fns[0], fns[1], fns[2], in,
+                                                        num_captures);
+                             });
+  });
+}
+
+std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site) {
+  return InProgram("custom_linear_solve", site, call.b.leaves, [&] {
+    const std::vector<Type> types = TypesOf(call.b.leaves);
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (!ir::IsInexact(types[i].dtype)) {
+        ThrowError(ErrorKind::kTypeError, site, "custom_linear_solve: ", call.b.path(i),
+                   " has type ", types[i].ToString(), "; a float or complex array is expected");
+      }
+    }
+    const auto traced = [&](const char* name, FlatBody body) {
+      return TraceFlat(CurrentScope(), types, name, site, [&](const std::vector<Array>& in) {
+        std::vector<Array> out = body(in);
+        for (size_t i = 0; i < types.size(); ++i) {
+          ThrowIfNoValue(out[i], site);
+          if (ir::EqualButWeak(types[i], out[i].type())) continue;
+          const std::string hint = PcastHint(types[i], out[i].type());
+          ThrowError(ErrorKind::kValueError, site, name, "() output shapes must match b, got ",
+                     out[i].type().ToString(), " and ", types[i].ToString(), " for ",
+                     call.b.path(i),
+                     hint.empty() ? "" : ". This might be fixed by applying " + hint + " to it");
+        }
+        return out;
+      });
+    };
+    std::vector<Nested> nested = {traced("solve", call.solve), traced("matvec", call.matvec)};
+    if (call.transpose_solve) {
+      nested.push_back(traced("transpose_solve", *call.transpose_solve));
+      nested.push_back(traced("transpose_matvec", *call.transpose_matvec));
+    }
+    return ApplyWithCaptures(
+        "custom_linear_solve", call.b.leaves, nested, site,
+        [](ir::Builder& b, std::vector<ir::FunctionRef> fns, const std::vector<ir::Value>& in,
+           int num_captures) {
+          fns.resize(4);
+          return ir::CustomLinearSolve(b, {fns[0], fns[1], fns[2], fns[3]}, in, num_captures);
+        });
+  });
+}
+
+}  // namespace tessera::internal
