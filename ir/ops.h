@@ -106,6 +106,11 @@ Value ScatterMin(Value x, Value indices, Value updates, const ScatterDimensionNu
                  const GatherScatterOptions& options = {});
 Value ScatterMax(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
                  const GatherScatterOptions& options = {});
+// `computation`, of scalars: (elements..., updates...) -> (elements...). It is applied once for
+// each update, in the order of the index vectors. Emits one of the above where that is the same.
+std::vector<Value> ScatterBy(std::vector<Value> xs, Value indices, std::vector<Value> updates,
+                             FunctionRef computation, const ScatterDimensionNumbers& dims,
+                             const GatherScatterOptions& options = {});
 
 // ---- reduction.cc ----
 Value ReduceSum(Value x, std::vector<int64_t> dimensions);
@@ -116,6 +121,16 @@ Value ReduceAnd(Value x, std::vector<int64_t> dimensions);
 Value ReduceOr(Value x, std::vector<int64_t> dimensions);
 Value ArgMax(Value x, int dimension, DType index_dtype = DType::kS32);
 Value ArgMin(Value x, int dimension, DType index_dtype = DType::kS32);
+
+// ---- reduce.cc ----
+// `computation`, of scalars: (elements..., elements...) -> (elements...), associative. Each of
+// `inits`, a scalar, comes before all elements. Emits one of the above where that is the same.
+std::vector<Value> Reduce(std::vector<Value> xs, std::vector<Value> inits, FunctionRef computation,
+                          std::vector<int64_t> dimensions);
+
+// ---- computation.cc ----
+// A computation of scalars applied to each element of arrays of one shape: StableHLO's `map`.
+std::vector<Value> MapComputation(FunctionRef computation, std::vector<Value> xs);
 
 // ---- cumulative.cc ----
 // Each element along `dimension` combined with those before it; `reverse`: with those after it.
@@ -130,6 +145,11 @@ Value Cumlogsumexp(Value x, int dimension, bool reverse = false);
 // are last.
 std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable = true,
                         int num_keys = 1);
+// Arrays of one shape in the order of `comparator`, of scalars: (left of x0, right of x0, left of
+// x1, ...) -> bool, whether left comes first. Equals stay in their order. A comparator that orders
+// nothing gives them in some order.
+std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dimension,
+                          bool is_stable = true);
 // The k largest along `dimension`, descending, and their indices (s32); of equals the first comes
 // first, and NaNs are the largest.
 std::pair<Value, Value> TopK(Value x, int64_t k, int dimension);

@@ -103,6 +103,12 @@ struct Interface {
   std::vector<std::string> in_names, out_names;
 };
 
+// The scope that the text of region `k` takes over: that of its op, or none for a computation.
+Scope ScopeAround(const OpDef& def, size_t k, const Scope& scope) {
+  const bool computation = !def.regions.empty() && def.RoleOf(k) == RegionRole::kComputation;
+  return computation ? Scope{} : scope;
+}
+
 void Print(const Function& f, const PrintOptions& options, int indent, const Interface& interface,
            const Scope* outer, std::string* out) {
   const std::string pad(indent, ' ');
@@ -140,7 +146,10 @@ void Print(const Function& f, const PrintOptions& options, int indent, const Int
     if (!op.regions.empty()) *out += " with";
     if (options.sites && f.sites[i].valid()) absl::StrAppend(out, "  # ", f.sites[i].ToString());
     *out += "\n";
-    for (const FunctionRef& r : op.regions) Print(*r, options, indent + 4, {}, &f.scope, out);
+    for (size_t k = 0; k < op.regions.size(); ++k) {
+      const Scope around = ScopeAround(*op.def, k, f.scope);
+      Print(*op.regions[k], options, indent + 4, {}, &around, out);
+    }
   }
   absl::StrAppend(out, pad, "  return", f.results.empty() ? "" : " ", ValueList(f.results), "\n",
                   pad, "}\n");
@@ -549,7 +558,8 @@ class Parser {
     if (Accept("with")) {
       while (NextIs("func")) {
         Interface none;
-        regions.push_back(ReadFunction(b.scope(), depth + 1, &none));
+        const Scope around = ScopeAround(*def, regions.size(), b.scope());
+        regions.push_back(ReadFunction(around, depth + 1, &none));
         if (static_cast<int64_t>(regions.size()) > limits_.values_per_op)
           OverLimit(absl::StrCat(op_name, " has more than ", limits_.values_per_op, " regions"));
       }

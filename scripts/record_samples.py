@@ -23,8 +23,12 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
 from jax._src.lax import lax as lax_internal  # noqa: E402
-from jax._src.lax import parallel  # noqa: E402
+from jax._src.lax import parallel, slicing  # noqa: E402
+from jax._src.lib.mlir import ir as mlir_ir  # noqa: E402
+from jax._src.lib.mlir.dialects import hlo  # noqa: E402
+from jax.extend.core import Primitive  # noqa: E402
 from jax.extend.random import threefry2x32_p  # noqa: E402
+from jax.interpreters import mlir  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
@@ -198,18 +202,68 @@ def gather(a, x, r):
                       fill_value=None if fill is None else array(fill, fill["hex"]).item())
 
 
+def scatter_dims(a, indices):
+    return lax.ScatterDimensionNumbers(
+        update_window_dims=tuple(a["update_window_dims"]),
+        inserted_window_dims=tuple(a["inserted_window_dims"]),
+        scatter_dims_to_operand_dims=tuple(a["scatter_dims_to_operand_dims"]),
+        operand_batching_dims=tuple(a["input_batching_dims"]),
+        scatter_indices_batching_dims=batching_dims(a, "scatter_indices_batching_dims", indices))
+
+
 def scatter(name):
     def f(a, x, r):
-        dims = lax.ScatterDimensionNumbers(
-            update_window_dims=tuple(a["update_window_dims"]),
-            inserted_window_dims=tuple(a["inserted_window_dims"]),
-            scatter_dims_to_operand_dims=tuple(a["scatter_dims_to_operand_dims"]),
-            operand_batching_dims=tuple(a["input_batching_dims"]),
-            scatter_indices_batching_dims=batching_dims(
-                a, "scatter_indices_batching_dims", x[1]))
-        return getattr(lax, name)(x[0], vectors_last(a, x[1]), x[2], dims, mode=mode_of(a),
-                                  unique_indices=a.get("unique_indices", False))
+        return getattr(lax, name)(x[0], vectors_last(a, x[1]), x[2], scatter_dims(a, x[1]),
+                                  mode=mode_of(a), unique_indices=a.get("unique_indices", False))
     return f
+
+
+# ---- Computations: regions of scalars. ----
+
+def computation(region, operands, times=1):
+    """The jaxpr of a region with one result, with `times` params for each operand in a row."""
+    scalars = [jax.ShapeDtypeStruct((), o.dtype) for o in operands for _ in range(times)]
+    return jax.make_jaxpr(lambda *s: region(*s)[0])(*scalars)
+
+
+def scatter_by(a, x, r):
+    update = computation(r[0], [x[0], x[2]])
+    return slicing.scatter_p.bind(
+        x[0], vectors_last(a, x[1]), x[2], update_jaxpr=update.jaxpr,
+        update_consts=tuple(update.consts), dimension_numbers=scatter_dims(a, x[1]),
+        indices_are_sorted=False, unique_indices=False, mode=mode_of(a))
+
+
+def reduce(a, x, r):
+    n = len(x) // 2
+    return list(lax.reduce(tuple(x[:n]), tuple(x[n:]), lambda l, e: tuple(r[0](*l, *e)),
+                           a["dimensions"]))
+
+
+def lower_sort_by(ctx, *x, comparator, dimension, is_stable):
+    op = hlo.SortOp([v.type for v in x], x, dimension=mlir.i64_attr(dimension),
+                    is_stable=mlir_ir.BoolAttr.get(is_stable))
+    scalars = [mlir.aval_to_ir_type(ctx.module_context, jax.core.ShapedArray((), v.dtype))
+               for v in ctx.avals_in for _ in range(2)]
+    block = op.comparator.blocks.append(*scalars)
+    with mlir_ir.InsertionPoint(block):
+        out, _ = mlir.jaxpr_subcomp(
+            ctx.module_context, comparator.jaxpr, ctx.name_stack, mlir.TokenSet(),
+            comparator.consts, *block.arguments, dim_var_values=ctx.dim_var_values,
+            const_lowering=ctx.const_lowering, outer_traceback=ctx.traceback)
+        hlo.return_(out)
+    return op.results
+
+
+sort_by_p = Primitive("sort_by")  # lax has none: StableHLO's sort, as it is
+sort_by_p.multiple_results = True
+sort_by_p.def_abstract_eval(lambda *x, **_: list(x))
+mlir.register_lowering(sort_by_p, lower_sort_by)
+
+
+def sort_by(a, x, r):
+    return list(sort_by_p.bind(*x, comparator=computation(r[0], x, times=2),
+                               dimension=a["dimension"], is_stable=a["is_stable"]))
 
 
 def compare(a, x, r):
@@ -256,6 +310,8 @@ OPS = {
     "gather": gather,
     **{name: scatter(name)
        for name in ("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max")},
+    "scatter_by": scatter_by,
+    "reduce": reduce,
     "reduce_sum": reduction("reduce_sum"),
     "reduce_prod": reduction("reduce_prod"),
     "reduce_max": bool_extremum("reduce_max"),
@@ -269,6 +325,7 @@ OPS = {
        for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")},
     "sort": lambda a, x, r: list(lax.sort(tuple(x), dimension=a["dimension"],
                                           is_stable=a["is_stable"], num_keys=a["num_keys"])),
+    "sort_by": sort_by,
     "top_k": lambda a, x, r: list(lax.top_k(x[0], a["k"], axis=a["dimension"])),
     "dot_general": dot,
     "threefry2x32": lambda a, x, r: list(threefry2x32_p.bind(

@@ -1,12 +1,16 @@
 // scatter, scatter_add, scatter_mul, scatter_min and scatter_max: an operand with updates written,
-// or combined with what is there, at positions that index vectors say (ir/ops/windows.h).
+// or combined with what is there, at positions that index vectors say (ir/ops/windows.h); and
+// scatter_by, which combines several operands at once by any computation.
 //
 // Updates are written in the order of their positions, row-major: of several writes of one element
 // the last stays.
 #include <algorithm>
 #include <optional>
 #include <type_traits>
+#include <unordered_map>
 
+#include "ir/ops/computation.h"
+#include "ir/ops/region.h"
 #include "ir/ops/scalar_eval.h"
 #include "ir/ops/windows.h"
 
@@ -80,7 +84,8 @@ absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
   TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
   if (given) return absl::OkStatus();
-  const std::string_view method = c.def.reduce == ReduceKind::kNone   ? "set"
+  const std::string_view method = !c.def.regions.empty()              ? "apply"
+                                  : c.def.reduce == ReduceKind::kNone ? "set"
                                   : c.def.reduce == ReduceKind::kSum  ? "add"
                                   : c.def.reduce == ReduceKind::kProd ? "mul"
                                   : c.def.reduce == ReduceKind::kMax  ? "max"
@@ -379,14 +384,194 @@ constexpr OpDef kScatterMax = ScatterLike({.name = "scatter_max",
                                            .transpose = Refused{"it is not linear"},
                                            .reduce = ReduceKind::kMax});
 
+// ---- scatter_by: operands of one shape, the indices, and updates for each operand. ----
+namespace {
+
+// The number of operands that updates are for.
+size_t NumScattered(size_t operands) { return (operands - 1) / 2; }
+// Of operand k: it, the indices and its updates, which is what the other scatters have.
+template <class T>
+std::vector<T> Scattered(absl::Span<const T> operands, size_t k) {
+  const size_t n = NumScattered(operands.size());
+  return {operands[k], operands[n], operands[n + 1 + k]};
+}
+InferContext WithOperands(const InferContext& c, absl::Span<const Type> in) {
+  return {c.def, c.scope, in, c.attrs, c.regions};
+}
+
+Types InferScatterBy(const InferContext& c) {
+  if (c.in.size() < 3 || c.in.size() % 2 == 0)
+    return TypeError(c, "takes operands, the indices and as many updates as operands, got ",
+                     c.in.size(), " operands in all");
+  const size_t n = NumScattered(c.in.size());
+  std::vector<Type> out;
+  std::vector<DType> dtypes;
+  for (size_t k = 0; k < n; ++k) {
+    const std::vector<Type> in = Scattered(c.in, k), first = Scattered(c.in, 0);
+    if (in[0].shape != first[0].shape || in[2].shape != first[2].shape)
+      return TypeError(c, "operand ", k, " is ", in[0].ToString(), " with updates ",
+                       in[2].ToString(), ", operand 0 is ", first[0].ToString(), " with updates ",
+                       first[2].ToString(), "; expected equal shapes");
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<Type> one, InferScatter(WithOperands(c, in)));
+    out.push_back(one[0]);
+    dtypes.push_back(in[0].dtype);
+  }
+  const std::vector<DType> results = dtypes;
+  dtypes.insert(dtypes.end(), results.begin(), results.end());
+  TESSERA_RETURN_IF_ERROR(CheckComputation(c, dtypes, results));
+  return out;
+}
+
+Signature ScatterByFactors(const InferContext& c, absl::Span<const Type> out) {
+  const std::vector<Type> in = Scattered(c.in, 0);
+  Signature s = ScatterFactors(WithOperands(c, in), out);
+  const std::vector<TensorFactors> one = s.operands;
+  s.operands.assign(out.size(), one[0]);
+  s.operands.push_back(one[1]);
+  s.operands.insert(s.operands.end(), out.size(), one[2]);
+  s.results.assign(out.size(), one[0]);
+  return s;
+}
+
+absl::Status ScatterBySharding(const InferContext& c, std::vector<Type>* out) {
+  for (size_t k = 0; k < out->size(); ++k) {
+    const std::vector<Type> in = Scattered(c.in, k);
+    std::vector<Type> one = {(*out)[k]};
+    TESSERA_RETURN_IF_ERROR(ScatterSharding(WithOperands(c, in), &one));
+    (*out)[k] = one[0];
+  }
+  return absl::OkStatus();
+}
+
+Batched BatchScatterBy(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const size_t n = c.out_types.size();
+  const bool indices = dims[n] >= 0;
+  Attrs attrs = WithBatchSharding(c.attrs, 0, BatchAxes(c, dims));
+  BatchedDims(ScatterDimsOf(c.attrs), /*operand=*/true, indices).WriteTo(&attrs, kScatterNames);
+  std::vector<Value> in;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const bool whole = i == n && !indices;
+    in.push_back(whole ? c.in[i] : BatchInFront(c, dims, i, size));
+  }
+  return {c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs), RegionsOf(c)),
+          std::vector<int>(n, 0)};
+}
+
+std::vector<Value> PartitionScatterBy(const RuleContext& c, const PartitionContext& p) {
+  const WindowDims w = ScatterDimsOf(c.attrs);
+  RuleContext one = c;
+  one.in = Scattered<Value>(c.in, 0);
+  one.in_types = Scattered<Type>(c.in_types, 0);
+  const Geometry g(w, one.in[0].rank(), one.in[1].rank());
+  const LocalIndices local = LocalIndicesOf(one, p, w, WindowOf(g, one.in_types[2].shape));
+  Attrs attrs = LocalizeScatter(c, p);
+  if (!local.axes.empty()) {
+    attrs.Erase("indices_are_sorted");
+    attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
+  }
+  std::vector<Value> in = c.in;
+  in[c.out_types.size()] = local.indices;
+  return c.b.Emit(c.def, in, std::move(attrs), RegionsOf(c));
+}
+
+Cost ScatterByCost(const InferContext& c, absl::Span<const Type> out) {
+  Cost sum;
+  for (size_t k = 0; k < out.size(); ++k) {
+    const std::vector<Type> in = Scattered(c.in, k);
+    sum.bytes += ScatterCost(WithOperands(c, in), out.subspan(k, 1)).bytes;
+  }
+  sum.flops = FlopsOf(c, c.in.back().num_elements());
+  return sum;
+}
+
+// Elements of an operand, and the updates that each is combined with, all at once.
+struct Wave {
+  std::vector<int64_t> elements, updates;
+};
+// An element that is updated more than once is in as many waves, in the order of its updates.
+std::vector<Wave> WavesOf(const EvalContext& c, const Array& x, const Array& indices,
+                          const Array& updates) {
+  std::vector<Wave> waves;
+  if (updates.num_elements() == 0) return waves;
+  const WindowDims w = ScatterDimsOf(c.attrs);
+  const Geometry g(w, x.rank(), indices.rank());
+  const Dims window = WindowOf(g, updates.shape());
+  const WindowRuns runs(g, x.shape(), window, updates.shape());
+  std::unordered_map<int64_t, size_t> times;  // that an element was updated
+  ForEachWindow(w, g, ModeOf(c.attrs), x.shape(), window, indices, updates.shape(),
+                [&](int64_t operand, int64_t block) {
+                  if (operand < 0) return;
+                  for (size_t r = 0; r < runs.operand.size(); ++r)
+                    for (int64_t i = 0; i < runs.length; ++i) {
+                      const int64_t element = operand + runs.operand[r] + i;
+                      const size_t wave = times[element]++;
+                      if (wave == waves.size()) waves.emplace_back();
+                      waves[wave].elements.push_back(element);
+                      waves[wave].updates.push_back(block + runs.block[r] + i);
+                    }
+                });
+  return waves;
+}
+
+Array ElementsAt(const Array& x, const std::vector<int64_t>& places) {
+  const int64_t width = ByteWidth(x.dtype());
+  Array out(x.dtype(), {static_cast<int64_t>(places.size())});
+  std::byte* to = out.MutableData();
+  for (const int64_t at : places) to = std::copy_n(x.data() + at * width, width, to);
+  return out;
+}
+
+Arrays EvalScatterBy(const EvalContext& c, absl::Span<const Array> in) {
+  const size_t n = NumScattered(in.size());
+  std::vector<Array> out(in.begin(), in.begin() + n);
+  Lanes lanes(c);
+  for (const Wave& wave : WavesOf(c, in[0], in[n], in[n + 1])) {
+    std::vector<Array> args;
+    for (const Array& x : out) args.push_back(ElementsAt(x, wave.elements));
+    for (size_t k = 0; k < n; ++k) args.push_back(ElementsAt(in[n + 1 + k], wave.updates));
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got, lanes.Run(args));
+    for (size_t k = 0; k < n; ++k) {
+      const int64_t width = ByteWidth(out[k].dtype());
+      const std::byte* from = got[k].data();
+      std::byte* const to = out[k].MutableData();
+      for (const int64_t at : wave.elements) {
+        std::copy_n(from, width, to + at * width);
+        from += width;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+constexpr OpDef kScatterBy = Checked({.name = "scatter_by",
+                                      .lax_name = "scatter_apply",
+                                      .family = Family::kIndexing,
+                                      .num_operands = kAnyNumber,
+                                      .regions = kOneComputation,
+                                      .attrs = kScatterAttrs,
+                                      .lowering = Lowering::kHost,
+                                      .infer = InferScatterBy,
+                                      .factors = ScatterByFactors,
+                                      .sharding = ScatterBySharding,
+                                      .varying = Derived{},
+                                      .jvp = Refused{"an update may be applied more than once"},
+                                      .transpose = Refused{"it is not linear"},
+                                      .batch = BatchScatterBy,
+                                      .partition = PartitionScatterBy,
+                                      .localize = LocalizeScatter,
+                                      .cost = ScatterByCost,
+                                      .eval = EvalScatterBy});
+
 }  // namespace tessera::ir::ops
 
 // ---- The functions of ops.h. --------------------------------------------------------------------
 namespace tessera::ir {
 namespace {
 
-Value ScatterBy(const OpDef& def, Value x, Value indices, Value updates,
-                const ScatterDimensionNumbers& dims, const GatherScatterOptions& options) {
+Attrs ScatterAttrs(Value indices, const ScatterDimensionNumbers& dims,
+                   const GatherScatterOptions& options) {
   Attrs attrs = {{"update_window_dims", dims.update_window_dims},
                  {"inserted_window_dims", dims.inserted_window_dims},
                  {"input_batching_dims", dims.operand_batching_dims},
@@ -394,30 +579,66 @@ Value ScatterBy(const OpDef& def, Value x, Value indices, Value updates,
                  {"scatter_dims_to_operand_dims", dims.scatter_dims_to_operand_dims},
                  {"index_vector_dim", int64_t{indices.rank() - 1}}};
   ops::SetOptions(options, &attrs);
-  return ops::EmitMatched(def, {x, indices, ops::ConvertIfWeak(updates, x)}, std::move(attrs));
+  return attrs;
+}
+
+Value ScatterOne(const OpDef& def, Value x, Value indices, Value updates,
+                 const ScatterDimensionNumbers& dims, const GatherScatterOptions& options) {
+  return ops::EmitMatched(def, {x, indices, ops::ConvertIfWeak(updates, x)},
+                          ScatterAttrs(indices, dims, options));
+}
+
+// The scatter of one operand that is scatter_by with this computation; null if there is none.
+const OpDef* KnownScatter(const Function& computation) {
+  const bool replaces = computation.num_params == 2 && computation.results == std::vector{1};
+  if (replaces) return &ops::kScatter;
+  const OpDef* const op = ops::SoleOp(computation);
+  return op == &ops::kAdd   ? &ops::kScatterAdd
+         : op == &ops::kMul ? &ops::kScatterMul
+         : op == &ops::kMin ? &ops::kScatterMin
+         : op == &ops::kMax ? &ops::kScatterMax
+                            : nullptr;
 }
 
 }  // namespace
 
 Value Scatter(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
               const GatherScatterOptions& options) {
-  return ScatterBy(ops::kScatter, x, indices, updates, dims, options);
+  return ScatterOne(ops::kScatter, x, indices, updates, dims, options);
 }
 Value ScatterAdd(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
                  const GatherScatterOptions& options) {
-  return ScatterBy(ops::kScatterAdd, x, indices, updates, dims, options);
+  return ScatterOne(ops::kScatterAdd, x, indices, updates, dims, options);
 }
 Value ScatterMul(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
                  const GatherScatterOptions& options) {
-  return ScatterBy(ops::kScatterMul, x, indices, updates, dims, options);
+  return ScatterOne(ops::kScatterMul, x, indices, updates, dims, options);
 }
 Value ScatterMin(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
                  const GatherScatterOptions& options) {
-  return ScatterBy(ops::kScatterMin, x, indices, updates, dims, options);
+  return ScatterOne(ops::kScatterMin, x, indices, updates, dims, options);
 }
 Value ScatterMax(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
                  const GatherScatterOptions& options) {
-  return ScatterBy(ops::kScatterMax, x, indices, updates, dims, options);
+  return ScatterOne(ops::kScatterMax, x, indices, updates, dims, options);
+}
+
+std::vector<Value> ScatterBy(std::vector<Value> xs, Value indices, std::vector<Value> updates,
+                             FunctionRef computation, const ScatterDimensionNumbers& dims,
+                             const GatherScatterOptions& options) {
+  std::vector<Value> in = xs;
+  in.push_back(indices);
+  in.insert(in.end(), updates.begin(), updates.end());
+  in = MatchVarying(std::move(in));
+  Attrs attrs = ScatterAttrs(indices, dims, options);
+  Builder& b = indices.builder();
+  const OpDef* const known = KnownScatter(*computation);
+  if (known == nullptr)
+    return b.Emit(ops::kScatterBy, in, std::move(attrs), {std::move(computation)});
+  // Refuse what the general one refuses, in its words.
+  ThrowIfError(
+      InferTypes(ops::kScatterBy, b.scope(), TypesOf(in), attrs, {&computation, 1}).status());
+  return b.Emit(*known, in, std::move(attrs));
 }
 
 }  // namespace tessera::ir

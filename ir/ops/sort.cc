@@ -1,12 +1,16 @@
-// sort and top_k.
+// sort, sort_by and top_k.
 //
-// Elements are in the order of lax.sort: numbers ascending, -0 as +0, NaNs last, false before true.
-// Reference: jax.lax.sort, jax.lax.top_k.
+// Elements are in the order of lax.sort: numbers ascending, -0 as +0, NaNs last, false before true;
+// of sort_by, in that of its comparator.
+// Reference: jax.lax.sort, jax.lax.top_k; StableHLO's sort.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
+#include "ir/ops/computation.h"
 #include "ir/ops/dims.h"
 #include "ir/strided.h"
 
@@ -99,23 +103,29 @@ void ForEachRow(const Dims& shape, int dim, const F& f) {
 
 // ---- sort: operands of one shape along `dimension`, by the first `num_keys`. ----
 
-Types InferSort(const InferContext& c) {
+// What sort and sort_by ask of their operands.
+Types InferRows(const InferContext& c) {
   if (c.in.empty()) return TypeError(c, "takes at least one operand, got nothing");
   TESSERA_RETURN_IF_ERROR(CheckDimension(c));
-  const int64_t keys = c.attrs.Int("num_keys");
-  if (keys < 1 || keys > static_cast<int64_t>(c.in.size()))
-    return ValueError(c, "num_keys is ", keys, "; expected one in [1, ", c.in.size(),
-                      "], the number of operands");
   std::vector<Type> out;
   for (size_t i = 0; i < c.in.size(); ++i) {
     if (c.in[i].shape != c.in[0].shape)
       return TypeError(c, "operand ", i, " is ", c.in[i].ToString(), ", operand 0 is ",
                        c.in[0].ToString(), "; expected equal shapes");
-    if (static_cast<int64_t>(i) < keys) TESSERA_RETURN_IF_ERROR(CheckOrdered(c, c.in[i]));
     Type t = MakeType(c.in[i].dtype, c.in[i].shape);
     t.weak = c.in[i].weak;
     out.push_back(std::move(t));
   }
+  return out;
+}
+
+Types InferSort(const InferContext& c) {
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferRows(c));
+  const int64_t keys = c.attrs.Int("num_keys");
+  if (keys < 1 || keys > static_cast<int64_t>(c.in.size()))
+    return ValueError(c, "num_keys is ", keys, "; expected one in [1, ", c.in.size(),
+                      "], the number of operands");
+  for (int64_t i = 0; i < keys; ++i) TESSERA_RETURN_IF_ERROR(CheckOrdered(c, c.in[i]));
   return out;
 }
 
@@ -138,6 +148,15 @@ absl::Status SortSharding(const InferContext& c, std::vector<Type>* out) {
   return ShardingOfFirst(c, out);
 }
 
+// The comparator of one operand more, which it leaves out of account.
+FunctionRef WithOneMore(const Function& comparator, DType dtype) {
+  Builder b(comparator.scope, comparator.name);
+  std::vector<Value> params;
+  for (const Type& t : comparator.param_types()) params.push_back(b.Param(t));
+  for (int side = 0; side < 2; ++side) b.Param(MakeType(dtype, {}));
+  return b.Build(Inline(b, comparator, params));
+}
+
 // Tangents follow their primals: an iota that is sorted along says where from.
 std::vector<Value> SortJvp(const RuleContext& c, Values tangents) {
   if (std::none_of(tangents.begin(), tangents.end(), [](const Value& t) { return t.valid(); }))
@@ -149,7 +168,9 @@ std::vector<Value> SortJvp(const RuleContext& c, Values tangents) {
   std::vector<Value> in = c.in;
   in.push_back(ShardedLike(Iota(c.b, at.dtype, at.shape, dim), at));
   in = MatchVarying(std::move(in));
-  const Value from = c.b.Emit(c.def, in, c.attrs).back();
+  std::vector<FunctionRef> regions = RegionsOf(c);
+  for (FunctionRef& comparator : regions) comparator = WithOneMore(*comparator, at.dtype);
+  const Value from = c.b.Emit(c.def, in, c.attrs, std::move(regions)).back();
   std::vector<Value> out;
   for (const Value& t : tangents) out.push_back(t ? TakeAlong(t, from, dim) : Value());
   return out;
@@ -160,7 +181,8 @@ Batched BatchSort(const RuleContext& c, absl::Span<const int> dims, int64_t size
   for (size_t i = 0; i < c.in.size(); ++i) in.push_back(BatchInFront(c, dims, i, size));
   Attrs attrs = c.attrs;
   attrs.Set("dimension", c.attrs.Int("dimension") + 1);
-  std::vector<Value> out = c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs));
+  std::vector<Value> out =
+      c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs), RegionsOf(c));
   return {out, std::vector<int>(out.size(), 0)};
 }
 
@@ -169,7 +191,9 @@ Batched BatchSort(const RuleContext& c, absl::Span<const int> dims, int64_t size
 std::vector<Value> PartitionSort(const RuleContext& c, const PartitionContext& p) {
   const int dim = DimOf(c.attrs);
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
-  const auto sorted = [&](const std::vector<Value>& in) { return c.b.Emit(c.def, in, c.attrs); };
+  const auto sorted = [&](const std::vector<Value>& in) {
+    return c.b.Emit(c.def, in, c.attrs, RegionsOf(c));
+  };
   if (axes.empty()) return sorted(c.in);
   const int64_t shards = c.b.mesh().SizeOf(axes);
   int other = -1;
@@ -245,6 +269,158 @@ constexpr OpDef kSort = Checked({.name = "sort",
                                  .partition = PartitionSort,
                                  .cost = SortCost,
                                  .eval = EvalSort});
+
+// ---- sort_by: operands of one shape along `dimension`, in the order of a comparator. ----
+namespace {
+
+Types InferSortBy(const InferContext& c) {
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferRows(c));
+  std::vector<DType> params;
+  for (const Type& t : c.in) params.insert(params.end(), 2, t.dtype);
+  TESSERA_RETURN_IF_ERROR(CheckComputation(c, params, {DType::kBool}));
+  return out;
+}
+
+Cost SortByCost(const InferContext& c, absl::Span<const Type> out) {
+  Cost cost = SortCost(c, out);
+  cost.flops = FlopsOf(c, static_cast<int64_t>(std::min(cost.flops, 0x1p62)));
+  return cost;
+}
+
+// Calls f(stride, places) for each stage of a network that sorts n elements: the element at each of
+// `places` is compared with that `stride` behind it, and the two change places if they must. No
+// element is in two pairs of a stage. Reference: Batcher's merge exchange; Knuth, The Art of
+// Computer Programming, volume 3, algorithm 5.2.2M.
+template <class F>
+absl::Status ForEachStage(int64_t n, const F& f) {
+  if (n < 2) return absl::OkStatus();
+  const int64_t top = int64_t{1} << (std::bit_width(static_cast<uint64_t>(n - 1)) - 1);
+  for (int64_t p = top; p > 0; p /= 2) {
+    int64_t residue = 0, stride = p;
+    for (int64_t q = top;; q /= 2) {
+      std::vector<int64_t> places;
+      for (int64_t i = 0; i < n - stride; ++i)
+        if ((i & p) == residue) places.push_back(i);
+      TESSERA_RETURN_IF_ERROR(f(stride, places));
+      if (q == p) break;
+      stride = q - p;
+      residue = p;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Calls f with an element of `width` bytes, a power of two.
+template <int64_t kWidth = 1, class F>
+void WithElement(int64_t width, const F& f) {
+  if constexpr (kWidth < 16) {
+    if (width != kWidth) return WithElement<2 * kWidth>(width, f);
+  }
+  f(std::array<std::byte, kWidth>());
+}
+
+// Rows of elements, which change places; each row has the elements of every operand.
+class Rows {
+ public:
+  // `xs` have the rows along their last dim, of `n` elements.
+  Rows(std::vector<Array> xs, int64_t n) : xs_(std::move(xs)), n_(n) {
+    came_.resize(xs_[0].num_elements());
+    for (size_t i = 0; i < came_.size(); ++i) came_[i] = static_cast<int64_t>(i);
+  }
+  const std::vector<Array>& xs() const { return xs_; }
+
+  // The elements at `places` of each row and those `by` behind them: of every operand those that
+  // came later, then those that came earlier.
+  std::vector<Array> Pairs(int64_t by, const std::vector<int64_t>& places) const {
+    std::vector<Array> sides;
+    const auto pairs = static_cast<int64_t>(places.size()) * num_rows();
+    for (const Array& x : xs_)
+      for (const bool later : {true, false}) {
+        Array& side = sides.emplace_back(x.dtype(), Dims{pairs});
+        WithElement(ByteWidth(x.dtype()), [&](auto element) {
+          using T = decltype(element);
+          const auto* from = reinterpret_cast<const T*>(x.data());
+          auto* to = reinterpret_cast<T*>(side.MutableData());
+          ForEach(by, places, [&](int64_t a, int64_t b) {
+            *to++ = from[(came_[a] > came_[b]) == later ? a : b];
+          });
+        });
+      }
+    return sides;
+  }
+  // Of each pair the one that came later goes first if it `is_less`, else the other one.
+  void Exchange(int64_t by, const std::vector<int64_t>& places, const bool* is_less) {
+    for (Array& x : xs_)
+      WithElement(ByteWidth(x.dtype()), [&](auto element) {
+        auto* const data = reinterpret_cast<decltype(element)*>(x.MutableData());
+        const bool* less = is_less;
+        ForEach(by, places, [&](int64_t a, int64_t b) {
+          if (*less++ == (came_[b] > came_[a])) std::swap(data[a], data[b]);
+        });
+      });
+    ForEach(by, places, [&](int64_t a, int64_t b) {
+      if (*is_less++ == (came_[b] > came_[a])) std::swap(came_[a], came_[b]);
+    });
+  }
+
+ private:
+  int64_t num_rows() const { return static_cast<int64_t>(came_.size()) / n_; }
+  template <class F>
+  void ForEach(int64_t by, const std::vector<int64_t>& places, const F& f) const {
+    for (int64_t row = 0; row < num_rows(); ++row)
+      for (const int64_t i : places) f(row * n_ + i, row * n_ + i + by);
+  }
+
+  std::vector<Array> xs_;
+  int64_t n_;
+  std::vector<int64_t> came_;  // of each element: where it stood at first
+};
+
+// A network compares what it compares whatever the answers are: a comparator that contradicts
+// itself ends with some permutation, and all pairs of a stage are compared at once. Of two elements
+// the one that came first stays so unless the other is less: equals stay in their order.
+Arrays EvalSortBy(const EvalContext& c, absl::Span<const Array> in) {
+  if (in[0].num_elements() == 0) return std::vector<Array>(in.begin(), in.end());
+  const int dim = DimOf(c.attrs);
+  const int64_t n = in[0].shape()[dim];
+  DimList last = DimsExcept(in[0].rank(), {dim});
+  last.push_back(dim);
+  std::vector<Array> out;
+  for (const Array& x : in) out.push_back(Permuted(x, last));
+  Rows rows(std::move(out), n);
+  Lanes lanes(c);
+  TESSERA_RETURN_IF_ERROR(
+      ForEachStage(n, [&](int64_t by, const std::vector<int64_t>& places) -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got, lanes.Run(rows.Pairs(by, places)));
+        rows.Exchange(by, places, reinterpret_cast<const bool*>(got[0].data()));
+        return absl::OkStatus();
+      }));
+  out.clear();
+  for (const Array& x : rows.xs()) out.push_back(Permuted(x, InversePermutation(last)));
+  return out;
+}
+
+constexpr AttrSpec kSortByAttrs[] = {{"dimension", AttrKind::kInt}, {"is_stable", AttrKind::kBool}};
+
+}  // namespace
+
+constexpr OpDef kSortBy = Checked({.name = "sort_by",
+                                   .lax_name = "sort",
+                                   .family = Family::kReduction,
+                                   .num_operands = kAnyNumber,
+                                   .regions = kOneComputation,
+                                   .attrs = kSortByAttrs,
+                                   .lowering = Lowering::kHost,
+                                   .infer = InferSortBy,
+                                   .factors = SortFactors,
+                                   .sharding = SortSharding,
+                                   .varying = Derived{},
+                                   .jvp = SortJvp,
+                                   .transpose = Refused{"it is not linear"},
+                                   .batch = BatchSort,
+                                   .partition = PartitionSort,
+                                   .cost = SortByCost,
+                                   .eval = EvalSortBy});
 
 // ---- top_k: the `k` largest along `dimension`, and where they are; NaNs are the largest. ----
 namespace {
@@ -368,6 +544,15 @@ std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable, in
                 {{"dimension", int64_t{dimension}},
                  {"is_stable", is_stable},
                  {"num_keys", int64_t{num_keys}}});
+}
+
+std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dimension,
+                          bool is_stable) {
+  if (xs.empty()) Throw(ErrorKind::kTypeError, "sort: takes at least one operand, got nothing");
+  Builder& b = xs[0].builder();
+  return b.Emit(ops::kSortBy, MatchVarying(std::move(xs)),
+                {{"dimension", int64_t{dimension}}, {"is_stable", is_stable}},
+                {std::move(comparator)});
 }
 
 std::pair<Value, Value> TopK(Value x, int64_t k, int dimension) {

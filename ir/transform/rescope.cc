@@ -1,5 +1,6 @@
 // Infers the types of a body again in another scope, regions included: each region param keeps its
-// relation to its operand; those of derivative rules follow from the op's own rule.
+// relation to its operand; those of derivative rules follow from the op's own rule. Computations
+// stand in no scope and stay as they are.
 #include <algorithm>
 #include <utility>
 
@@ -54,6 +55,7 @@ Type RegionParam(const Type& old, const Scope& region, const Scope& from, const 
 
 std::vector<FunctionRef> RescopedRegions(const Function& f, const Op& op, const Scope& to,
                                          Values in) {
+  if (!op.regions.empty() && op.def->RoleOf(0) == RegionRole::kComputation) return op.regions;
   const DataFlow flow = op.def->data_flow ? DataFlowOf(f, op) : DataFlow{};
   const std::vector<Type> types = TypesOf(in);
   std::vector<FunctionRef> out = op.regions;
@@ -90,7 +92,7 @@ FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Ty
     SiteScope site(b, f.sites[i]);
     std::vector<Value> in = ElementsAt(env, op.operands);
     // Over new Manual axes operands may disagree: insert the implicit casts of ops.h.
-    const bool casts = op.regions.empty() && op.def->family != Family::kCollective &&
+    const bool casts = !op.def->has_planned_regions() && op.def->family != Family::kCollective &&
                        op.def->family != Family::kCast;
     if (casts && scope.check_vma && in.size() > 1) in = MatchVarying(std::move(in));
     const std::vector<Value> out = b.Emit(*op.def, in, op.attrs, RescopedRegions(f, op, scope, in));

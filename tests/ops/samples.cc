@@ -241,6 +241,14 @@ Sample& Sample::Moves() {
   return NotSmooth("it is stored and moved, not computed with");
 }
 
+FunctionRef Computation(const std::vector<DType>& params,
+                        const std::function<std::vector<Value>(const std::vector<Value>&)>& body) {
+  Builder b({}, "computation");
+  std::vector<Value> in;
+  for (DType d : params) in.push_back(b.Param(MakeType(d, {})));
+  return b.Build(body(in));
+}
+
 Sample Make(std::string_view wire_name, std::string_view label, std::vector<Operand> operands) {
   Sample s;
   s.def = FindOp(wire_name);

@@ -7,6 +7,7 @@
 // may read them.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -114,6 +115,9 @@ struct Sample {
   // Without derivatives if the dtype is only stored and moved.
   Sample& Moves();
 };
+// A region that is a computation: of scalars of these dtypes.
+FunctionRef Computation(const std::vector<DType>& params,
+                        const std::function<std::vector<Value>(const std::vector<Value>&)>& body);
 // The row `wire_name`/`label`.
 Sample Make(std::string_view wire_name, std::string_view label, std::vector<Operand> operands);
 

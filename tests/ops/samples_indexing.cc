@@ -90,6 +90,52 @@ Sample ScatterRow(std::string_view op, std::string label, DType d, const Windows
              {"mode", std::move(mode)}});
 }
 
+// Half of what is there, or three times that, and the update: the order of the updates matters.
+FunctionRef Damped(DType d) {
+  return Computation({d, d}, [](const std::vector<Value>& v) -> std::vector<Value> {
+    if (v[0].dtype() == kBool) return {And(v[0], Not(v[1]))};
+    const Value scaled = v[0] * FullLike(v[0], IsFloat(v[0].dtype()) ? 0.5 : 3);
+    return {scaled + v[1]};
+  });
+}
+
+std::vector<Sample> ScatterBySamples() {
+  std::vector<Sample> rows;
+  const std::vector<Windows>& windows = SomeWindows();
+  const auto add = [&](std::string label, DType d, const Windows& w, std::vector<double> at,
+                       const char* mode) {
+    rows.push_back(
+        ScatterRow("scatter_by", std::move(label), d, w, std::move(at), mode).Region(Damped(d)));
+  };
+  for (DType d : Computable()) {
+    add(N(d) + "/rows", d, windows[0], windows[0].at, "clip");
+    add(N(d) + "/twice", d, windows[0], {5, 2, 5, 5}, "clip");
+    add(N(d) + "/outside", d, windows[0], Outside(windows[0].at), "fill_or_drop");
+  }
+  for (const Windows& w : windows) {
+    const std::string label = absl::StrCat("f64/", ToAbsl(w.label));
+    add(label + "/drop", kF64, w, Outside(w.at), "fill_or_drop");
+    add(label + "/clip", kF64, w, Outside(w.at), "clip");
+    add(label + "/promise", kF64, w, w.at, "promise_in_bounds");
+  }
+  // Of two operands: the larger of the first ones, and what goes with it.
+  for (const Windows& w : {windows[0], windows[2], windows[7]}) {
+    Sample row = ScatterRow("scatter_by", absl::StrCat("f64/pairs_", ToAbsl(w.label)), kF64, w,
+                            w.at, "clip");
+    row.operands = {row.operands[0], Of(kS32, w.operand), row.operands[1], row.operands[2],
+                    Of(kS32, w.block)};
+    row.Region(Computation({kF64, kS32, kF64, kS32},
+                           [](const std::vector<Value>& v) -> std::vector<Value> {
+                             const Value more = Compare(v[2], v[0], "GT");
+                             const Value value = Select(more, v[2], v[0]);
+                             return {value, Select(more, v[3], v[1])};
+                           }))
+        .Without(Check::kRecorded, "lax scatters one operand");
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::vector<Sample> IndexingSamples() {
@@ -199,6 +245,7 @@ std::vector<Sample> IndexingSamples() {
                      "clip", index),
           true);
   }
+  for (Sample& s : ScatterBySamples()) rows.push_back(std::move(s));
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// Rows of ir/ops: reduction.cc, cumulative.cc and sort.cc.
+// Rows of ir/ops: reduction.cc, reduce.cc, cumulative.cc and sort.cc.
 #include <limits>
 #include <tuple>
 
@@ -120,11 +120,108 @@ std::vector<Sample> OrderSamples() {
   return rows;
 }
 
+// (1 + a) (1 + b) - 1: associative, and 0 changes nothing; of bools, a xor b.
+FunctionRef Joined(DType d) {
+  return Computation({d, d}, [](const std::vector<Value>& v) -> std::vector<Value> {
+    if (v[0].dtype() == kBool) return {Xor(v[0], v[1])};
+    const Value product = v[0] * v[1];
+    return {product + v[0] + v[1]};
+  });
+}
+// The larger of two numbers and its index; of equals the lower one.
+FunctionRef LargerWithIndex(DType d) {
+  return Computation({d, kS32, d, kS32}, [](const std::vector<Value>& v) -> std::vector<Value> {
+    const Value more = Compare(v[0], v[2], "GT"), equal = Compare(v[0], v[2], "EQ");
+    const Value first = Or(more, And(equal, Compare(v[1], v[3], "LT")));
+    const Value value = Select(first, v[0], v[2]);
+    return {value, Select(first, v[1], v[3])};
+  });
+}
+
+std::vector<Sample> ReduceSamples() {
+  std::vector<Sample> rows;
+  const auto joined = [&](DType d, const Shape& shape) -> Sample& {
+    const Fill fill = IsFloat(d) ? Uniform(-0.5, 0.5) : Usual(d);
+    rows.push_back(Make("reduce",
+                        absl::StrCat(N(d), "/", absl::StrJoin(shape.shape, "x"), "_over_",
+                                     absl::StrJoin(shape.dims, "_")),
+                        {Of(d, shape.shape, fill), Of(d, {}, Values({0}))})
+                       .With({{"dimensions", shape.dims}})
+                       .Region(Joined(d))
+                       .Within(IsFloat(d) ? Reordered(4 * Terms(shape) + 4) : kExact));
+    return rows.back();
+  };
+  for (DType d : Computable()) {
+    for (const Shape& shape : Shapes()) joined(d, shape);
+    joined(d, {{4, 0}, {1}});
+  }
+  joined(kF64, {{4, 5, 3}, {1, 2}});
+  joined(kF64, {{7}, {0}});
+  joined(kF64, {{0, 8}, {1}});
+  for (DType d : {kS32, kF32, kF64})
+    for (const Shape& shape : {Shape{{4, 8}, {1}}, Shape{{8, 4}, {0}}, Shape{{8}, {0}}})
+      rows.push_back(Make("reduce", absl::StrCat(N(d), "/argmax_", absl::StrJoin(shape.shape, "x")),
+                          {Of(d, shape.shape, IsFloat(d) ? Distinct(-4, 4) : Ints(0, 3)),
+                           Of(kS32, shape.shape, Ints(0, 99)), Of(d, {}, Values({-9})),
+                           Of(kS32, {}, Values({100}))})
+                         .With({{"dimensions", shape.dims}})
+                         .Region(LargerWithIndex(d)));
+  return rows;
+}
+
+std::vector<Sample> SortBySamples() {
+  std::vector<Sample> rows;
+  const auto sort =
+      [&](std::string label, std::vector<Operand> operands, int64_t dim,
+          const std::function<Value(const std::vector<Value>&)>& comes_first) -> Sample& {
+    std::vector<DType> params;
+    for (const Operand& o : operands) params.insert(params.end(), 2, o.type.dtype);
+    rows.push_back(Make("sort_by", label, std::move(operands))
+                       .With({{"dimension", dim}, {"is_stable", true}})
+                       .Region(Computation(params, [&](const std::vector<Value>& v) {
+                         return std::vector<Value>{comes_first(v)};
+                       })));
+    return rows.back();
+  };
+  const auto descending = [](const std::vector<Value>& v) { return Compare(v[0], v[1], "GT"); };
+  for (DType d : Computable()) {
+    const auto distinct = [&](Dims shape) {
+      return Of(d, std::move(shape), d == kBool ? Bits() : Distinct(d == kU32 ? 0 : -40, 40));
+    };
+    sort(N(d) + "/rows", {distinct({4, 8})}, 1, descending);
+    sort(N(d) + "/columns", {distinct({8, 4})}, 0, descending);
+    sort(N(d) + "/ties", {Of(d, {2, 8}, Values({1, 0, 1, 1, 0})), Of(kS32, {2, 8}, Ints(0, 99))}, 1,
+         descending)
+        .NotSmooth("elements are equal");
+  }
+  sort("f64/two_keys",
+       {Of(kS32, {4, 8}, Ints(0, 2)), Of(kF64, {4, 8}, Distinct(-4, 4)), Of(kF64, {4, 8})}, 1,
+       [](const std::vector<Value>& v) {
+         const Value less = Compare(v[0], v[1], "LT"), equal = Compare(v[0], v[1], "EQ");
+         return Or(less, And(equal, Compare(v[2], v[3], "GT")));
+       })
+      .Main(1);
+  sort("f64/magnitudes", {Of(kF64, {2, 7, 3}, Distinct(-4, 5)), Of(kBF16, {2, 7, 3})}, 1,
+       [](const std::vector<Value>& v) {
+         const Value left = Abs(v[0]);
+         return Compare(left, Abs(v[1]), "LT");
+       });
+  sort("f64/nothing", {Of(kF64, {4, 0})}, 1, descending);
+  sort("f64/vector", {Of(kF64, {13}, Distinct(-4, 4))}, 0, descending);
+  // What contradicts itself gives some order, the same everywhere.
+  sort("s32/always", {Of(kS32, {4, 8}, Ints(0, 99))}, 1, [](const std::vector<Value>& v) {
+    return Compare(v[0], v[0], "EQ");
+  }).Without(Check::kRecorded, "the comparator orders nothing");
+  return rows;
+}
+
 }  // namespace
 
 std::vector<Sample> ReductionSamples() {
   std::vector<Sample> rows = CumulativeSamples();
   for (Sample& s : OrderSamples()) rows.push_back(std::move(s));
+  for (Sample& s : ReduceSamples()) rows.push_back(std::move(s));
+  for (Sample& s : SortBySamples()) rows.push_back(std::move(s));
   auto add = [&](std::string_view op, DType d, const Shape& shape, std::string_view suffix,
                  Fill fill, Tolerance t, bool linear) -> Sample& {
     Sample s = Make(op,
