@@ -284,10 +284,10 @@ Array Read(const Array& x, const std::vector<Index>& index) {
   });
 }
 
-using ScatterFn = Value (*)(Value, Value, Value, const ir::ScatterDimensionNumbers&,
-                            const ir::GatherScatterOptions&);
-// How `old` elements and updates combine where none is named twice; null: the updates replace them.
-using CombineFn = Value (*)(Value old, Value update);
+using ScatterFn = absl::FunctionRef<Value(Value, Value, Value, const ir::ScatterDimensionNumbers&,
+                                          const ir::GatherScatterOptions&)>;
+// How `old` elements and updates combine where none is named twice.
+using CombineFn = absl::FunctionRef<Value(Value old, Value update)>;
 
 Array Update(const char* name, const Array& x, const std::vector<Index>& index, const Arg& v,
              CombineFn combine, ScatterFn scatter) {
@@ -325,7 +325,7 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
       Value u = broadcast(box.shape);
       if (!box.added.empty()) u = ir::Squeeze(u, box.added);
       if (!box.dropped.empty()) u = ir::ExpandDims(u, box.dropped);
-      if (combine) u = combine(ir::Slice(to, box.low, box.high), u);
+      u = combine(ir::Slice(to, box.low, box.high), u);
       std::vector<Value> starts;
       for (int64_t s : box.low)
         starts.push_back(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, s)));
@@ -350,7 +350,8 @@ IndexUpdateRef Array::at(std::initializer_list<Index> index) const { return {*th
 
 Array IndexUpdateRef::get() const { return Read(array_, index_); }
 Array IndexUpdateRef::set(const Arg& v) const {
-  return Update("set", array_, index_, v, nullptr, ir::Scatter);
+  const auto replace = [](Value, Value update) { return update; };
+  return Update("set", array_, index_, v, replace, ir::Scatter);
 }
 Array IndexUpdateRef::add(const Arg& v) const {
   return Update("add", array_, index_, v, ir::Add, ir::ScatterAdd);
@@ -362,11 +363,32 @@ Array IndexUpdateRef::multiply(const Arg& v) const {
 Array IndexUpdateRef::divide(const Arg& v) const {
   return array_ / IndexUpdateRef(ones_like(array_), index_).multiply(v);
 }
+Array IndexUpdateRef::power(const Arg& v) const {
+  return tessera::power(array_, IndexUpdateRef(ones_like(array_), index_).multiply(v));
+}
 Array IndexUpdateRef::min(const Arg& v) const {
   return Update("min", array_, index_, v, ir::Min, ir::ScatterMin);
 }
 Array IndexUpdateRef::max(const Arg& v) const {
   return Update("max", array_, index_, v, ir::Max, ir::ScatterMax);
+}
+Array IndexUpdateRef::apply(absl::FunctionRef<Array(const Array&)> func) const {
+  const Site site = index_.empty() ? Site::Here() : index_[0].site;
+  // The scatter wants updates, too, of which nothing is used.
+  const auto computation = [&](int params) {
+    return internal::TraceComputation(
+        "apply", std::vector<DType>(params, array_.dtype()), site,
+        [&](const std::vector<Array>& in) { return std::vector<Array>{func(in[0])}; });
+  };
+  const auto combine = [&](Value old, Value) {
+    return ir::MapComputation(computation(1), {old})[0];
+  };
+  const auto scatter = [&](Value x, Value indices, Value updates,
+                           const ir::ScatterDimensionNumbers& dims,
+                           const ir::GatherScatterOptions& options) {
+    return ir::ScatterBy({x}, indices, {updates}, computation(2), dims, options)[0];
+  };
+  return Update("apply", array_, index_, 0, combine, scatter);
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "client/array.h"
 #include "client/mesh.h"
 
@@ -56,8 +57,12 @@ class IndexUpdateRef {
   Array multiply(const Arg& v) const;
   Array mul(const Arg& v) const { return multiply(v); }
   Array divide(const Arg& v) const;
+  Array power(const Arg& v) const;
   Array min(const Arg& v) const;
   Array max(const Arg& v) const;
+  // What `func`, of scalars, makes of each, as often as the index names it. It may use no array
+  // from outside. There is no derivative if the index has arrays.
+  Array apply(absl::FunctionRef<Array(const Array&)> func) const;
 
  private:
   Array array_;

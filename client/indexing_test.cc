@@ -206,6 +206,24 @@ TEST(IndexingTest, UpdatesGiveTheWholeArray) {
               }),
               ElementsAre(0, 1, 2, 9, 4, 9));
   EXPECT_THAT(with([](Array m) { return m.at({Ints({1, 0}), 2}).get(); }), ElementsAre(5, 2));
+  EXPECT_THAT(with([](Array m) {
+                return m.at({Ints({0, 1}), 2}).power(3);
+              }),
+              ElementsAre(0, 1, 8, 3, 4, 125));
+  // As often as an index names it.
+  const auto next = [](Array v) { return v * 2 + 1; };
+  EXPECT_THAT(with([&](Array m) {
+                return m.at({Ints({1, 1, 0, 5}), 0}).apply(next);
+              }),
+              ElementsAre(1, 1, 2, 15, 4, 5));
+  EXPECT_THAT(with([&](Array m) {
+                return m.at({Slice{}, Slice{1}}).apply(next);
+              }),
+              ElementsAre(0, 3, 5, 3, 9, 11));
+  EXPECT_THAT(with([&](Array m) {
+                return m.at({Slice{}, Slice{.step = -2}}).apply(next);
+              }),
+              ElementsAre(1, 1, 5, 7, 4, 11));
 }
 
 TEST(IndexingTest, OfDimsWithoutElementsIsEmpty) {

@@ -191,6 +191,60 @@ TESSERA_DEFINE_SCATTER(scatter_min, ScatterMin)
 TESSERA_DEFINE_SCATTER(scatter_max, ScatterMax)
 #undef TESSERA_DEFINE_SCATTER
 
+Array scatter_apply(const Arg& x, const Arg& indices, absl::FunctionRef<Array(const Array&)> func,
+                    const ScatterDimensionNumbers& dims, Dims update_shape,
+                    const GatherScatterOptions& options) {
+  const Site site = internal::SiteOf({x, indices});
+  return ApplyArgs(
+      "scatter_apply", WithIndices({x}, {indices}), Operands::kStrict, [&](ir::Builder& b, Vs v) {
+        const DType dtype = v[0].dtype();
+        const ir::FunctionRef f = internal::TraceComputation(
+            "scatter_apply", {dtype, dtype}, site,
+            [&](const std::vector<Array>& in) { return std::vector<Array>{func(in[0])}; });
+        const ir::Value unused = ir::Full(b, dtype, update_shape, 0);
+        return ir::ScatterBy({v[0]}, v[1], {unused}, f, dims, options)[0];
+      });
+}
+
+std::vector<Array> reduce(
+    const std::vector<Array>& operands, const std::vector<Arg>& init_values,
+    absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
+        computation,
+    std::vector<int64_t> dimensions, Site site) {
+  const size_t n = operands.size();
+  if (init_values.size() != n) {
+    ThrowError(ErrorKind::kValueError, site,
+               "reduce: Must have same total number of operands as init_values: ", n, " vs. ",
+               init_values.size());
+  }
+  std::vector<Array> inputs = operands;
+  std::vector<DType> dtypes;
+  for (size_t k = 0; k < n; ++k) {
+    internal::ThrowIfNoValue(operands[k], site);
+    dtypes.push_back(operands[k].dtype());
+    inputs.push_back(AsArray(init_values[k], dtypes[k]));
+  }
+  std::vector<DType> params = dtypes;
+  params.insert(params.end(), dtypes.begin(), dtypes.end());
+  return internal::Apply("reduce", site, inputs, [&](ir::Builder&, Vs v) {
+    const ir::FunctionRef f =
+        internal::TraceComputation("reduce", params, site, [&](const std::vector<Array>& in) {
+          return computation({in.begin(), in.begin() + n}, {in.begin() + n, in.end()});
+        });
+    return ir::Reduce(Vs(v.begin(), v.begin() + n), Vs(v.begin() + n, v.end()), f, dimensions);
+  });
+}
+Array reduce(const Array& operand, const Arg& init_value,
+             absl::FunctionRef<Array(const Array&, const Array&)> computation,
+             std::vector<int64_t> dimensions, Site site) {
+  using Arrays = std::vector<Array>;
+  const auto of_one = [&](const Arrays& x, const Arrays& y) {
+    return Arrays{computation(x[0], y[0])};
+  };
+  return reduce(Arrays{operand}, std::vector<Arg>{init_value}, of_one, std::move(dimensions),
+                site)[0];
+}
+
 #define TESSERA_DEFINE_REDUCE(name, Symbol)                                   \
   Array name(const Arg& x, std::vector<int64_t> axes) {                       \
     return Unary(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); }); \
@@ -223,6 +277,32 @@ std::vector<Array> sort(const std::vector<Array>& operands, int dimension, bool 
 }
 Array sort(const Array& operand, int dimension, bool is_stable, Site site) {
   return sort(std::vector<Array>{operand}, dimension, is_stable, 1, site)[0];
+}
+std::vector<Array> sort_by(
+    const std::vector<Array>& operands,
+    absl::FunctionRef<Array(const std::vector<Array>&, const std::vector<Array>&)> comparator,
+    int dimension, Site site) {
+  std::vector<DType> params;
+  for (const Array& x : operands) {
+    internal::ThrowIfNoValue(x, site);
+    params.insert(params.end(), 2, x.dtype());
+  }
+  return internal::Apply("sort", site, operands, [&](ir::Builder&, Vs v) {
+    const int dim = dimension < 0 && !v.empty() ? dimension + v[0].rank() : dimension;
+    const ir::FunctionRef f =
+        internal::TraceComputation("sort", params, site, [&](const std::vector<Array>& in) {
+          std::vector<Array> left, right;
+          for (size_t i = 0; i < in.size(); ++i) (i % 2 == 0 ? left : right).push_back(in[i]);
+          return std::vector<Array>{comparator(left, right)};
+        });
+    return ir::SortBy(std::move(v), f, dim);
+  });
+}
+Array sort_by(const Array& operand, absl::FunctionRef<Array(const Array&, const Array&)> comparator,
+              int dimension, Site site) {
+  using Arrays = std::vector<Array>;
+  const auto of_one = [&](const Arrays& x, const Arrays& y) { return comparator(x[0], y[0]); };
+  return sort_by(Arrays{operand}, of_one, dimension, site)[0];
 }
 std::pair<Array, Array> top_k(const Array& operand, int64_t k, int axis, Site site) {
   const std::vector<Array> best =

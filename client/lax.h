@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "client/array.h"
 #include "client/tree.h"
 #include "ir/gather_scatter.h"
@@ -98,7 +99,23 @@ Array scatter_min(const Arg& x, const Arg& indices, const Arg& updates,
 Array scatter_max(const Arg& x, const Arg& indices, const Arg& updates,
                   const ScatterDimensionNumbers& dimension_numbers,
                   const GatherScatterOptions& options = {});
+// The elements at the windows replaced by what `func` makes of each, once for every index vector
+// that names it. `func` sees scalars, and may use no array from outside.
+Array scatter_apply(const Arg& x, const Arg& indices, absl::FunctionRef<Array(const Array&)> func,
+                    const ScatterDimensionNumbers& dimension_numbers, Dims update_shape,
+                    const GatherScatterOptions& options = {});
 
+// Arrays of one shape combined over `dimensions` by `computation`, which takes elements of each,
+// and others, to elements of each. It must be associative, and the initial values change nothing.
+// It sees scalars, and may use no array from outside.
+std::vector<Array> reduce(
+    const std::vector<Array>& operands, const std::vector<Arg>& init_values,
+    absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
+        computation,
+    std::vector<int64_t> dimensions, Site site = Site::Here());
+Array reduce(const Array& operand, const Arg& init_value,
+             absl::FunctionRef<Array(const Array&, const Array&)> computation,
+             std::vector<int64_t> dimensions, Site site = Site::Here());
 Array reduce_sum(const Arg& x, std::vector<int64_t> axes);
 Array reduce_prod(const Arg& x, std::vector<int64_t> axes);
 Array reduce_max(const Arg& x, std::vector<int64_t> axes);
@@ -116,6 +133,14 @@ std::vector<Array> sort(const std::vector<Array>& operands, int dimension = -1,
                         bool is_stable = true, int num_keys = 1, Site site = Site::Here());
 Array sort(const Array& operand, int dimension = -1, bool is_stable = true,
            Site site = Site::Here());
+// Arrays of one shape in the order along `dimension` of `comparator`: whether elements of each come
+// before others. Equals stay in their order. It sees scalars, and may use no array from outside.
+std::vector<Array> sort_by(
+    const std::vector<Array>& operands,
+    absl::FunctionRef<Array(const std::vector<Array>&, const std::vector<Array>&)> comparator,
+    int dimension = -1, Site site = Site::Here());
+Array sort_by(const Array& operand, absl::FunctionRef<Array(const Array&, const Array&)> comparator,
+              int dimension = -1, Site site = Site::Here());
 // The k largest along `axis`, descending, and their indices (s32); of equals the first comes first.
 std::pair<Array, Array> top_k(const Array& operand, int64_t k, int axis = -1,
                               Site site = Site::Here());

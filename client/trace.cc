@@ -223,6 +223,20 @@ Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::s
   });
 }
 
+ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& params,
+                                 const Site& site, FlatBody body) {
+  std::vector<Type> types;
+  for (DType d : params) types.push_back(ir::MakeType(d, {}));
+  const Nested traced = TraceFlat(ir::Scope{}, types, "computation", site, body);
+  if (!traced.captures.empty()) {
+    ThrowError(ErrorKind::kNotImplemented, site, ToAbsl(op),
+               ": computations can't close over arrays, but this one uses an array of type ",
+               traced.captures[0].type().ToString(),
+               " from outside. Use numbers, or pass it as an operand");
+  }
+  return traced.fn;
+}
+
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints) {
   Mesh mesh = ProgramMesh(args);

@@ -105,6 +105,11 @@ using FlatBody = absl::FunctionRef<std::vector<Array>(const std::vector<Array>&)
 Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
                  const Site& site, FlatBody body);
 
+// Records `body`, on scalars of these dtypes, as the computation of `op`: it may use no array from
+// outside. Requires: a frame.
+ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& params,
+                                 const Site& site, FlatBody body);
+
 // Calls `body` in the current frame; without one, records it as a program, runs that, and returns
 // its concrete results.
 std::vector<Array> InProgram(std::string_view name, const Site& site,
