@@ -1,0 +1,465 @@
+#include "client/sets.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "client/numpy.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera {
+namespace {
+
+using internal::Apply;
+using internal::Apply1;
+using internal::ThrowError;
+using ir::Value;
+using Vs = std::vector<Value>;
+
+DType IndexDType(int64_t n) {
+  return n > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
+}
+
+void CheckSize(std::string_view name, std::string_view what, int64_t size, const Site& site) {
+  if (size >= 0) return;
+  ThrowError(ErrorKind::kValueError, site, ToAbsl(name), ": ", ToAbsl(what), " is ", size,
+             "; expected 0 or more");
+}
+
+Value Flattened(Value x) { return ir::Reshape(x, {x.type().num_elements()}); }
+Value IsSet(Value x) {
+  return x.dtype() == DType::kBool ? x : ir::Compare(x, ir::FullLike(x, 0), "NE");
+}
+Value Numbers(Value like, DType dtype, int64_t n) {
+  return ir::Iota(like.builder(), dtype, {n}, 0);
+}
+// A constant vector, which varies as `like` does.
+Value Filled(Value like, DType dtype, int64_t n, double value) {
+  ir::Type type = ir::MakeType(dtype, {n});
+  type.varying = like.type().varying;
+  return ir::Full(like.builder(), type, value);
+}
+
+// The rows of `updates` at the rows `at` of `to`; of a vector, its elements.
+ir::ScatterDimensionNumbers RowsOf(const Value& to) {
+  ir::ScatterDimensionNumbers dims;
+  for (int d = 1; d < to.rank(); ++d) dims.update_window_dims.push_back(d);
+  dims.inserted_window_dims = {0};
+  dims.scatter_dims_to_operand_dims = {0};
+  return dims;
+}
+Value Column(Value at) { return ir::ExpandDims(at, {at.rank()}); }
+
+// Elements `at` of a vector; all are within bounds.
+Value ElementsAt(Value x, Value at) {
+  ir::GatherDimensionNumbers dims;
+  dims.collapsed_slice_dims = {0};
+  dims.start_index_map = {0};
+  return ir::Gather(x, Column(at), dims, {1}, {.mode = ir::GatherScatterMode::kPromiseInBounds});
+}
+
+// Where the first `size` elements of a vector of bools are that hold; 0 for what is left over.
+Value WhereSet(Value mask, int64_t size) {
+  const int64_t n = mask.dim(0);
+  const DType index = IndexDType(std::max(n, size));
+  const Value one = ir::Convert(mask, index);
+  const Value before = ir::Sub(ir::Cumsum(one, 0), one);
+  // What is dropped lies behind the end.
+  const Value to = ir::Select(mask, before, ir::FullLike(before, static_cast<double>(size)));
+  const Value found = Filled(mask, index, size, 0);
+  if (size == 0) return found;
+  const Value place = Numbers(mask, index, n);
+  return ir::Scatter(found, Column(to), place, RowsOf(found), {.unique_indices = true});
+}
+// Of `size` places those that the elements of `mask` that hold fill.
+Value IsFilled(Value mask, int64_t size) {
+  const DType index = IndexDType(std::max(mask.dim(0), size));
+  const Value count = ir::ReduceSum(ir::Convert(mask, index), {0});
+  const Value place = Numbers(mask, index, size);
+  return ir::Compare(place, ir::BroadcastInDim(count, {size}, {}), "LT");
+}
+
+}  // namespace
+
+// ---- searchsorted. ------------------------------------------------------------------------------
+
+namespace {
+
+// Floats as they are ordered: -0 as +0, every NaN alike.
+Value Ordered(Value x) {
+  if (!ir::IsFloat(x.dtype())) return x;
+  const Value zero = ir::FullLike(x, 0);
+  x = ir::Select(ir::Compare(x, zero, "EQ"), zero, x);
+  const Value is_nan = ir::Compare(x, x, "NE");
+  return ir::Select(is_nan, ir::FullLike(x, std::numeric_limits<double>::quiet_NaN()), x);
+}
+Value IsBefore(Value x, Value y, const char* direction) {
+  return ir::IsFloat(x.dtype()) ? ir::CompareTotalOrder(x, y, direction)
+                                : ir::Compare(x, y, direction);
+}
+
+// By bisection, for all of `v` at once.
+Value Search(Value sorted, Value v, bool right) {
+  const int64_t n = sorted.dim(0);
+  ir::Type type = v.type();
+  type.dtype = IndexDType(n);
+  type.weak = false;
+  const Value zero = ir::Full(v.builder(), type, 0);
+  if (n == 0) return zero;
+  sorted = Ordered(sorted);
+  v = Ordered(v);
+  Value low = zero, high = ir::FullLike(zero, static_cast<double>(n));
+  for (int step = std::bit_width(static_cast<uint64_t>(n)); step > 0; --step) {
+    const Value half = ir::Sub(high, low);
+    const Value middle = ir::Add(low, ir::ShiftRightLogical(half, ir::FullLike(half, 1)));
+    const Value go_left = IsBefore(v, ElementsAt(sorted, middle), right ? "LT" : "LE");
+    low = ir::Select(go_left, low, middle);
+    high = ir::Select(go_left, middle, high);
+  }
+  return high;
+}
+
+bool IsRight(std::string_view side, const Site& site) {
+  if (side != "left" && side != "right") {
+    ThrowError(ErrorKind::kValueError, site, "searchsorted: '", ToAbsl(side),
+               "' is an invalid value for keyword 'side'. Expected one of ['left', 'right']");
+  }
+  return side == "right";
+}
+
+}  // namespace
+
+Array searchsorted(const Array& sorted, const Arg& v, std::string_view side, Site site) {
+  const bool right = IsRight(side, site);
+  internal::ThrowIfNoValue(sorted, site);
+  if (sorted.rank() != 1) {
+    ThrowError(ErrorKind::kValueError, site, "searchsorted: a should be 1-dimensional, is ",
+               sorted.type().ToString());
+  }
+  const DType dtype = internal::CommonDType({Arg(sorted, site), v});
+  std::vector<Array> inputs = {sorted};
+  if (v.kind == Arg::kArray) inputs.push_back(*v.array);
+  return Apply1("searchsorted", site, inputs, [&](ir::Builder& b, Vs in) {
+    const Value wanted = v.kind == Arg::kArray ? in[1] : internal::Literal(b, v, dtype);
+    const Value among = ir::Convert(in[0], dtype);
+    return Search(among, ir::Convert(wanted, dtype), right);
+  });
+}
+
+// ---- nonzero. -----------------------------------------------------------------------------------
+
+namespace {
+
+// The array of each dim.
+Vs Nonzero(std::string_view name, Value x, int64_t size, int64_t fill_value, const Site& site) {
+  if (x.rank() == 0) {
+    ThrowError(ErrorKind::kValueError, site, ToAbsl(name),
+               ": Calling nonzero on 0d arrays is not allowed; reshape it to one dim");
+  }
+  const Value mask = Flattened(IsSet(x));
+  const Value at = WhereSet(mask, size);
+  Vs out;
+  int64_t stride = x.type().num_elements();
+  for (int d = 0; d < x.rank(); ++d) {
+    stride = x.dim(d) == 0 ? 0 : stride / x.dim(d);
+    Value index = at;
+    if (stride > 1) index = ir::Div(index, ir::FullLike(index, static_cast<double>(stride)));
+    if (d > 0 && stride > 0)
+      index = ir::Rem(index, ir::FullLike(index, static_cast<double>(x.dim(d))));
+    out.push_back(index);
+  }
+  // As in jax.numpy, an array without elements has no fill value.
+  if (fill_value == 0 || mask.dim(0) == 0) return out;
+  const Value is_filled = IsFilled(mask, size);
+  for (Value& index : out) {
+    const Value fill = ir::Constant(x.builder(), ir::Array::ScalarInt(index.dtype(), fill_value));
+    index = ir::Select(is_filled, index, ir::BroadcastInDim(fill, {size}, {}));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Array> nonzero(const Array& x, int64_t size, int64_t fill_value, Site site) {
+  CheckSize("nonzero", "size", size, site);
+  return Apply("nonzero", site, {x}, [&](ir::Builder&, Vs v) {
+    return Nonzero("nonzero", v[0], size, fill_value, site);
+  });
+}
+Array flatnonzero(const Array& x, int64_t size, int64_t fill_value, Site site) {
+  CheckSize("flatnonzero", "size", size, site);
+  return Apply1("flatnonzero", site, {x}, [&](ir::Builder&, Vs v) {
+    return Nonzero("flatnonzero", Flattened(v[0]), size, fill_value, site)[0];
+  });
+}
+Array argwhere(const Array& x, int64_t size, int64_t fill_value, Site site) {
+  CheckSize("argwhere", "size", size, site);
+  return Apply1("argwhere", site, {x}, [&](ir::Builder&, Vs v) {
+    Vs columns = Nonzero("argwhere", v[0], size, fill_value, site);
+    for (Value& column : columns) column = ir::ExpandDims(column, {1});
+    return ir::Concatenate(columns, 1);
+  });
+}
+
+// ---- unique. ------------------------------------------------------------------------------------
+
+namespace {
+
+// The values, indices, inverse indices and counts of unique_all.
+Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fill_value,
+          bool equal_nan, const Site& site) {
+  const int64_t n = x.type().num_elements();
+  const DType index = IndexDType(std::max(n, size));
+  if (n == 0) {
+    if (size > 0 && !fill_value) {
+      ThrowError(ErrorKind::kValueError, site, ToAbsl(name),
+                 ": for zero-sized input with nonzero size argument, fill_value must be specified");
+    }
+    const Value none = Filled(x, index, 0, 0);  // As in jax.numpy, whatever the size.
+    return {Filled(x, x.dtype(), size, fill_value.value_or(0)), none, ir::Reshape(none, x.shape()),
+            none};
+  }
+  const Value flat = Flattened(x);
+  const Vs sorted = ir::Sort({flat, ir::MatchVarying({Numbers(flat, index, n), flat})[0]}, 0);
+  // Whether an element is the first of its equals.
+  const Value left = ir::SliceInDim(sorted[0], 0, 0, n - 1);
+  const Value right = ir::SliceInDim(sorted[0], 0, 1, n);
+  Value differs = ir::Compare(right, left, "NE");
+  if (equal_nan && ir::IsFloat(x.dtype())) {
+    const Value is_number = ir::Compare(left, left, "EQ");
+    differs = ir::And(differs, ir::Or(is_number, ir::Compare(right, right, "EQ")));
+  }
+  const Value is_first = ir::Concatenate({Filled(differs, DType::kBool, 1, 1), differs}, 0);
+
+  const Value at = WhereSet(is_first, size);
+  Value values = ElementsAt(sorted[0], at);
+  if (fill_value) {
+    const Value is_filled = IsFilled(is_first, size);
+    values = ir::Select(is_filled, values, ir::FullLike(values, *fill_value));
+  }
+  const Value number = ir::Cumsum(ir::Convert(is_first, index), 0);
+  const Value rank = ir::Sub(number, ir::FullLike(number, 1));
+  const Value unset = Filled(flat, index, n, 0);
+  const Value inverse =
+      ir::Scatter(unset, Column(sorted[1]), rank, RowsOf(unset), {.unique_indices = true});
+  // Each begins where the one before it ends; the last ends with the array.
+  const Value begins = WhereSet(is_first, size + 1);
+  const Value rest = ir::SliceInDim(begins, 0, 1, size + 1);
+  const Value is_begin = ir::Compare(rest, ir::FullLike(rest, 0), "NE");
+  const Value ends = ir::Select(is_begin, rest, ir::FullLike(rest, static_cast<double>(n)));
+  Vs starts = {ir::SliceInDim(begins, 0, 0, std::min<int64_t>(size, 1))};
+  if (size > 1) starts.push_back(ir::SliceInDim(ends, 0, 0, size - 1));
+  const Value counts = ir::Sub(ends, ir::Concatenate(starts, 0));
+  return {values, ElementsAt(sorted[1], at), ir::Reshape(inverse, x.shape()), counts};
+}
+
+}  // namespace
+
+Array unique(const Array& x, int64_t size, std::optional<double> fill_value, Site site) {
+  CheckSize("unique", "size", size, site);
+  return Apply1("unique", site, {x}, [&](ir::Builder&, Vs v) {
+    return Unique("unique", v[0], size, fill_value, /*equal_nan=*/true, site)[0];
+  });
+}
+UniqueAll unique_all(const Array& x, int64_t size, std::optional<double> fill_value, Site site) {
+  CheckSize("unique_all", "size", size, site);
+  const std::vector<Array> out = Apply("unique_all", site, {x}, [&](ir::Builder&, Vs v) {
+    return Unique("unique_all", v[0], size, fill_value, /*equal_nan=*/false, site);
+  });
+  return {out[0], out[1], out[2], out[3]};
+}
+
+// ---- bincount, histogram. -----------------------------------------------------------------------
+
+namespace {
+
+// Adds to `length` zeros, of weights' dtype; what is out of bounds is dropped.
+Value Count(Value at, Value weights, int64_t length) {
+  const Value zeros = Filled(weights, weights.dtype(), length, 0);
+  if (length == 0) return zeros;
+  return ir::ScatterAdd(zeros, Column(at), weights, RowsOf(zeros));
+}
+
+Array Bincount(const Array& x, const std::optional<Array>& weights, int64_t length,
+               const Site& site) {
+  CheckSize("bincount", "length", length, site);
+  internal::ThrowIfNoValue(x, site);
+  if (x.dtype() != DType::kBool && !ir::IsInteger(x.dtype())) {
+    ThrowError(ErrorKind::kTypeError, site,
+               "x argument to bincount must have an integer type; got ", x.type().ToString());
+  }
+  if (x.rank() != 1) {
+    ThrowError(ErrorKind::kValueError, site, "bincount: only 1-dimensional input supported, got ",
+               x.type().ToString());
+  }
+  std::vector<Array> inputs = {x};
+  if (weights) {
+    internal::ThrowIfNoValue(*weights, site);
+    if (weights->shape() != x.shape()) {
+      ThrowError(ErrorKind::kValueError, site, "bincount: shape of weights must match shape of x. ",
+                 "Got ", x.type().ToString(), " and ", weights->type().ToString());
+    }
+    inputs.push_back(*weights);
+  }
+  return Apply1("bincount", site, inputs, [&](ir::Builder&, Vs v) {
+    Value at = v[0].dtype() == DType::kBool ? ir::Convert(v[0], DType::kS32) : v[0];
+    if (ir::IsSignedInt(at.dtype())) at = ir::Max(at, ir::FullLike(at, 0));
+    return Count(at, weights ? v[1] : Filled(at, DType::kS32, at.dim(0), 1), length);
+  });
+}
+
+// The edges of `bins` bins of equal width. Computed in f64, so that those of round numbers are
+// exact, and their elements on the right side of them, in narrower floats too.
+Value EdgesOf(Value x, int64_t bins, const std::optional<std::pair<double, double>>& range) {
+  const DType dtype = x.dtype();
+  Value low, high;
+  if (range) {
+    low = ir::Constant(x.builder(), dtype, range->first);
+    high = ir::Constant(x.builder(), dtype, range->second);
+  } else {
+    low = ir::ReduceMin(x, {0});
+    high = ir::ReduceMax(x, {0});
+  }
+  const Value half = ir::FullLike(low, 0.5);
+  const Value is_point = ir::Compare(low, high, "EQ");
+  const Value first = ir::Select(is_point, ir::Sub(low, half), low);
+  const Value last = ir::Select(is_point, ir::Add(high, half), high);
+  const auto spread = [&](Value v) {
+    return ir::BroadcastInDim(ir::Convert(v, DType::kF64), {bins}, {});
+  };
+  const Value count = Numbers(x, DType::kF64, bins);
+  const Value step = ir::Div(count, ir::FullLike(count, static_cast<double>(bins)));
+  const Value rest = ir::Sub(ir::FullLike(step, 1), step);
+  const Value of_first = ir::Mul(spread(first), rest);
+  const Value inner = ir::Add(of_first, ir::Mul(spread(last), step));
+  return ir::Concatenate({ir::Convert(inner, dtype), ir::Reshape(last, {1})}, 0);
+}
+
+// `edges`: the last operand, or of `bins` bins.
+std::pair<Array, Array> Histogram(const Array& x, const std::optional<Array>& edges, int64_t bins,
+                                  const HistogramOptions& options, const Site& site) {
+  internal::ThrowIfNoValue(x, site);
+  std::vector<Arg> promoted = {Arg(x, site)};
+  std::vector<Array> inputs = {x};
+  if (options.weights) {
+    internal::ThrowIfNoValue(*options.weights, site);
+    if (options.weights->shape() != x.shape()) {
+      ThrowError(ErrorKind::kValueError, site,
+                 "histogram: weights should have the same shape as a. Got ", x.type().ToString(),
+                 " and ", options.weights->type().ToString());
+    }
+    promoted.emplace_back(*options.weights, site);
+    inputs.push_back(*options.weights);
+  }
+  if (edges) inputs.push_back(*edges);
+  const DType common = internal::CommonDType(promoted);
+  const DType dtype = ir::IsInexact(common)                                 ? common
+                      : ir::IsInteger(common) && ir::ByteWidth(common) == 8 ? DType::kF64
+                                                                            : DType::kF32;
+  const std::vector<Array> out = Apply("histogram", site, inputs, [&](ir::Builder&, Vs v) {
+    const Value a = Flattened(ir::Convert(v[0], dtype));
+    const int64_t n = a.dim(0);
+    const Value weights =
+        options.weights ? Flattened(ir::Convert(v[1], dtype)) : Filled(a, dtype, n, 1);
+    const Value at_edges = edges ? ir::Convert(v.back(), dtype) : EdgesOf(a, bins, options.range);
+    const int64_t m = at_edges.dim(0);
+    Value bin = Search(at_edges, a, /*right=*/true);
+    const Value last = ir::Reshape(ir::SliceInDim(at_edges, 0, m - 1, m), {});
+    const Value is_last = ir::Compare(a, ir::BroadcastInDim(last, {n}, {}), "EQ");
+    bin = ir::Select(is_last, ir::FullLike(bin, static_cast<double>(m - 1)), bin);
+    // What comes before the first edge is counted in front.
+    Value counts = ir::SliceInDim(Count(bin, weights, m), 0, 1, m);
+    if (options.density) {
+      const Value right = ir::SliceInDim(at_edges, 0, 1, m);
+      const Value widths = ir::Sub(right, ir::SliceInDim(at_edges, 0, 0, m - 1));
+      const Value total = ir::ReduceSum(counts, {0});
+      counts = ir::Div(counts, widths);
+      counts = ir::Div(counts, ir::BroadcastInDim(total, {m - 1}, {}));
+    }
+    return Vs{counts, at_edges};
+  });
+  return {out[0], out[1]};
+}
+
+}  // namespace
+
+Array bincount(const Array& x, int64_t length, Site site) {
+  return Bincount(x, std::nullopt, length, site);
+}
+Array bincount(const Array& x, const Array& weights, int64_t length, Site site) {
+  return Bincount(x, weights, length, site);
+}
+
+std::pair<Array, Array> histogram(const Array& x, int64_t bins, const HistogramOptions& options,
+                                  Site site) {
+  if (bins < 1) {
+    ThrowError(ErrorKind::kValueError, site, "histogram: bins is ", bins, "; expected 1 or more");
+  }
+  if (x.valid() && x.type().num_elements() == 0 && !options.range) {
+    ThrowError(ErrorKind::kValueError, site,
+               "histogram: zero-size array to reduction operation min which has no identity: ",
+               x.type().ToString(), "; give a range");
+  }
+  return Histogram(x, std::nullopt, bins, options, site);
+}
+std::pair<Array, Array> histogram(const Array& x, const Array& edges,
+                                  const HistogramOptions& options, Site site) {
+  internal::ThrowIfNoValue(edges, site);
+  if (edges.rank() != 1 || edges.shape()[0] < 1) {
+    ThrowError(ErrorKind::kValueError, site, "histogram: edges are ", edges.type().ToString(),
+               "; expected a vector of one or more");
+  }
+  return Histogram(x, edges, 0, options, site);
+}
+
+// ---- Segments. ----------------------------------------------------------------------------------
+
+namespace {
+
+using ScatterFn = Value (*)(Value, Value, Value, const ir::ScatterDimensionNumbers&,
+                            const ir::GatherScatterOptions&);
+using ReduceFn = Value (*)(Value, std::vector<int64_t>);
+
+Array Segments(std::string_view name, const Array& data, const Array& segment_ids,
+               int64_t num_segments, ScatterFn scatter, ReduceFn reduce,
+               const SegmentOptions& options, const Site& site) {
+  CheckSize(name, "num_segments", num_segments, site);
+  internal::ThrowIfNoValue(data, site);
+  internal::ThrowIfNoValue(segment_ids, site);
+  if (!ir::IsInteger(segment_ids.dtype())) {
+    ThrowError(ErrorKind::kTypeError, site, ToAbsl(name), ": segment_ids are ",
+               segment_ids.type().ToString(), "; expected an integer type");
+  }
+  if (segment_ids.rank() != 1 || data.rank() < 1 || data.shape()[0] != segment_ids.shape()[0]) {
+    ThrowError(ErrorKind::kValueError, site, ToAbsl(name), ": segment_ids are ",
+               segment_ids.type().ToString(), ", data is ", data.type().ToString(),
+               "; expected a vector with an id for each row of data");
+  }
+  return Apply1(name, site, {data, segment_ids}, [&](ir::Builder&, Vs v) {
+    // What a segment without rows has is what the reduction makes of no rows.
+    const Value no_rows = ir::StopGradient(ir::SliceInDim(v[0], 0, 0, 0));
+    const Value none = ir::BroadcastNewDim(reduce(no_rows, {0}), 0, num_segments);
+    if (num_segments == 0) return none;
+    return scatter(none, Column(v[1]), v[0], RowsOf(none),
+                   {.mode = options.mode,
+                    .indices_are_sorted = options.indices_are_sorted,
+                    .unique_indices = options.unique_indices});
+  });
+}
+
+}  // namespace
+
+#define TESSERA_DEFINE_SEGMENT(name, Symbol, Reduction)                                         \
+  Array name(const Array& data, const Array& segment_ids, int64_t num_segments,                 \
+             const SegmentOptions& options, Site site) {                                        \
+    return Segments(#name, data, segment_ids, num_segments, ir::Symbol, ir::Reduction, options, \
+                    site);                                                                      \
+  }
+TESSERA_DEFINE_SEGMENT(segment_sum, ScatterAdd, ReduceSum)
+TESSERA_DEFINE_SEGMENT(segment_prod, ScatterMul, ReduceProd)
+TESSERA_DEFINE_SEGMENT(segment_max, ScatterMax, ReduceMax)
+TESSERA_DEFINE_SEGMENT(segment_min, ScatterMin, ReduceMin)
+#undef TESSERA_DEFINE_SEGMENT
+
+}  // namespace tessera
