@@ -390,5 +390,18 @@ TEST(MemoryBoundTest, CountsWhatLivesAtOnce) {
   EXPECT_EQ(PeakBytes(*Chain(3)), 3 * 1024);
 }
 
+// Operand and result, the operand's elements twice more, and their places.
+TEST(MemoryBoundTest, CountsWhatAComputationGathers) {
+  const ir::Type scalar = ir::MakeType(DType::kF32, {});
+  Builder comparator({}, "comparator");
+  const ir::Value left = comparator.Param(scalar), right = comparator.Param(scalar);
+  const ir::FunctionRef less = comparator.Build({ir::Compare(left, right, "LT")});
+  Builder b({}, "sorted");
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {256}));
+  const ir::FunctionRef f = b.Build(ir::SortBy({x}, less, 0));
+  constexpr int64_t kScalars = 4 + 4 + 1;  // of the comparator
+  EXPECT_EQ(PeakBytes(*f), 2 * 1024 + 2 * 1024 + 8 * 256 + kScalars);
+}
+
 }  // namespace
 }  // namespace tessera::worker

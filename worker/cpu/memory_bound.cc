@@ -24,7 +24,13 @@ int64_t ScratchBytes(const ir::Function& f, const ir::Op& op) {
   // A scalar operand is expanded; a contraction or a collective may copy its operands once.
   const bool copies =
       op.def->lowering == ir::Lowering::kContract || op.def->lowering == ir::Lowering::kCollective;
+  // What a computation combines is copied from the operands, twice, with the place of each element.
+  const bool gathers = !op.regions.empty() && !op.def->has_planned_regions();
   for (const ir::ValueId v : op.operands) {
+    if (gathers) {
+      scratch += 2 * f.type(v).num_bytes() +
+                 f.type(v).num_elements() * static_cast<int64_t>(sizeof(int64_t));
+    }
     if (elementwise && f.type(v).rank() != f.type(op.results[0]).rank()) {
       scratch += f.type(op.results[0]).num_elements() * ir::ByteWidth(f.type(v).dtype);
     }
