@@ -4,6 +4,7 @@
 // Reference-counted: copies share the value, and the last one deletes it on the server.
 // Thread-safe, except a traced array, which belongs to the thread that traces.
 #pragma once
+#include <complex>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "client/mesh.h"
 #include "ir/api/service.h"
 #include "ir/array.h"
+#include "ir/convert.h"
 #include "ir/type.h"
 
 namespace tessera {
@@ -49,6 +51,10 @@ constexpr DType DTypeOf() {
     return DType::kF32;
   } else if constexpr (std::is_same_v<U, double>) {
     return DType::kF64;
+  } else if constexpr (std::is_same_v<U, std::complex<float>>) {
+    return DType::kC64;
+  } else if constexpr (std::is_same_v<U, std::complex<double>>) {
+    return DType::kC128;
   } else if constexpr (std::is_integral_v<U> && std::is_signed_v<U>) {
     return sizeof(U) == 1   ? DType::kS8
            : sizeof(U) == 2 ? DType::kS16
@@ -85,15 +91,20 @@ class Array {
   template <class T>
   std::vector<T> get(Site site = Site::Here()) const {
     const ir::Array v = value(site);
-    std::vector<T> out(v.num_elements());
-    for (int64_t i = 0; i < v.num_elements(); ++i) {
-      if constexpr (std::is_integral_v<T>) {
-        out[i] = static_cast<T>(ir::IsFloat(v.dtype()) ? v.At(i) : v.IntAt(i));
-      } else {
-        out[i] = static_cast<T>(v.At(i));
+    if constexpr (!std::is_arithmetic_v<T>) {
+      const ir::Array numbers = ir::ConvertArray(v, DTypeOf<T>());
+      return {numbers.As<T>().begin(), numbers.As<T>().end()};
+    } else {
+      std::vector<T> out(v.num_elements());
+      for (int64_t i = 0; i < v.num_elements(); ++i) {
+        if constexpr (std::is_integral_v<T>) {
+          out[i] = static_cast<T>(ir::IsFloat(v.dtype()) ? v.At(i) : v.IntAt(i));
+        } else {
+          out[i] = static_cast<T>(v.At(i));
+        }
       }
+      return out;
     }
-    return out;
   }
   // The only element; throws unless size() == 1.
   template <class T>

@@ -3,6 +3,7 @@
 // Thread-safe. Arrays keep their session alive; it closes with its last reference. The default
 // session is the cluster at TESSERA_ADDRESS, or else an embedded one.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -191,17 +192,23 @@ Array array(const std::vector<T>& values, Dims shape, DType dtype, Site site) {
                          "array: " + std::to_string(values.size()) + " values do not fill shape (" +
                              ir::DimsToString(shape) + "), which has " + std::to_string(n));
   }
-  ir::Array host(dtype, std::move(shape));
-  for (int64_t i = 0; i < n; ++i) {
-    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
-      if (dtype == DTypeOf<T>()) {
-        host.MutableAs<T>()[i] = values[i];
-        continue;
+  if constexpr (!std::is_arithmetic_v<T>) {  // complex
+    ir::Array numbers(DTypeOf<T>(), std::move(shape));
+    std::copy(values.begin(), values.end(), numbers.MutableAs<T>().begin());
+    return put(ir::ConvertArray(numbers, dtype), site);
+  } else {
+    ir::Array host(dtype, std::move(shape));
+    for (int64_t i = 0; i < n; ++i) {
+      if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
+        if (dtype == DTypeOf<T>()) {
+          host.MutableAs<T>()[i] = values[i];
+          continue;
+        }
       }
+      host.Set(i, static_cast<double>(values[i]));
     }
-    host.Set(i, static_cast<double>(values[i]));
+    return put(host, site);
   }
-  return put(host, site);
 }
 
 }  // namespace tessera

@@ -41,4 +41,15 @@ DataFlow DataFlowOf(const Function& f, const Op& op) {
   return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions});
 }
 
+bool HasKernels(const ScalarGraph& graph) {
+  for (const ScalarNode& node : graph.nodes) {
+    if (IsComplex(node.dtype)) return false;
+    if (node.prim == ScalarPrim::kInput || node.prim == ScalarPrim::kSelect) continue;
+    if (!IsComputable(node.dtype)) return false;
+    for (int arg : node.args)
+      if (!IsComputable(graph.nodes[arg].dtype)) return false;
+  }
+  return true;
+}
+
 }  // namespace tessera::ir

@@ -128,11 +128,21 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
   return uses;
 }
 
+namespace {
+
+bool HasCode(const ir::Function& f, const ir::Op& op) {
+  if (op.def->lowering != ir::Lowering::kScalar) return op.def->lowering != ir::Lowering::kHost;
+  return ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
+                                              f.type(op.results[0]).dtype));
+}
+
+}  // namespace
+
 std::vector<HostUse> HostOpsOf(const ir::Function& f) {
   std::vector<HostUse> uses;
   ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
     const ir::Op& op = in.ops[i];
-    if (op.def->lowering != ir::Lowering::kHost) return;
+    if (HasCode(in, op)) return;
     HostUse u{std::string(op.def->name), 0, times, in.sites[i]};
     for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
       for (const ir::ValueId v : *values) u.bytes += in.types[v].num_bytes() * times;

@@ -24,7 +24,8 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// An op of the device program that has no code (Lowering::kHost). `bytes` are those of its operands
+// An op of the device program that has no code: Lowering::kHost, or dtypes without kernels
+// (ir::HasKernels). `bytes` are those of its operands
 // and results, which an accelerator copies to the host and back, per run of the program.
 struct HostUse {
   std::string op;

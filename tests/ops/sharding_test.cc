@@ -24,7 +24,7 @@ FunctionRef FunctionOn(const Sample& s, const Mesh& mesh, const std::vector<Type
   std::vector<Value> in;
   for (const Type& t : params) in.push_back(b.Param(t));
   std::vector<FunctionRef> regions = s.regions;
-  if (s.scope.mesh.empty() && s.def->has_planned_regions())
+  if (s.scope.mesh.empty() && (s.def->has_planned_regions() || s.def->has_rules()))
     for (FunctionRef& r : regions) r = ValueOrThrow(Rescope(*r, scope, r->param_types()));
   return b.Build(b.Emit(*s.def, in, s.attrs, regions));
 }
@@ -220,7 +220,7 @@ TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
 // plan keeps the type's word.
 TEST_P(ShardingTest, ExplicitTypesAreKept) {
   ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
-    if (s.def->has_planned_regions() || !s.scope.mesh.empty()) return "";
+    if (s.def->has_planned_regions() || s.def->has_rules() || !s.scope.mesh.empty()) return "";
     const Signature signature = SignatureOf(s);
     Checker checker(s);
     for (const auto& [auto_mesh, cut] : Cuts(s, signature)) {

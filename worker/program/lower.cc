@@ -35,23 +35,16 @@ bool HasCollective(const ir::Function& f) {
   });
 }
 
-// The graph on elements as they lie in slots; nullopt if there is no code for it. Of elements that
-// have no kernels some can still be selected.
-std::optional<ir::ScalarGraph> WithScalarFns(const ir::ScalarGraph& graph) {
-  ir::ScalarGraph carried = graph;
-  for (ir::ScalarNode& node : carried.nodes) {
-    const Carrier carrier = CarrierOf(node.dtype);
-    if (carrier.per_element != 1) return std::nullopt;
-    const bool leaf = node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kConstant;
-    const ir::DType operand = leaf ? node.dtype : graph.nodes[node.args.back()].dtype;
-    const bool computable = ir::IsComputable(operand) && ir::IsComputable(node.dtype);
-    const bool moves = node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kSelect;
-    if (!computable && !moves) return std::nullopt;
-    node.dtype = carrier.dtype;
-    if (!leaf && codegen::FindScalarFn(node.prim, CarrierOf(operand).dtype, node.dtype) == nullptr)
-      return std::nullopt;
+// The graph on elements as they lie in slots; nullopt if there is no code for it.
+std::optional<ir::ScalarGraph> WithScalarFns(ir::ScalarGraph graph) {
+  if (!ir::HasKernels(graph)) return std::nullopt;
+  for (ir::ScalarNode& node : graph.nodes) {
+    node.dtype = CarrierOf(node.dtype).dtype;
+    if (node.prim == ir::ScalarPrim::kInput || node.prim == ir::ScalarPrim::kConstant) continue;
+    const ir::DType operand = graph.nodes[node.args.back()].dtype;
+    if (codegen::FindScalarFn(node.prim, operand, node.dtype) == nullptr) return std::nullopt;
   }
-  return carried;
+  return graph;
 }
 
 // The entries of `from` at `dims`.
