@@ -485,10 +485,24 @@ TEST(JsonTest, NoMemoryIsTakenForRowsThatAreMissing) {
 TEST(JsonTest, DtypesWithoutNumbersAreRefused) {
   Value one;
   one.set_number_value(1);
-  for (const DType dtype : {DType::kF16, DType::kC64, DType::kF8E4M3FN}) {
+  for (const DType dtype : {DType::kC64, DType::kC128}) {
     EXPECT_THAT(ArrayFromJson(one, dtype, {}), ReasonIs("NOT_IMPLEMENTED", "no JSON form"));
     EXPECT_THAT(JsonFromArray(ir::Array(dtype, {})), ReasonIs("NOT_IMPLEMENTED", "no JSON form"));
   }
+}
+
+TEST(JsonTest, NarrowNumbersAreRead) {
+  Value number;
+  number.set_number_value(-7);
+  for (const DType dtype : {DType::kF16, DType::kF8E4M3FN, DType::kS4, DType::kS8}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array one, ArrayFromJson(number, dtype, {}));
+    EXPECT_EQ(one.At(0), -7);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Value back, JsonFromArray(one));
+    EXPECT_EQ(back.number_value(), -7);
+  }
+  EXPECT_THAT(ArrayFromJson(number, DType::kU4, {}), ReasonIs("VALUE_ERROR", "-7 is not a u4"));
+  number.set_number_value(8);
+  EXPECT_THAT(ArrayFromJson(number, DType::kS4, {}), ReasonIs("VALUE_ERROR", "8 is not a s4"));
 }
 
 // 2^40 empty lists are no bytes as an array.
