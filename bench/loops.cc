@@ -1,0 +1,224 @@
+// Loops of little work, whose time is what an iteration costs beside it: jitted programs on an
+// embedded cluster, compared with the same programs in JAX.
+//
+//   bench-loops [--length N] [--rounds N] [--calls N] [--smoke] [--jax PYTHON]
+//
+// A call runs one loop, of N iterations, and waits for its results. The loops, and within each
+// round ours and JAX's, take turns, so that other load on the machine affects all of them. The
+// ratio is of the fastest calls.
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "bench/process.h"
+#include "bench/samples.h"
+#include "client/tessera.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr absl::Duration kJaxLimit = absl::Seconds(300);
+constexpr int64_t kRows = 32;  // the iterations of the inner loop of the nested ones
+
+struct Flags {
+  int64_t length = 1000;
+  int rounds = 10;
+  int calls = 50;  // of each loop in a round
+  std::string jax;
+};
+
+struct Loop {
+  std::string name;  // as bench/loops_jax.py has it
+  std::function<void()> call;
+  Samples ours = {}, jax = {};
+};
+
+// The numbers of `ramp` in the script.
+Array Ramp(const ir::Dims& shape, const Mesh& mesh, const PartitionSpec& spec) {
+  ir::Array a(DType::kF32, shape);
+  for (int64_t i = 0; i < a.num_elements(); ++i)
+    a.Set(i, static_cast<double>(i * 7 % 61) * 0.01 - 0.3);
+  return put(a, mesh, spec);
+}
+Array Ramp(const ir::Dims& shape) { return Ramp(shape, context_mesh(), P()); }
+
+// An orthogonal matrix, so that no product grows or vanishes.
+Array Mirror(int64_t n) {
+  const Array v = Ramp({n});
+  return eye(n) - 2 * (reshape(v, {n, 1}) * v) / dot(v, v);
+}
+
+// Calls the function with these arguments and waits for its results.
+template <class F, class... Args>
+std::function<void()> CallOf(F f, Args... args) {
+  return [run = jit(std::move(f)), args...] {
+    for (const Array& result : flatten(run(args...)).leaves) result.wait();
+  };
+}
+
+std::function<void()> Vector(int64_t length) {
+  return CallOf(
+      [](const Array& c, const Array& xs) {
+        return scan(
+            [](const Array& c, const Array& x) {
+              const Array next = c * 0.5 + x;
+              return std::pair(next, next);
+            },
+            c, xs);
+      },
+      Ramp({16}), Ramp({length, 16}));
+}
+
+std::function<void()> RnnCell(int64_t length) {
+  return CallOf(
+      [](const Array& h, const Array& xs, const Array& u, const Array& w, const Array& b) {
+        const auto cell = [&](const Array& h, const Array& x) {
+          return std::pair(tanh(matmul(x, u) + matmul(h, w) + b), None);
+        };
+        return scan(cell, h, xs).first;
+      },
+      Ramp({16, 64}), Ramp({length, 16, 32}), Ramp({32, 64}), Ramp({64, 64}), Ramp({64}));
+}
+
+std::function<void()> Product(int64_t length) {
+  return CallOf(
+      [length](const Array& x, const Array& w) {
+        const auto body = [&](const Array& x, NoneType) { return std::pair(matmul(x, w), None); };
+        return scan(body, x, None, {.length = length}).first;
+      },
+      Ramp({32, 32}), Mirror(32));
+}
+
+std::function<void()> Nested(int64_t length) {
+  return CallOf(
+      [](const Array& c, const Array& xs) {
+        const auto inner = [](const Array& c, const Array& x) {
+          return std::pair(Array(c * 0.5 + x), None);
+        };
+        const auto outer = [&](const Array& c, const Array& rows) {
+          const Array next = scan(inner, c, rows).first;
+          return std::pair(next, next);
+        };
+        return scan(outer, c, xs);
+      },
+      Ramp({16}), Ramp({length / kRows, kRows, 16}));
+}
+
+std::function<void()> While(int64_t length) {
+  return CallOf(
+      [](const Array& x, const Array& limit) {
+        using Carry = std::pair<Array, Array>;
+        return while_loop(
+            [&](const Carry& c) {
+              return logical_and(lax::lt(c.first, limit), lax::lt(max(c.second), 1e6));
+            },
+            [](const Carry& c) { return Carry(c.first + 1, c.second * 0.5 + 1.0); },
+            Carry(zeros({}, DType::kS32), x));
+      },
+      Ramp({16}), put(ir::Array::ScalarInt(DType::kS32, length)));
+}
+
+std::function<void()> SummedOverTwo(int64_t length) {
+  const Mesh mesh = make_mesh({2}, {"i"}, {AxisType::kAuto});
+  return CallOf(shard_map(
+                    [](const Array& c, const Array& xs) {
+                      const auto body = [](const Array& c, const Array& x) {
+                        const Array sum = lax::psum(c * 0.25 + x, "i");
+                        return std::pair(lax::pcast(sum, "i", "varying"), None);
+                      };
+                      return scan(body, c, xs).first;
+                    },
+                    mesh, {P("i"), P(None, "i")}, P("i")),
+                Ramp({32}, mesh, P("i")), Ramp({length, 32}, mesh, P(None, "i")));
+}
+
+// The script prints "ready", and a line of microseconds for each request.
+absl::Status MeasureJax(Process& process, const Flags& flags, Loop* loop) {
+  TESSERA_RETURN_IF_ERROR(process.WriteLine(absl::StrCat(loop->name, " ", flags.calls)));
+  TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kJaxLimit));
+  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+    double us = 0;
+    if (!absl::SimpleAtod(word, &us))
+      return absl::InternalError(absl::StrCat("JAX printed '", line, "'"));
+    loop->jax.AddValue(us);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Flags& flags) {
+  std::optional<Process> jax;
+  if (!flags.jax.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(
+        Process started,
+        Process::Start({flags.jax, std::string(TESSERA_SOURCE_DIR) + "/bench/loops_jax.py",
+                        absl::StrCat(flags.length)}));
+    TESSERA_RETURN_IF_ERROR(started.ReadLine(kJaxLimit).status());
+    jax.emplace(std::move(started));
+  }
+  std::vector<Loop> loops = {
+      {"f32[16]", Vector(flags.length)},  {"rnn", RnnCell(flags.length)},
+      {"product", Product(flags.length)}, {"nested", Nested(flags.length)},
+      {"while", While(flags.length)},     {"psum", SummedOverTwo(flags.length)},
+  };
+  for (Loop& loop : loops) loop.call();  // compiles
+  for (int round = 0; round < flags.rounds; ++round) {
+    for (Loop& loop : loops) {
+      for (int i = 0; i < flags.calls; ++i) {
+        const absl::Time begin = absl::Now();
+        loop.call();
+        loop.ours.Add(absl::Now() - begin);
+      }
+      if (jax) TESSERA_RETURN_IF_ERROR(MeasureJax(*jax, flags, &loop));
+    }
+  }
+  for (const Loop& loop : loops) {
+    const double us = loop.ours.Quantile(0);
+    std::printf("%-8s %10.1f us, p50 %10.1f", loop.name.c_str(), us, loop.ours.Quantile(0.5));
+    if (jax)
+      std::printf(", JAX %10.1f us, p50 %10.1f, ratio %.2f", loop.jax.Quantile(0),
+                  loop.jax.Quantile(0.5), us / loop.jax.Quantile(0));
+    std::printf("\n");
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const bool value = i + 1 < argc;
+    if (arg == "--smoke") {
+      flags.length = 2 * kRows;
+      flags.rounds = flags.calls = 1;
+    } else if (arg == "--jax" && value) {
+      flags.jax = argv[++i];
+    } else if (!(arg == "--length" && value && absl::SimpleAtoi(argv[++i], &flags.length) &&
+                 flags.length >= kRows) &&
+               !(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
+                 flags.rounds > 0) &&
+               !(arg == "--calls" && value && absl::SimpleAtoi(argv[++i], &flags.calls) &&
+                 flags.calls > 0)) {
+      std::cerr << "usage: bench-loops [--length N, from " << kRows
+                << "] [--rounds N] [--calls N] [--smoke] [--jax PYTHON]\n";
+      return 2;
+    }
+  }
+  const absl::Status status = Run(flags);
+  if (!status.ok()) std::cerr << status << "\n";
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }
