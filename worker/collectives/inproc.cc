@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_limits.h"
 #include "base/status.h"
@@ -17,8 +18,13 @@ namespace {
 // Large enough that taking a piece costs little, small enough to stay in the last-level cache.
 constexpr size_t kPieceBytes = 128 << 10;
 
-// About 20 us: less than it takes to put a thread to sleep and wake it, and longer than most waits.
-constexpr int kSpins = 1000;
+// About 50 us: longer than it takes to put a thread to sleep and wake it. Where members call each
+// other often and each has a core, they then meet awake: one that spins for less would go to sleep
+// just before the other, which it has woken, is there, and so would that one in its turn.
+constexpr int kSpins = 2500;
+// After a wait that did not end while the rank spun (as when the machine is busy with other work,
+// to which a thread that sleeps gives way, and before which it is woken), this many do not spin.
+constexpr int kSleeps = 31;
 
 // kEnded: a member has left or the launch has failed, so the meeting never becomes ready.
 enum State : int { kGathering, kReady, kDone, kEnded };
@@ -36,6 +42,21 @@ void Relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #endif
+}
+
+// Spins until `over` is true, or no longer worth it. `sleeps` is how many waits of this rank are
+// left that do not spin.
+void SpinUntil(absl::FunctionRef<bool()> over, int* sleeps) {
+  if (over()) return;
+  if (*sleeps > 0) {
+    --*sleeps;
+    return;
+  }
+  for (int i = 0; i < kSpins; ++i) {
+    if (over()) return;
+    Relax();
+  }
+  *sleeps = kSleeps;
 }
 
 }  // namespace
@@ -110,6 +131,7 @@ LocalRendezvous::LocalRendezvous(const CommunicatorConfig* config, const Failure
     : config_(config),
       failure_(failure),
       local_(config->members.size()),
+      sleeps_(config->members.size()),
       entered_(config->members.size()) {
   for (const int rank : config->local_ranks) local_[rank] = true;
 }
@@ -220,11 +242,11 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
                                            Meeting& meeting) {
   static const auto cores = static_cast<size_t>(ProcessLimits().cores);
   if (meeting.group.size() <= cores) {
-    for (int i = 0; i < kSpins; ++i) {
-      if (meeting.state.load(std::memory_order_acquire) == kEnded) break;
-      if (IsReady(meeting)) return absl::OkStatus();
-      Relax();
-    }
+    const auto over = [&meeting] {
+      return meeting.state.load(std::memory_order_acquire) != kGathering;
+    };
+    SpinUntil(over, &sleeps_[call.rank]);
+    if (IsReady(meeting)) return absl::OkStatus();
   }
   absl::MutexLock lock(&mu_);
   while (!IsReady(meeting)) {

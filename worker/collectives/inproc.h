@@ -70,6 +70,9 @@ class LocalRendezvous {
   const FailureLatch* const failure_;
   std::vector<bool> local_;  // By rank.
 
+  // By rank, each used by its rank's thread: how many waits are left that do not spin.
+  std::vector<int> sleeps_;
+
   mutable absl::Mutex mu_;
   // The meetings that are not ready.
   std::map<MeetingKey, MeetingRef> open_ ABSL_GUARDED_BY(mu_);
