@@ -9,11 +9,13 @@
 #include "llvm/IR/Verifier.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/IPO/AlwaysInliner.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include "llvm/Transforms/Utils/Mem2Reg.h"
 #include "worker/codegen/analyses.h"
 #include "worker/codegen/emit_host.h"
+#include "worker/codegen/emit_loop.h"
 #include "worker/codegen/host_machine.h"
 
 namespace tessera::worker::codegen {
@@ -24,18 +26,27 @@ class HostCodegen::Impl {
         machine_(MakeHostMachine(target, llvm::CodeGenOptLevel::Default)),
         analyses_(machine_.get()),
         to_object_(machine_.get(), llvm::CodeGenFileType::ObjectFile) {
-    // The emitter writes code as it should run; the passes only promote accumulators to registers
-    // and remove redundant code.
+    // The emitters write code as it should run; the passes only put kernels into loops of them,
+    // promote accumulators to registers and remove redundant code.
+    inlining_.addPass(llvm::AlwaysInlinerPass());
     passes_.addPass(llvm::PromotePass());
     passes_.addPass(llvm::EarlyCSEPass());
     passes_.addPass(llvm::SimplifyCFGPass());
   }
 
-  absl::StatusOr<std::unique_ptr<llvm::Module>> Emit(const Kernel& kernel) {
+  void EmitUnit(const Kernel& kernel, llvm::Module* module) {
+    EmitHost(kernel, target_, kFunctionName, module);
+  }
+  void EmitUnit(const KernelLoop& loop, llvm::Module* module) {
+    EmitLoop(loop, target_, kFunctionName, module);
+  }
+
+  template <class Unit>
+  absl::StatusOr<std::unique_ptr<llvm::Module>> Emit(const Unit& unit) {
     auto module = std::make_unique<llvm::Module>("kernel", context_);
     module->setDataLayout(machine_->createDataLayout());
     module->setTargetTriple(machine_->getTargetTriple().str());
-    EmitHost(kernel, target_, kFunctionName, module.get());
+    EmitUnit(unit, module.get());
     std::string fault;
     llvm::raw_string_ostream stream(fault);
     if (llvm::verifyModule(*module, &stream)) {
@@ -46,8 +57,10 @@ class HostCodegen::Impl {
   }
 
   void Optimise(llvm::Module* module) {
+    inlining_.run(*module, analyses_.modules);
     for (llvm::Function& function : *module)
       if (!function.isDeclaration()) passes_.run(function, analyses_.functions);
+    analyses_.modules.clear();
     analyses_.functions.clear();
   }
 
@@ -61,6 +74,7 @@ class HostCodegen::Impl {
   llvm::LLVMContext context_;
   const std::unique_ptr<llvm::TargetMachine> machine_;
   Analyses analyses_;
+  llvm::ModulePassManager inlining_;
   llvm::FunctionPassManager passes_;
   CodeGenerator to_object_;
 };
@@ -69,25 +83,40 @@ HostCodegen::HostCodegen(const HostTarget& target)
     : target_(target), impl_(std::make_unique<Impl>(target)) {}
 HostCodegen::~HostCodegen() = default;
 
-absl::StatusOr<std::string> HostCodegen::Compile(const Kernel& kernel) {
+template <class Unit>
+absl::StatusOr<std::string> HostCodegen::CompileUnit(const Unit& unit) {
   // LLVM's context keeps every type and constant it has seen, so it is replaced now and then.
-  constexpr int kKernelsPerContext = 1000;
-  if (++kernels_in_context_ > kKernelsPerContext) {
+  constexpr int kUnitsPerContext = 1000;
+  if (++units_in_context_ > kUnitsPerContext) {
     impl_ = std::make_unique<Impl>(target_);
-    kernels_in_context_ = 1;
+    units_in_context_ = 1;
   }
-  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module, impl_->Emit(kernel));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module, impl_->Emit(unit));
   impl_->Optimise(module.get());
   return impl_->ToObject(module.get());
 }
 
-absl::StatusOr<std::string> HostCodegen::Listing(const Kernel& kernel, bool llvm_ir) {
-  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module, impl_->Emit(kernel));
+template <class Unit>
+absl::StatusOr<std::string> HostCodegen::ListingOf(const Unit& unit, bool llvm_ir) {
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<llvm::Module> module, impl_->Emit(unit));
   impl_->Optimise(module.get());
   if (!llvm_ir) return impl_->ToAssembly(module.get());
   std::string text;
   llvm::raw_string_ostream(text) << *module;
   return text;
+}
+
+absl::StatusOr<std::string> HostCodegen::Compile(const Kernel& kernel) {
+  return CompileUnit(kernel);
+}
+absl::StatusOr<std::string> HostCodegen::Compile(const KernelLoop& loop) {
+  return CompileUnit(loop);
+}
+absl::StatusOr<std::string> HostCodegen::Listing(const Kernel& kernel, bool llvm_ir) {
+  return ListingOf(kernel, llvm_ir);
+}
+absl::StatusOr<std::string> HostCodegen::Listing(const KernelLoop& loop, bool llvm_ir) {
+  return ListingOf(loop, llvm_ir);
 }
 
 }  // namespace tessera::worker::codegen

@@ -1,5 +1,5 @@
-// LLVM code generation: kernels to relocatable objects. Callers start at host_code.h, whose
-// HostCompiler is the cache and the processes around it (compile_child.h).
+// LLVM code generation: kernels, and loops of them, to relocatable objects. Callers start at
+// host_code.h, whose HostCompiler is the cache and the processes around it (compile_child.h).
 //
 // Thread-compatible: different HostCodegens may be used concurrently. LLVM's fatal errors end the
 // process, which is why it normally runs in a child process.
@@ -10,11 +10,12 @@
 #include "absl/status/statusor.h"
 #include "worker/codegen/host_target.h"
 #include "worker/codegen/kernel.h"
+#include "worker/codegen/kernel_loop.h"
 
 namespace tessera::worker::codegen {
 
 // Part of every cache key: changes whenever the same kernel would give other code.
-inline constexpr int kCodegenVersion = 2;
+inline constexpr int kCodegenVersion = 3;
 // The function that every object defines.
 inline constexpr char kFunctionName[] = "tessera_kernel";
 
@@ -25,16 +26,23 @@ class HostCodegen {
   HostCodegen(const HostCodegen&) = delete;
   HostCodegen& operator=(const HostCodegen&) = delete;
 
-  // Returns an object, which does not depend on earlier compilations. Requires: Verify(kernel).
+  // Returns an object, which does not depend on earlier compilations. Requires: Verify of it.
   absl::StatusOr<std::string> Compile(const Kernel& kernel);
+  absl::StatusOr<std::string> Compile(const KernelLoop& loop);
   // The compiled function as text, for humans: assembly or optimised LLVM IR.
   absl::StatusOr<std::string> Listing(const Kernel& kernel, bool llvm_ir);
+  absl::StatusOr<std::string> Listing(const KernelLoop& loop, bool llvm_ir);
 
  private:
   class Impl;
+  template <class Unit>
+  absl::StatusOr<std::string> CompileUnit(const Unit& unit);
+  template <class Unit>
+  absl::StatusOr<std::string> ListingOf(const Unit& unit, bool llvm_ir);
+
   const HostTarget target_;
   std::unique_ptr<Impl> impl_;
-  int kernels_in_context_ = 0;
+  int units_in_context_ = 0;
 };
 
 }  // namespace tessera::worker::codegen

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -32,7 +33,8 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// A request is a line "TARGET MEMORY_BYTES SECONDS" and the kernels' texts, separated by kBetween.
+// A request is a line "TARGET MEMORY_BYTES SECONDS" and the kernels' texts, separated by kBetween,
+// or the text of a loop of kernels.
 // A reply is kObject and the object, or kError and the message.
 constexpr char kBetween[] = "--\n";
 constexpr char kObject = 'o', kError = 'e';
@@ -100,16 +102,23 @@ absl::Status TimeoutError(const std::string& label) {
 
 absl::StatusOr<std::string> CompileChild::Compile(absl::Span<const Kernel> kernels,
                                                   const std::string& label, absl::Time deadline) {
+  return CompileText(absl::StrJoin(kernels, kBetween,
+                                   [](std::string* out, const Kernel& kernel) {
+                                     absl::StrAppend(out, kernel.ToString());
+                                   }),
+                     label, deadline);
+}
+
+absl::StatusOr<std::string> CompileChild::CompileText(const std::string& text,
+                                                      const std::string& label,
+                                                      absl::Time deadline) {
   absl::MutexLock lock(&mu_);
   deadline = std::min(deadline, SteadyNow() + absl::Hours(24));
   const absl::Duration left = deadline - SteadyNow();
   if (left <= absl::ZeroDuration()) return TimeoutError(label);
   if (!running_) TESSERA_RETURN_IF_ERROR(Start());
-  const std::string request = absl::StrCat(
-      options_.target, " ", options_.memory_bytes_max, " ", absl::ToInt64Seconds(left) + 1, "\n",
-      absl::StrJoin(kernels, kBetween, [](std::string* out, const Kernel& kernel) {
-        absl::StrAppend(out, kernel.ToString());
-      }));
+  const std::string request = absl::StrCat(options_.target, " ", options_.memory_bytes_max, " ",
+                                           absl::ToInt64Seconds(left) + 1, "\n", text);
   std::string reply;
   IoResult result = WriteBefore(running_->socket.get(), deadline, request);
   if (result == IoResult::kDone) result = ReadBefore(running_->socket.get(), deadline, &reply);
@@ -209,18 +218,27 @@ class Server {
       return MakeError(ErrorKind::kInternal, "the request is malformed");
     Limit(RLIMIT_AS, mapped_bytes_ + memory_bytes);
     Limit(RLIMIT_CPU, ProcessorSeconds() + seconds);
+    const absl::StatusOr<HostTarget> target = FindHostTarget(words[0]);
+    if (absl::StartsWith(parts.second, "loop ")) {
+      TESSERA_RETURN_IF_ERROR(target);
+      TESSERA_ASSIGN_OR_RETURN(const KernelLoop loop, ParseKernelLoop(parts.second));
+      return CodegenOf(*target).Compile(loop);
+    }
     std::vector<Kernel> kernels;
     for (const absl::string_view text : absl::StrSplit(parts.second, kBetween)) {
       TESSERA_ASSIGN_OR_RETURN(kernels.emplace_back(), ParseKernel(text));
     }
-    const absl::StatusOr<HostTarget> target = FindHostTarget(words[0]);
     if (!target.ok() && others_ != nullptr) return others_(words[0], kernels);
     TESSERA_RETURN_IF_ERROR(target);
     if (kernels.size() != 1)
       return MakeError(ErrorKind::kInternal, "the host's kernels are objects of their own");
-    std::unique_ptr<HostCodegen>& codegen = codegens_[words[0]];
-    if (codegen == nullptr) codegen = std::make_unique<HostCodegen>(*target);
-    return codegen->Compile(kernels[0]);
+    return CodegenOf(*target).Compile(kernels[0]);
+  }
+
+  HostCodegen& CodegenOf(const HostTarget& target) {
+    std::unique_ptr<HostCodegen>& codegen = codegens_[target.name];
+    if (codegen == nullptr) codegen = std::make_unique<HostCodegen>(target);
+    return *codegen;
   }
 
   const CompileImageFn others_;

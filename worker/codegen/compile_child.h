@@ -40,6 +40,9 @@ class CompileChild {
   // or ended. The next call starts another process if this one has ended.
   absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
                                       absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // Compiles the kernel, or the loop of kernels, of which this is the text, for a host's target.
+  absl::StatusOr<std::string> CompileText(const std::string& text, const std::string& label,
+                                          absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Running {

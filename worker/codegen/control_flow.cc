@@ -26,6 +26,32 @@ void ControlFlow::For(Value* from, Value* to, const std::function<Value*(Value*)
   b_.CreateBr(head);
   b_.SetInsertPoint(after);
 }
+void ControlFlow::ForSteps(Value* from, Value* to, int64_t step,
+                           const std::function<void(Value*)>& body) {
+  const auto* const first = llvm::dyn_cast<llvm::ConstantInt>(from);
+  const auto* const end = llvm::dyn_cast<llvm::ConstantInt>(to);
+  if (first != nullptr && end != nullptr && end->getSExtValue() - first->getSExtValue() <= step) {
+    if (first->getSExtValue() < end->getSExtValue()) body(from);
+    return;
+  }
+  For(from, to, [&](Value* i) {
+    body(i);
+    return b_.CreateAdd(i, b_.getInt64(static_cast<uint64_t>(step)));
+  });
+}
+void ControlFlow::While(const std::function<Value*()>& condition,
+                        const std::function<void()>& body) {
+  BasicBlock* const head = NewBlock("head");
+  BasicBlock* const inside = NewBlock("body");
+  BasicBlock* const after = NewBlock("after");
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  b_.CreateCondBr(condition(), inside, after);
+  b_.SetInsertPoint(inside);
+  body();
+  b_.CreateBr(head);
+  b_.SetInsertPoint(after);
+}
 void ControlFlow::If(Value* condition, const std::function<void()>& then) {
   BasicBlock* const inside = NewBlock("then");
   BasicBlock* const after = NewBlock("fi");
@@ -47,6 +73,14 @@ void ControlFlow::IfElse(Value* condition, const std::function<void()>& then,
   b_.SetInsertPoint(no);
   otherwise();
   b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+void ControlFlow::ReturnIf(Value* condition, Value* value) {
+  BasicBlock* const leave = NewBlock("leave");
+  BasicBlock* const after = NewBlock("after");
+  b_.CreateCondBr(condition, leave, after);
+  b_.SetInsertPoint(leave);
+  b_.CreateRet(value);
   b_.SetInsertPoint(after);
 }
 llvm::AllocaInst* ControlFlow::Local(llvm::Type* type) {

@@ -22,61 +22,169 @@ using llvm::Value;
 
 class HostEmitter : private HostBlocks {
  public:
-  HostEmitter(const Kernel& kernel, const HostTarget& target, const std::string& name,
-              llvm::Module* module)
-      : HostBlocks(PlanHost(kernel, target), target.vector_bytes, name, module),
+  HostEmitter(const Kernel& kernel, const HostTarget& target, llvm::Function* function)
+      : HostBlocks(PlanHost(kernel, target), function),
         kernel_(kernel),
+        has_fma_(target.has_fma),
         levels_(LevelsOf(kernel)),
-        module_(*module),
-        values_(kernel.nodes.size()),
-        node_rows_(kernel.nodes.size()),
-        store_rows_(kernel.stores.size()),
-        coords_(kernel.rank()),
-        accumulators_(kernel.nodes.size()) {}
+        module_(*function->getParent()),
+        rows_(plan_.rows, Row(kernel)),
+        row_(&rows_[0]),
+        coords_(kernel.rank()) {}
 
-  void Emit() {
-    Value* const begin = function_->getArg(1);
-    Value* const end = function_->getArg(2);
+  void EmitRange() {
     if (kernel_.num_iterations() > 0) {
-      LoadParams();
+      for (size_t p = 0; p < kernel_.params.size(); ++p) {
+        Value* const at = b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0), p);
+        params_.push_back(b_.CreateLoad(b_.getPtrTy(), at));
+      }
+      FindBases();
+      Value* const begin = function_->getArg(1);
+      Value* const end = function_->getArg(2);
       if (plan_.tile_dim >= 0) {
         EmitTiles(begin, end);
-      } else if (plan_.lane_dim >= 0 && !plan_.vectorize_reduction) {
+      } else if (HasRows()) {
         EmitRows(begin, end);
       } else {
         EmitElements(begin, end);
       }
     }
+    Return();
+  }
+
+  void EmitWhole() {
+    if (kernel_.num_iterations() > 0) {
+      for (llvm::Argument& param : function_->args()) params_.push_back(&param);
+      FindBases();
+      if (plan_.tile_dim >= 0) {
+        EmitTiles(Int(0), Int(kernel_.num_iterations()));
+      } else if (HasRows()) {
+        EmitWholeRows();
+      } else {
+        EmitElements(Int(0), Int(kernel_.num_iterations()));
+      }
+    }
+    Return();
+  }
+
+ private:
+  struct Accumulator {
+    llvm::AllocaInst* value = nullptr;
+    llvm::AllocaInst* index = nullptr;  // of argmax and argmin
+    llvm::AllocaInst* total = nullptr;  // of a sum in chunks: the sum of the earlier chunks
+  };
+  // One row of those that are computed together.
+  struct Row {
+    explicit Row(const Kernel& kernel)
+        : values(kernel.nodes.size()),
+          node_rows(kernel.nodes.size()),
+          store_rows(kernel.stores.size()),
+          accumulators(kernel.nodes.size()) {}
+    // The value of each node at this point of the function: a scalar if it is the same for all
+    // lanes.
+    std::vector<Value*> values;
+    std::vector<Value*> node_rows, store_rows;  // the offset of each access at this row
+    std::vector<Accumulator> accumulators;
+  };
+  template <class F>
+  void InEachRow(const F& f) {
+    for (int i = 0; i < num_rows_; ++i) {
+      row_ = &rows_[i];
+      f();
+    }
+    row_ = &rows_[0];
+  }
+
+  // Whether lanes are along the innermost parallel dim.
+  bool HasRows() const { return plan_.lane_dim >= 0 && !plan_.vectorize_reduction; }
+
+  void Return() {
     // Non-temporal stores are unordered, so a fence precedes the return.
     if (plan_.nontemporal_stores) b_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
     b_.CreateRetVoid();
   }
 
- private:
   // ---- Loops over parallel dims. ---------------------------------------------------------------
 
   // With lanes along the innermost parallel dim: loops over rows of it, then over blocks of a row.
+  // As many rows as the plan says are computed together, where the range has them all.
   void EmitRows(Value* begin, Value* end) {
-    const int dim = plan_.lane_dim;
-    Value* const extent = Int(kernel_.shape[dim]);
+    Value* const extent = Int(kernel_.shape[plan_.lane_dim]);
+    const int64_t together = plan_.rows;
     For(begin, end, [&](Value* i) {
       Value* const row = b_.CreateUDiv(i, extent);
       Value* const from = b_.CreateSub(i, b_.CreateMul(row, extent));
-      Value* const count = Min(b_.CreateSub(extent, from), b_.CreateSub(end, i));
-      EnterRow(row, dim);
+      if (together == 1) return EmitRow(i, row, from, end);
+      llvm::AllocaInst* const next = Local(b_.getInt64Ty());
+      Value* const is_first = b_.CreateIsNull(b_.CreateOr(from, b_.CreateURem(row, Int(together))));
+      Value* const after = b_.CreateAdd(i, Int(together * kernel_.shape[plan_.lane_dim]));
+      IfElse(
+          b_.CreateAnd(is_first, b_.CreateICmpSLE(after, end)),
+          [&] {
+            EnterRows(row, plan_.rows);
+            EmitWholeBlocks();
+            b_.CreateStore(after, next);
+          },
+          [&] { b_.CreateStore(EmitRow(i, row, from, end), next); });
+      return static_cast<Value*>(b_.CreateLoad(b_.getInt64Ty(), next));
+    });
+  }
+
+  // The part of one row that begins at iteration `i`; returns the iteration after it.
+  Value* EmitRow(Value* i, Value* row, Value* from, Value* end) {
+    Value* const extent = Int(kernel_.shape[plan_.lane_dim]);
+    Value* const count = Min(b_.CreateSub(extent, from), b_.CreateSub(end, i));
+    EnterRows(row, 1);
+    Value* const to = b_.CreateAdd(from, count);
+    For(from, to, [&](Value* j) {
+      coords_[plan_.lane_dim] = j;  // LanesOfBlock looks at the address.
+      EmitBlock(j, LanesOfBlock(j, from, b_.CreateSub(to, j)));
+      return b_.CreateAdd(j, num_lanes_);
+    });
+    return b_.CreateAdd(i, count);
+  }
+
+  // As EmitRows, of all rows.
+  void EmitWholeRows() {
+    const int64_t rows = kernel_.num_iterations() / kernel_.shape[plan_.lane_dim];
+    ForSteps(Int(0), Int(rows), plan_.rows, [&](Value* row) {
+      EnterRows(row, plan_.rows);
+      EmitWholeBlocks();
+    });
+  }
+
+  // `count` rows from number `row` on, which differ in the innermost of their dims only.
+  void EnterRows(Value* row, int count) {
+    const int dim = plan_.lane_dim;
+    num_rows_ = count;
+    SetCoords(row, 0, dim);
+    Value* const first = dim > 0 ? coords_[dim - 1] : nullptr;
+    int64_t number = 0;
+    InEachRow([&] {
+      if (number > 0) coords_[dim - 1] = b_.CreateAdd(first, Int(number));
+      ++number;
+      EnterRowAt(dim);
       EmitNodes(Level::kBefore, /*varying=*/false);
-      Value* const to = b_.CreateAdd(from, count);
-      For(from, to, [&](Value* j) {
-        coords_[dim] = j;
-        EnterBlock(LanesOfBlock(j, from, b_.CreateSub(to, j)));
-        EmitNodes(Level::kBefore, /*varying=*/true);
-        EmitReductions();
-        EmitNodes(Level::kAfter, /*varying=*/false);
-        EmitNodes(Level::kAfter, /*varying=*/true);
-        for (size_t s = 0; s < kernel_.stores.size(); ++s) StoreBlock(s);
-        return b_.CreateAdd(j, num_lanes_);
-      });
-      return b_.CreateAdd(i, count);
+    });
+  }
+
+  // The blocks of whole rows.
+  void EmitWholeBlocks() {
+    const int64_t extent = kernel_.shape[plan_.lane_dim], full = extent / plan_.lanes * plan_.lanes;
+    ForSteps(Int(0), Int(full), plan_.lanes, [&](Value* j) { EmitBlock(j, Int(plan_.lanes)); });
+    if (full < extent) EmitBlock(Int(full), Int(extent - full));
+  }
+
+  // The block of the rows' lanes from `j` on.
+  void EmitBlock(Value* j, Value* num_lanes) {
+    coords_[plan_.lane_dim] = j;
+    EnterBlock(num_lanes);
+    InEachRow([&] { EmitNodes(Level::kBefore, /*varying=*/true); });
+    EmitReductions();
+    InEachRow([&] {
+      EmitNodes(Level::kAfter, /*varying=*/false);
+      EmitNodes(Level::kAfter, /*varying=*/true);
+      for (size_t s = 0; s < kernel_.stores.size(); ++s) StoreBlock(s);
     });
   }
 
@@ -144,7 +252,7 @@ class HostEmitter : private HostBlocks {
     const Node& node = kernel_.nodes[n];
     Type* const type = MemoryType(b_.getContext(), node.dtype);
     const llvm::Align align = ElementAlign(node.dtype);
-    Value* const source = Address(node.param, OffsetOf(node.access, node_rows_[n]));
+    Value* const source = Address(node.param, OffsetOf(node.access, row_->node_rows[n]));
     const int64_t lane_stride = node.access.strides[plan_.lane_dim];
     const int64_t tile_stride = node.access.strides[plan_.tile_dim];
     For(Int(0), num_lanes_, [&](Value* lane) {
@@ -165,7 +273,7 @@ class HostEmitter : private HostBlocks {
 
   // With lanes along a reduced dim, or no lanes: one iteration after the other.
   void EmitElements(Value* begin, Value* end) {
-    For(begin, end, [&](Value* i) {
+    ForSteps(begin, end, 1, [&](Value* i) {
       EnterRow(i, kernel_.num_parallel());
       num_lanes_ = Int(1);
       EmitNodes(Level::kBefore, /*varying=*/false);
@@ -174,11 +282,10 @@ class HostEmitter : private HostBlocks {
       for (size_t s = 0; s < kernel_.stores.size(); ++s) {
         const Store& store = kernel_.stores[s];
         const DType dtype = kernel_.params[store.param].dtype;
-        b_.CreateAlignedStore(ToMemory(b_, dtype, values_[store.node]),
-                              Address(store.param, OffsetOf(store.access, store_rows_[s])),
+        b_.CreateAlignedStore(ToMemory(b_, dtype, row_->values[store.node]),
+                              Address(store.param, OffsetOf(store.access, row_->store_rows[s])),
                               ElementAlign(dtype));
       }
-      return b_.CreateAdd(i, Int(1));
     });
   }
 
@@ -191,7 +298,7 @@ class HostEmitter : private HostBlocks {
     if (LaneStride(store.access) != 1) return lanes;
     const int64_t width = WidthOf(store.param);
     Value* const at = b_.CreatePtrToInt(
-        Address(store.param, OffsetOf(store.access, store_rows_[0])), b_.getInt64Ty());
+        Address(store.param, OffsetOf(store.access, row_->store_rows[0])), b_.getInt64Ty());
     Value* const bytes = b_.CreateAnd(b_.CreateNeg(at), Int(kLineBytes - 1));
     Value* const to_next_line = b_.CreateUDiv(bytes, Int(width));
     Value* const first = b_.CreateAnd(b_.CreateICmpEQ(j, from), b_.CreateIsNotNull(to_next_line));
@@ -200,19 +307,26 @@ class HostEmitter : private HostBlocks {
 
   void EmitReductions() {
     if (kernel_.num_reduced == 0) return;
-    for (size_t n = 0; n < kernel_.nodes.size(); ++n)
-      if (kernel_.nodes[n].kind == Node::Kind::kReduce) StartReduction(static_cast<int>(n));
+    ForEachReduction([&](int n) { StartReduction(n); });
     EmitReducedDim(kernel_.num_parallel());
-    for (size_t n = 0; n < kernel_.nodes.size(); ++n)
-      if (kernel_.nodes[n].kind == Node::Kind::kReduce) FinishReduction(static_cast<int>(n));
+    ForEachReduction([&](int n) { FinishReduction(n); });
+  }
+  // Calls f(node) for the reductions of each row.
+  template <class F>
+  void ForEachReduction(const F& f) {
+    InEachRow([&] {
+      for (size_t n = 0; n < kernel_.nodes.size(); ++n)
+        if (kernel_.nodes[n].kind == Node::Kind::kReduce) f(static_cast<int>(n));
+    });
   }
 
   void EmitReducedDim(int dim) {
     if (dim == kernel_.rank()) {
-      EmitNodes(Level::kInner, /*varying=*/false);
-      EmitNodes(Level::kInner, /*varying=*/true);
-      for (size_t n = 0; n < kernel_.nodes.size(); ++n)
-        if (kernel_.nodes[n].kind == Node::Kind::kReduce) Accumulate(static_cast<int>(n));
+      InEachRow([&] {
+        EmitNodes(Level::kInner, /*varying=*/false);
+        EmitNodes(Level::kInner, /*varying=*/true);
+      });
+      ForEachReduction([&](int n) { Accumulate(n); });
       return;
     }
     Value* const extent = Int(kernel_.shape[dim]);
@@ -230,27 +344,22 @@ class HostEmitter : private HostBlocks {
   }
 
   void EmitReducedSteps(int dim, Value* from, Value* to) {
-    Value* const extent = Int(kernel_.shape[dim]);
-    For(from, to, [&](Value* r) {
+    // A step that ends at the end of the dim is the last, though it may have fewer lanes.
+    const bool by_lanes = dim == plan_.lane_dim;
+    ForSteps(from, to, by_lanes ? plan_.lanes : 1, [&](Value* r) {
       coords_[dim] = r;
-      if (dim != plan_.lane_dim) {
-        EmitReducedDim(dim + 1);
-        return b_.CreateAdd(r, Int(1));
+      if (by_lanes) {
+        const bool whole = kernel_.shape[dim] % plan_.lanes == 0;
+        Value* const left = b_.CreateSub(Int(kernel_.shape[dim]), r);
+        EnterBlock(whole ? Int(plan_.lanes) : Min(left, Int(plan_.lanes)));
       }
-      const bool whole = kernel_.shape[dim] % plan_.lanes == 0;
-      EnterBlock(whole ? Int(plan_.lanes) : Min(b_.CreateSub(extent, r), Int(plan_.lanes)));
       EmitReducedDim(dim + 1);
-      return b_.CreateAdd(r, num_lanes_);
     });
   }
 
   // ---- Addresses. ------------------------------------------------------------------------------
 
-  void LoadParams() {
-    for (size_t p = 0; p < kernel_.params.size(); ++p) {
-      Value* const at = b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0), p);
-      params_.push_back(b_.CreateLoad(b_.getPtrTy(), at));
-    }
+  void FindBases() {
     for (const Node& node : kernel_.nodes) node_bases_.push_back(BaseOf(node.access));
     for (const Store& store : kernel_.stores) store_bases_.push_back(BaseOf(store.access));
   }
@@ -295,9 +404,9 @@ class HostEmitter : private HostBlocks {
       return base;
     };
     for (size_t n = 0; n < kernel_.nodes.size(); ++n)
-      node_rows_[n] = row_of(kernel_.nodes[n].access, node_bases_[n]);
+      row_->node_rows[n] = row_of(kernel_.nodes[n].access, node_bases_[n]);
     for (size_t s = 0; s < kernel_.stores.size(); ++s)
-      store_rows_[s] = row_of(kernel_.stores[s].access, store_bases_[s]);
+      row_->store_rows[s] = row_of(kernel_.stores[s].access, store_bases_[s]);
   }
 
   // The offset of the first lane, given the offset of its row.
@@ -331,7 +440,7 @@ class HostEmitter : private HostBlocks {
     const Store& store = kernel_.stores[s];
     const DType dtype = kernel_.params[store.param].dtype;
     HostBlocks::StoreBlock(dtype, AsLanes(store.node),
-                           Address(store.param, OffsetOf(store.access, store_rows_[s])),
+                           Address(store.param, OffsetOf(store.access, row_->store_rows[s])),
                            LaneStride(store.access));
   }
 
@@ -342,7 +451,7 @@ class HostEmitter : private HostBlocks {
       const Node& node = kernel_.nodes[n];
       if (levels_[n] == level && plan_.lane_variant[n] == varying &&
           node.kind != Node::Kind::kReduce)
-        values_[n] = EmitNode(static_cast<int>(n));
+        row_->values[n] = EmitNode(static_cast<int>(n));
     }
   }
 
@@ -350,7 +459,7 @@ class HostEmitter : private HostBlocks {
     const Node& node = kernel_.nodes[n];
     switch (node.kind) {
       case Node::Kind::kLoad: {
-        Value* const address = Address(node.param, OffsetOf(node.access, node_rows_[n]));
+        Value* const address = Address(node.param, OffsetOf(node.access, row_->node_rows[n]));
         if (plan_.tiled[n]) return LoadFromTile(n);
         if (plan_.lane_variant[n]) return LoadBlock(node.dtype, address, LaneStride(node.access));
         Type* const type = MemoryType(b_.getContext(), node.dtype);
@@ -359,7 +468,7 @@ class HostEmitter : private HostBlocks {
       }
       case Node::Kind::kIndex: {
         Type* const type = RegisterType(b_.getContext(), node.dtype);
-        Value* const first = b_.CreateTrunc(OffsetOf(node.access, node_rows_[n]), type);
+        Value* const first = b_.CreateTrunc(OffsetOf(node.access, row_->node_rows[n]), type);
         if (!plan_.lane_variant[n]) return first;
         Value* const stride =
             llvm::ConstantInt::getSigned(type, node.access.strides[plan_.lane_dim]);
@@ -377,7 +486,7 @@ class HostEmitter : private HostBlocks {
     if (node.prim == ScalarPrim::kConstant)
       return ConstantOf(b_, node.dtype, node.value, node.int_value);
     std::vector<Value*> args;
-    for (const int arg : node.args) args.push_back(varying ? AsLanes(arg) : values_[arg]);
+    for (const int arg : node.args) args.push_back(varying ? AsLanes(arg) : row_->values[arg]);
     const DType operand = kernel_.nodes[node.args.back()].dtype;
     if (Value* const value = EmitPrim(b_, node.prim, operand, node.dtype, args)) return value;
     if (node.dtype == DType::kF32 && node.prim != ScalarPrim::kRem) return EmitWide(node, args);
@@ -430,16 +539,12 @@ class HostEmitter : private HostBlocks {
   }
 
   Value* AsLanes(int node) {
-    return values_[node]->getType()->isVectorTy() ? values_[node] : Splat(values_[node]);
+    return row_->values[node]->getType()->isVectorTy() ? row_->values[node]
+                                                       : Splat(row_->values[node]);
   }
 
   // ---- Reductions. -----------------------------------------------------------------------------
 
-  struct Accumulator {
-    llvm::AllocaInst* value = nullptr;
-    llvm::AllocaInst* index = nullptr;  // of argmax and argmin
-    llvm::AllocaInst* total = nullptr;  // of a sum in chunks: the sum of the earlier chunks
-  };
   DType OperandOf(int n) const { return kernel_.nodes[kernel_.nodes[n].args[0]].dtype; }
   bool AccumulatesLanes(int n) const {
     return plan_.vectorize_reduction || plan_.lane_variant[kernel_.nodes[n].args[0]];
@@ -452,32 +557,31 @@ class HostEmitter : private HostBlocks {
       b_.CreateStore(value, *slot);
     };
     const Partial identity = Identity(n);
-    start(identity.value, &accumulators_[n].value);
-    if (identity.index != nullptr) start(identity.index, &accumulators_[n].index);
+    start(identity.value, &row_->accumulators[n].value);
+    if (identity.index != nullptr) start(identity.index, &row_->accumulators[n].index);
   }
 
-  bool IsFloatSum(size_t n) const {
+  bool IsFloatSum(int n) const {
     const Node& node = kernel_.nodes[n];
-    return node.kind == Node::Kind::kReduce && node.reduce == ReduceKind::kSum &&
-           ir::IsFloat(node.dtype);
+    return node.reduce == ReduceKind::kSum && ir::IsFloat(node.dtype);
   }
   // A chunk starts at 0 and is added to what came before it.
   void StartChunk() {
-    for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
-      if (!IsFloatSum(n)) continue;
-      Accumulator& acc = accumulators_[n];
+    ForEachReduction([&](int n) {
+      if (!IsFloatSum(n)) return;
+      Accumulator& acc = row_->accumulators[n];
       if (acc.total == nullptr) acc.total = EntryAlloca(acc.value->getAllocatedType());
       b_.CreateStore(Load(acc.value), acc.total);
       b_.CreateStore(llvm::Constant::getNullValue(acc.value->getAllocatedType()), acc.value);
-    }
+    });
   }
   void FinishChunk() {
-    for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
-      if (!IsFloatSum(n)) continue;
-      const Accumulator& acc = accumulators_[n];
-      const Partial sum = Combine(static_cast<int>(n), {Load(acc.total)}, {Load(acc.value)});
+    ForEachReduction([&](int n) {
+      if (!IsFloatSum(n)) return;
+      const Accumulator& acc = row_->accumulators[n];
+      const Partial sum = Combine(n, {Load(acc.total)}, {Load(acc.value)});
       b_.CreateStore(sum.value, acc.value);
-    }
+    });
   }
 
   Value* Load(llvm::AllocaInst* slot) { return b_.CreateLoad(slot->getAllocatedType(), slot); }
@@ -487,10 +591,12 @@ class HostEmitter : private HostBlocks {
 
   void Accumulate(int n) {
     const Node& node = kernel_.nodes[n];
-    const Accumulator& acc = accumulators_[n];
+    const Accumulator& acc = row_->accumulators[n];
     const int arg = node.args[0];
     const bool lanes = AccumulatesLanes(n);
-    Partial next = {lanes ? AsLanes(arg) : values_[arg]};
+    if (has_fma_ && IsFloatSum(n) && IsProduct(kernel_.nodes[arg]))
+      return AddProduct(kernel_.nodes[arg], lanes, acc.value);
+    Partial next = {lanes ? AsLanes(arg) : row_->values[arg]};
     if (acc.index != nullptr) {
       Type* const type = RegisterType(b_.getContext(), node.dtype);
       next.index = b_.CreateTrunc(coords_[kernel_.rank() - 1], type);
@@ -509,6 +615,19 @@ class HostEmitter : private HostBlocks {
     if (acc.index != nullptr) b_.CreateStore(combined.index, acc.index);
   }
 
+  static bool IsProduct(const Node& node) {
+    return node.kind == Node::Kind::kScalar && node.prim == ScalarPrim::kMul;
+  }
+  // Adds the product of the node's arguments, and rounds once.
+  void AddProduct(const Node& product, bool lanes, llvm::AllocaInst* sum) {
+    const auto factor = [&](int arg) { return lanes ? AsLanes(arg) : row_->values[arg]; };
+    Value* const before = Load(sum);
+    Value* after = b_.CreateIntrinsic(llvm::Intrinsic::fma, {before->getType()},
+                                      {factor(product.args[0]), factor(product.args[1]), before});
+    if (plan_.vectorize_reduction && !AlwaysFull()) after = b_.CreateSelect(mask_, after, before);
+    b_.CreateStore(after, sum);
+  }
+
   Partial Identity(int n) {
     const Node& node = kernel_.nodes[n];
     return IdentityOf(b_, node.reduce, OperandOf(n), RegisterType(b_.getContext(), node.dtype));
@@ -519,7 +638,7 @@ class HostEmitter : private HostBlocks {
 
   // Combines the lanes of a reduced dim, halving their number each time.
   void FinishReduction(int n) {
-    Partial all = Load(accumulators_[n]);
+    Partial all = Load(row_->accumulators[n]);
     if (plan_.vectorize_reduction) {
       const auto part = [&](int from, int count) -> Partial {
         return {Part(all.value, from, count),
@@ -530,7 +649,7 @@ class HostEmitter : private HostBlocks {
       all.value = b_.CreateExtractElement(all.value, uint64_t{0});
       if (all.index != nullptr) all.index = b_.CreateExtractElement(all.index, uint64_t{0});
     }
-    values_[n] = all.index != nullptr ? all.index : all.value;
+    row_->values[n] = all.index != nullptr ? all.index : all.value;
   }
   Value* Part(Value* lanes, int from, int count) {
     std::vector<int> which;
@@ -539,16 +658,17 @@ class HostEmitter : private HostBlocks {
   }
 
   const Kernel& kernel_;
+  const bool has_fma_;
   const std::vector<Level> levels_;
   llvm::Module& module_;
   std::vector<Value*> params_;
-  // The value of each node at this point of the function: a scalar if it is the same for all lanes.
-  std::vector<Value*> values_;
-  // The offset of each access: at coordinates 0, and at the current row.
-  std::vector<Value*> node_bases_, store_bases_, node_rows_, store_rows_;
+  // The offset of each access at coordinates 0.
+  std::vector<Value*> node_bases_, store_bases_;
+  std::vector<Row> rows_;       // those that are computed together, up to plan_.rows
+  Row* row_;                    // the current one
+  int num_rows_ = 1;            // how many of them there are now
   std::vector<Value*> coords_;  // of the first lane
-  std::vector<Accumulator> accumulators_;
-  std::vector<Value*> tiles_;  // the tile of each tiled load
+  std::vector<Value*> tiles_;   // the tile of each tiled load
   Value* tile_index_ = nullptr;
 };
 
@@ -556,7 +676,26 @@ class HostEmitter : private HostBlocks {
 
 void EmitHost(const Kernel& kernel, const HostTarget& target, const std::string& name,
               llvm::Module* module) {
-  HostEmitter(kernel, target, name, module).Emit();
+  llvm::LLVMContext& context = module->getContext();
+  Type* const pointer = llvm::PointerType::getUnqual(context);
+  Type* const count = Type::getInt64Ty(context);
+  auto* const type = llvm::FunctionType::get(Type::getVoidTy(context), {pointer, count, count},
+                                             /*isVarArg=*/false);
+  HostEmitter(
+      kernel, target,
+      AddHostFunction(type, llvm::Function::ExternalLinkage, target.vector_bytes, name, module))
+      .EmitRange();
+}
+
+llvm::Function* EmitWhole(const Kernel& kernel, const HostTarget& target, const std::string& name,
+                          llvm::Module* module) {
+  llvm::LLVMContext& context = module->getContext();
+  const std::vector<Type*> params(kernel.params.size(), llvm::PointerType::getUnqual(context));
+  auto* const type = llvm::FunctionType::get(Type::getVoidTy(context), params, /*isVarArg=*/false);
+  llvm::Function* const function =
+      AddHostFunction(type, llvm::Function::InternalLinkage, target.vector_bytes, name, module);
+  HostEmitter(kernel, target, function).EmitWhole();
+  return function;
 }
 
 }  // namespace tessera::worker::codegen

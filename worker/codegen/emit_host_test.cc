@@ -260,6 +260,43 @@ TEST_P(EmitHost, ReductionsOfEverySizeAroundABlock) {
   }
 }
 
+// a[b, m, k] b[b, k, n], summed over k.
+Kernel Product(int64_t batch, int64_t m, int64_t n, int64_t k) {
+  const absl::StatusOr<Kernel> kernel = ParseKernel(absl::StrCat(
+      "kernel [", batch, ",", m, ",", n, ",", k, "] reduced 1\nin f32 ", batch * m * k, "\nin f32 ",
+      batch * k * n, "\nout f32 ", batch * m * n, "\n%0 = load p0 [0: ", m * k, ",", k,
+      ",0,1] : f32\n%1 = load p1 [0: ", k * n, ",0,1,", n,
+      "] : f32\n%2 = Mul %0, %1 : f32\n%3 = reduce sum %2 : f32\nstore %3 p2 [0: ", m * n, ",", n,
+      ",1,0]\n"));
+  EXPECT_THAT(kernel, IsOk());
+  return *kernel;
+}
+
+// Rows that are computed together, or not because the range begins or ends between them.
+TEST_P(EmitHost, AProductHasTheSameBitsInEveryRange) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget(GetParam()));
+  const std::vector<Kernel> kernels = {Product(1, 12, 40, 33), Product(3, 8, 16, 5),
+                                       Product(1, 7, 100, 20), Product(2, 16, 64, 64)};
+  EXPECT_GT(PlanHost(Canonical(kernels[0]), target).rows, 1);
+  const auto code = Compile(kernels);
+  ASSERT_NE(code, nullptr);
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    const Kernel& kernel = kernels[k];
+    const int64_t n = kernel.num_iterations();
+    TestBuffers whole = TestBuffers::Tame(kernel, 1), want = TestBuffers::Tame(kernel, 1);
+    code->function(static_cast<int>(k))(whole.pointers().data(), 0, n);
+    Interpret(kernel, want.pointers(), 0, n);
+    EXPECT_EQ(Difference(kernel, whole, want, {.relative = 1e-5}), "");
+    for (const int64_t step : {int64_t{1}, int64_t{17}, kernel.shape[2], 3 * kernel.shape[2] + 5}) {
+      TestBuffers cut = TestBuffers::Tame(kernel, 1);
+      for (int64_t i = 0; i < n; i += step)
+        code->function(static_cast<int>(k))(cut.pointers().data(), i, std::min(n, i + step));
+      EXPECT_EQ(Difference(kernel, cut, whole, {}), "") << "in steps of " << step;
+      EXPECT_TRUE(cut.GuardsHold());
+    }
+  }
+}
+
 TEST_P(EmitHost, EmptyReductionsGiveTheIdentity) {
   for (const std::string what : kReductions) {
     if (what.rfind("arg", 0) == 0) continue;  // has none
@@ -365,7 +402,7 @@ TEST_P(EmitHost, StoresPastTheCachesAreTheSame) {
               .prefetch);
       TESSERA_ASSERT_OK_AND_ASSIGN(const std::string object, codegen.Compile(kernel));
       TESSERA_ASSERT_OK_AND_ASSIGN(const auto function, loader->Load(object, kFunctionName));
-      const HostCode code({function});
+      const HostCode code({function}, /*num_kernels=*/1);
       for (int misaligned = 0; misaligned < 17; ++misaligned) {
         TestBuffers got(kernel, 5, misaligned), want(kernel, 5, misaligned);
         Interpret(kernel, want.pointers(), 0, all);

@@ -1,7 +1,6 @@
 #include "worker/codegen/host_blocks.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "worker/codegen/math.h"
@@ -17,24 +16,16 @@ namespace {
 
 constexpr int64_t kAheadBytes = 1024;  // the distance of prefetches
 
-llvm::Function* AddFunction(llvm::Module* module, int vector_bytes, const std::string& name) {
-  llvm::IRBuilder<> b(module->getContext());
-  Type* const pointer = b.getPtrTy();
-  Type* const count = b.getInt64Ty();
-  llvm::Function* const function = llvm::Function::Create(
-      llvm::FunctionType::get(b.getVoidTy(), {pointer, count, count}, /*isVarArg=*/false),
-      llvm::Function::ExternalLinkage, name, module);
+}  // namespace
+
+llvm::Function* AddHostFunction(llvm::FunctionType* type, llvm::GlobalValue::LinkageTypes linkage,
+                                int vector_bytes, const std::string& name, llvm::Module* module) {
+  llvm::Function* const function = llvm::Function::Create(type, linkage, name, module);
   function->setDoesNotThrow();
   function->addFnAttr("prefer-vector-width", std::to_string(8 * vector_bytes));
   function->addFnAttr("min-legal-vector-width", std::to_string(8 * vector_bytes));
   return function;
 }
-
-}  // namespace
-
-HostBlocks::HostBlocks(HostPlan plan, int vector_bytes, const std::string& name,
-                       llvm::Module* module)
-    : ControlFlow(AddFunction(module, vector_bytes, name)), plan_(std::move(plan)) {}
 
 void HostBlocks::EnterBlock(Value* num_lanes) {
   num_lanes_ = num_lanes;
@@ -83,6 +74,10 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
 
 void HostBlocks::StoreLanes(DType dtype, Value* value, Value* address) {
   const llvm::Align align = ElementAlign(dtype);
+  if (AlwaysFull()) {
+    b_.CreateAlignedStore(value, address, align);
+    return;
+  }
   if (plan_.has_masked_memory_ops) {
     b_.CreateMaskedStore(value, address, align, mask_);
     return;

@@ -3,6 +3,8 @@
 // (emit_host.cc). Thread-compatible.
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ir/dtype.h"
 #include "llvm/IR/IRBuilder.h"
@@ -12,10 +14,15 @@
 
 namespace tessera::worker::codegen {
 
+// Adds a function without blocks to the module, which uses vectors of this width.
+llvm::Function* AddHostFunction(llvm::FunctionType* type, llvm::GlobalValue::LinkageTypes linkage,
+                                int vector_bytes, const std::string& name, llvm::Module* module);
+
 class HostBlocks : protected ControlFlow {
  protected:
-  // Adds the function to the module, and positions the builder in it.
-  HostBlocks(HostPlan plan, int vector_bytes, const std::string& name, llvm::Module* module);
+  // Positions the builder in the function, which has no blocks yet.
+  HostBlocks(HostPlan plan, llvm::Function* function)
+      : ControlFlow(function), plan_(std::move(plan)) {}
 
   // ---- The current block. ----------------------------------------------------------------------
   // Begins a block of `num_lanes` lanes, from 1 to plan_.lanes.

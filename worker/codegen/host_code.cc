@@ -23,9 +23,10 @@ class CodegenPool {
  public:
   explicit CodegenPool(HostTarget target) : target_(std::move(target)) {}
 
-  absl::StatusOr<std::string> Compile(const Kernel& kernel) {
+  template <class Unit>
+  absl::StatusOr<std::string> Compile(const Unit& unit) {
     std::unique_ptr<HostCodegen> codegen = Take();
-    absl::StatusOr<std::string> object = codegen->Compile(kernel);
+    absl::StatusOr<std::string> object = codegen->Compile(unit);
     absl::MutexLock lock(&mu_);
     idle_.push_back(std::move(codegen));
     return object;
@@ -59,7 +60,8 @@ class HostCompiler::Impl {
                    target_.value_or(HostTarget()).name, options_.compile_memory_bytes_max}) {}
 
   absl::StatusOr<std::shared_ptr<const HostCode>> Compile(absl::Span<const Kernel> kernels,
-                                                          absl::Span<const std::string> labels) {
+                                                          absl::Span<const std::string> labels,
+                                                          absl::Span<const KernelLoop> loops) {
     TESSERA_RETURN_IF_ERROR(target_.status());
     TESSERA_RETURN_IF_ERROR(loader_.status());
     TESSERA_CHECK(labels.empty() || labels.size() == kernels.size());
@@ -71,7 +73,12 @@ class HostCompiler::Impl {
                                FunctionOf(Canonical(kernels[i]), label, batch));
       mapped.push_back(std::move(function));
     }
-    return std::make_shared<const HostCode>(std::move(mapped));
+    for (size_t i = 0; i < loops.size(); ++i) {
+      TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const void> function,
+                               FunctionOf(loops[i], absl::StrCat("loop ", i), batch));
+      mapped.push_back(std::move(function));
+    }
+    return std::make_shared<const HostCode>(std::move(mapped), static_cast<int>(kernels.size()));
   }
 
   Counters counters() {
@@ -92,15 +99,16 @@ class HostCompiler::Impl {
     }
   };
 
-  absl::StatusOr<Function> FunctionOf(const Kernel& kernel, const std::string& label,
-                                      Batch& batch) {
+  // Of a kernel or a loop.
+  template <class Unit>
+  absl::StatusOr<Function> FunctionOf(const Unit& unit, const std::string& label, Batch& batch) {
     const std::string key = Sha256Hex(
-        absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", kernel.ToString()));
+        absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", unit.ToString()));
     if (Function function = LoadedOrCached(key, label)) return function;
     TESSERA_ASSIGN_OR_RETURN(const ObjectCache::KeyLock key_lock,
                              cache_.LockKey(key, batch.deadline, label));
     if (Function function = LoadedOrCached(key, label)) return function;
-    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(kernel, label, batch));
+    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(unit, label, batch));
     absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);
     if (!function.ok()) return Annotate(function.status(), label);
     cache_.Put(key, object);
@@ -119,13 +127,13 @@ class HostCompiler::Impl {
     return nullptr;
   }
 
-  absl::StatusOr<std::string> ObjectOf(const Kernel& kernel, const std::string& label,
-                                       Batch& batch) {
+  template <class Unit>
+  absl::StatusOr<std::string> ObjectOf(const Unit& unit, const std::string& label, Batch& batch) {
     if (!options_.compile_binary.empty()) {
       if (batch.child == nullptr) batch.child = children_.Take();
-      return batch.child->Compile({kernel}, label, batch.deadline);
+      return batch.child->CompileText(unit.ToString(), label, batch.deadline);
     }
-    absl::StatusOr<std::string> object = pool_.Compile(kernel);
+    absl::StatusOr<std::string> object = pool_.Compile(unit);
     if (!object.ok()) return Annotate(object.status(), label);
     return object;
   }
@@ -171,8 +179,9 @@ HostCompiler::HostCompiler(HostCompilerOptions options)
 HostCompiler::~HostCompiler() = default;
 
 absl::StatusOr<std::shared_ptr<const HostCode>> HostCompiler::Compile(
-    absl::Span<const Kernel> kernels, absl::Span<const std::string> labels) {
-  return impl_->Compile(kernels, labels);
+    absl::Span<const Kernel> kernels, absl::Span<const std::string> labels,
+    absl::Span<const KernelLoop> loops) {
+  return impl_->Compile(kernels, labels, loops);
 }
 
 HostCompiler::Counters HostCompiler::counters() const { return impl_->counters(); }

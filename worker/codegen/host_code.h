@@ -1,4 +1,5 @@
-// Compiles kernels for the host's CPU, caches them on disk, and loads them into this process.
+// Compiles kernels and loops of kernels for the host's CPU, caches them on disk, and loads them
+// into this process.
 //
 //   HostCompiler compiler(options);
 //   TESSERA_ASSIGN_OR_RETURN(auto code, compiler.Compile(kernels, labels));
@@ -18,6 +19,8 @@
 #include "absl/types/span.h"
 #include "base/options.h"
 #include "worker/codegen/kernel.h"
+#include "worker/codegen/kernel_loop.h"
+#include "worker/codegen/loop_frame.h"
 
 namespace tessera::worker::codegen {
 
@@ -42,16 +45,21 @@ class HostCode {
   // param, each aligned to its element. Any ranges may run concurrently, and give the same bits.
   using Fn = void (*)(void* const* buffers, int64_t begin, int64_t end);
 
-  explicit HostCode(std::vector<std::shared_ptr<const void>> mapped) : mapped_(std::move(mapped)) {}
+  // The entries of the kernels' functions, then those of the loops'.
+  HostCode(std::vector<std::shared_ptr<const void>> mapped, int num_kernels)
+      : mapped_(std::move(mapped)), num_kernels_(num_kernels) {}
 
-  // The function of kernel number `kernel` of the call of Compile. Valid while this object lives.
-  Fn function(int kernel) const {
-    return reinterpret_cast<Fn>(reinterpret_cast<uintptr_t>(mapped_[kernel].get()));
-  }
+  // The functions of kernel number `kernel` and of loop number `loop` of the call of Compile. Valid
+  // while this object lives.
+  Fn function(int kernel) const { return reinterpret_cast<Fn>(EntryOf(kernel)); }
+  LoopFn loop(int loop) const { return reinterpret_cast<LoopFn>(EntryOf(num_kernels_ + loop)); }
   int size() const { return static_cast<int>(mapped_.size()); }
 
  private:
-  const std::vector<std::shared_ptr<const void>> mapped_;  // the entry of each function
+  uintptr_t EntryOf(int i) const { return reinterpret_cast<uintptr_t>(mapped_[i].get()); }
+
+  const std::vector<std::shared_ptr<const void>> mapped_;
+  const int num_kernels_;
 };
 
 class HostCompiler {
@@ -61,16 +69,17 @@ class HostCompiler {
   HostCompiler(const HostCompiler&) = delete;
   HostCompiler& operator=(const HostCompiler&) = delete;
 
-  // Requires: Verify of every kernel. `labels` (one for each kernel, or none) name them in errors:
-  // INTERNAL for an error of the compiler, or COMPILE_TIMEOUT.
-  absl::StatusOr<std::shared_ptr<const HostCode>> Compile(
-      absl::Span<const Kernel> kernels, absl::Span<const std::string> labels = {});
+  // Requires: Verify of every kernel and loop. `labels` (one for each kernel, or none) name them in
+  // errors: INTERNAL for an error of the compiler, or COMPILE_TIMEOUT.
+  absl::StatusOr<std::shared_ptr<const HostCode>> Compile(absl::Span<const Kernel> kernels,
+                                                          absl::Span<const std::string> labels = {},
+                                                          absl::Span<const KernelLoop> loops = {});
 
-  // Totals since the start.
+  // Totals since the start, of kernels and loops.
   struct Counters {
-    int64_t compiled = 0;   // kernels that went through code generation
-    int64_t from_disk = 0;  // kernels read from the cache
-    int64_t shared = 0;     // kernels already loaded in this process
+    int64_t compiled = 0;   // those that went through code generation
+    int64_t from_disk = 0;  // those read from the cache
+    int64_t shared = 0;     // those already loaded in this process
   };
   Counters counters() const;
 

@@ -102,6 +102,31 @@ void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   }
 }
 
+// Takes as many rows together as accumulators fit into half of the registers.
+void PlanRows(const Kernel& kernel, const HostTarget& target, HostPlan* plan) {
+  const int dim = plan->lane_dim - 1;
+  if (kernel.num_reduced == 0 || plan->vectorize_reduction || dim < 0 || plan->nontemporal_stores)
+    return;
+  int reductions = 0;
+  bool shares = false;
+  int64_t widest = 1;
+  const std::vector<Level> levels = LevelsOf(kernel);
+  for (size_t n = 0; n < kernel.nodes.size(); ++n) {
+    const Node& node = kernel.nodes[n];
+    if (node.kind == Node::Kind::kReduce) {
+      ++reductions;
+      widest = std::max(widest, ir::ByteWidth(kernel.nodes[node.args[0]].dtype));
+    }
+    shares = shares || (node.kind == Node::Kind::kLoad && levels[n] == Level::kInner &&
+                        node.access.strides[dim] == 0 && node.access.strides[plan->lane_dim] != 0);
+  }
+  if (!shares) return;
+  const int64_t registers = std::max<int64_t>(plan->lanes * widest / target.vector_bytes, 1);
+  int64_t rows = std::max<int64_t>(target.num_registers / 2 / (registers * reductions), 1);
+  while (kernel.shape[dim] % rows != 0) --rows;
+  plan->rows = static_cast<int>(rows);
+}
+
 int InstructionsOf(const Node& node) {
   const bool is_arithmetic =
       node.reduce == ir::ReduceKind::kSum || node.reduce == ir::ReduceKind::kProd;
@@ -154,6 +179,7 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   }
   PlanTiles(kernel, &plan);
   PlanChunks(kernel, &plan);
+  PlanRows(kernel, target, &plan);
   plan.lane_variant = LaneVariantNodes(kernel, plan);
   plan.prefetch = plan.prefetch && NeedsPrefetch(kernel, plan);
   return plan;

@@ -21,6 +21,9 @@ struct HostPlan {
   int tile_dim = -1;
   int tile = 1;
   std::vector<bool> tiled;  // for each node: whether it is such a load
+  // This many rows are computed together, where loads in a reduction are the same for neighbouring
+  // rows, as in a product of matrices. It divides the size of the dim before the lane dim.
+  int rows = 1;
   // Float sums along this dim are sums of chunks of `chunk` elements each, as the error of a sum
   // grows with the number of terms added one after the other. -1: all sums are short.
   int chunk_dim = -1;

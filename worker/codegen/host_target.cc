@@ -15,11 +15,15 @@ constexpr int64_t kCacheBytes = 64 << 20;
 
 std::vector<HostTarget> HostTargets() {
 #if defined(__x86_64__)
-  return {{"baseline", "x86-64", 16, /*has_masked_memory_ops=*/false, kCacheBytes},
-          {"avx2", "x86-64-v3", 32, /*has_masked_memory_ops=*/false, kCacheBytes},
-          {"avx512", "x86-64-v4", 64, /*has_masked_memory_ops=*/true, kCacheBytes}};
+  return {
+      {"baseline", "x86-64", 16, 16, /*has_masked_memory_ops=*/false, /*has_fma=*/false,
+       kCacheBytes},
+      {"avx2", "x86-64-v3", 32, 16, /*has_masked_memory_ops=*/false, /*has_fma=*/true, kCacheBytes},
+      {"avx512", "x86-64-v4", 64, 32, /*has_masked_memory_ops=*/true, /*has_fma=*/true,
+       kCacheBytes}};
 #else
-  return {{"baseline", "generic", 16, /*has_masked_memory_ops=*/false, kCacheBytes}};
+  return {{"baseline", "generic", 16, 16, /*has_masked_memory_ops=*/false, /*has_fma=*/false,
+           kCacheBytes}};
 #endif
 }
 

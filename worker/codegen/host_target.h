@@ -14,7 +14,9 @@ struct HostTarget {
   std::string name;            // "avx512"
   std::string cpu;             // LLVM's name of the oldest CPU that has these instructions
   int vector_bytes;            // of one register
+  int num_registers;           // of vectors
   bool has_masked_memory_ops;  // has masked loads and stores of every element type
+  bool has_fma;                // has fused multiply-adds of vectors
   int64_t cache_bytes;         // kernels that move more bytes store past the caches
 };
 

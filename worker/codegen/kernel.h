@@ -12,9 +12,10 @@
 // only outer nodes. Stores write outer nodes.
 //
 // Elements are computed as in ir/ops/scalar_math.h for their dtype; functions of floats may be
-// off by 2 ulp. The order of a reduction depends only on the shape and the target. bf16 and f16 are
-// loaded, stored, selected and converted only; dtypes that have no scalar_math (ir::IsComputable)
-// and at most 8 bytes are loaded and stored only. A bool is a byte, 0 or 1.
+// off by 2 ulp. The order of a reduction depends only on the shape and the target; a sum of
+// products may round each product together with its addition. bf16 and f16 are loaded, stored,
+// selected and converted only; dtypes that have no scalar_math (ir::IsComputable) and at most 8
+// bytes are loaded and stored only. A bool is a byte, 0 or 1.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // Text of any bytes: it is refused with a status, or the kernel it says prints to the text that
 // reads as the same; its normal form is a kernel, is its own normal form, and computes the same
-// bytes.
+// bytes. The same for loops of kernels, but for the normal form.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "worker/codegen/kernel.h"
+#include "worker/codegen/kernel_loop.h"
 
 namespace tessera::worker::codegen {
 namespace {
@@ -43,7 +44,16 @@ Buffers RunOnFixedBytes(const Kernel& kernel) {
   return buffers;
 }
 
+void CheckLoop(absl::string_view text) {
+  const absl::StatusOr<KernelLoop> loop = ParseKernelLoop(text);
+  if (!loop.ok()) return;
+  const absl::StatusOr<KernelLoop> again = ParseKernelLoop(loop->ToString());
+  TESSERA_CHECK(again.ok()) << again.status() << "\n" << loop->ToString();
+  TESSERA_CHECK(*again == *loop) << loop->ToString();
+}
+
 void Check(absl::string_view text) {
+  CheckLoop(text);
   const absl::StatusOr<Kernel> kernel = ParseKernel(text);
   if (!kernel.ok()) return;
   const std::string printed = kernel->ToString();
