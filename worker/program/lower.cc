@@ -449,12 +449,13 @@ class Lowerer {
     item.n = Pick(y, free[1]);
     item.a.strides = Joined({Pick(xs, batch[0]), Pick(xs, free[0]), Pick(xs, contracted[0])});
     item.b.strides = Joined({Pick(ys, batch[1]), Pick(ys, contracted[1]), Pick(ys, free[1])});
+    const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
     const auto has_matmul = [&](ir::DType in, ir::DType out) {
-      return options_.has_matmul && options_.has_matmul(in, out);
+      const bool small = out == ir::DType::kF32 && dims < kGroupDimsMax && IsSmallMatmul(item);
+      return options_.has_matmul && options_.has_matmul(in, out) && !small;
     };
     const ir::DType in = at.in(0).dtype, out = at.out(0).dtype;
     const ir::DType wide_in = ir::ComputeDType(in), wide_out = ir::ComputeDType(out);
-    const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
     if (has_matmul(in, out)) {
       const int result = NewValue(at.out(0));
       Add(at.operands, {result}, std::move(item));
@@ -480,6 +481,13 @@ class Lowerer {
     const int converted = NewValue(to, out_.values[value].elements);
     Add({value}, {converted}, ScalarItem{ir::Canonical(ConvertGraph(from, to))});
     return converted;
+  }
+
+  bool IsSmallMatmul(const ContractItem& item) const {
+    // At least as many columns as a kernel's vectors have lanes, in memory one after the other.
+    constexpr int64_t kColumnsMin = 16;
+    return !item.n.empty() && item.n.back() >= kColumnsMin && item.b.strides.back() == 1 &&
+           NumElements(Joined({item.batch, item.m, item.n, item.k})) <= options_.small_matmul;
   }
 
   // Multiplies two views over (batch, m, n, k), and sums the products over k in f32 or wider.

@@ -258,6 +258,51 @@ TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
   EXPECT_GT(donations, kPrograms) << "few results can take the memory of an argument";
 }
 
+// ---- Small products. ---------------------------------------------------------------------------
+
+int CountMatmuls(const StepProgram& program) {
+  int matmuls = 0;
+  ForEachStep(program.steps, [&](const Step& step) {
+    matmuls += std::holds_alternative<MatmulStep>(step.what) ? 1 : 0;
+  });
+  return matmuls;
+}
+
+TEST(SmallProducts, AreKernelsWhereTheRowsOfTheSecondAreContiguous) {
+  struct Row {
+    const char* dtype;
+    int m, k, n;
+    int b_contracts;  // the dim of the second operand
+    bool kernel;
+  };
+  const Row rows[] = {
+      {"f32", 32, 32, 32, 0, true},   {"f32", 1, 64, 16, 0, true},
+      {"f32", 32, 33, 32, 0, false},  // more than 32^3 multiplications
+      {"f32", 32, 32, 8, 0, false},   // fewer columns than a vector has lanes
+      {"f32", 32, 32, 32, 1, false},  // transposed
+      {"bf16", 16, 16, 16, 0, false},
+  };
+  for (const Row& row : rows) {
+    const bool transposed = row.b_contracts == 1;
+    const std::string text =
+        absl::StrCat("func main(%a: ", row.dtype, "[", row.m, ",", row.k, "], %b: ", row.dtype, "[",
+                     transposed ? row.n : row.k, ",", transposed ? row.k : row.n, "]) -> (",
+                     row.dtype, "[", row.m, ",", row.n,
+                     "]) {\n  %d = dot_general(%a, %b) {lhs_batching_dimensions=[], "
+                     "lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], "
+                     "rhs_contracting_dimensions=[",
+                     row.b_contracts, "]}\n  return %d\n}\n");
+    const absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
+    ASSERT_THAT(program, IsOk());
+    BuildOptions options;
+    options.has_matmul = [](ir::DType, ir::DType) { return true; };
+    options.small_matmul = 32 * 32 * 32;
+    TESSERA_ASSERT_OK_AND_ASSIGN(const StepProgram built, Build(*program->entry, options));
+    EXPECT_THAT(Verify(built), IsOk());
+    EXPECT_EQ(CountMatmuls(built), row.kernel ? 0 : 1) << text;
+  }
+}
+
 // ---- Exchanges beside other steps. -------------------------------------------------------------
 
 const ir::Scope& TwoLanes() {

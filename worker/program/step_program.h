@@ -191,6 +191,9 @@ struct BuildOptions {
   // Whether the backend's library multiplies matrices of dtype `in` to `out`; null: never. Other
   // contractions become kernels.
   std::function<bool(ir::DType in, ir::DType out)> has_matmul;
+  // Products of f32 of at most this many multiplications are kernels all the same, if the second
+  // operand's rows are contiguous: for what a library does in a microsecond, the call matters.
+  int64_t small_matmul = 0;
   // Whether the backend's collectives reduce `dtype` by `reduce`; null: always. If not, the blocks
   // are gathered and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
