@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/any_op.h"
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/region.h"
 #include "ir/text.h"
@@ -21,7 +22,6 @@
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/program_run.h"
 #include "worker/cpu/thread_pool.h"
-#include "worker/cpu/tile.h"
 #include "worker/program/lower.h"
 
 namespace tessera::worker {
@@ -31,14 +31,19 @@ using ir::Array;
 
 // Up to these bounds a program is evaluated op by op. A cost is the sum of flops and bytes.
 // Compiling a kernel takes milliseconds, in which the evaluator does a few hundred thousand of
-// them. A program of many ops is compiled, as it was probably written to be run again. The decision
-// depends on the program alone, so that it gives the same bits each time.
+// them. A program of many ops is compiled, as it was probably written to be run again, and so is
+// one whose loops run many, which cost the evaluator a microsecond each. The decision depends on
+// the program alone, so that it gives the same bits each time.
 constexpr double kEvaluatedCost = 65'536;
-constexpr int64_t kEvaluatedOps = 48;
+constexpr double kEvaluatedOps = 48;
 // Up to these bounds an executable is quick: it runs in about 20 us, as long as a context switch.
 constexpr int64_t kQuickOps = 16;
 constexpr double kQuickEvaluatedCost = 16'384;
 constexpr double kQuickCompiledCost = 131'072;
+constexpr double kQuickLoopCost = 1'048'576;  // of small kernels, which are in the caches
+
+// Products of at most this many multiplications are kernels of ours. Above it oneDNN is as fast.
+constexpr int64_t kSmallMatmul = 1 << 17;
 
 class HostBuffer final : public DeviceBuffer {
  public:
@@ -68,9 +73,19 @@ bool Communicates(const ir::Function&, const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
 }
 
-// Whether the op runs for nobody knows how long.
-bool GoesOnWhile(const ir::Function&, const ir::Op& op) {
-  return !op.def->regions.empty() && op.def->regions[0] == ir::RegionRole::kPredicate;
+// How many ops the evaluator would run, those of a loop in each iteration; infinity for a loop that
+// goes on for nobody knows how long.
+double OpsInRun(const ir::Function& f) {
+  double ops = 0;
+  for (const ir::Op& op : f.ops) {
+    double inside = 0;
+    for (const ir::FunctionRef& region : op.regions) inside += OpsInRun(*region);
+    const int64_t trips =
+        op.def->has_planned_regions() ? ir::DataFlowOf(f, op).trip_count : int64_t{1};
+    if (trips == ir::kUnknownTripCount) return std::numeric_limits<double>::infinity();
+    ops += 1 + inside * static_cast<double>(trips);
+  }
+  return ops;
 }
 
 // Whether compiled kernels may round the op's result differently from the evaluator, as they do for
@@ -168,13 +183,33 @@ class EvaluatedExecutable final : public CpuExecutable {
 
 // ---- A compiled program. -----------------------------------------------------------------------
 
+// Whether every loop runs as native code that calls nothing, and is counted.
+bool HasOnlyCountedNativeLoops(const HostProgram& host) {
+  size_t loops = 0;
+  bool counted = true;
+  for (const NativeLoop& loop : host.native_loops) {
+    loops += loop.loops.size();
+    counted = counted && loop.calls.empty();
+  }
+  ForEachStep(host.program.steps, [&](const program::Step& step) {
+    const auto* loop = std::get_if<program::LoopStep>(&step.what);
+    counted = counted && (loop == nullptr || loop->condition < 0);
+  });
+  return counted && static_cast<int>(loops) == host.program.num_loops;
+}
+
+bool IsQuick(const HostProgram& host, double cost) {
+  if (host.has_collectives || host.num_steps > kQuickOps) return false;
+  if (host.program.num_loops == 0) return cost <= kQuickCompiledCost;
+  return cost <= kQuickLoopCost && HasOnlyCountedNativeLoops(host);
+}
+
 class CompiledExecutable final : public CpuExecutable {
  public:
   CompiledExecutable(HostProgram host, std::shared_ptr<Shared> shared, double cost)
       : host_(std::move(host)),
         shared_(std::move(shared)),
-        quick_(!host_.has_collectives && host_.program.num_loops == 0 &&
-               host_.num_steps <= kQuickOps && cost <= kQuickCompiledCost),
+        quick_(IsQuick(host_, cost)),
         memory_bytes_(host_.program.arena_bytes + host_.scratch_bytes +
                       host_.program.argument_and_result_bytes()) {}
   int64_t memory_bytes() const override { return memory_bytes_; }
@@ -241,9 +276,8 @@ class CpuBackend final : public Backend {
     }
     const ir::Function& entry = *program.entry;
     const ir::Cost counted = ir::ops::CostOf(entry);
-    const double cost = ir::AnyOp(entry, GoesOnWhile) ? std::numeric_limits<double>::infinity()
-                                                      : counted.flops + counted.bytes;
-    const int64_t ops = ir::CountOps(entry);
+    const double cost = counted.flops + counted.bytes;
+    const double ops = OpsInRun(entry);
     if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&
         ops <= kEvaluatedOps && !ir::AnyOp(entry, Communicates) &&
         !ir::AnyOp(entry, RoundsDifferently)) {
@@ -257,16 +291,18 @@ class CpuBackend final : public Backend {
                              : in == ir::DType::kBF16 && (out == in || out == ir::DType::kF32);
       return known && shared_->matmul.Supports(in, out);
     };
+    options.small_matmul = kSmallMatmul;
     TESSERA_ASSIGN_OR_RETURN(program::StepProgram built, program::Build(entry, options));
     TESSERA_RETURN_IF_ERROR(program::Verify(built));
     if (!options_.dump.empty()) Dump(entry, built);
-    std::shared_ptr<const codegen::HostCode> code;
-    if (options_.kernels != CpuBackendOptions::Kernels::kInterpreted) {
-      for (codegen::Kernel& kernel : built.kernels) kernel = Tiled(std::move(kernel));
-      TESSERA_ASSIGN_OR_RETURN(code, compiler_.Compile(built.kernels));
-    }
-    return std::make_shared<const CompiledExecutable>(
-        MakeHostProgram(std::move(built), std::move(code), shared_->matmul), shared_, cost);
+    using Kernels = CpuBackendOptions::Kernels;
+    const HostCodeKind kind = options_.kernels == Kernels::kInterpreted ? HostCodeKind::kInterpreted
+                              : options_.kernels == Kernels::kStepByStep
+                                  ? HostCodeKind::kSteps
+                                  : HostCodeKind::kNativeLoops;
+    TESSERA_ASSIGN_OR_RETURN(HostProgram host,
+                             MakeHostProgram(std::move(built), kind, compiler_, shared_->matmul));
+    return std::make_shared<const CompiledExecutable>(std::move(host), shared_, cost);
   }
 
   std::vector<int> ChooseDonations(const Executable& executable,

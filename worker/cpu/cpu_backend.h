@@ -20,8 +20,9 @@ struct CpuBackendOptions {
   int64_t memory_bytes = 0;  // per device; 0: an even share of four fifths of ProcessLimits()
   codegen::HostCompilerOptions codegen = {};
   // kAuto: a program with little to compute is evaluated op by op. For tests: kAlways compiles
-  // every program, kInterpreted runs the kernels by codegen::Interpret.
-  enum class Kernels : uint8_t { kAuto, kAlways, kInterpreted };
+  // every program, kStepByStep also interprets its loops, kInterpreted runs the kernels by
+  // codegen::Interpret.
+  enum class Kernels : uint8_t { kAuto, kAlways, kStepByStep, kInterpreted };
   Kernels kernels = Kernels::kAuto;
   // The directory to which each compiled step program is written as text; empty: none.
   std::string dump = {};

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "base/testing/status_matchers.h"
@@ -16,6 +17,7 @@
 #include "ir/text.h"
 #include "worker/cpu/host_pool.h"
 #include "worker/cpu/memory_bound.h"
+#include "worker/cpu/native_loop.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/thread_pool.h"
 #include "worker/program/testing/random_program.h"
@@ -287,6 +289,190 @@ TEST(CpuBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
           << want[r].ToString() << "\n"
           << ir::PrintFunction(*f);
   }
+}
+
+// ---- Loops as native code. ---------------------------------------------------------------------
+
+// What the kernels give when every step is run by itself.
+absl::StatusOr<std::vector<Array>> RunStepByStep(const ir::FunctionRef& f, std::vector<Array> in) {
+  return RunOn(*MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kStepByStep}), f,
+               std::move(in));
+}
+
+ir::FunctionRef Parsed(const std::string& text) {
+  const absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
+  EXPECT_THAT(program, IsOk());
+  return program.ok() ? program->entry : nullptr;
+}
+
+std::vector<NativeLoop> NativeLoopsOf(const ir::FunctionRef& f) {
+  program::BuildOptions options;
+  options.has_matmul = [](DType in, DType) { return in == DType::kF32; };
+  const absl::StatusOr<program::StepProgram> built = program::Build(*f, options);
+  EXPECT_THAT(built, IsOk());
+  return FindNativeLoops(*built);
+}
+
+TEST(NativeLoopTest, RandomLoopsGiveTheBitsOfTheirStepsOneByOne) {
+  int loops = 0;
+  for (uint32_t seed = 0; seed < 250; ++seed) {
+    const ir::FunctionRef f = program::RandomProgram(seed);
+    const std::vector<NativeLoop> native = NativeLoopsOf(f);
+    if (native.empty()) continue;
+    loops += static_cast<int>(native.size());
+    std::vector<Array> in;
+    for (int i = 0; i < f->num_params; ++i)
+      in.push_back(f->types[i].dtype == DType::kF32
+                       ? Random(DType::kF32, f->types[i].shape, static_cast<int>(seed) + i)
+                       : program::WholeNumbers(f->types[i], i));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, RunStepByStep(f, in));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+    for (size_t r = 0; r < want.size(); ++r)
+      ASSERT_TRUE(got[r] == want[r])
+          << "seed " << seed << ", result " << r << " is " << got[r].ToString() << "\nexpected "
+          << want[r].ToString() << "\n"
+          << ir::PrintFunction(*f);
+  }
+  EXPECT_GT(loops, 50);
+}
+
+// A loop on a condition around a scan, branches, a product of the library's and one of ours.
+constexpr char kMixed[] = R"(func main(%x: f32[16,16], %n: s32[]) -> (f32[16,16], s32[]) {
+  %i = constant() {value=dense<s32[]: 0>}
+  %r0, %r1, %r2 = while(%n, %i, %x, %n) {num_predicate_consts=1, num_body_consts=0} with
+    func below(%k: s32[], %i: s32[], %a: f32[16,16], %m: s32[]) -> (bool[]) {
+      %p = compare(%i, %k) {direction="LT"}
+      return %p
+    }
+    func step(%i: s32[], %a: f32[16,16], %m: s32[]) -> (s32[], f32[16,16], s32[]) {
+      %one = constant() {value=dense<s32[]: 1>}
+      %j = add(%i, %one)
+      %t = transpose(%a) {permutation=[1,0]}
+      %c = case(%i, %a, %t) with
+        func first(%a: f32[16,16], %t: f32[16,16]) -> (f32[16,16]) {
+          %s = add(%a, %t)
+          return %s
+        }
+        func second(%a: f32[16,16], %t: f32[16,16]) -> (f32[16,16]) {
+          %d = dot_general(%a, %t) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
+          return %d
+        }
+        func third(%a: f32[16,16], %t: f32[16,16]) -> (f32[16,16]) {
+          %d = dot_general(%t, %a) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
+          %u = tanh(%d)
+          return %u
+        }
+      return %j, %c, %j
+    }
+  return %r1, %r0
+})";
+
+TEST(NativeLoopTest, LoopsOnAConditionBranchesAndProductsGiveTheSameBits) {
+  const ir::FunctionRef f = Parsed(kMixed);
+  ASSERT_NE(f, nullptr);
+  ASSERT_EQ(NativeLoopsOf(f).size(), 1U);
+  for (const int64_t trips : {0, 1, 2, 3, 7}) {
+    const std::vector<Array> in = {Random(DType::kF32, {16, 16}, 3),
+                                   Array::ScalarInt(DType::kS32, trips)};
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, RunStepByStep(f, in));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+    EXPECT_TRUE(got[0] == want[0]) << trips;
+    EXPECT_EQ(got[1].At(0), static_cast<double>(trips));
+  }
+}
+
+std::string Scan(int64_t rows, int64_t columns, const std::string& body) {
+  return absl::StrCat("func main(%c: f32[", columns, "], %xs: f32[", rows, ",", columns,
+                      "]) -> (f32[", columns, "]) {\n",
+                      "  %r = scan(%c, %xs) {num_consts=0, num_carry=1, length=", rows,
+                      ", reverse=false} with\n    func body(%a: f32[", columns, "], %x: f32[",
+                      columns, "]) -> (f32[", columns, "]) {\n", body, "    }\n  return %r\n}\n");
+}
+
+TEST(NativeLoopTest, LargeKernelsAreCalledAndLoopsOfThemAreInterpreted) {
+  const std::string add = "      %s = add(%a, %x)\n      return %s\n";
+  const std::vector<NativeLoop> small = NativeLoopsOf(Parsed(Scan(5, 16, add)));
+  ASSERT_EQ(small.size(), 1U);
+  EXPECT_TRUE(small[0].calls.empty());
+  // A kernel that runs on several threads.
+  EXPECT_TRUE(NativeLoopsOf(Parsed(Scan(2, 1 << 20, add))).empty());
+}
+
+// An endless loop polls the flag by itself: no other thread and no step does it for it.
+TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
+  const ir::FunctionRef f = Parsed(R"(func main(%x: f32[16]) -> (f32[16]) {
+  %r = while(%x) {num_predicate_consts=0, num_body_consts=0} with
+    func always(%a: f32[16]) -> (bool[]) {
+      %s = reduce_max(%a) {dimensions=[0]}
+      %p = compare(%s, %s) {direction="EQ"}
+      return %p
+    }
+    func step(%a: f32[16]) -> (f32[16]) {
+      %s = negate(%a)
+      return %s
+    }
+  return %r
+})");
+  ASSERT_EQ(NativeLoopsOf(f).size(), 1U);
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(f)));
+  EXPECT_FALSE(executable->quick()) << "nobody knows how long it runs";
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {16}, 1)));
+  InFlightPage page(1);
+  InFlightQueue queue(&page.slot(0));
+  CancelToken cancel;
+  RunContext context;
+  context.cancel = &cancel;
+  context.in_flight = queue.Begin(9);
+  absl::Status status;
+  std::thread running([&] { status = backend->Enqueue(*executable, context, {arg}).status(); });
+  // It is in the loop, or about to enter it, once the loop's op is in flight.
+  while (!absl::StrContains(page.slot(0).Read().op, "while")) std::this_thread::yield();
+  cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  running.join();
+  EXPECT_THAT(status, ReasonIs("CANCELLED", "enough"));
+}
+
+// What has no code is called from the loop, for the right iteration, also in an inner loop.
+TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
+  const ir::FunctionRef f =
+      Parsed(R"(func main(%c: f32[4], %xs: f32[3,5,4]) -> (f32[4], f32[3,5,4]) {
+  %r, %ys = scan(%c, %xs) {num_consts=0, num_carry=1, length=3, reverse=true} with
+    func outer(%a: f32[4], %rows: f32[5,4]) -> (f32[4], f32[5,4]) {
+      %b, %sums = scan(%a, %rows) {num_consts=0, num_carry=1, length=5, reverse=false} with
+        func inner(%a: f32[4], %x: f32[4]) -> (f32[4], f32[4]) {
+          %s = cumsum(%x) {dimension=0, reverse=false}
+          %t = add(%a, %s)
+          return %t, %s
+        }
+      return %b, %sums
+    }
+  return %r, %ys
+})");
+  ASSERT_NE(f, nullptr);
+  const std::vector<NativeLoop> native = NativeLoopsOf(f);
+  ASSERT_EQ(native.size(), 1U);
+  EXPECT_EQ(native[0].calls.size(), 1U);
+  const std::vector<Array> in = {program::WholeNumbers(f->types[0], 1),
+                                 program::WholeNumbers(f->types[1], 2)};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+  EXPECT_TRUE(got[0] == want[0]);
+  EXPECT_TRUE(got[1] == want[1]);
+}
+
+// By the ops of its iterations, a loop of little work each is compiled when it has many.
+TEST(CpuBackendTest, ALoopIsEvaluatedOnlyIfItsIterationsAreFew) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  const std::string negate = "      %s = add(%a, %x)\n      return %s\n";
+  const auto bytes = [&](int64_t trips) {
+    const auto executable = backend->Compile(ProgramOf(Parsed(Scan(trips, 2, negate))));
+    EXPECT_THAT(executable, IsOk());
+    return (*executable)->memory_bytes();
+  };
+  // Evaluated, the results of the body are values of their own.
+  EXPECT_GT(bytes(20), 8 * 20 + 2 * 8);
+  EXPECT_EQ(bytes(200), 8 * 200 + 2 * 8);
 }
 
 // Between its ops an evaluated program holds a value that a compiled one does not.

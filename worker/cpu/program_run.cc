@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/narrow_float.h"
+#include "worker/cpu/grain.h"
 #include "worker/cpu/memory_bound.h"
+#include "worker/cpu/tile.h"
 
 namespace tessera::worker {
 namespace {
@@ -24,15 +26,6 @@ using program::LoopStep;
 using program::MatmulStep;
 using program::Slot;
 using program::Step;
-
-// How work is split: each thread has at least `min` to do, and the cancellation flag is polled
-// after at most `max`.
-struct Grain {
-  int64_t min = 0, max = 0;
-};
-constexpr Grain kKernelGrain = {1 << 19, 1 << 25};           // elements times nodes
-constexpr Grain kCopyGrain = {1 << 21, 1 << 28};             // bytes
-constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};  // multiplications
 
 // Three nested loops, for shapes and dtypes that oneDNN refuses.
 template <class T, class Load, class Store>
@@ -85,7 +78,9 @@ class Run {
     for (const Step& step : steps) {
       if (context_.cancel->cancelled()) return context_.cancel->status();
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        TESSERA_RETURN_IF_ERROR(RunLoop(*loop));
+        const int native = host_.native_of[loop->loop];
+        TESSERA_RETURN_IF_ERROR(native < 0 ? RunLoop(*loop)
+                                           : RunNativeLoop(native, p_.labels[step.label]));
         continue;
       }
       if (const auto* branch = std::get_if<BranchStep>(&step.what)) {
@@ -94,9 +89,7 @@ class Run {
         TESSERA_RETURN_IF_ERROR(RunSteps(branch->branches[index]));
         continue;
       }
-      const std::string& label = p_.labels[step.label];
-      const absl::Status status = RunStep(step, label);
-      if (!status.ok()) return WithLabel(status, context_, label);
+      TESSERA_RETURN_IF_ERROR(RunStep(step));
     }
     return absl::OkStatus();
   }
@@ -110,6 +103,43 @@ class Run {
       TESSERA_RETURN_IF_ERROR(RunSteps(loop.body));
     }
     return absl::OkStatus();
+  }
+
+  // What the code of a native loop calls back with.
+  struct NativeCalls {
+    Run* run;
+    const NativeLoop* loop;
+    const std::string& label;         // of the loop
+    std::vector<int64_t> iterations;  // of the code's loops
+    absl::Status status;              // of the call that ended the loop
+  };
+
+  absl::Status RunNativeLoop(int number, const std::string& label) {
+    const NativeLoop& loop = host_.native_loops[number];
+    context_.SetOp(label, /*waiting=*/false);
+    for (const int l : loop.loops) iterations_[l] = 0;
+    std::vector<void*> bases;
+    bases.reserve(loop.base_slots.size());
+    for (const int slot : loop.base_slots) bases.push_back(AddressOf(slot));
+    NativeCalls calls{this, &loop, label, std::vector<int64_t>(loop.loops.size()), {}};
+    const codegen::LoopFrame frame{bases.data(), context_.cancel->word(), CallFromLoop, &calls,
+                                   calls.iterations.data()};
+    if (host_.code->loop(number)(&frame) == 0) return absl::OkStatus();
+    return calls.status.ok() ? context_.cancel->status() : calls.status;
+  }
+
+  static int32_t CallFromLoop(void* context, int32_t number) {
+    auto& calls = *static_cast<NativeCalls*>(context);
+    return calls.run->CallFromLoop(calls, calls.loop->calls[number]) ? 0 : 1;
+  }
+  bool CallFromLoop(NativeCalls& calls, const Step& step) {
+    for (size_t l = 0; l < calls.iterations.size(); ++l)
+      iterations_[calls.loop->loops[l]] = calls.iterations[l];
+    calls.status = context_.cancel->cancelled() ? context_.cancel->status() : RunStep(step);
+    if (!calls.status.ok()) return false;
+    if (std::holds_alternative<CollectiveStep>(step.what))
+      context_.SetOp(calls.label, /*waiting=*/false);
+    return true;
   }
 
   template <class T>
@@ -147,7 +177,14 @@ class Run {
     return {AddressOf(slot), static_cast<size_t>(p_.slots[slot].bytes())};
   }
 
-  absl::Status RunStep(const Step& step, const std::string& label) {
+  // A step without lists.
+  absl::Status RunStep(const Step& step) {
+    const std::string& label = p_.labels[step.label];
+    const absl::Status status = Dispatch(step, label);
+    return status.ok() ? status : WithLabel(status, context_, label);
+  }
+
+  absl::Status Dispatch(const Step& step, const std::string& label) {
     const auto* collective = std::get_if<CollectiveStep>(&step.what);
     context_.SetOp(label, /*waiting=*/collective != nullptr);
     if (collective != nullptr) return RunCollective(*collective, label);
@@ -191,14 +228,12 @@ class Run {
     for (int slot : step.slots) buffers_.push_back(AddressOf(slot));
     const int64_t n = kernel.num_iterations();
     if (n == 0) return absl::OkStatus();
-    const int64_t each =
-        std::max<int64_t>(kernel.num_elements() / n, 1) * static_cast<int64_t>(kernel.nodes.size());
     if (host_.code == nullptr) {
       codegen::Interpret(kernel, buffers_, 0, n);
       return absl::OkStatus();
     }
-    const codegen::HostCode::Fn fn = host_.code->function(step.kernel);
-    return ParallelFor(n, each, kKernelGrain,
+    const codegen::HostCode::Fn fn = host_.functions[step.kernel];
+    return ParallelFor(n, WorkOfIteration(kernel), kKernelGrain,
                        [&](int64_t begin, int64_t end) { fn(buffers_.data(), begin, end); });
   }
 
@@ -287,13 +322,43 @@ class Run {
   CallNumbers numbers_;
 };
 
+// Adds to `used` the kernels of the steps that are run one by one.
+void FindKernels(const HostProgram& host, const std::vector<Step>& steps, std::vector<bool>* used) {
+  for (const Step& step : steps) {
+    if (const auto* k = std::get_if<KernelStep>(&step.what)) (*used)[k->kernel] = true;
+    const auto* loop = std::get_if<LoopStep>(&step.what);
+    if (loop != nullptr && host.native_of[loop->loop] >= 0) continue;
+    ForEachList(step, [&](const std::vector<Step>& list) { FindKernels(host, list, used); });
+  }
+}
+
+absl::Status AddCode(bool native_loops, codegen::HostCompiler& compiler, HostProgram* host) {
+  for (codegen::Kernel& kernel : host->program.kernels) kernel = Tiled(std::move(kernel));
+  if (native_loops) host->native_loops = FindNativeLoops(host->program);
+  std::vector<bool> used(host->program.kernels.size());
+  std::vector<codegen::KernelLoop> loops;
+  for (size_t i = 0; i < host->native_loops.size(); ++i) {
+    host->native_of[host->native_loops[i].loops[0]] = static_cast<int>(i);
+    FindKernels(*host, host->native_loops[i].calls, &used);
+    loops.push_back(host->native_loops[i].code);
+  }
+  FindKernels(*host, host->program.steps, &used);
+  std::vector<codegen::Kernel> kernels;
+  for (size_t k = 0; k < used.size(); ++k)
+    if (used[k]) kernels.push_back(host->program.kernels[k]);
+  TESSERA_ASSIGN_OR_RETURN(host->code, compiler.Compile(kernels, {}, loops));
+  int next = 0;
+  for (const bool has_function : used)
+    host->functions.push_back(has_function ? host->code->function(next++) : nullptr);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-HostProgram MakeHostProgram(program::StepProgram program,
-                            std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul) {
+absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCodeKind kind,
+                                            codegen::HostCompiler& compiler, OneDnnMatmul& matmul) {
   HostProgram host;
   host.program = std::move(program);
-  host.code = std::move(code);
   program::ForEachStep(host.program.steps, [&](const Step& step) {
     ++host.num_steps;
     if (std::holds_alternative<CollectiveStep>(step.what)) host.has_collectives = true;
@@ -303,6 +368,9 @@ HostProgram MakeHostProgram(program::StepProgram program,
     if (const auto* h = std::get_if<HostStep>(&step.what)) scratch = PeakBytes(*h->function);
     host.scratch_bytes = std::max(host.scratch_bytes, scratch);
   });
+  host.native_of.assign(host.program.num_loops, -1);
+  if (kind != HostCodeKind::kInterpreted)
+    TESSERA_RETURN_IF_ERROR(AddCode(kind == HostCodeKind::kNativeLoops, compiler, &host));
   return host;
 }
 

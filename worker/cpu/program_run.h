@@ -1,5 +1,5 @@
 // Runs a step program on host memory: steps in order, kernels on several threads, matmuls by
-// oneDNN, collectives by Collectives.
+// oneDNN, collectives by Collectives, loops of small kernels as native code.
 //
 // A HostProgram is immutable and shared by the devices that run it. RunProgram is called by the
 // device's stream, one run at a time per device, and blocks until the program has ended.
@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/codegen/host_code.h"
+#include "worker/cpu/native_loop.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/thread_pool.h"
 #include "worker/program/step_program.h"
@@ -22,14 +24,26 @@ namespace tessera::worker {
 
 struct HostProgram {
   program::StepProgram program;
-  // The program's compiled kernels; null: they are interpreted, as tests do.
+  // The machine code of kernels and native loops; null: kernels are interpreted, as tests do.
   std::shared_ptr<const codegen::HostCode> code;
+  // By kernel: its function, or null if native loops alone run it.
+  std::vector<codegen::HostCode::Fn> functions;
+  std::vector<NativeLoop> native_loops;  // loop i is loop i of the code
+  std::vector<int> native_of;  // by the program's number of a loop: its native loop, or -1
   bool has_collectives = false;
   int64_t num_steps = 0;      // including the steps of loop bodies, counted once
   int64_t scratch_bytes = 0;  // besides the arena: for matmuls and host steps
 };
-HostProgram MakeHostProgram(program::StepProgram program,
-                            std::shared_ptr<const codegen::HostCode> code, OneDnnMatmul& matmul);
+
+// What runs a program's kernels and loops.
+enum class HostCodeKind : uint8_t {
+  kInterpreted,  // no code
+  kSteps,        // code for each kernel; every step is run by itself
+  kNativeLoops,  // and code for loops
+};
+// Compiles the code. Errors are those of HostCompiler::Compile.
+absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCodeKind kind,
+                                            codegen::HostCompiler& compiler, OneDnnMatmul& matmul);
 
 // Where the program's memory is.
 struct HostMemory {

@@ -1,0 +1,138 @@
+#include "worker/cpu/native_loop.h"
+
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "worker/cpu/grain.h"
+
+namespace tessera::worker {
+namespace {
+
+using codegen::LoopOp;
+using program::BranchStep;
+using program::CopyStep;
+using program::KernelStep;
+using program::LoopStep;
+using program::Step;
+
+// Between two polls of the cancellation flag the code does at most this much, in elements times
+// nodes: some milliseconds. Where an iteration is more, to interpret its steps costs nothing.
+constexpr int64_t kWorkMax = 1 << 22;
+constexpr int64_t kBytesPerWork = 16;  // what is copied in the time of an element of a node
+constexpr size_t kDepthMax = 16;       // of loops and branches
+
+class Maker {
+ public:
+  explicit Maker(const program::StepProgram& program) : p_(program) {}
+
+  // Nothing if the loop is better interpreted.
+  std::optional<NativeLoop> Make(const Step& step) {
+    loop_.code.ops.push_back(OpOf(step, 0));
+    if (!has_code_ || work_ > kWorkMax || too_deep_) return std::nullopt;
+    loop_.code.num_loops = static_cast<int>(loop_.loops.size());
+    loop_.code.num_bases = static_cast<int>(loop_.base_slots.size());
+    return std::move(loop_);
+  }
+
+ private:
+  LoopOp OpOf(const Step& step, size_t depth) {
+    LoopOp op;
+    too_deep_ = too_deep_ || depth > kDepthMax;
+    if (const auto* k = std::get_if<KernelStep>(&step.what); k != nullptr && IsSmall(*k)) {
+      has_code_ = true;
+      op.kind = LoopOp::Kind::kKernel;
+      op.number = KernelOf(k->kernel);
+      for (const int slot : k->slots) op.addresses.push_back(AddressOf(slot));
+    } else if (const auto* c = std::get_if<CopyStep>(&step.what); c != nullptr && IsSmall(*c)) {
+      has_code_ = true;
+      op.kind = LoopOp::Kind::kCopy;
+      op.count = p_.slots[c->out].bytes();
+      op.addresses = {AddressOf(c->out), AddressOf(c->in)};
+    } else if (const auto* l = std::get_if<LoopStep>(&step.what)) {
+      op.kind = l->condition < 0 ? LoopOp::Kind::kFor : LoopOp::Kind::kWhile;
+      if (l->condition >= 0) op.addresses = {AddressOf(l->condition)};
+      if (l->condition < 0) op.count = l->trip_count;
+      op.number = static_cast<int>(loop_.loops.size());
+      loop_.loops.push_back(l->loop);
+      op.lists = {OpsOf(l->body, depth + 1)};
+    } else if (const auto* b = std::get_if<BranchStep>(&step.what)) {
+      op.kind = LoopOp::Kind::kBranch;
+      op.addresses = {AddressOf(b->index)};
+      for (const std::vector<Step>& branch : b->branches)
+        op.lists.push_back(OpsOf(branch, depth + 1));
+    } else {
+      op.kind = LoopOp::Kind::kCall;
+      op.number = static_cast<int>(loop_.calls.size());
+      loop_.calls.push_back(step);
+    }
+    return op;
+  }
+  std::vector<LoopOp> OpsOf(const std::vector<Step>& steps, size_t depth) {
+    std::vector<LoopOp> ops;
+    for (const Step& step : steps) ops.push_back(OpOf(step, depth));
+    return ops;
+  }
+
+  // Whether it runs on one thread, so that code for it may be part of the loop's. Adds its work.
+  bool IsSmall(const KernelStep& step) {
+    const codegen::Kernel& kernel = p_.kernels[step.kernel];
+    const int64_t work = WorkOfIteration(kernel) * kernel.num_iterations();
+    if (work >= 2 * kKernelGrain.min) return false;
+    work_ += work;
+    return true;
+  }
+  bool IsSmall(const CopyStep& step) {
+    const int64_t bytes = p_.slots[step.out].bytes();
+    if (bytes >= 2 * kCopyGrain.min) return false;
+    work_ += bytes / kBytesPerWork;
+    return true;
+  }
+
+  int KernelOf(int kernel) {
+    const auto [it, is_new] = kernels_.try_emplace(kernel, loop_.code.kernels.size());
+    if (is_new) loop_.code.kernels.push_back(codegen::Canonical(p_.kernels[kernel]));
+    return static_cast<int>(it->second);
+  }
+
+  int AddressOf(int slot) {
+    const auto [it, is_new] = addresses_.try_emplace(slot, loop_.code.addresses.size());
+    if (!is_new) return static_cast<int>(it->second);
+    codegen::LoopAddress address{static_cast<int>(loop_.base_slots.size()), {}};
+    for (const program::LoopStride& by : p_.slots[slot].loop_strides)
+      for (size_t l = 0; l < loop_.loops.size(); ++l)
+        if (loop_.loops[l] == by.loop) address.strides.emplace_back(static_cast<int>(l), by.stride);
+    loop_.base_slots.push_back(slot);
+    loop_.code.addresses.push_back(std::move(address));
+    return static_cast<int>(it->second);
+  }
+
+  const program::StepProgram& p_;
+  NativeLoop loop_;
+  std::map<int, size_t> kernels_, addresses_;  // of the program, to those of the code
+  bool has_code_ = false, too_deep_ = false;
+  int64_t work_ = 0;  // of one iteration, those of inner loops counted once
+};
+
+void Find(const program::StepProgram& program, const std::vector<Step>& steps,
+          std::vector<NativeLoop>* found) {
+  for (const Step& step : steps) {
+    if (std::holds_alternative<LoopStep>(step.what)) {
+      if (std::optional<NativeLoop> loop = Maker(program).Make(step)) {
+        found->push_back(*std::move(loop));
+        continue;
+      }
+    }
+    ForEachList(step, [&](const std::vector<Step>& list) { Find(program, list, found); });
+  }
+}
+
+}  // namespace
+
+std::vector<NativeLoop> FindNativeLoops(const program::StepProgram& program) {
+  std::vector<NativeLoop> found;
+  Find(program, program.steps, &found);
+  return found;
+}
+
+}  // namespace tessera::worker
