@@ -94,7 +94,7 @@ std::string Adder(int addend) {
 int AddedTo5(const std::shared_ptr<const void>& function) {
   std::vector<int32_t> in(100, 5), out(100, -1);
   void* const buffers[] = {in.data(), out.data()};
-  HostCode({function}).function(0)(buffers, 0, 100);
+  HostCode({function}, 1).function(0)(buffers, 0, 100);
   return out[99];
 }
 
