@@ -345,8 +345,8 @@ TEST_F(ArraysTest, ReadsRefuseWhatIsNotThere) {
   read.set_array(99);
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::ReadArray, read), ReasonIs("ARRAY_NOT_FOUND"));
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t half, Write([](auto& q) {
-                                 *q.mutable_spec() = Spec({1}, DType::kC64);
-                                 q.set_data(std::string(8, '\0'));
+                                 *q.mutable_spec() = Spec({4}, DType::kC64);
+                                 q.set_data(std::string(32, '\0'));
                                }));
   read.set_array(half);
   TESSERA_EXPECT_OK(Do<Arrays>(&Arrays::Stub::ReadArray, read));

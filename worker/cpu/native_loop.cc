@@ -1,9 +1,11 @@
 #include "worker/cpu/native_loop.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "worker/cpu/grain.h"
 
 namespace tessera::worker {
@@ -32,6 +34,7 @@ class Maker {
     if (!has_code_ || work_ > kWorkMax || too_deep_) return std::nullopt;
     loop_.code.num_loops = static_cast<int>(loop_.loops.size());
     loop_.code.num_bases = static_cast<int>(loop_.base_slots.size());
+    loop_.label = absl::StrCat(p_.labels[step.label], ", in it ", p_.labels[heaviest_label_]);
     return std::move(loop_);
   }
 
@@ -39,12 +42,15 @@ class Maker {
   LoopOp OpOf(const Step& step, size_t depth) {
     LoopOp op;
     too_deep_ = too_deep_ || depth > kDepthMax;
+    const int64_t before = work_;
     if (const auto* k = std::get_if<KernelStep>(&step.what); k != nullptr && IsSmall(*k)) {
+      CountWork(step.label, before);
       has_code_ = true;
       op.kind = LoopOp::Kind::kKernel;
       op.number = KernelOf(k->kernel);
       for (const int slot : k->slots) op.addresses.push_back(AddressOf(slot));
     } else if (const auto* c = std::get_if<CopyStep>(&step.what); c != nullptr && IsSmall(*c)) {
+      CountWork(step.label, before);
       has_code_ = true;
       op.kind = LoopOp::Kind::kCopy;
       op.count = p_.slots[c->out].bytes();
@@ -55,7 +61,10 @@ class Maker {
       if (l->condition < 0) op.count = l->trip_count;
       op.number = static_cast<int>(loop_.loops.size());
       loop_.loops.push_back(l->loop);
+      const double around =
+          std::exchange(trips_, trips_ * static_cast<double>(std::max<int64_t>(l->trip_count, 1)));
       op.lists = {OpsOf(l->body, depth + 1)};
+      trips_ = around;
     } else if (const auto* b = std::get_if<BranchStep>(&step.what)) {
       op.kind = LoopOp::Kind::kBranch;
       op.addresses = {AddressOf(b->index)};
@@ -89,6 +98,14 @@ class Maker {
     return true;
   }
 
+  // Remembers the step if it does more than others, in all iterations of the loops around it.
+  void CountWork(int label, int64_t work_before) {
+    const double work = static_cast<double>(work_ - work_before + 1) * trips_;
+    if (work <= heaviest_work_) return;
+    heaviest_work_ = work;
+    heaviest_label_ = label;
+  }
+
   int KernelOf(int kernel) {
     const auto [it, is_new] = kernels_.try_emplace(kernel, loop_.code.kernels.size());
     if (is_new) loop_.code.kernels.push_back(codegen::Canonical(p_.kernels[kernel]));
@@ -112,6 +129,8 @@ class Maker {
   std::map<int, size_t> kernels_, addresses_;  // of the program, to those of the code
   bool has_code_ = false, too_deep_ = false;
   int64_t work_ = 0;  // of one iteration, those of inner loops counted once
+  double trips_ = 1, heaviest_work_ = 0;
+  int heaviest_label_ = 0;
 };
 
 void Find(const program::StepProgram& program, const std::vector<Step>& steps,

@@ -1,6 +1,7 @@
 // Which loops of a step program run as native code: a function that goes from one iteration to the
 // next by itself, so that an iteration costs what its kernels cost. Stateless; thread-safe.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "worker/codegen/kernel_loop.h"
@@ -17,6 +18,9 @@ struct NativeLoop {
   std::vector<int> base_slots;
   std::vector<int> loops;            // the step program's number of each loop of the code
   std::vector<program::Step> calls;  // by the number with which the code calls
+  // Names the op in flight: the loop, and what most of its code does.
+  // "scan (model.cc:41), in it tanh (model.cc:43)"
+  std::string label;
 };
 
 // The outermost loops that have something to run as code, in order.

@@ -79,8 +79,7 @@ class Run {
       if (context_.cancel->cancelled()) return context_.cancel->status();
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
         const int native = host_.native_of[loop->loop];
-        TESSERA_RETURN_IF_ERROR(native < 0 ? RunLoop(*loop)
-                                           : RunNativeLoop(native, p_.labels[step.label]));
+        TESSERA_RETURN_IF_ERROR(native < 0 ? RunLoop(*loop) : RunNativeLoop(native));
         continue;
       }
       if (const auto* branch = std::get_if<BranchStep>(&step.what)) {
@@ -109,19 +108,18 @@ class Run {
   struct NativeCalls {
     Run* run;
     const NativeLoop* loop;
-    const std::string& label;         // of the loop
     std::vector<int64_t> iterations;  // of the code's loops
     absl::Status status;              // of the call that ended the loop
   };
 
-  absl::Status RunNativeLoop(int number, const std::string& label) {
+  absl::Status RunNativeLoop(int number) {
     const NativeLoop& loop = host_.native_loops[number];
-    context_.SetOp(label, /*waiting=*/false);
+    context_.SetOp(loop.label, /*waiting=*/false);
     for (const int l : loop.loops) iterations_[l] = 0;
     std::vector<void*> bases;
     bases.reserve(loop.base_slots.size());
     for (const int slot : loop.base_slots) bases.push_back(AddressOf(slot));
-    NativeCalls calls{this, &loop, label, std::vector<int64_t>(loop.loops.size()), {}};
+    NativeCalls calls{this, &loop, std::vector<int64_t>(loop.loops.size()), {}};
     const codegen::LoopFrame frame{bases.data(), context_.cancel->word(), CallFromLoop, &calls,
                                    calls.iterations.data()};
     if (host_.code->loop(number)(&frame) == 0) return absl::OkStatus();
@@ -138,7 +136,7 @@ class Run {
     calls.status = context_.cancel->cancelled() ? context_.cancel->status() : RunStep(step);
     if (!calls.status.ok()) return false;
     if (std::holds_alternative<CollectiveStep>(step.what))
-      context_.SetOp(calls.label, /*waiting=*/false);
+      context_.SetOp(calls.loop->label, /*waiting=*/false);
     return true;
   }
 
