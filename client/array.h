@@ -98,7 +98,7 @@ class Array {
       std::vector<T> out(v.num_elements());
       for (int64_t i = 0; i < v.num_elements(); ++i) {
         if constexpr (std::is_integral_v<T>) {
-          out[i] = static_cast<T>(ir::IsFloat(v.dtype()) ? v.At(i) : v.IntAt(i));
+          out[i] = ir::IsFloat(v.dtype()) ? static_cast<T>(v.At(i)) : static_cast<T>(v.IntAt(i));
         } else {
           out[i] = static_cast<T>(v.At(i));
         }

@@ -42,6 +42,8 @@ void Print(const Array& a, int dim, int64_t* next, std::string* out) {
   if (dim == a.rank()) {
     if (a.dtype() == DType::kBool) {
       absl::StrAppend(out, a.At((*next)++) != 0 ? "true" : "false");
+    } else if (a.dtype() == DType::kU64) {
+      absl::StrAppend(out, a.As<uint64_t>()[(*next)++]);
     } else if (IsInteger(a.dtype())) {
       absl::StrAppend(out, a.IntAt((*next)++));
     } else if (IsComplex(a.dtype())) {

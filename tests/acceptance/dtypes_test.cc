@@ -92,6 +92,7 @@ TEST_F(DTypes, NarrowIntegersWrapAndSumInThirtyTwoBits) {
   EXPECT_EQ(sum(x).item<int>(), 227);
   const Array big = array(std::vector<uint64_t>{~uint64_t{0}, 3});
   EXPECT_THAT(lax::div(big, 2).get<uint64_t>(), ElementsAre(~uint64_t{0} / 2, 1));
+  EXPECT_EQ(big.to_string(), "Array<u64[2]> [18446744073709551615, 3]");
 }
 
 TEST_F(DTypes, HalfPrecisionTrains) {
