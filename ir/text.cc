@@ -38,6 +38,8 @@ std::string LiteralText(const Array& a) {
   const bool number = a.num_elements() == 1 && IsComputable(a.dtype()) && std::isfinite(a.At(0));
   if (number && IsFloat(a.dtype())) {
     absl::StrAppend(&out, DoubleText(a.At(0)));
+  } else if (number && a.dtype() == DType::kU64) {
+    absl::StrAppend(&out, a.As<uint64_t>()[0]);
   } else if (number) {
     absl::StrAppend(&out, a.IntAt(0));
   } else {
@@ -391,9 +393,12 @@ class Parser {
     Expect(">");
     if (!IsComputable(t.dtype)) Fail("literals of this dtype are written in hex");
     int64_t i;
+    uint64_t u;
     double d;
     Array one;
-    if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i))
+    if (t.dtype == DType::kU64 && absl::SimpleAtoi(number, &u))
+      one = Array::ScalarInt(t.dtype, static_cast<int64_t>(u));
+    else if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i))
       one = Array::ScalarInt(t.dtype, i);
     else if (IsFloat(t.dtype) && absl::SimpleAtod(number, &d))
       one = Array::Scalar(t.dtype, d);
