@@ -362,12 +362,12 @@ absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type)
     const bool count = text == "count";
     ir::Array out(type.dtype, type.shape);
     // Few enough for the dtype to hold each number.
-    const int64_t period = type.dtype == DType::kBool                                    ? 2
-                           : ir::BitWidth(type.dtype) < 8                                ? 2
-                           : ir::IsInteger(type.dtype) && ir::ByteWidth(type.dtype) == 1 ? 128
-                           : ir::ByteWidth(type.dtype) == 1                              ? 2
-                           : type.dtype == DType::kBF16                                  ? 256
-                                                        : kCountPeriod;
+    const bool narrow = type.dtype == DType::kBool || ir::BitWidth(type.dtype) < 8 ||
+                        (ir::IsFloat(type.dtype) && ir::ByteWidth(type.dtype) == 1);
+    const int64_t period = narrow                           ? 2
+                           : ir::ByteWidth(type.dtype) == 1 ? 128
+                           : type.dtype == DType::kBF16     ? 256
+                                                            : kCountPeriod;
     for (int64_t i = 0; i < out.num_elements(); ++i) {
       out.Set(i, count ? static_cast<double>(i % period) : 1);
     }

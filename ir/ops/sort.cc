@@ -248,25 +248,30 @@ Arrays EvalSort(const EvalContext& c, absl::Span<const Array> in) {
   return out;
 }
 
+// What sort and sort_by have in common.
+consteval OpDef Sorting(OpDef d) {
+  d.family = Family::kReduction;
+  d.num_operands = kAnyNumber;
+  d.lowering = Lowering::kHost;
+  d.factors = SortFactors;
+  d.sharding = SortSharding;
+  d.varying = Derived{};
+  d.jvp = SortJvp;
+  d.transpose = Refused{"it is not linear"};
+  d.batch = BatchSort;
+  d.partition = PartitionSort;
+  return Checked(d);
+}
+
 constexpr AttrSpec kSortAttrs[] = {
     {"dimension", AttrKind::kInt}, {"is_stable", AttrKind::kBool}, {"num_keys", AttrKind::kInt}};
 
 }  // namespace
 
-constexpr OpDef kSort = Checked({.name = "sort",
+constexpr OpDef kSort = Sorting({.name = "sort",
                                  .lax_name = "sort",
-                                 .family = Family::kReduction,
-                                 .num_operands = kAnyNumber,
                                  .attrs = kSortAttrs,
-                                 .lowering = Lowering::kHost,
                                  .infer = InferSort,
-                                 .factors = SortFactors,
-                                 .sharding = SortSharding,
-                                 .varying = Derived{},
-                                 .jvp = SortJvp,
-                                 .transpose = Refused{"it is not linear"},
-                                 .batch = BatchSort,
-                                 .partition = PartitionSort,
                                  .cost = SortCost,
                                  .eval = EvalSort});
 
@@ -404,21 +409,11 @@ constexpr AttrSpec kSortByAttrs[] = {{"dimension", AttrKind::kInt}, {"is_stable"
 
 }  // namespace
 
-constexpr OpDef kSortBy = Checked({.name = "sort_by",
+constexpr OpDef kSortBy = Sorting({.name = "sort_by",
                                    .lax_name = "sort",
-                                   .family = Family::kReduction,
-                                   .num_operands = kAnyNumber,
                                    .regions = kOneComputation,
                                    .attrs = kSortByAttrs,
-                                   .lowering = Lowering::kHost,
                                    .infer = InferSortBy,
-                                   .factors = SortFactors,
-                                   .sharding = SortSharding,
-                                   .varying = Derived{},
-                                   .jvp = SortJvp,
-                                   .transpose = Refused{"it is not linear"},
-                                   .batch = BatchSort,
-                                   .partition = PartitionSort,
                                    .cost = SortByCost,
                                    .eval = EvalSortBy});
 
