@@ -73,6 +73,12 @@ ScalarGraph Canonical(const ScalarGraph& graph) {
   return renumbering.Take(std::move(roots));
 }
 
+int ScalarGraph::Add(ScalarPrim prim, DType dtype, std::initializer_list<int> args, double value,
+                     int64_t int_value) {
+  nodes.push_back({prim, dtype, args, value, int_value});
+  return static_cast<int>(nodes.size()) - 1;
+}
+
 std::string ScalarGraph::ToString() const {
   const auto name = [](std::string* out, int id) { absl::StrAppend(out, "%", id); };
   std::string out;

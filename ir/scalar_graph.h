@@ -4,6 +4,7 @@
 // only.  Thread-compatible.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,7 +40,11 @@ struct ScalarNode {
 struct ScalarGraph {
   std::vector<ScalarNode> nodes;  // each after its arguments
   std::vector<int> roots;         // one per result
-  std::string ToString() const;   // one line per node, then the roots
+
+  // Appends a node and returns its index.
+  int Add(ScalarPrim prim, DType dtype, std::initializer_list<int> args, double value = 0,
+          int64_t int_value = 0);
+  std::string ToString() const;  // one line per node, then the roots
 };
 // The same graph with equal nodes merged, dead ones dropped, and the rest numbered depth first from
 // the roots: the order of evaluation of the C++ that recorded it leaves no trace.

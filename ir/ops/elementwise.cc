@@ -392,13 +392,10 @@ void EvalSelect(const Attrs&, DType operand, DType, const void* const* in, void*
 }
 ScalarGraph RecordSelect(const Attrs&, DType operand, DType) {
   ScalarGraph graph;
-  std::vector<int> args;
-  for (int i = 0; i < 3; ++i) {
-    const DType dtype = i == 0 ? DType::kBool : operand;
-    args.push_back(
-        scalar::AddNode(&graph, {ScalarPrim::kInput, dtype, {}, static_cast<double>(i)}));
-  }
-  graph.roots = {scalar::AddNode(&graph, {ScalarPrim::kSelect, operand, args})};
+  const int pred = graph.Add(ScalarPrim::kInput, DType::kBool, {}, 0);
+  const int on_true = graph.Add(ScalarPrim::kInput, operand, {}, 1);
+  const int on_false = graph.Add(ScalarPrim::kInput, operand, {}, 2);
+  graph.roots = {graph.Add(ScalarPrim::kSelect, operand, {pred, on_true, on_false})};
   return graph;
 }
 
@@ -485,9 +482,9 @@ void EvalConvert(const Attrs&, DType operand, DType result, const void* const* i
 // By way of the dtypes that are computed in; but f64 becomes f16 in one step, which rounds once.
 ScalarGraph RecordConvert(const Attrs&, DType operand, DType result) {
   ScalarGraph graph;
-  int id = scalar::AddNode(&graph, {ScalarPrim::kInput, operand, {}, 0});
+  int id = graph.Add(ScalarPrim::kInput, operand, {}, 0);
   const auto convert = [&](DType to) {
-    if (graph.nodes[id].dtype != to) id = scalar::AddNode(&graph, {ScalarPrim::kConvert, to, {id}});
+    if (graph.nodes[id].dtype != to) id = graph.Add(ScalarPrim::kConvert, to, {id});
   };
   convert(ComputeDType(operand));
   if (operand != DType::kF64 || result != DType::kF16) convert(ComputeDType(result));
@@ -523,8 +520,8 @@ void EvalBitcast(const Attrs&, DType operand, DType, const void* const* in, void
 }
 ScalarGraph RecordBitcast(const Attrs&, DType operand, DType result) {
   ScalarGraph graph;
-  int id = scalar::AddNode(&graph, {ScalarPrim::kInput, operand, {}, 0});
-  if (operand != result) id = scalar::AddNode(&graph, {ScalarPrim::kBitcast, result, {id}});
+  int id = graph.Add(ScalarPrim::kInput, operand, {}, 0);
+  if (operand != result) id = graph.Add(ScalarPrim::kBitcast, result, {id});
   graph.roots = {id};
   return graph;
 }

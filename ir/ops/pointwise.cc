@@ -1,9 +1,31 @@
 #include "ir/ops/pointwise.h"
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/log.h"
 
-namespace tessera::ir::ops {
+namespace tessera::ir {
+namespace scalar {
+
+void PassedInference(DType dtype) {
+  TESSERA_CHECK(false) << "dtype " << std::string(DTypeName(dtype)) << " passed inference";
+  std::abort();
+}
+
+int AddInput(ScalarGraph* graph, int index, DType from, DType to) {
+  const int id = graph->Add(ScalarPrim::kInput, from, {}, index);
+  return from == to ? id : graph->Add(ScalarPrim::kConvert, to, {id});
+}
+void AddRoot(ScalarGraph* graph, int node, DType to) {
+  if (graph->nodes[node].dtype != to) node = graph->Add(ScalarPrim::kConvert, to, {node});
+  graph->roots.push_back(node);
+}
+
+}  // namespace scalar
+
+namespace ops {
 namespace {
 
 std::string_view DomainText(int domain) {
@@ -88,4 +110,5 @@ Value AddTangents(Value a, Value b, const Type& type) {
   return ShardedLike(a ? a : b, type);
 }
 
-}  // namespace tessera::ir::ops
+}  // namespace ops
+}  // namespace tessera::ir

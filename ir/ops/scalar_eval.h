@@ -13,7 +13,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/log.h"
 #include "ir/convert.h"
 #include "ir/dtype.h"
 #include "ir/element.h"
@@ -50,22 +49,18 @@ constexpr bool IsDTypeOf() {
 }
 // The dtype that is stored as a T and computed with as one.
 template <class T>
-constexpr DType DTypeOf() {
+inline constexpr DType kDTypeOf = [] {
   DType found = DType::kBool;
   [&]<int... kI>(std::integer_sequence<int, kI...>) {
     ((found = IsDTypeOf<static_cast<DType>(kI), T>() ? static_cast<DType>(kI) : found), ...);
   }
   (std::make_integer_sequence<int, kNumDTypes>());
   return found;
-}
+}();
 
-inline int AddNode(ScalarGraph* graph, ScalarNode node) {
-  graph->nodes.push_back(std::move(node));
-  return static_cast<int>(graph->nodes.size()) - 1;
-}
 template <class R, class T, class... U>
 Expr<R> Recorded(ScalarPrim prim, Expr<T> x, Expr<U>... rest) {
-  return {x.graph, AddNode(x.graph, {prim, DTypeOf<R>(), {x.id, rest.id...}})};
+  return {x.graph, x.graph->Add(prim, kDTypeOf<R>, {x.id, rest.id...})};
 }
 
 // `value` as a scalar like `x`.
@@ -75,13 +70,14 @@ Num<T> Like(Num<T>, V value) {
 }
 template <class T, class V>
 Expr<T> Like(Expr<T> x, V value) {
-  ScalarNode node{ScalarPrim::kConstant, DTypeOf<T>(), {}};
+  double of_float = 0;
+  int64_t of_int = 0;
   if constexpr (std::is_floating_point_v<T>) {
-    node.value = static_cast<T>(value);
+    of_float = static_cast<T>(value);
   } else {
-    node.int_value = static_cast<T>(value);
+    of_int = static_cast<T>(value);
   }
-  return {x.graph, AddNode(x.graph, std::move(node))};
+  return {x.graph, x.graph->Add(ScalarPrim::kConstant, kDTypeOf<T>, {}, of_float, of_int)};
 }
 
 // ---- Primitives, lifted to both kinds. ---------------------------------------------------------
@@ -173,6 +169,9 @@ constexpr int DomainOf() {
   return std::is_signed_v<C> ? kSignedInts : kUnsignedInts;
 }
 
+// Ends the process: inference has let `dtype` pass to an op that is not defined on it.
+[[noreturn]] void PassedInference(DType dtype);
+
 // Calls f with the tag of `dtype`.  Requires: `dtype` is computable and in the domain, which
 // inference has checked.
 template <int kDomain, class F>
@@ -181,13 +180,18 @@ void Dispatch(DType dtype, F f) {
     if constexpr ((kDomain & DomainOf<kD>()) != 0)
       f(tag);
     else
-      TESSERA_CHECK(false) << "dtype " << std::string(DTypeName(kD)) << " passed inference";
+      PassedInference(kD);
   });
 }
 // The same with the dtype that it is computed in: that of a lambda's scalars.
 template <int kDomain, class F>
 void DispatchCompute(DType dtype, F f) {
-  Dispatch<kDomain>(ComputeDType(dtype), f);
+  VisitDType(ComputeDType(dtype), [&]<DType kD>(DTypeTag<kD> tag) {
+    if constexpr ((kDomain & DomainOf<kD>()) != 0 && IsDTypeOf<kD, ComputeType<kD>>())
+      f(tag);
+    else
+      PassedInference(kD);
+  });
 }
 
 // ---- Running a lambda. -------------------------------------------------------------------------
@@ -260,13 +264,10 @@ void Loop(const Body& body, const Elements& e) {
   (std::make_index_sequence<sizeof...(kIn)>());
 }
 
-// Operand `index` of that dtype as the lambda sees it.
-template <DType kD>
-Expr<ComputeType<kD>> InputExpr(ScalarGraph* graph, int index, DType dtype) {
-  int id = AddNode(graph, {ScalarPrim::kInput, dtype, {}, static_cast<double>(index)});
-  if (kD != dtype) id = AddNode(graph, {ScalarPrim::kConvert, kD, {id}});
-  return {graph, id};
-}
+// Adds operand `index` of dtype `from` as a lambda of dtype `to` sees it, and returns its node.
+int AddInput(ScalarGraph* graph, int index, DType from, DType to);
+// Makes the node the next root, of dtype `to`.
+void AddRoot(ScalarGraph* graph, int node, DType to);
 
 // The same lambda as a graph.
 template <DType kOut, DType... kIn, class Body>
@@ -275,15 +276,12 @@ ScalarGraph Record(const Body& body, DType operand, DType result) {
   const auto dtype_of = [&](DType computed) {
     return computed == ComputeDType(operand) ? operand : computed;
   };
-  [&]<size_t... kJ>(std::index_sequence<kJ...>) {
-    const std::tuple<Expr<ComputeType<kIn>>...> args{InputExpr<kIn>(&graph, kJ, dtype_of(kIn))...};
-    for (const auto& root : AsArray(std::apply(body, args))) {
-      int id = root.id;
-      if (kOut != result) id = AddNode(&graph, {ScalarPrim::kConvert, result, {id}});
-      graph.roots.push_back(id);
-    }
+  [&]<int... kJ>(std::integer_sequence<int, kJ...>) {
+    const std::tuple<Expr<ComputeType<kIn>>...> args{
+        Expr<ComputeType<kIn>>{&graph, AddInput(&graph, kJ, dtype_of(kIn), kIn)}...};
+    for (const auto& root : AsArray(std::apply(body, args))) AddRoot(&graph, root.id, result);
   }
-  (std::make_index_sequence<sizeof...(kIn)>());
+  (std::make_integer_sequence<int, sizeof...(kIn)>());
   return Canonical(graph);
 }
 
