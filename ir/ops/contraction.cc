@@ -249,10 +249,12 @@ template <class Acc, class In, class Out>
 void Multiply(const Sizes& s, const In* x, const In* y, Out store) {
   constexpr int64_t kRows = 4;
   std::vector<Acc> acc(kRows * s.n);
+  // One product alone is no sum, which would make 0 of -0.
+  const Acc from = s.k == 1 ? -Acc{} : Acc{};
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t i = 0; i < s.m; i += kRows) {
       const int64_t rows = std::min(kRows, s.m - i);
-      std::fill(acc.begin(), acc.end(), Acc{});
+      std::fill(acc.begin(), acc.end(), from);
       for (int64_t k = 0; k < s.k; ++k) {
         const In* row = y + (b * s.k + k) * s.n;
         for (int64_t r = 0; r < rows; ++r) {

@@ -41,6 +41,16 @@ std::vector<Sample> ContractionSamples() {
               .With(attrs(s))
               .Within(IsFloat(d) ? Reordered(s.terms + 1) : kExact)
               .Linear({{0}, {1}}));
+  // One product is no sum: -0 stays.
+  const Shapes alone[] = {{"outer_signed_zeros", {4}, {8}, {}, {}, {}, {}, 1},
+                          {"one_term_signed_zeros", {4, 1}, {1, 8}, {}, {}, {1}, {0}, 1}};
+  for (const Shapes& s : alone)
+    for (DType d : Floats())
+      rows.push_back(
+          Make("dot_general", absl::StrCat(N(d), "/", s.label),
+               {Of(d, s.lhs, Values({-1, 0, 2, -0.0})), Of(d, s.rhs, Values({0, 1, -0.0}))})
+              .With(attrs(s))
+              .Linear({{0}, {1}}));
   for (auto [from, to] : {std::pair{kBF16, kF32}, {kF16, kF32}, {kF32, kF64}, {kS8, kS32}}) {
     Attrs a = attrs(all[0]);
     a.Set("preferred_element_type", to);
