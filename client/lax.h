@@ -52,6 +52,8 @@ Array select(const Arg& pred, const Arg& on_true, const Arg& on_false);
 Array integer_pow(const Arg& x, int64_t y);
 Array clamp(const Arg& min, const Arg& x, const Arg& max);
 Array convert_element_type(const Arg& x, DType dtype);
+// The same bits. An element of more bits becomes a last dim of several, the lowest first; of fewer,
+// the last dim becomes one element.
 Array bitcast_convert_type(const Arg& x, DType dtype);
 Array reduce_precision(const Arg& x, int exponent_bits, int mantissa_bits);
 

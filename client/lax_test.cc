@@ -25,6 +25,45 @@ using Arrays = std::vector<Array>;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// Scalars, and dims of size 1 of arrays of one rank, are repeated; ranks are not.
+TEST(BroadcastTest, OfBinaryOps) {
+  const ir::Array column = Host({1, 2, 3}, {3, 1}), row = Host({10, 20}, {1, 2});
+  const auto sum = [](Array x, Array y) { return lax::add(x, y); };
+  EXPECT_EQ(Evaluated(sum, column, row)[0].shape(), (ir::Dims{3, 2}));
+  EXPECT_THAT(Evaluated(sum, column, row)[0].ToDoubles(), ElementsAre(11, 21, 12, 22, 13, 23));
+  EXPECT_THAT(Evaluated(sum, row, ir::Array::Scalar(kF32, 5))[0].ToDoubles(), ElementsAre(15, 25));
+  const auto less = [](Array x, Array y) { return lax::lt(x, y); };
+  EXPECT_THAT(Evaluated(less, column, Host({2, 3}, {1, 2}))[0].ToDoubles(),
+              ElementsAre(1, 1, 0, 1, 0, 0));
+  // Each operand's gradient is summed over what was repeated.
+  const auto loss = [](Array x, Array y) { return tessera::sum(lax::square(lax::mul(x, y))); };
+  EXPECT_THAT(Evaluated(grad(loss), column, row)[0].ToDoubles(), ElementsAre(1000, 2000, 3000));
+  const auto error_of = [&](const Dims& x, const Dims& y) {
+    return std::string(ErrorOf([&] { trace(sum, abstract(x), abstract(y)); }).what());
+  };
+  EXPECT_THAT(error_of({3}, {2, 3}),
+              HasSubstr("add: got incompatible shapes for broadcasting: (3,), (2, 3)"));
+  EXPECT_THAT(error_of({3, 1}, {2, 2}),
+              HasSubstr("add: got incompatible shapes for broadcasting: (3, 1), (2, 2)"));
+}
+
+TEST(BitcastTest, BetweenWidths) {
+  const auto to = [](DType dtype) {
+    return [dtype](Array x) { return lax::bitcast_convert_type(x, dtype); };
+  };
+  const ir::Array x = Vec({1.5, -2.25, 3e10});
+  const ir::Array bytes = Evaluated(to(kU8), x)[0];
+  EXPECT_EQ(bytes.shape(), (ir::Dims{3, 4}));
+  EXPECT_THAT(bytes.ToDoubles(), ElementsAre(0, 0, 192, 63, 0, 0, 16, 192, 118, 132, 223, 80));
+  EXPECT_TRUE(Evaluated(to(kF32), bytes)[0] == x);
+  EXPECT_TRUE(Evaluated(to(kF32), Evaluated(to(DType::kS16), x)[0])[0] == x);
+  const ir::Array nibbles = Evaluated(to(DType::kS4), Vec({0x12, 0xfe}, kU8))[0];
+  EXPECT_THAT(nibbles.ToDoubles(), ElementsAre(2, 1, -2, -1));
+  EXPECT_THAT(Evaluated(to(kU8), nibbles)[0].ToDoubles(), ElementsAre(0x12, 0xfe));
+  const auto error = ErrorOf([&] { trace(to(kF32), abstract({3, 3}, kU8)); });
+  EXPECT_THAT(error.what(), HasSubstr("cannot read u8 (8 bits) as f32 (32 bits)"));
+}
+
 // The largest of each row with its column; of equals the first.
 std::vector<Array> LargestOfRows(Array x) {
   const Array column = lax::iota(kS32, x.shape(), 1);

@@ -1,9 +1,9 @@
 // The ops as functions on Values: what rules and the SDK use.
 //
-// They insert the implicit casts of JAX's public API: a weak or rank-0 literal takes the other
-// operand's dtype and shape, an operand that is invarying where another varies gets `pvary`.
-// Shapes otherwise must agree, as in lax; numpy-style broadcasting is the client's
-// (client/numpy.h). All throw StatusException.
+// They insert the implicit casts of JAX's public API: a weak literal takes the other operand's
+// dtype, an operand that is invarying where another varies gets `pvary`. Elementwise ops of two
+// operands repeat scalars, and dims of size 1 of arrays of one rank, as lax does; numpy's
+// broadcasting between ranks is the client's (client/numpy.h). All throw StatusException.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -47,12 +47,14 @@ Value CompareTotalOrder(Value x, Value y, std::string_view direction);
 Value Select(Value pred, Value on_true, Value on_false);
 Value Clamp(Value min, Value x, Value max);  // min and max: scalar or x's shape
 Value Convert(Value x, DType dtype);         // strong; x itself if it has that type already
-Value BitcastConvert(Value x, DType dtype);  // same width only
+// The same bits. An element of more bits becomes a last dim of several, the lowest first; of fewer,
+// the last dim becomes one element.
+Value BitcastConvert(Value x, DType dtype);
 Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
 Value Square(Value x);
 Value IntegerPow(Value x, int64_t y);  // functions.cc
 Value StopGradient(Value x);
-// Makes operands agree: weak dtypes, scalar literals, varying axes.  Every n-ary op calls it.
+// Makes operands agree: weak dtypes, scalars and dims of size 1, varying axes.
 std::vector<Value> Harmonize(std::vector<Value> operands);
 // Makes only the varying axes agree: pvary up to the union.
 std::vector<Value> MatchVarying(std::vector<Value> operands);

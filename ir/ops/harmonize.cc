@@ -1,8 +1,9 @@
-// The elementwise ops as functions on Values, and the implicit casts they insert: JAX's, and no
-// others.  Shapes of arrays are never broadcast here.
+// The elementwise ops as functions on Values, and the implicit casts they insert: those of JAX's
+// lax, and no others.
 #include <algorithm>
 #include <optional>
 
+#include "base/log.h"
 #include "ir/ops.h"
 #include "ir/ops/dims.h"
 
@@ -45,28 +46,59 @@ std::vector<Value> MatchDTypes(std::vector<Value> operands) {
   return operands;
 }
 
-// Which operands are rank-0 literals: weakly typed, or a constant.
-std::vector<bool> NumbersAmong(Values operands) {
-  std::vector<bool> out;
-  for (const Value& v : operands) out.push_back(v.rank() == 0 && (v.type().weak || IsConstant(v)));
-  return out;
+// The shape and sharding that operands share once scalars, and dims of size 1 of arrays of one
+// rank, are repeated. nullopt where that does not make them equal: inference says why.
+std::optional<Type> CommonShape(Values operands) {
+  std::optional<Type> common;
+  AxisSet used;
+  for (const Value& v : operands) {
+    if (v.rank() == 0) continue;
+    if (!common) common = MakeType(v.dtype(), Dims(v.rank(), 1));
+    if (v.rank() != common->rank()) return std::nullopt;
+    for (int d = 0; d < v.rank(); ++d) {
+      int64_t& size = common->shape[d];
+      if (v.shape()[d] == 1) continue;
+      if (size == 1) size = v.shape()[d];
+      if (size != v.shape()[d]) return std::nullopt;
+      const AxisList& axes = v.type().axes_of(d);
+      if (!common->axes_of(d).empty() ||
+          std::any_of(axes.begin(), axes.end(), [&](const auto& a) { return used.contains(a); }))
+        continue;
+      used.insert(axes.begin(), axes.end());
+      common->set_axes_of(d, axes);
+    }
+  }
+  return common;
 }
 
-// Literals take the shape and sharding of the array operand.
-std::vector<Value> MatchShapes(std::vector<Value> operands, const std::vector<bool>& is_number) {
-  const auto array =
-      std::find_if(operands.begin(), operands.end(), [](const Value& v) { return v.rank() > 0; });
-  if (array == operands.end()) return operands;
-  const Type& like = array->type();
-  for (size_t i = 0; i < operands.size(); ++i)
-    if (is_number[i]) operands[i] = ops::BroadcastLike(operands[i], like, {});
+// Dims of size 1 that grow are dropped first: broadcast_in_dim then maps each dim once.
+Value GrownTo(Value x, const Type& like) {
+  std::vector<int64_t> dropped, kept;
+  for (int d = 0; d < x.rank(); ++d) (x.shape()[d] == like.shape[d] ? kept : dropped).push_back(d);
+  if (!dropped.empty()) x = Squeeze(x, dropped);
+  return ops::BroadcastLike(x, like, kept);
+}
+
+std::vector<Value> MatchShapes(std::vector<Value> operands) {
+  if (const std::optional<Type> like = CommonShape(operands))
+    for (Value& v : operands)
+      if (v.shape() != like->shape) v = GrownTo(v, *like);
   return operands;
 }
 
-// Makes dtypes and shapes agree, but not the varying axes.
-std::vector<Value> MatchTypes(std::vector<Value> operands) {
-  const std::vector<bool> is_number = NumbersAmong(operands);
-  return MatchShapes(MatchDTypes(std::move(operands)), is_number);
+// Makes dtypes agree, and literals take the shape and sharding of the first array.
+std::vector<Value> MatchLiterals(std::vector<Value> operands) {
+  std::vector<bool> is_literal;
+  for (const Value& v : operands)
+    is_literal.push_back(v.rank() == 0 && (v.type().weak || IsConstant(v)));
+  operands = MatchDTypes(std::move(operands));
+  const auto array =
+      std::find_if(operands.begin(), operands.end(), [](const Value& v) { return v.rank() > 0; });
+  if (array == operands.end()) return operands;
+  const Type like = array->type();
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (is_literal[i]) operands[i] = ops::BroadcastLike(operands[i], like, {});
+  return operands;
 }
 
 }  // namespace
@@ -84,7 +116,7 @@ std::vector<Value> MatchVarying(std::vector<Value> operands) {
 }
 
 std::vector<Value> Harmonize(std::vector<Value> operands) {
-  return MatchVarying(MatchTypes(std::move(operands)));
+  return MatchVarying(MatchShapes(MatchDTypes(std::move(operands))));
 }
 
 #define TESSERA_OP(Symbol, wire, lax)
@@ -109,21 +141,63 @@ Value CompareTotalOrder(Value x, Value y, std::string_view direction) {
 }
 
 Value Select(Value pred, Value on_true, Value on_false) {
-  const std::vector<Value> cases = MatchTypes({on_true, on_false});
+  const std::vector<Value> cases = MatchLiterals({on_true, on_false});
   return pred.builder().Emit1(ops::kSelect, MatchVarying({pred, cases[0], cases[1]}));
 }
 
 Value Clamp(Value min, Value x, Value max) {
   // Bounds may stay scalars; a literal that arrays clamp may not.
-  std::vector<Value> in = x.rank() == 0 ? MatchTypes({min, x, max}) : MatchDTypes({min, x, max});
+  std::vector<Value> in = x.rank() == 0 ? MatchLiterals({min, x, max}) : MatchDTypes({min, x, max});
   return x.builder().Emit1(ops::kClamp, MatchVarying(std::move(in)));
 }
 
 Value Convert(Value x, DType dtype) { return ConvertWeak(x, dtype, /*weak=*/false); }
 
-Value BitcastConvert(Value x, DType dtype) {
+namespace {
+
+DType UnsignedOfBits(int bits) {
+  for (int d = 0; d < kNumDTypes; ++d)
+    if (const auto dtype = static_cast<DType>(d); IsUnsignedInt(dtype) && BitWidth(dtype) == bits)
+      return dtype;
+  TESSERA_CHECK(false) << "no unsigned integer has " << bits << " bits";
+  return DType::kU8;
+}
+Value SameWidth(Value x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return x.builder().Emit1(ops::kBitcastConvert, {x}, {{"dtype", dtype}});
+}
+// 0, width, 2 * width ... along a last dim of size n.
+Value BitOffsets(Builder& b, DType dtype, Dims shape, int64_t n, int width) {
+  shape.push_back(n);
+  const auto last = static_cast<int>(shape.size()) - 1;
+  const Value part = Iota(b, dtype, std::move(shape), last);
+  return part * FullLike(part, width);
+}
+
+}  // namespace
+
+Value BitcastConvert(Value x, DType dtype) {
+  const int from = BitWidth(x.dtype()), to = BitWidth(dtype);
+  const bool has_bits = !IsComplex(x.dtype()) && !IsComplex(dtype) && x.dtype() != DType::kBool &&
+                        dtype != DType::kBool;
+  const bool fits = from > to || (x.rank() > 0 && x.dim(x.rank() - 1) * from == to);
+  if (from == to || !has_bits || !fits) return SameWidth(x, dtype);  // the op says what is wrong
+  // Integers of fewer than 8 bits cannot be shifted.
+  const DType wide = UnsignedOfBits(std::max({from, to, 8}));
+  x = SameWidth(x, UnsignedOfBits(from));
+  x = Convert(x, wide);
+  if (from > to) {
+    const int64_t n = from / to;
+    const Value offsets = BitOffsets(x.builder(), wide, x.shape(), n, to);
+    x = ShiftRightLogical(BroadcastNewDim(x, x.rank(), n), offsets);
+    return SameWidth(Convert(x, UnsignedOfBits(to)), dtype);
+  }
+  const int last = x.rank() - 1;
+  Dims shape = x.shape();
+  shape.pop_back();
+  const Value offsets = BitOffsets(x.builder(), wide, shape, to / from, from);
+  x = ReduceSum(ShiftLeft(x, offsets), {last});  // no two have a bit in common
+  return SameWidth(x, dtype);
 }
 
 Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits) {
