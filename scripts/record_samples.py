@@ -2,12 +2,13 @@
 """Records what JAX computes for every op sample, for tests/ops to compare with.
 
   python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
-  .venv/bin/python scripts/record_samples.py build/dev/bin/dump_samples [family ...]
+  .venv/bin/python scripts/record_samples.py build/dev/bin/dump_samples [family ...] [--folder F]
 
 Reads the samples that dump_samples prints, evaluates each with jax.lax on CPU devices and writes
-tests/ops/recorded/<family>.jsonl: a line with the source of the values, then one line a sample with
+tests/ops/recorded/<family>.jsonl (or F's): a line with the source of the values, then one line a sample with
 its digest and the exact bytes of every result on every lane. The tests read only these files.
 """
+import argparse
 import json
 import os
 import pathlib
@@ -34,7 +35,7 @@ from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 jax.config.update("jax_enable_x64", True)
 
 FAMILIES = ["elementwise", "data_movement", "indexing", "reduction", "contraction", "random",
-            "collectives", "control"]
+            "collectives", "control", "programs"]
 DTYPES = {"bool": np.bool_, "s8": np.int8, "s16": np.int16, "s32": np.int32, "s64": np.int64,
           "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
           "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
@@ -407,6 +408,13 @@ def evaluate_plain(sample):
     return [[np.asarray(o)] for o in out]
 
 
+def evaluate_program(sample):
+    """Op by op: compiled as a whole, XLA keeps what bf16 would round away."""
+    program = sample["function"]["ops"][0]["regions"][0]
+    args = [jnp.asarray(array(o, o["lanes"][0])) for o in sample["operands"]]
+    return [[np.asarray(o)] for o in run(program, args)]
+
+
 def evaluate_manual(sample):
     """One block for each coordinate: leading dims of the axes along which a value varies."""
     mesh = mesh_of(sample)
@@ -444,7 +452,10 @@ def bits(block):
 
 
 def record(sample):
-    lanes = (evaluate_manual if sample["manual"] else evaluate_plain)(sample)
+    evaluate = evaluate_manual if sample["manual"] else evaluate_plain
+    if sample["sample"].startswith("program/"):
+        evaluate = evaluate_program
+    lanes = evaluate(sample)
     results = []
     for type_, blocks in zip(sample["results"], lanes, strict=True):
         for b in blocks:
@@ -457,15 +468,20 @@ def record(sample):
 
 
 def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    folder = pathlib.Path(__file__).resolve().parent.parent / "tests/ops/recorded"
-    folder.mkdir(exist_ok=True)
+    usage = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    usage.add_argument("dump_samples")
+    usage.add_argument("family", nargs="*", default=FAMILIES)
+    usage.add_argument("--folder", type=pathlib.Path,
+                       default=pathlib.Path(__file__).resolve().parent.parent / "tests/ops/recorded")
+    args = usage.parse_args()
+    args.folder.mkdir(exist_ok=True)
     source = f"jax {jax.__version__}, jaxlib {jax.lib.__version__}, numpy {np.__version__}, cpu"
     failures = []
-    for family in sys.argv[2:] or FAMILIES:
+    for family in args.family:
         lines = [json.dumps({"source": source})]
-        dump = subprocess.run([sys.argv[1], family], check=True, stdout=subprocess.PIPE, text=True)
+        dump = subprocess.run([args.dump_samples, family], check=True, text=True,
+                              stdout=subprocess.PIPE)
         for text in dump.stdout.splitlines():
             sample = json.loads(text)
             if not sample["record"]:
@@ -474,7 +490,7 @@ def main():
                 lines.append(json.dumps(record(sample), separators=(",", ":")))
             except Exception as e:  # Reported, and the run fails: a row JAX refuses says so in the row.
                 failures.append(f"{sample['sample']}: {type(e).__name__}: {str(e).splitlines()[0]}")
-        (folder / f"{family}.jsonl").write_text("\n".join(lines) + "\n")
+        (args.folder / f"{family}.jsonl").write_text("\n".join(lines) + "\n")
         print(f"{family}: {len(lines) - 1} samples")
     if failures:
         sys.exit("not recorded:\n  " + "\n  ".join(failures))

@@ -46,9 +46,11 @@ std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& e
   return results;
 }
 
-// `f` is a device program; args[argument][shard], as the answer is [result][shard].
-std::vector<Shards> RunOn(const std::vector<ShardDevice>& on, const FunctionRef& f,
-                          const std::vector<Shards>& args, const std::vector<int64_t>& devices) {
+}  // namespace
+
+std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const FunctionRef& f,
+                                  const std::vector<Shards>& args,
+                                  const std::vector<int64_t>& devices) {
   const int n = static_cast<int>(devices.size());
   std::map<worker::Backend*, std::shared_ptr<const worker::Executable>> executables;
   worker::CommunicatorConfig config;
@@ -100,8 +102,6 @@ std::vector<Shards> RunOn(const std::vector<ShardDevice>& on, const FunctionRef&
   return out;
 }
 
-}  // namespace
-
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
     const std::function<std::vector<ShardDevice>(int shards)>& devices_for) {
@@ -128,7 +128,7 @@ std::string DifferenceOnBackends(
   const std::vector<ShardDevice> on = devices_for(static_cast<int>(devices.size()));
   if (on.empty()) return "";
   const std::vector<Shards> want = ValueOrThrow(Evaluator().RunOnDevices(devices, *f, args));
-  const std::vector<Shards> got = RunOn(on, f, args, devices);
+  const std::vector<Shards> got = RunOnBackends(on, f, args, devices);
   Tolerance tolerance = s.tolerance;
   if (tolerance.kind == Tolerance::kUlps)
     tolerance = ulps_min == 0 ? kExact : Ulps(std::max(tolerance.bound, ulps_min));

@@ -1,6 +1,7 @@
 // A row of samples on backends of workers, one shard on a thread each: what it gives beside what
 // the evaluator gives.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,12 @@ struct ShardDevice {
   std::shared_ptr<worker::Backend> backend;
   int device = 0;
 };
+
+// Runs a device program: shard i, args[argument][i], on on[i] as device devices[i] of the mesh. The
+// answer is [result][shard]. Throws StatusException.
+std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const FunctionRef& f,
+                                  const std::vector<Shards>& args,
+                                  const std::vector<int64_t>& devices);
 
 // Runs the row on the devices that `devices_for` gives for its number of shards; none: "".
 // Tolerances in units of the last place are at least `ulps_min`; 0 makes them exact. "" or the

@@ -1,0 +1,147 @@
+// Random programs over the whole table (programs.h): every result is what JAX computes op by op,
+// and the same whatever the backend, the number of devices and the placement.
+//
+// TESSERA_RANDOM_PROGRAMS says how many, TESSERA_RECORDED_PROGRAMS where JAX's results lie:
+// scripts/random_programs sets both.
+#include "tests/ops/programs.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/testing/datadriven.h"
+#include "ir/text.h"
+#include "ir/transform/transform.h"
+#include "tests/ops/on_backends.h"
+#include "tests/ops/op_test.h"
+#include "tests/ops/planned.h"
+#include "tests/ops/sample_json.h"
+#include "worker/cpu/cpu_backend.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+using Specs = std::vector<std::optional<PartitionSpec>>;
+
+constexpr int kDevices = 4;
+// Compiled functions of floats are this far from the evaluator's.
+constexpr double kCompiledUlps = 2;
+
+std::vector<ShardDevice> Devices() {
+  static const auto* const kBackend = new std::shared_ptr<worker::Backend>(
+      worker::MakeCpuBackend({.num_devices = kDevices,
+                              .memory_bytes = int64_t{1} << 30,
+                              .codegen = {},
+                              .kernels = worker::CpuBackendOptions::Kernels::kAlways,
+                              .dump = {}}));
+  std::vector<ShardDevice> devices;
+  for (int i = 0; i < kDevices; ++i) devices.push_back({*kBackend, i});
+  return devices;
+}
+
+// "" or the first result that differs; `more` units are allowed beyond those of the program.
+std::string Differ(const RandomProgram& p, const std::vector<Shards>& got,
+                   const std::vector<Shards>& want, double more) {
+  for (size_t r = 0; r < want.size(); ++r) {
+    const Tolerance within = p.ulps[r] > 0 ? Ulps(p.ulps[r] + more) : kExact;
+    const std::string why = Differences({got[r]}, {want[r]}, within, nullptr);
+    if (!why.empty()) return absl::StrCat("of result ", r, ": ", why);
+  }
+  return "";
+}
+
+// Checks every program; what `check` returns is why one fails.
+void ForPrograms(const std::function<std::string(const RandomProgram&)>& check) {
+  for (const RandomProgram& p : RandomPrograms()) {
+    std::string why;
+    const absl::Status status = CatchStatus([&] { why = check(p); });
+    if (!status.ok()) why = status.ToString();
+    EXPECT_EQ(why, "") << p.sample.name << ":\n" << PrintFunction(*p.sample.regions[0]);
+  }
+}
+
+TEST(RandomProgramsTest, GiveWhatJaxGives) {
+  const char* elsewhere = std::getenv("TESSERA_RECORDED_PROGRAMS");
+  const Recording recording = ValueOrThrow(ReadRecording(
+      elsewhere != nullptr ? elsewhere : SourcePath("tests/ops/recorded/programs.jsonl")));
+  ForPrograms([&](const RandomProgram& p) -> std::string {
+    const auto it = recording.samples.find(p.sample.name);
+    if (it == recording.samples.end() || it->second.digest != DigestOf(p.sample))
+      return "its values are not recorded; run scripts/record_samples.py with \"programs\"";
+    const std::vector<Shards> got =
+        ValueOrThrow(RunShards(*FunctionOf(p.sample), ArgsOf(p.sample)));
+    return Differ(p, got, it->second.results, 0);
+  });
+}
+
+// Axes for random dims that they divide.
+PartitionSpec AnySpec(std::mt19937_64& random, const Type& type, const Mesh& mesh) {
+  PartitionSpec spec;
+  spec.dims.resize(type.rank());
+  if (type.rank() == 0) return spec;
+  for (const MeshAxis& axis : mesh.axes) {
+    AxisList& dim = spec.dims[random() % type.rank()];
+    dim.push_back(axis.name);
+    const auto d = static_cast<int>(&dim - spec.dims.data());
+    if (random() % 4 == 0 || type.shape[d] % mesh.SizeOf(dim) != 0) dim.pop_back();
+  }
+  return spec;
+}
+
+TEST(RandomProgramsTest, AreTheSameUnderEveryPlacement) {
+  const Mesh kMeshes[] = {{{{"d", 2}}}, {{{"x", 2}, {"y", 2}}}};
+  ForPrograms([&](const RandomProgram& p) -> std::string {
+    const FunctionRef& f = p.sample.regions[0];
+    const std::vector<Shards> args = ArgsOf(p.sample);
+    const std::vector<Shards> one = RunOnBackends(Devices(), f, args, {0});
+    const std::vector<Shards> evaluated = ValueOrThrow(RunShards(*f, args));
+    std::string why = Differ(p, one, evaluated, kCompiledUlps);
+    if (!why.empty()) return absl::StrCat("compiled and evaluated differ: ", why);
+
+    std::mt19937_64 random(p.seed);
+    std::vector<Array> whole;
+    for (const Shards& shards : args) whole.push_back(shards[0]);
+    for (const Mesh& mesh : kMeshes) {
+      Program program{kOpset, ValueOrThrow(Rescope(*f, Scope{mesh}, f->param_types())), {}, {}};
+      const auto specs = [&](const std::vector<Type>& types, Specs* specs) {
+        for (const Type& t : types)
+          specs->push_back(random() % 3 == 0 ? std::nullopt
+                                             : std::optional(AnySpec(random, t, mesh)));
+      };
+      specs(f->param_types(), &program.in_shardings);
+      specs(f->result_types(), &program.out_shardings);
+      const Planned planned = PlanOf(program, whole);
+      const std::vector<Shards> cut =
+          RunOnBackends(Devices(), planned.plan.device_program, planned.args, planned.devices);
+      for (size_t r = 0; r < cut.size(); ++r)
+        for (const int64_t d : planned.devices) {
+          const Array want = BlockOf(one[r][0], planned.plan.out[r].spec, mesh, d);
+          const std::string differs = Difference(cut[r][d], want, kExact, nullptr);
+          if (!differs.empty())
+            return absl::StrCat("on ", mesh.ToString(), ", result ", r, " on device ", d, ": ",
+                                differs, "\n", PrintFunction(*planned.plan.device_program));
+        }
+    }
+    return "";
+  });
+}
+
+// Of the ops that may be in programs, by name: those that are in none of these.
+TEST(RandomProgramsTest, HaveAllOps) {
+  if (RandomPrograms().size() < 100) GTEST_SKIP() << "too few programs for every op to be in one";
+  std::set<std::string> in;
+  for (const RandomProgram& p : RandomPrograms())
+    for (const Op& op : p.sample.regions[0]->ops) in.insert(std::string(op.def->name));
+  std::set<std::string> missing;
+  for (const std::string& name : OpsOfRandomPrograms())
+    if (in.count(name) == 0) missing.insert(name);
+  EXPECT_LT(missing.size(), RandomPrograms().size() >= 1000 ? 1 : 15)
+      << absl::StrJoin(missing, " ");
+}
+
+}  // namespace
+}  // namespace tessera::ir::samples
