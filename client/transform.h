@@ -141,11 +141,12 @@ T TakeFront(std::vector<Array>* leaves, const T& like) {
 // ---- jit ----------------------------------------------------------------------------------------
 
 struct JitOptions {
-  std::string name;  // for errors and logs; empty: the call site
+  std::string name = {};  // for errors and logs; empty: the call site
   // Arguments whose memory may be reused. Using them again throws, unless the run ended before it
   // began. Negative numbers count from the end.
-  std::vector<int> donate_argnums;
-  Prefix<PartitionSpec> in_shardings, out_shardings;  // on Auto axes; else the planner decides
+  std::vector<int> donate_argnums = {};
+  // On Auto axes; else the planner decides.
+  Prefix<PartitionSpec> in_shardings = {}, out_shardings = {};
 };
 
 // Compiled once per structure, types and placement of the arguments.

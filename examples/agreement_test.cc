@@ -1,7 +1,8 @@
-// The training of mlp_digits gives the same numbers whatever its sharding.
+// Trainings give the same numbers whatever their sharding, and when they are interrupted.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -25,20 +26,35 @@ struct Training {
   std::vector<int> predictions;
 };
 
+// Runs it with its output in a file, which a failure shows.
+bool Succeeds(std::string command, const std::string& output) {
+  command += " >" + output + " 2>&1";
+  if (std::system(command.c_str()) == 0) return true;
+  std::ifstream out(output);
+  ADD_FAILURE() << command << "\n" << std::string(std::istreambuf_iterator<char>(out), {});
+  return false;
+}
+
 Training Train(const std::string& mesh, const std::string& dtype) {
   const std::string at = ::testing::TempDir() + "/agreement_" + dtype + "_" + mesh;
-  const std::string command = std::string(MLP_DIGITS) + " --embedded --no-explain --dtype " +
-                              dtype + " --mesh " + mesh + " --losses-out " + at + ".losses" +
-                              " --predictions-out " + at + ".predictions >" + at + ".out 2>&1";
   Training t;
-  if (std::system(command.c_str()) != 0) {
-    std::ifstream out(at + ".out");
-    ADD_FAILURE() << command << "\n" << std::string(std::istreambuf_iterator<char>(out), {});
+  if (!Succeeds(std::string(MLP_DIGITS) + " --embedded --no-explain --dtype " + dtype + " --mesh " +
+                    mesh + " --losses-out " + at + ".losses" + " --predictions-out " + at +
+                    ".predictions",
+                at + ".out"))
     return t;
-  }
   t.losses = ReadLines<double>(at + ".losses");
   t.predictions = ReadLines<int>(at + ".predictions");
   return t;
+}
+
+// The losses of a training of gpt; its further options.
+std::vector<double> Write(const std::string& name, const std::string& options) {
+  const std::string at = ::testing::TempDir() + "/agreement_gpt_" + name;
+  if (!Succeeds(std::string(GPT) + " --embedded --losses-out " + at + ".losses " + options,
+                at + ".out"))
+    return {};
+  return ReadLines<double>(at + ".losses");
 }
 
 double WorstRelative(const std::vector<double>& a, const std::vector<double>& b, size_t steps) {
@@ -77,6 +93,26 @@ TEST(AgreementTest, InF32TheFirstStepsAndThePredictionsAgree) {
     }
     EXPECT_LE(differ, 2) << mesh;
   }
+}
+
+TEST(GptTest, IsTheSameOnOneDevice) {
+  const std::vector<double> one = Write("one", "--steps 12 --mesh data=1,model=1");
+  const std::vector<double> cut = Write("cut", "--steps 12");
+  ASSERT_EQ(one.size(), 12u);
+  ASSERT_EQ(cut.size(), 12u);
+  EXPECT_LE(WorstRelative(cut, one, 12), 1e-3);
+}
+
+TEST(GptTest, GoesOnWhereItStopped) {
+  const std::string checkpoint = ::testing::TempDir() + "/agreement_gpt.safetensors";
+  std::remove(checkpoint.c_str());
+  const std::vector<double> whole = Write("whole", "--steps 12");
+  const std::vector<double> first = Write("first", "--steps 5 --checkpoint " + checkpoint);
+  std::vector<double> second = Write("second", "--steps 12 --checkpoint " + checkpoint);
+  ASSERT_EQ(first.size(), 5u);
+  ASSERT_EQ(second.size(), 7u);
+  second.insert(second.begin(), first.begin(), first.end());
+  EXPECT_EQ(second, whole);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 
 #include "client/tessera.h"
 #include "examples/adam.h"
+#include "examples/command_line.h"
 #include "examples/digits.h"
 
 namespace tessera::examples {
@@ -113,121 +114,41 @@ std::optional<Checkpoint> Restore(const std::string& path, const State& like) {
 // ---- The command line. --------------------------------------------------------------------------
 
 struct Flags {
-  int64_t data = 2, model = 2;
+  ClusterFlags cluster;
   DType dtype = kF32;
-  int epochs = 30;
-  std::string address, losses_out, predictions_out, data_file = "examples/data/digits.txt";
-  std::string checkpoint;
-  bool embedded = false, explain = true;
+  int64_t epochs = 30;
+  std::string losses_out, predictions_out, data_file = "examples/data/digits.txt";
+  bool explain = true;
   double min_accuracy = 0;
 };
 
-constexpr char kUsage[] =
-    "usage: mlp_digits [options]\n"
-    "  --mesh data=D,model=M   the mesh (data=2,model=2)\n"
+const std::string kUsage =
+    std::string("usage: mlp_digits [options]\n") + kClusterUsage +
     "  --dtype f32|f64         what it computes in (f32)\n"
     "  --epochs N              (30)\n"
-    "  --address HOST:PORT     a coordinator; else TESSERA_ADDRESS, else inside this process\n"
-    "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n"
     "  --data FILE             (examples/data/digits.txt)\n"
-    "  --checkpoint PATH       saves after every epoch and goes on from there: a .safetensors "
-    "file\n"
-    "                          below the workers' folder of files, or any path inside this "
-    "process\n"
     "  --losses-out FILE       writes the loss of every step, one a line\n"
     "  --predictions-out FILE  writes the digit read in every test image, one a line\n"
     "  --no-explain            does not print the plan\n"
     "  --min-accuracy PERCENT  exit code 1 below it\n";
 
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-int64_t PositiveInt(const std::string& flag, const std::string& text) {
-  size_t used = 0;
-  int64_t value = 0;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  if (used == 0 || used != text.size() || value < 1) {
-    throw UsageError(flag + ": a number of 1 or more is expected, not '" + text + "'");
-  }
-  return value;
-}
-
-void ParseMesh(const std::string& text, Flags* flags) {
-  const size_t comma = text.find(',');
-  if (text.rfind("data=", 0) != 0 || comma == std::string::npos ||
-      text.compare(comma + 1, 6, "model=") != 0) {
-    throw UsageError("--mesh: data=D,model=M is expected, not '" + text + "'");
-  }
-  flags->data = PositiveInt("--mesh data", text.substr(5, comma - 5));
-  flags->model = PositiveInt("--mesh model", text.substr(comma + 7));
-}
-
 Flags Parse(int argc, char** argv) {
   Flags flags;
-  const std::map<std::string, std::string*> texts = {{"--address", &flags.address},
-                                                     {"--data", &flags.data_file},
-                                                     {"--checkpoint", &flags.checkpoint},
-                                                     {"--losses-out", &flags.losses_out},
-                                                     {"--predictions-out", &flags.predictions_out}};
-  for (int i = 1; i < argc; ++i) {
-    std::string name = argv[i], value;
-    const size_t equals = name.find('=');
-    const bool inline_value = equals != std::string::npos;
-    if (inline_value) {
-      value = name.substr(equals + 1);
-      name.resize(equals);
-    }
-    if (name == "--help") throw UsageError("");
-    if (name == "--embedded" || name == "--no-explain") {
-      if (inline_value) throw UsageError(name + " takes no value");
-      (name == "--embedded" ? flags.embedded : flags.explain) = name == "--embedded";
-      continue;
-    }
-    if (!inline_value) {
-      if (i + 1 == argc) throw UsageError(name + ": a value is expected");
-      value = argv[++i];
-    }
-    if (const auto text = texts.find(name); text != texts.end()) {
-      *text->second = value;
-    } else if (name == "--mesh") {
-      ParseMesh(value, &flags);
-    } else if (name == "--dtype") {
-      if (value != "f32" && value != "f64") throw UsageError("--dtype: f32 or f64 is expected");
-      flags.dtype = value == "f32" ? kF32 : kF64;
-    } else if (name == "--epochs") {
-      flags.epochs = static_cast<int>(PositiveInt(name, value));
-    } else if (name == "--min-accuracy") {
-      flags.min_accuracy = static_cast<double>(PositiveInt(name, value));
-    } else {
-      throw UsageError("unknown option '" + name + "'");
-    }
-  }
+  std::string dtype = "f32";
+  bool no_explain = false;
+  std::vector<Option> options = flags.cluster.Options();
+  options.insert(options.end(), {{"--dtype", &dtype},
+                                 {"--epochs", &flags.epochs},
+                                 {"--data", &flags.data_file},
+                                 {"--losses-out", &flags.losses_out},
+                                 {"--predictions-out", &flags.predictions_out},
+                                 {"--no-explain", &no_explain},
+                                 {"--min-accuracy", &flags.min_accuracy}});
+  ParseOptions(argc, argv, options);
+  if (dtype != "f32" && dtype != "f64") throw UsageError("--dtype: f32 or f64 is expected");
+  flags.dtype = dtype == "f32" ? kF32 : kF64;
+  flags.explain = !no_explain;
   return flags;
-}
-
-// In an embedded cluster the directory of the checkpoint becomes the root of files.
-std::shared_ptr<Session> Open(Flags& flags) {
-  const int devices = static_cast<int>(flags.data * flags.model);
-  std::string address = flags.address;
-  if (const char* set = std::getenv("TESSERA_ADDRESS"); set && address.empty() && !flags.embedded) {
-    address = set;
-  }
-  if (address.empty()) {
-    EmbeddedOptions options{.devices = devices};
-    if (const size_t slash = flags.checkpoint.rfind('/'); slash != std::string::npos) {
-      options.files_dir = flags.checkpoint.substr(0, std::max<size_t>(slash, 1));
-      flags.checkpoint.erase(0, slash + 1);
-    }
-    return Session::Embedded(options);
-  }
-  ConnectOptions options;
-  options.min_devices = devices;
-  return Session::Connect(address, options);
 }
 
 std::string Bar(int done, int of) {
@@ -269,20 +190,21 @@ std::vector<double> TrainEpoch(const StepFn& step, const Digits& train, int epoc
   return losses;
 }
 
-int Run(Flags flags) {
+int Run(int argc, char** argv) {
+  Flags flags = Parse(argc, argv);
+  const int64_t data_size = ParseMesh(flags.cluster.mesh).first;
   const Digits all = ReadDigits(flags.data_file);
   const std::vector<int64_t> split = Permutation(all.size(), kSplitSeed);
   const int64_t train_size = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
   const Digits train = all.Select(split, 0, train_size);
   // The test images are sharded over `data` too, so their number must be a multiple of its size,
   // which 360 is for one, two and four.
-  const int64_t test_size = (all.size() - train_size) / flags.data * flags.data;
+  const int64_t test_size = (all.size() - train_size) / data_size * data_size;
   const Digits test = all.Select(split, train_size, train_size + test_size);
 
-  const std::shared_ptr<Session> session = Open(flags);
-  Session::SetDefault(session);
-  const Mesh mesh =
-      make_mesh({flags.data, flags.model}, {"data", "model"}, {AxisType::kAuto, AxisType::kAuto});
+  const Cluster cluster = OpenCluster(&flags.cluster);
+  const Mesh& mesh = cluster.mesh;
+  const std::string& checkpoint = flags.cluster.checkpoint;
   std::printf("mesh %s on %zu devices, %lld images to learn from, %lld to test on\n",
               mesh.ToString().c_str(), mesh.devices.size(), static_cast<long long>(train.size()),
               static_cast<long long>(test.size()));
@@ -291,23 +213,22 @@ int Run(Flags flags) {
   const auto step = jit(
       Step, {.name = "train_step",
              .donate_argnums = {0},
-             .in_shardings = {},
              .out_shardings = {
                  {{kW1, kB1, kW2, kB2}, {kW1, kB1, kW2, kB2}, {kW1, kB1, kW2, kB2}, P()}, P()}});
-  const auto predict = jit(
-      Predict, {.name = "predict", .donate_argnums = {}, .in_shardings = {}, .out_shardings = {}});
+  const auto predict = jit(Predict, {.name = "predict"});
   const Batch test_batch = PutBatch(test, mesh, flags.dtype);
   const int64_t steps = train.size() / kBatch;
   std::vector<double> losses;
-  if (!flags.checkpoint.empty()) {
-    if (std::optional<Checkpoint> found = Restore(flags.checkpoint, state)) {
+  if (!checkpoint.empty()) {
+    if (std::optional<Checkpoint> found = Restore(checkpoint, state)) {
       state = std::move(found->state);
       losses = found->losses.get<double>();
       std::printf("goes on from epoch %lld of %s\n",
                   static_cast<long long>(losses.size()) / static_cast<long long>(steps),
-                  flags.checkpoint.c_str());
+                  checkpoint.c_str());
     }
   }
+  const auto epochs = static_cast<int>(flags.epochs);
   std::vector<int32_t> predictions;
   double accuracy = 0;
   const auto report = [&](int epoch, double loss) {
@@ -315,19 +236,19 @@ int Run(Flags flags) {
     int64_t right = 0;
     for (int64_t i = 0; i < test.size(); ++i) right += predictions[i] == test.labels[i];
     accuracy = 100.0 * static_cast<double>(right) / static_cast<double>(test.size());
-    std::printf("epoch %3d/%d [%s] loss %.4f  test accuracy %.2f%%\n", epoch, flags.epochs,
-                Bar(epoch, flags.epochs).c_str(), loss, accuracy);
+    std::printf("epoch %3d/%d [%s] loss %.4f  test accuracy %.2f%%\n", epoch, epochs,
+                Bar(epoch, epochs).c_str(), loss, accuracy);
     std::fflush(stdout);
   };
   const int done = static_cast<int>(static_cast<int64_t>(losses.size()) / steps);
-  if (done >= flags.epochs) report(done, losses.back());
-  for (int epoch = done; epoch < flags.epochs; ++epoch) {
+  if (done >= epochs) report(done, losses.back());
+  for (int epoch = done; epoch < epochs; ++epoch) {
     const std::vector<double> added =
         TrainEpoch(step, train, epoch, mesh, flags.dtype, epoch == done && flags.explain, &state);
     losses.insert(losses.end(), added.begin(), added.end());
     report(epoch + 1,
            std::accumulate(added.begin(), added.end(), 0.0) / static_cast<double>(steps));
-    if (!flags.checkpoint.empty()) Save(flags.checkpoint, state, losses);
+    if (!checkpoint.empty()) Save(checkpoint, state, losses);
   }
   WriteLines(flags.losses_out, losses);
   WriteLines(flags.predictions_out, predictions);
@@ -344,14 +265,5 @@ int Run(Flags flags) {
 
 int main(int argc, char** argv) {
   using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
-  try {
-    return Run(Parse(argc, argv));
-  } catch (const UsageError& e) {
-    if (*e.what()) std::fprintf(stderr, "mlp_digits: %s\n", e.what());
-    std::fputs(kUsage, *e.what() ? stderr : stdout);
-    return *e.what() ? 2 : 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "mlp_digits: %s\n", e.what());
-    return 1;
-  }
+  return Main("mlp_digits", kUsage, Run, argc, argv);
 }

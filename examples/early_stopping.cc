@@ -1,0 +1,115 @@
+// Training that decides for itself when to stop, as one program: a linear classifier of the digits,
+// in a while loop that ends once the validation loss has not improved for a while.
+//
+//   early_stopping                      on four CPU devices inside this process
+//   early_stopping --patience 50
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/command_line.h"
+#include "examples/digits.h"
+
+namespace tessera::examples {
+
+struct Model {
+  Array w, b;
+};
+TESSERA_TREE(Model, w, b)
+// What the loop carries: the model, the best one so far, its loss, and when it was found.
+struct Training {
+  Model model, best;
+  Array best_loss, best_step, step;
+};
+TESSERA_TREE(Training, model, best, best_loss, best_step, step)
+struct Images {
+  Array x, labels;
+};
+TESSERA_TREE(Images, x, labels)
+
+namespace {
+
+constexpr int64_t kPixels = 64, kClasses = 10;
+constexpr double kLearningRate = 0.8;
+
+Array Logits(const Model& m, const Array& x) { return matmul(x, m.w) + m.b; }
+Array Loss(const Model& m, const Images& images) {
+  const Array targets = one_hot(images.labels, kClasses);
+  return -mean(sum(targets * log_softmax(Logits(m, images.x)), 1));
+}
+
+// The best model of a training on `train`, by its loss on `valid`. `patience` and `limit` are
+// numbers of steps.
+Training Train(const Images& train, const Images& valid, Array patience, Array limit) {
+  const auto goes_on = [&](const Training& t) {
+    return logical_and(t.step - t.best_step < patience, t.step < limit);
+  };
+  const auto next = [&](const Training& t) {
+    const Model grads = grad(Loss)(t.model, train);
+    const Model model =
+        tree_map([](Array p, Array g) { return p - kLearningRate * g; }, t.model, grads);
+    const Array loss = Loss(model, valid), better = loss < t.best_loss;
+    const auto keep = [&](Array a, Array b) { return where(better, a, b); };
+    const Array step = t.step + 1;
+    return Training{model, tree_map(keep, model, t.best), keep(loss, t.best_loss),
+                    keep(step, t.best_step), step};
+  };
+  const Model zero{zeros({kPixels, kClasses}), zeros({kClasses})};
+  const Array none = full({}, 0, kS32);
+  return while_loop(goes_on, next, Training{zero, zero, Loss(zero, valid), none, none});
+}
+
+Array Accuracy(const Model& m, const Images& images) {
+  return mean(equal(argmax(Logits(m, images.x), 1), images.labels).astype(kF32));
+}
+
+struct Flags {
+  ClusterFlags cluster;
+  std::string data_file = "examples/data/digits.txt";
+  int64_t patience = 25, limit = 5000;
+  double min_accuracy = 1;
+};
+const std::string kUsage = std::string("usage: early_stopping [options]\n") + kClusterUsage +
+                           "  --data FILE             (examples/data/digits.txt)\n"
+                           "  --patience N            steps without a better loss (25)\n"
+                           "  --limit N               steps at most (5000)\n"
+                           "  --min-accuracy PERCENT  exit code 1 below it\n";
+
+int Run(int argc, char** argv) {
+  Flags flags;
+  std::vector<Option> options = flags.cluster.Options();
+  options.insert(options.end(), {{"--data", &flags.data_file},
+                                 {"--patience", &flags.patience},
+                                 {"--limit", &flags.limit},
+                                 {"--min-accuracy", &flags.min_accuracy}});
+  ParseOptions(argc, argv, options);
+  const Digits all = ReadDigits(flags.data_file);
+  const std::vector<int64_t> order = Permutation(all.size(), 7);
+  const Cluster cluster = OpenCluster(&flags.cluster);
+  const auto images = [&](int64_t begin, int64_t end) {
+    const Digits d = all.Select(order, begin, end);
+    ir::Array labels(kS32, {d.size()});
+    for (int64_t i = 0; i < d.size(); ++i) labels.Set(i, d.labels[i]);
+    return Images{put(ir::Array::Of(kF32, {d.size(), kPixels}, d.pixels), cluster.mesh, P("data")),
+                  put(labels, cluster.mesh, P("data"))};
+  };
+  const Images train = images(0, 400), valid = images(400, 600), test = images(600, 1600);
+
+  const Training t = jit(Train, {.name = "train_until_it_stops"})(
+      train, valid, static_cast<int32_t>(flags.patience), static_cast<int32_t>(flags.limit));
+  const double accuracy = 100.0 * jit(Accuracy)(t.best, test).item<float>();
+  std::printf(
+      "stopped after %d steps; the best was step %d, validation loss %.4f, "
+      "test accuracy %.1f%%\n",
+      t.step.item<int32_t>(), t.best_step.item<int32_t>(), t.best_loss.item<float>(), accuracy);
+  return accuracy < flags.min_accuracy ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("early_stopping", kUsage, Run, argc, argv);
+}

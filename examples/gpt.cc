@@ -1,0 +1,238 @@
+// A small GPT learns to write like a text, byte by byte, and then writes some: the tutorial of
+// token embeddings, dropout, tied weights, checkpoints and sampling.
+//
+//   gpt                                  learns this project's glossary on four CPU devices
+//   gpt --text FILE --steps 2000         any text
+//   gpt --mesh data=1,model=1            the same numbers, on one device
+//   gpt --checkpoint gpt.safetensors     saves at the end, and goes on from there the next time
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/adam.h"
+#include "examples/command_line.h"
+
+namespace tessera::examples {
+
+// 1. The parameters. A token is a byte.
+struct Block {
+  Array norm1, qkv, out, norm2, up, down;
+};
+TESSERA_TREE(Block, norm1, qkv, out, norm2, up, down)
+struct Gpt {
+  Array tokens, positions;  // [kVocabulary, kWidth], [kLength, kWidth]
+  std::vector<Block> blocks;
+  Array norm;
+};
+TESSERA_TREE(Gpt, tokens, positions, blocks, norm)
+
+namespace {
+
+constexpr int64_t kVocabulary = 256, kLength = 64, kWidth = 64, kHeads = 4, kBatch = 16;
+constexpr int64_t kHeadWidth = kWidth / kHeads, kHidden = 4 * kWidth, kBlocks = 2, kTop = 8;
+constexpr double kKeep = 0.9;  // dropout's
+
+// 2. The model, for one device and a batch of texts.
+Array Norm(const Array& x, const Array& scale) {
+  const Array centred = x - mean(x, -1, /*keepdims=*/true);
+  return centred * lax::rsqrt(mean(square(centred), -1, true) + 1e-5) * scale;
+}
+
+// Without a key nothing is dropped.
+Array Dropout(const Array& x, const std::optional<Array>& key) {
+  if (!key) return x;
+  return where(random::bernoulli(*key, kKeep, x.shape()), x / kKeep, 0);
+}
+
+Array Attention(const Block& p, const Array& x) {
+  const int64_t length = x.shape()[1];
+  const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c: query, key, value
+  const Array scores = einsum("bhtk,bhsk->bhts", {qkv[0], qkv[1]}) / std::sqrt(kHeadWidth);
+  const Array at = arange(length);
+  const Array past = expand_dims(at, 1) >= expand_dims(at, 0);
+  const Array weights = softmax(where(past, scores, -1e9));
+  return einsum("bthk,hkd->btd", {einsum("bhts,bhsk->bthk", {weights, qkv[2]}), p.out});
+}
+
+// tokens: s32[batch, length]; the result: the logits of the token after each.
+Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key = std::nullopt) {
+  const int64_t length = tokens.shape()[1];
+  const auto key_of = [&](int64_t i) {
+    return key ? std::optional(random::fold_in(*key, static_cast<int32_t>(i))) : std::nullopt;
+  };
+  Array x = take(p.tokens, tokens, 0) + p.positions[Slice(0, length)];
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    const Block& block = p.blocks[i];
+    x = x + Dropout(Attention(block, Norm(x, block.norm1)), key_of(2 * i));
+    const Array hidden = gelu(matmul(Norm(x, block.norm2), block.up));
+    x = x + Dropout(matmul(hidden, block.down), key_of(2 * i + 1));
+  }
+  // The weights are tied: a token is written with the embedding that it is read with.
+  return matmul(Norm(x, p.norm), transpose(p.tokens));
+}
+
+Array Loss(const Gpt& p, const Array& text, const std::optional<Array>& key) {
+  const Array read = text[{Slice(), Slice(0, -1)}], next = text[{Slice(), Slice(1)}];
+  const Array log_p = log_softmax(Logits(p, read, key));
+  return -mean(take_along_axis(log_p, expand_dims(next, -1), -1));
+}
+
+using State = AdamState<Gpt>;
+
+std::pair<State, Array> Step(const State& state, const Array& text, const Array& key) {
+  const auto [loss, grads] =
+      value_and_grad([&](const Gpt& p) { return Loss(p, text, key); })(state.params);
+  return {AdamStep(state, grads, {.learning_rate = 3e-3}), loss};
+}
+
+// 3. Sampling: each new token is one of the likeliest, drawn by its probability (the largest of
+// logits with Gumbel noise). The whole text is one program, a loop over its positions.
+Array Write(const Gpt& p, const Array& prompt, const Array& key) {
+  const int64_t begin = prompt.shape()[0];
+  const Array room = concatenate({prompt, zeros({kLength - begin}, kS32)});
+  return fori_loop(
+      begin, kLength,
+      [&](const Array& i, const Array& text) {
+        const Array logits = lax::dynamic_index_in_dim(Logits(p, expand_dims(text, 0))[0], i - 1);
+        const auto [best, token] = top_k(squeeze(logits), kTop);
+        const Array u = random::uniform(random::fold_in(key, i), {kTop}, kF32, 1e-9);
+        const Array drawn = argmax(best - log(-log(u)));
+        return text.at(i).set(take(token, drawn));
+      },
+      room);
+}
+
+// 4. Where the parameters live: heads and hidden units over `model`; the batch over `data`.
+const PartitionSpec kBatchSpec = P("data");
+const Prefix<PartitionSpec> kBlockSpecs = {P(), P(None, None, "model"), P("model"),
+                                           P(), P(None, "model"),       P("model")};
+
+State Initial(const Mesh& mesh) {
+  const Array keys = random::split(random::key(0), 2 + 4 * kBlocks);
+  int64_t used = 0;
+  const auto drawn = [&](Dims shape, double scale, const PartitionSpec& spec) {
+    return put(random::normal(keys[used++], std::move(shape)) * scale, mesh, spec);
+  };
+  const auto one = [&] { return put(ones({kWidth}), mesh, P()); };
+  const double narrow = 1 / std::sqrt(kWidth), wide = 1 / std::sqrt(kHidden);
+  Gpt p{drawn({kVocabulary, kWidth}, 0.05, P()), drawn({kLength, kWidth}, 0.05, P()), {}, one()};
+  for (int64_t i = 0; i < kBlocks; ++i)
+    p.blocks.push_back({one(),
+                        drawn({kWidth, 3, kHeads, kHeadWidth}, narrow, P(None, None, "model")),
+                        drawn({kHeads, kHeadWidth, kWidth}, narrow, P("model")), one(),
+                        drawn({kWidth, kHidden}, narrow, P(None, "model")),
+                        drawn({kHidden, kWidth}, wide, P("model"))});
+  const auto zero = [](const Array& a) { return a * 0; };
+  return {p, tree_map(zero, p), tree_map(zero, p), put(zeros({}), mesh, P())};
+}
+
+// ---- The text. ----------------------------------------------------------------------------------
+
+std::string ReadText(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (!in || text.size() < 2 * kLength)
+    throw std::runtime_error(path + ": a text of at least " + std::to_string(2 * kLength) +
+                             " bytes is expected");
+  return text;
+}
+ir::Array Tokens(const std::string& text) {
+  ir::Array a(kS32, {static_cast<int64_t>(text.size())});
+  for (size_t i = 0; i < text.size(); ++i) a.Set(i, static_cast<unsigned char>(text[i]));
+  return a;
+}
+// Excerpts from random places, of one token more than the model reads.
+Array Excerpts(const Array& text, const Array& key) {
+  const int64_t last = text.shape()[0] - kLength - 1;
+  const Array begin = random::randint(key, {kBatch, 1}, 0, static_cast<int32_t>(last));
+  return take(text, begin + expand_dims(arange(kLength + 1), 0));
+}
+
+// ---- Training. ----------------------------------------------------------------------------------
+
+struct Flags {
+  ClusterFlags cluster;
+  std::string text = "docs/glossary.md", losses_out;
+  int64_t steps = 300;
+  bool explain = false;
+};
+
+const std::string kUsage =
+    std::string("usage: gpt [options]\n") + kClusterUsage +
+    "  --text FILE             what to learn (docs/glossary.md)\n"
+    "  --steps N               in all, those of a checkpoint among them (300)\n"
+    "  --losses-out FILE       writes the loss of every step, one a line\n"
+    "  --explain               prints the plan of a step\n";
+
+int Run(int argc, char** argv) {
+  Flags flags;
+  std::vector<Option> options = flags.cluster.Options();
+  options.insert(options.end(), {{"--text", &flags.text},
+                                 {"--steps", &flags.steps},
+                                 {"--losses-out", &flags.losses_out},
+                                 {"--explain", &flags.explain}});
+  ParseOptions(argc, argv, options);
+  const std::string learnt = ReadText(flags.text);
+  const Cluster cluster = OpenCluster(&flags.cluster);
+  const Mesh& mesh = cluster.mesh;
+
+  State state = Initial(mesh);
+  int64_t done = 0;
+  if (const std::string& path = flags.cluster.checkpoint; !path.empty()) {
+    try {
+      state = load(state, path);
+      done = static_cast<int64_t>(state.step.item<float>());
+      std::printf("goes on from step %lld of %s\n", static_cast<long long>(done), path.c_str());
+    } catch (const Error& e) {
+      if (e.reason() != "FILE_NOT_FOUND") throw;
+    }
+  }
+
+  const Prefix<PartitionSpec> gpt = {P(), P(), {kBlockSpecs, kBlockSpecs}, P()};
+  const auto step = jit(
+      Step,
+      {.name = "train_step", .donate_argnums = {0}, .out_shardings = {{gpt, gpt, gpt, P()}, P()}});
+  const auto excerpts = jit(Excerpts, {.name = "excerpts", .out_shardings = kBatchSpec});
+  const Array text = put(Tokens(learnt), mesh, P());
+  const Array key = put(random::key(1), mesh, P());
+  std::ofstream losses(flags.losses_out);
+  double average = 0;
+  for (int64_t i = done; i < flags.steps; ++i) {
+    // A step's numbers depend on its own alone, so that a resumed training repeats none.
+    const Array of_step = random::fold_in(key, static_cast<int32_t>(i));
+    const Array batch = excerpts(text, random::fold_in(of_step, 0));
+    if (i == done && flags.explain)
+      std::printf("%s\n", explain(step, state, batch, of_step).c_str());
+    auto [next, loss] = step(state, batch, random::fold_in(of_step, 1));
+    state = next;
+    const double now = loss.item<float>();
+    losses << now << "\n";
+    average = i == done ? now : 0.95 * average + 0.05 * now;
+    if ((i + 1) % 50 == 0 || i + 1 == flags.steps) {
+      std::printf("step %lld/%lld  loss %.3f  %.2f bits a byte\n", static_cast<long long>(i + 1),
+                  static_cast<long long>(flags.steps), average, average / std::log(2.0));
+      std::fflush(stdout);
+    }
+  }
+  if (!flags.cluster.checkpoint.empty()) save(state, flags.cluster.checkpoint, {.overwrite = true});
+
+  const std::string prompt = learnt.substr(0, 8);
+  const Array written = jit(Write)(state.params, put(Tokens(prompt), mesh, P()), key);
+  std::string out;
+  for (const int32_t token : written.get<int32_t>()) out += static_cast<char>(token);
+  std::printf("\nIt writes:\n%s\n", out.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("gpt", kUsage, Run, argc, argv);
+}

@@ -1,0 +1,143 @@
+// A graph network finds the communities of a graph from a few nodes whose community is known:
+// messages go along edges by take, and are added up by segment_sum. Reference: Kipf and Welling,
+// "Semi-supervised classification with graph convolutional networks" (2017).
+//
+//   graph_network                       on four CPU devices inside this process
+//   graph_network --nodes 4096
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/adam.h"
+#include "examples/command_line.h"
+
+namespace tessera::examples {
+
+struct Network {
+  Array w1, w2;
+};
+TESSERA_TREE(Network, w1, w2)
+struct Graph {
+  Array from, to;  // s32[edges]; an edge in each direction
+  Array degree;    // f32[nodes, 1], a node's own edge counted
+  Array features;  // f32[nodes, kFeatures]
+  Array community, known;
+};
+TESSERA_TREE(Graph, from, to, degree, features, community, known)
+
+namespace {
+
+constexpr int64_t kCommunities = 4, kFeatures = 16, kHidden = 16;
+constexpr int64_t kEdges = 8;     // begun by each node
+constexpr double kInside = 0.85;  // of them
+
+// The mean over a node and its neighbours, weighted so that the operator is symmetric.
+Array Spread(const Graph& g, const Array& x) {
+  const Array scaled = x * lax::rsqrt(g.degree);
+  const Array received = segment_sum(take(scaled, g.from, 0), g.to, x.shape()[0]);
+  return (received + scaled) * lax::rsqrt(g.degree);
+}
+Array Logits(const Network& p, const Graph& g) {
+  const Array hidden = relu(Spread(g, matmul(g.features, p.w1)));
+  return Spread(g, matmul(hidden, p.w2));
+}
+// Over the nodes whose community is known.
+Array Loss(const Network& p, const Graph& g) {
+  const Array log_p = log_softmax(Logits(p, g));
+  const Array own = squeeze(take_along_axis(log_p, expand_dims(g.community, 1), 1), 1);
+  return -sum(where(g.known, own, 0)) / sum(g.known.astype(kF32));
+}
+
+using State = AdamState<Network>;
+std::pair<State, Array> Step(const State& state, const Graph& g) {
+  const auto [loss, grads] = value_and_grad(Loss)(state.params, g);
+  return {AdamStep(state, grads, {.learning_rate = 1e-2}), loss};
+}
+Array Accuracy(const Network& p, const Graph& g) {
+  const Array right = equal(argmax(Logits(p, g), 1), g.community);
+  return mean(right.astype(kF32));
+}
+
+// Nodes in communities; most edges lie inside one. Each 32nd node's community is known. Features
+// are noise: what a node is shows in the edges alone.
+Graph MakeGraph(int64_t nodes) {
+  const Array keys = random::split(random::key(3), 4);
+  const auto n = static_cast<int32_t>(nodes);
+  const Array node = arange(nodes);
+  const Array community = lax::rem(node, static_cast<int32_t>(kCommunities));
+  const Array begin = reshape(broadcast_to(expand_dims(node, 1), {nodes, kEdges}), {-1});
+  // A node of the same community, or any.
+  const Array steps = random::randint(keys[0], begin.shape(), 0, n / kCommunities);
+  const Array inside = lax::rem(begin + static_cast<int32_t>(kCommunities) * steps, n);
+  const Array any = random::randint(keys[1], begin.shape(), 0, n);
+  const Array end = where(random::bernoulli(keys[2], kInside, begin.shape()), inside, any);
+  Graph g;
+  g.from = concatenate({begin, end});
+  g.to = concatenate({end, begin});
+  g.degree = expand_dims(segment_sum(ones(g.to.shape()), g.to, nodes) + 1, 1);
+  g.features = random::normal(keys[3], {nodes, kFeatures});
+  g.community = community;
+  g.known = equal(lax::rem(lax::div(node, static_cast<int32_t>(kCommunities)), 8), 0);
+  return g;
+}
+
+struct Flags {
+  ClusterFlags cluster;
+  int64_t nodes = 512, steps = 200;
+  double min_accuracy = 1;
+};
+const std::string kUsage = std::string("usage: graph_network [options]\n") + kClusterUsage +
+                           "  --nodes N               a multiple of 4 (512)\n"
+                           "  --steps N               (200)\n"
+                           "  --min-accuracy PERCENT  exit code 1 below it\n";
+
+int Run(int argc, char** argv) {
+  Flags flags;
+  std::vector<Option> options = flags.cluster.Options();
+  options.insert(options.end(), {{"--nodes", &flags.nodes},
+                                 {"--steps", &flags.steps},
+                                 {"--min-accuracy", &flags.min_accuracy}});
+  ParseOptions(argc, argv, options);
+  if (flags.nodes % kCommunities != 0) throw UsageError("--nodes: a multiple of 4 is expected");
+  const Cluster cluster = OpenCluster(&flags.cluster);
+  const Mesh& mesh = cluster.mesh;
+
+  // Edges over all devices, nodes on each.
+  Graph g = MakeGraph(flags.nodes);
+  for (Array* edges : {&g.from, &g.to}) *edges = put(*edges, mesh, P({"data", "model"}));
+  for (Array* nodes : {&g.degree, &g.features, &g.community, &g.known})
+    *nodes = put(*nodes, mesh, P());
+
+  const Array keys = random::split(random::key(4), 2);
+  const auto drawn = [&](int64_t i, Dims shape) {
+    const double scale = 1 / std::sqrt(static_cast<double>(shape[0]));
+    return put(random::normal(keys[i], std::move(shape)) * scale, mesh, P());
+  };
+  const Network first{drawn(0, {kFeatures, kHidden}), drawn(1, {kHidden, kCommunities})};
+  const auto zero = [](const Array& a) { return a * 0; };
+  State state{first, tree_map(zero, first), tree_map(zero, first), put(zeros({}), mesh, P())};
+
+  const auto step = jit(Step, {.name = "train_step", .donate_argnums = {0}});
+  const auto accuracy_of = jit(Accuracy);
+  double accuracy = 0;
+  for (int64_t i = 1; i <= flags.steps; ++i) {
+    auto [next, loss] = step(state, g);
+    state = next;
+    if (i % 50 != 0 && i != flags.steps) continue;
+    accuracy = 100.0 * accuracy_of(state.params, g).item<float>();
+    std::printf("step %lld/%lld  loss %.3f  accuracy %.1f%%\n", static_cast<long long>(i),
+                static_cast<long long>(flags.steps), loss.item<float>(), accuracy);
+    std::fflush(stdout);
+  }
+  return accuracy < flags.min_accuracy ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("graph_network", kUsage, Run, argc, argv);
+}
