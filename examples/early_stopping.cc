@@ -31,7 +31,7 @@ TESSERA_TREE(Images, x, labels)
 namespace {
 
 constexpr int64_t kPixels = 64, kClasses = 10;
-constexpr double kLearningRate = 0.8;
+constexpr double kLearningRate = 2;
 
 Array Logits(const Model& m, const Array& x) { return matmul(x, m.w) + m.b; }
 Array Loss(const Model& m, const Images& images) {
@@ -94,7 +94,7 @@ int Run(int argc, char** argv) {
     return Images{put(ir::Array::Of(kF32, {d.size(), kPixels}, d.pixels), cluster.mesh, P("data")),
                   put(labels, cluster.mesh, P("data"))};
   };
-  const Images train = images(0, 400), valid = images(400, 600), test = images(600, 1600);
+  const Images train = images(0, 200), valid = images(200, 600), test = images(600, 1600);
 
   const Training t = jit(Train, {.name = "train_until_it_stops"})(
       train, valid, static_cast<int32_t>(flags.patience), static_cast<int32_t>(flags.limit));
