@@ -377,6 +377,9 @@ absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
 std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
 Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
 std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
+// The combination of what the shards along `axes` have. Requires: `kind` is a reduction's that is
+// not an index.
+Value Complete(Value local, ReduceKind kind, const AxisList& axes);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
 // Evaluates an op with an index map.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);

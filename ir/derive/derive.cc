@@ -42,28 +42,6 @@ absl::StatusOr<std::vector<AxisList>> UnifyFactors(const InferContext& c, const 
   return axes;
 }
 
-Value Complete(Value local, ReduceKind kind, const AxisList& axes) {
-  switch (kind) {
-    case ReduceKind::kSum:
-      return Psum(local, axes);
-    case ReduceKind::kMax:
-      return Pmax(local, axes);
-    case ReduceKind::kMin:
-      return Pmin(local, axes);
-    case ReduceKind::kProd: {
-      Value all = AllGather(local, axes, 0, /*tiled=*/false);
-      return ReduceProd(all, {0});
-    }
-    case ReduceKind::kAnd:
-      return Convert(Pmin(Convert(local, DType::kS32), axes), local.dtype());
-    case ReduceKind::kOr:
-      return Convert(Pmax(Convert(local, DType::kS32), axes), local.dtype());
-    default:
-      break;
-  }
-  Throw(MakeError(ErrorKind::kInternal, "partition: a reduce factor without a reduction"));
-}
-
 }  // namespace
 
 absl::Status ShardingByFactors(const InferContext& c, std::vector<Type>* out) {
@@ -147,6 +125,44 @@ Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64
   }
   std::vector<Value> out = c.b.Emit(c.def, MatchVarying(in), c.attrs);
   return {out, std::vector<int>(out.size(), at)};
+}
+
+namespace {
+
+// The product of what the shards have. A dim that divides is exchanged, so that each shard
+// multiplies one block, and the blocks are gathered; else all gather all.
+Value CompleteProduct(Value local, const AxisList& axes) {
+  const int64_t n = local.builder().mesh().SizeOf(axes);
+  int dim = 0;
+  while (dim < local.rank() && (local.dim(dim) == 0 || local.dim(dim) % n != 0)) ++dim;
+  if (dim == local.rank()) return ReduceProd(AllGather(local, axes, 0, /*tiled=*/false), {0});
+  const Value blocks = AllToAll(local, axes, dim, dim, /*tiled=*/true);
+  Dims cut = local.shape();
+  cut[dim] /= n;
+  cut.insert(cut.begin() + dim, n);
+  return AllGather(ReduceProd(Reshape(blocks, cut), {dim}), axes, dim, /*tiled=*/true);
+}
+
+}  // namespace
+
+Value Complete(Value local, ReduceKind kind, const AxisList& axes) {
+  switch (kind) {
+    case ReduceKind::kSum:
+      return Psum(local, axes);
+    case ReduceKind::kProd:
+      return CompleteProduct(local, axes);
+    case ReduceKind::kMax:
+      return Pmax(local, axes);
+    case ReduceKind::kMin:
+      return Pmin(local, axes);
+    case ReduceKind::kAnd:
+      return Convert(Pmin(Convert(local, DType::kS32), axes), local.dtype());
+    case ReduceKind::kOr:
+      return Convert(Pmax(Convert(local, DType::kS32), axes), local.dtype());
+    default:
+      break;
+  }
+  Throw(MakeError(ErrorKind::kInternal, "partition: a reduce factor without a reduction"));
 }
 
 std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionContext& p) {

@@ -39,6 +39,15 @@ Signature CumulativeFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
+// JAX's own rule: the dim is whole.
+absl::Status CumulativeSharding(const InferContext& c, std::vector<Type>* out) {
+  const int dim = DimOf(c.attrs);
+  if (!c.in[0].axes_of(dim).empty())
+    return ShardingError(c, "dim ", dim, " of ", c.in[0].ToString(),
+                         " is sharded; reshard the operand to leave it whole");
+  return ShardingOfFirst(c, out);
+}
+
 Batched BatchCumulative(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   Attrs attrs = c.attrs;
   attrs.Set("dimension", PastBatch(c.attrs.Int("dimension"), dims[0]));
@@ -229,7 +238,7 @@ consteval OpDef Cumulative(OpDef d) {
   d.lowering = Lowering::kHost;
   d.infer = InferCumulative;
   d.factors = CumulativeFactors;
-  d.sharding = Derived{};
+  d.sharding = CumulativeSharding;
   d.varying = Derived{};
   if (d.jvp.kind == Rule<JvpFn>::kUnset) d.jvp = CumulativeJvp;
   if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = Refused{"it is not linear"};

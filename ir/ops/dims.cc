@@ -1,6 +1,7 @@
 #include "ir/ops/dims.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_join.h"
 
@@ -158,6 +159,15 @@ Attrs LocalShape(const RuleContext& c, const PartitionContext& p) {
   attrs.Set("shape", p.local_out[0].shape);
   attrs.Erase("out_sharding");
   return attrs;
+}
+
+DType IndexTypeFor(int64_t n) {
+  return n > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
+}
+
+Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index) {
+  const Value block = Convert(AxisIndex(b, axes), index);
+  return Mul(block, FullLike(block, static_cast<double>(size)));
 }
 
 }  // namespace tessera::ir::ops

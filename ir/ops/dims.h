@@ -62,5 +62,9 @@ absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape);
 // ---- Partition. ----
 // The attributes on shards: `shape` is the shard's, and there is no out_sharding.
 Attrs LocalShape(const RuleContext& c, const PartitionContext& p);
+// The dtype of indices along a dim of `n` elements.
+DType IndexTypeFor(int64_t n);
+// Where the block of this shard begins in a dim that is cut by `axes` into blocks of `size`.
+Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index = DType::kS32);
 
 }  // namespace tessera::ir::ops

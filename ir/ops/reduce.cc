@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/computation.h"
 #include "ir/ops/dims.h"
@@ -78,7 +79,7 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type> out) {
   for (int d = 0; d < c.in[0].rank(); ++d) {
     const bool drop = Contains(Reduced(c.attrs), d);
     whole.push_back(
-        {s.Add(drop ? FactorKind::kReplicated : FactorKind::kPassThrough, c.in[0].shape[d])});
+        {s.Add(drop ? FactorKind::kReduction : FactorKind::kPassThrough, c.in[0].shape[d])});
     if (!drop) kept.push_back(whole.back());
   }
   s.operands.assign(out.size(), whole);
@@ -117,9 +118,25 @@ Value EverySecond(Value x, int dim, int64_t first, int64_t count) {
   return Slice(x, std::move(start), std::move(limit), std::move(strides));
 }
 
-// `inits` have the results' shape.
+// The reductions of rows along `dim`, which keep it with one element; in pairs of neighbours.
+std::vector<Value> RowsInPairs(const FunctionRef& computation, std::vector<Value> xs, int dim) {
+  while (xs[0].dim(dim) > 1) {
+    const int64_t n = xs[0].dim(dim), half = n / 2;
+    std::vector<Value> pairs;
+    for (const int64_t first : {0, 1})
+      for (const Value& x : xs) pairs.push_back(EverySecond(x, dim, first, half));
+    std::vector<Value> got = MapComputation(computation, std::move(pairs));
+    for (size_t k = 0; k < xs.size(); ++k)
+      xs[k] = n % 2 == 0 ? got[k] : Concatenate({got[k], SliceInDim(xs[k], dim, n - 1, n)}, dim);
+  }
+  return xs;
+}
+
+// `inits` have the results' shape. If a dim is cut by axes[dim], the blocks' reductions are
+// gathered and reduced: as rows are before columns, the elements' order is kept.
 std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Value> xs,
-                                 const std::vector<Value>& inits, const DimList& dimensions) {
+                                 const std::vector<Value>& inits, const DimList& dimensions,
+                                 const DimAxes& axes) {
   for (const int64_t d : FromMinor(dimensions)) {
     const int dim = static_cast<int>(d);
     if (xs[0].dim(dim) == 0) return inits;
@@ -128,15 +145,10 @@ std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Val
       whole.set_axes_of(dim, {});
       x = ShardedLike(x, whole);
     }
-    while (xs[0].dim(dim) > 1) {
-      const int64_t n = xs[0].dim(dim), half = n / 2;
-      std::vector<Value> pairs;
-      for (const int64_t first : {0, 1})
-        for (const Value& x : xs) pairs.push_back(EverySecond(x, dim, first, half));
-      std::vector<Value> got = MapComputation(computation, std::move(pairs));
-      for (size_t k = 0; k < xs.size(); ++k)
-        xs[k] = n % 2 == 0 ? got[k] : Concatenate({got[k], SliceInDim(xs[k], dim, n - 1, n)}, dim);
-    }
+    xs = RowsInPairs(computation, std::move(xs), dim);
+    if (axes[dim].empty()) continue;
+    for (Value& x : xs) x = AllGather(x, axes[dim], dim, /*tiled=*/true);
+    xs = RowsInPairs(computation, std::move(xs), dim);
   }
   for (Value& x : xs) x = Squeeze(x, dimensions);
   return MapComputation(computation, Concat(inits, xs));
@@ -150,7 +162,8 @@ FunctionRef InPairs(const RuleContext& c, const std::vector<Type>& in,
   for (const Type& t : in) params.push_back(b.Param(t));
   std::vector<Value> inits = Inits(params);
   for (size_t k = 0; k < inits.size(); ++k) inits[k] = BroadcastLike(inits[k], out[k], {});
-  std::vector<Value> got = ReduceInPairs(c.regions[0], Elements(params), inits, Reduced(c.attrs));
+  std::vector<Value> got =
+      ReduceInPairs(c.regions[0], Elements(params), inits, Reduced(c.attrs), DimAxes(in[0].rank()));
   for (size_t k = 0; k < got.size(); ++k) got[k] = ShardedLike(got[k], out[k]);
   return b.Build(got);
 }
@@ -180,6 +193,16 @@ Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t si
   Attrs attrs = c.attrs;
   attrs.Set("dimensions", PastBatch(Reduced(c.attrs), 0));
   return {c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs), RegionsOf(c)), front};
+}
+
+std::vector<Value> PartitionReduce(const RuleContext& c, const PartitionContext& p) {
+  const DimAxes axes = JoinAxes(p.signature.operands[0], p.factor_axes);
+  const DimList& dims = Reduced(c.attrs);
+  if (std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return axes[d].empty(); }))
+    return c.b.Emit(c.def, c.in, c.attrs, RegionsOf(c));
+  std::vector<Value> inits = Inits(c.in);
+  for (size_t k = 0; k < inits.size(); ++k) inits[k] = BroadcastLike(inits[k], p.local_out[k], {});
+  return ReduceInPairs(c.regions[0], Elements(c.in), inits, dims, axes);
 }
 
 // ---- Reference semantics. ----
@@ -247,7 +270,7 @@ constexpr OpDef kReduce = Checked({.name = "reduce",
                                    .jvp = ReduceJvp,
                                    .transpose = Refused{"it is not linear"},
                                    .batch = BatchReduce,
-                                   .partition = Derived{},
+                                   .partition = PartitionReduce,
                                    .cost = ReduceCost,
                                    .eval = EvalReduce});
 

@@ -325,7 +325,7 @@ Types InferArg(const InferContext& c) {
 }
 
 Signature ArgFactors(const InferContext& c, absl::Span<const Type>) {
-  return DropFactors(c, {c.attrs.Int("dimension")}, FactorKind::kReplicated);
+  return DropFactors(c, {c.attrs.Int("dimension")}, FactorKind::kReduction);
 }
 
 absl::Status ArgSharding(const InferContext& c, std::vector<Type>* out) {
@@ -337,6 +337,28 @@ Batched BatchArg(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   Attrs attrs = c.attrs;
   attrs.Set("dimension", PastBatch(dim, dims[0]));
   return {c.b.Emit(c.def, {c.in[0]}, attrs), {dims[0] - (dim < dims[0])}};
+}
+
+// Where the dim is cut: the best of all blocks' best elements, and of the blocks that have it the
+// lowest index. If there is a NaN, the blocks with one have it.
+std::vector<Value> PartitionArg(const RuleContext& c, const PartitionContext& p) {
+  const auto dim = static_cast<int>(c.attrs.Int("dimension"));
+  const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
+  if (axes.empty()) return c.b.Emit(c.def, c.in, c.attrs);
+  const int64_t n = c.in_types[0].shape[dim];
+  const DType index = IndexTypeFor(n);
+  Attrs of_block = c.attrs;
+  of_block.Set("index_dtype", index);
+  const Value local = c.b.Emit1(c.def, c.in, std::move(of_block));
+  const bool max = c.def.reduce == ReduceKind::kArgMax;
+  const Value mine = max ? ReduceMax(c.in[0], {dim}) : ReduceMin(c.in[0], {dim});
+  const Value best = max ? Pmax(mine, axes) : Pmin(mine, axes);
+  Value has_it = Compare(mine, best, "EQ");
+  if (IsFloat(mine.dtype())) has_it = Or(has_it, Compare(mine, mine, "NE"));
+  const Value begin = BlockBegin(c.b, axes, c.in[0].dim(dim), index);
+  const Value at = Add(local, BroadcastInDim(begin, local.shape(), {}));
+  const Value none = FullLike(at, static_cast<double>(n));
+  return {Convert(Pmin(Select(has_it, at, none), axes), c.attrs.Dtype("index_dtype"))};
 }
 
 template <DType kD>
@@ -378,7 +400,7 @@ consteval OpDef ArgReduction(std::string_view name, ReduceKind kind) {
                   .jvp = NoTangent,
                   .transpose = Refused{"an index has no tangent"},
                   .batch = BatchArg,
-                  .partition = Derived{},
+                  .partition = PartitionArg,
                   .cost = Derived{},
                   .eval = EvalArg,
                   .reduce = kind});

@@ -66,10 +66,11 @@ Types InferScatter(const InferContext& c) {
 }
 
 // Indexed dims pass through: every shard has all index vectors, and writes those in its own block.
-// Positions of what is added may be cut as well.
+// Positions of what is combined may be cut as well; those of what replaces, or is combined in an
+// order, are gathered.
 Signature ScatterFactors(const InferContext& c, absl::Span<const Type>) {
   const FactorKind positions =
-      c.def.reduce == ReduceKind::kSum ? FactorKind::kReduction : FactorKind::kReplicated;
+      c.def.reduce == ReduceKind::kNone ? FactorKind::kReplicated : FactorKind::kReduction;
   const Geometry g(ScatterDimsOf(c.attrs), c.in[0].rank(), c.in[1].rank());
   WindowFactors f = FactorsOf(g, c.in[0], c.in[1], c.in[2], {positions, FactorKind::kPassThrough});
   f.s.reduce = c.def.reduce;
@@ -307,22 +308,30 @@ Attrs LocalizeScatter(const RuleContext& c, const PartitionContext&) {
   return attrs;
 }
 
+// Where positions are cut each shard combines its updates with elements that change nothing, and
+// the shards' results with those of the operand. Of the least and the largest, the operand's own
+// elements change nothing.
 std::vector<Value> PartitionScatter(const RuleContext& c, const PartitionContext& p) {
   const WindowDims w = ScatterDimsOf(c.attrs);
   const Geometry g(w, c.in[0].rank(), c.in[1].rank());
   const LocalIndices local = LocalIndicesOf(c, p, w, WindowOf(g, c.in_types[2].shape));
-  AxisList added;  // the axes that cut the positions
+  AxisList cut;  // the axes that cut the positions
   for (size_t f = 0; f < p.factor_axes.size(); ++f)
     if (p.signature.factors[f].kind == FactorKind::kReduction)
-      added.insert(added.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
+      cut.insert(cut.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
   Attrs attrs = LocalizeScatter(c, p);
   if (!local.axes.empty()) {
     attrs.Erase("indices_are_sorted");
     attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
   }
-  const Value to = added.empty() ? c.in[0] : AddedZeros(c.in[0]);
-  const Value written = EmitMatched(c.def, {to, local.indices, c.in[2]}, std::move(attrs));
-  return {added.empty() ? written : Add(c.in[0], Psum(written, added))};
+  const bool sum = c.def.reduce == ReduceKind::kSum, prod = c.def.reduce == ReduceKind::kProd;
+  Value to = c.in[0];
+  if (!cut.empty() && sum) to = AddedZeros(to);
+  if (!cut.empty() && prod) to = FullLike(to, 1);
+  const Value mine = EmitMatched(c.def, {to, local.indices, c.in[2]}, std::move(attrs));
+  if (cut.empty()) return {mine};
+  const Value all = derive::Complete(mine, c.def.reduce, cut);
+  return {sum ? Add(c.in[0], all) : prod ? Mul(c.in[0], all) : all};
 }
 
 Cost ScatterCost(const InferContext& c, absl::Span<const Type> out) {

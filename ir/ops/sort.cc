@@ -48,16 +48,6 @@ Value TakeAlong(Value x, Value indices, int dim) {
                 {.mode = GatherScatterMode::kPromiseInBounds});
 }
 
-// Where the block of this shard begins in a dim that is cut by `axes` into blocks of `size`.
-Value BlockBegin(Builder& b, const AxisList& axes, int64_t size) {
-  const Value index = AxisIndex(b, axes);
-  return Mul(index, FullLike(index, static_cast<double>(size)));
-}
-
-DType IndexTypeFor(int64_t n) {
-  return n > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
-}
-
 // ---- The order. ----
 
 // A number whose unsigned order is that of the elements.

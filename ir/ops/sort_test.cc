@@ -51,7 +51,9 @@ TEST(Sort, ExplicitShardings) {
               ReasonIs("SHARDING_TYPE_ERROR", "operands of different shardings"));
   EXPECT_THAT(On(kTopK, {"f32[4@x,6]"}, Best(2, 1)), IsOkAndHolds("f32[4@x,2]"));
   EXPECT_THAT(On(kTopK, {"f32[4@x,6]"}, Best(2, 0)), ReasonIs("SHARDING_TYPE_ERROR", "is sharded"));
-  EXPECT_THAT(On(kCumsum, {"f32[4@x,6]"}, Along(0)), IsOkAndHolds("f32[4@x,6]"));
+  EXPECT_THAT(On(kCumsum, {"f32[4@x,6]"}, Along(1)), IsOkAndHolds("f32[4@x,6]"));
+  EXPECT_THAT(On(kCumsum, {"f32[4@x,6]"}, Along(0)),
+              ReasonIs("SHARDING_TYPE_ERROR", "dim 0 of f32[4@x,6] is sharded; reshard"));
 }
 
 }  // namespace

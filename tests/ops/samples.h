@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -81,6 +82,8 @@ struct Tolerance {
   } kind = kExact;
   double bound = 0;
 };
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr Tolerance kExact{};
 constexpr Tolerance Ulps(double n) { return {Tolerance::kUlps, n}; }
 constexpr Tolerance Reordered(double terms) { return {Tolerance::kReordered, terms}; }

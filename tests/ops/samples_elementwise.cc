@@ -1,7 +1,6 @@
 // Rows of ir/ops/elementwise.cc.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
@@ -10,8 +9,6 @@ namespace tessera::ir::samples {
 namespace {
 
 using enum DType;
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr char kKinks[] = "infinities, NaNs and kinks have no finite difference";
 
 // The units in the last place by which the recording backend may miss; ours rounds a wide result

@@ -195,6 +195,12 @@ std::vector<Sample> IndexingSamples() {
     rows.push_back(GatherRow(absl::StrCat("f64/", ToAbsl(w.label), "/promise"), kF64, w, w.at,
                              "promise_in_bounds"));
   }
+  // Every bit of a table that is cut arrives: zeros keep their signs.
+  for (DType d : Floats()) {
+    Sample special = GatherRow(N(d) + "/special", d, windows[0], windows[0].at, "clip");
+    special.operands[0] = Of(d, windows[0].operand, Values({0, -0.0, kInf, -kInf, kNan, -0.0, 1}));
+    rows.push_back(special.Moves().NotSmooth("NaNs and infinities have no finite difference"));
+  }
   Sample filled = GatherRow("f64/filled", kF64, windows[0], Outside(windows[0].at), "fill_or_drop");
   filled.attrs.Set("fill_value", Array::Scalar(kF64, -7));
   filled.linear.clear();  // what is filled in is not linear in the operand
@@ -240,6 +246,13 @@ std::vector<Sample> IndexingSamples() {
       add(ScatterRow(name, label("clip"), d, w, Outside(w.at), "clip"), false);
       add(ScatterRow(name, label("promise"), d, w, w.at, "promise_in_bounds"), false);
     }
+    if (name == "scatter_min" || name == "scatter_max")
+      for (DType f : Floats()) {
+        Sample special = ScatterRow(name, N(f) + "/special", f, windows[0], twice, "clip");
+        special.operands[0] = Of(f, windows[0].operand, Values({0, 2, kInf, -kInf, kNan, 1, -1}));
+        special.operands[2] = Of(f, windows[0].block, Values({1, kNan, -3, kInf, -kInf}));
+        add(std::move(special.NotSmooth("NaNs and infinities have no finite difference")), false);
+      }
     for (DType index : {kU32, kS64})
       add(ScatterRow(name, absl::StrCat("f64/index_", N(index)), kF64, windows[0], windows[0].at,
                      "clip", index),

@@ -1,5 +1,4 @@
 // Rows of ir/ops: reduction.cc, reduce.cc, cumulative.cc and sort.cc.
-#include <limits>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +9,6 @@ namespace tessera::ir::samples {
 namespace {
 
 using enum DType;
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct Shape {
   Dims shape;
@@ -100,10 +97,13 @@ std::vector<Sample> OrderSamples() {
     top_k(N(d) + "/ties", Of(d, {2, 8}, Values({1, 0, 1, 1, 0})), 4, 1)
         .NotSmooth("elements are equal");
     if (!IsFloat(d)) continue;
-    sort(N(d) + "/special", {Of(d, {2, 6}, special), Of(kS32, {2, 6}, Ints(0, 99))}, 1, 1)
-        .NotSmooth("NaNs and infinities have no finite difference");
-    top_k(N(d) + "/special", Of(d, {2, 6}, special), 4, 1)
-        .NotSmooth("NaNs and infinities have no finite difference");
+    for (const int64_t n : {6, 8}) {
+      const std::string label = absl::StrCat(N(d), n == 6 ? "/special" : "/special_of_8");
+      sort(label, {Of(d, {2, n}, special), Of(kS32, {2, n}, Ints(0, 99))}, 1, 1)
+          .NotSmooth("NaNs and infinities have no finite difference");
+      top_k(label, Of(d, {2, n}, special), 4, 1)
+          .NotSmooth("NaNs and infinities have no finite difference");
+    }
   }
   for (DType d : Integers()) {
     sort(N(d) + "/bits", {Of(d, {4, 8}, Bits())}, 1, 1);
@@ -138,6 +138,14 @@ FunctionRef LargerWithIndex(DType d) {
   });
 }
 
+// a + b x, then c + d x, is one such function: associative, and the order counts.
+FunctionRef Composed(DType dt) {
+  return Computation({dt, dt, dt, dt}, [](const std::vector<Value>& v) -> std::vector<Value> {
+    const Value shifted = v[3] * v[0];
+    return {v[2] + shifted, v[3] * v[1]};
+  });
+}
+
 std::vector<Sample> ReduceSamples() {
   std::vector<Sample> rows;
   const auto joined = [&](DType d, const Shape& shape) -> Sample& {
@@ -154,6 +162,16 @@ std::vector<Sample> ReduceSamples() {
   for (DType d : Computable()) {
     for (const Shape& shape : Shapes()) joined(d, shape);
     joined(d, {{4, 0}, {1}});
+  }
+  for (const Shape& shape : Shapes()) {
+    if (shape.dims.empty()) continue;  // lax leaves out the initial values
+    rows.push_back(Make("reduce",
+                        absl::StrCat("s32/composed_", absl::StrJoin(shape.shape, "x"), "_over_",
+                                     absl::StrJoin(shape.dims, "_")),
+                        {Of(kS32, shape.shape, Ints(-9, 9)), Of(kS32, shape.shape, Ints(-2, 3)),
+                         Of(kS32, {}, Values({7})), Of(kS32, {}, Values({3}))})
+                       .With({{"dimensions", shape.dims}})
+                       .Region(Composed(kS32)));
   }
   joined(kF64, {{4, 5, 3}, {1, 2}});
   joined(kF64, {{7}, {0}});
@@ -307,6 +325,10 @@ std::vector<Sample> ReductionSamples() {
     for (DType d : Floats())
       arg(op, "special", d, {4, 4}, 1, kS32,
           Values({0, -0.0, 0, -0.0, kInf, kNan, 1, kNan, -kInf, -2, kInf, -1, -0.0, 0, kNan, 2}));
+    for (DType d : Floats())
+      arg(op, "nans", d, {2, 8}, 1, kS32,
+          Values({1, 2, 3, kNan, 4, kNan, 5, kInf, kNan, 0, 1, kNan, -kInf, -0.0, 0, kNan}));
+    for (DType d : Integers()) arg(op, "bits", d, {4, 8}, 1, kS32, Bits());
   }
   return rows;
 }
