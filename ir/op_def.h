@@ -275,7 +275,6 @@ struct OpDef {
   absl::Span<const RegionRole> regions = {};  // their roles
   bool repeats_region = false;                // there may be any number of the last one, but not 0
   absl::Span<const AttrSpec> attrs = {};
-  bool has_effects = false;  // kept even when no result is used
   Lowering lowering = Lowering::kUnset;
   InferFn infer = nullptr;
   FactorsFn factors = nullptr;

@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FIELDS = ("num_operands|regions|repeats_region|attrs|has_effects|lowering|infer|factors|sharding|varying|jvp|"
+FIELDS = ("num_operands|regions|repeats_region|attrs|lowering|infer|factors|sharding|varying|jvp|"
           "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|data_flow|rule_params|cost|"
           "fixed_sharding|scalar|index_map|eval|eval_shards|reduce|collective|family")
 AUTODIFF = ("jvp", "transpose", "varying")

@@ -1,6 +1,7 @@
 // Dead-code elimination, regions included: of an op with planned regions, the results that nobody
 // uses go, with what only they need inside: operands, carries, stacked slices. An op with
 // derivative rules stays whole, for these go by all of its operands and results.
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -126,10 +127,7 @@ class Liveness {
   };
 
   bool IsLiveOp(const Op& op) const {
-    if (op.def->has_effects) return true;
-    for (ValueId r : op.results)
-      if (live_[r]) return true;
-    return false;
+    return std::any_of(op.results.begin(), op.results.end(), [&](ValueId r) { return live_[r]; });
   }
 
   const Function& f_;

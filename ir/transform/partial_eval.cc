@@ -153,7 +153,7 @@ class Splitter {
   bool IsConstant(Value v) {
     if (auto it = constant_.find(v.id()); it != constant_.end()) return it->second;
     const Op* op = known_b_.DefiningOp(v);
-    bool constant = op && op->regions.empty() && !op->def->has_effects &&
+    bool constant = op && op->regions.empty() &&
                     (op->operands.empty() || op->def->family == Family::kElementwise ||
                      op->def->family == Family::kDataMovement || op->def->family == Family::kCast);
     if (constant)

@@ -27,8 +27,8 @@ Liveness LiveFor(const Function& f, absl::Span<const ValueId> results) {
   for (ValueId v : results) live.values[v] = true;
   for (int i = static_cast<int>(f.ops.size()) - 1; i >= 0; --i) {
     const Op& op = f.ops[i];
-    live.ops[i] = op.def->has_effects || std::any_of(op.results.begin(), op.results.end(),
-                                                     [&](ValueId r) { return live.values[r]; });
+    live.ops[i] = std::any_of(op.results.begin(), op.results.end(),
+                              [&](ValueId r) { return live.values[r]; });
     if (!live.ops[i]) continue;
     for (ValueId v : op.operands) live.values[v] = true;
   }
