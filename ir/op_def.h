@@ -44,8 +44,9 @@ enum class Lowering : uint8_t {
   kDynamicIndex,  // an index map with run-time offsets
   kCollective,    // exchanges data along mesh axes (CollectiveKind says how)
   kRegion,        // runs nested functions
-  kAlias,  // result is the operand: casts of manual axes types, sharding_constraint, barriers
-  kHost,   // no code: the host evaluates it on every backend, on copies of a device's operands
+  kAlias,         // result is the operand: casts of manual axes types, sharding_constraint
+  kBarrier,       // results are the operands, and what reads any comes after all of these
+  kHost,  // no code: the host evaluates it on every backend, on copies of a device's operands
 };
 
 // What a region is to its op. Bodies, predicates and branches are planned, differentiated, batched

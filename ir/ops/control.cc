@@ -73,6 +73,27 @@ std::vector<Value> CallTranspose(const RuleContext& c, Values cts,
   return TransposeCall(c, cts, linear, c.def, c.attrs);
 }
 
+// A barrier around the values that are not absent.
+std::vector<Value> BarrierOf(Builder& b, Values values) {
+  const std::vector<Value> present = DropAbsent(values);
+  if (present.empty()) return {values.begin(), values.end()};
+  return ScatterByMask(OptimizationBarrier(b, present), IsValid(values));
+}
+
+// What is computed again is so after the cotangents are there, not with the original: else its
+// values would be kept from there on.
+std::vector<Value> CheckpointTranspose(const RuleContext& c, Values cts,
+                                       const std::vector<bool>& linear) {
+  std::vector<Value> residuals = c.in;
+  for (size_t i = 0; i < residuals.size(); ++i)
+    if (linear[i]) residuals[i] = Value();
+  std::vector<Value> in = BarrierOf(c.b, Concat(residuals, std::vector<Value>(cts.begin(), cts.end())));
+  RuleContext behind = c;
+  behind.in.assign(in.begin(), in.begin() + residuals.size());
+  in.erase(in.begin(), in.begin() + residuals.size());
+  return TransposeCall(behind, in, linear, c.def, c.attrs);
+}
+
 Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
   return {c.b.Emit(c.def, c.in, c.attrs, {batched.fn}), batched.out_dims};
@@ -91,12 +112,6 @@ Signature BarrierFactors(const InferContext& c, absl::Span<const Type>) {
   return s;
 }
 
-// A barrier around the values that are not absent.
-std::vector<Value> BarrierOf(Builder& b, Values values) {
-  const std::vector<Value> present = DropAbsent(values);
-  if (present.empty()) return {values.begin(), values.end()};
-  return ScatterByMask(OptimizationBarrier(b, present), IsValid(values));
-}
 std::vector<Value> BarrierJvp(const RuleContext& c, Values tangents) {
   return BarrierOf(c.b, tangents);
 }
@@ -211,7 +226,7 @@ consteval OpDef CallLike(OpDef d) {
   d.varying = Inferred;
   d.jvp = CallJvp;
   d.jvp_emits_primals = true;
-  d.transpose = CallTranspose;
+  if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = CallTranspose;
   d.batch = CallBatch;
   d.partition = Refused{"the planner enters regions itself"};
   d.data_flow = CallDataFlow;
@@ -224,14 +239,16 @@ consteval OpDef CallLike(OpDef d) {
 
 const OpDef kCall = CallLike(
     {.name = "call", .lax_name = "jit", .attrs = kCallAttrs, .partial_eval = CallPartialEval});
-const OpDef kCheckpoint = CallLike(
-    {.name = "checkpoint", .lax_name = "checkpoint", .partial_eval = CheckpointPartialEval});
+const OpDef kCheckpoint = CallLike({.name = "checkpoint",
+                                    .lax_name = "checkpoint",
+                                    .transpose = CheckpointTranspose,
+                                    .partial_eval = CheckpointPartialEval});
 
 const OpDef kOptimizationBarrier = Checked({.name = "optimization_barrier",
                                             .lax_name = "optimization_barrier",
                                             .family = Family::kControlFlow,
                                             .num_operands = kAnyNumber,
-                                            .lowering = Lowering::kAlias,
+                                            .lowering = Lowering::kBarrier,
                                             .infer = InferBarrier,
                                             .factors = BarrierFactors,
                                             .sharding = Inferred,

@@ -23,6 +23,9 @@ constexpr int kCheapScalarWeight = 8;
 // once.
 constexpr int64_t kSharedElements = 256;
 constexpr size_t kMergedMax = 12;
+// They are not where that would keep so many bytes for as long as so many steps take.
+constexpr int64_t kKeptBytes = 1 << 20;
+constexpr int kKeptSteps = 64;
 
 // Whether the item is, or contains, a collective: these keep their order.
 bool IsOrdered(const Item& item) {
@@ -135,6 +138,7 @@ class BlockFuser {
     if (const auto* view = std::get_if<ViewItem>(&item.what)) return VisitView(item, *view);
     if (const auto* reduce = std::get_if<ReduceItem>(&item.what)) return VisitReduce(item, *reduce);
     if (const auto* pieces = std::get_if<PiecesItem>(&item.what)) return VisitPieces(item, *pieces);
+    if (std::holds_alternative<BarrierItem>(item.what)) return VisitBarrier(item, index);
     const int node = NewNode(index, item.label);
     for (int v : item.results) AddReadersAfter(v, node);
     if (IsOrdered(item)) {
@@ -153,6 +157,17 @@ class BlockFuser {
     });
     if (std::holds_alternative<LoopItem>(item.what))
       for (int v : item.results) AddMemoryReader(v, node);  // Carries are written before the loop.
+  }
+
+  // Makes no step: what reads a result reads the operand's memory, but later than all that writes
+  // the operands of which the results are read.
+  void VisitBarrier(const Item& item, int index) {
+    const int node = NewNode(index, item.label);
+    for (size_t i = 0; i < item.results.size(); ++i) {
+      if (!IsRead(item.results[i])) continue;
+      AddReadersAfter(item.results[i], node);
+      AddMemoryReader(item.operands[i], node);
+    }
   }
 
   // The values that a block reads and does not compute.
@@ -440,16 +455,28 @@ class BlockFuser {
       for (int node : all)
         if (std::find(readers.begin(), readers.end(), Find(node)) == readers.end())
           readers.push_back(Find(node));
-      MergeAll(std::move(readers));
+      MergeAll(std::move(readers), /*sooner=*/false);
     }
   }
 
-  // Merges what can be merged of the first kMergedMax kernels.
-  void MergeAll(std::vector<int> kernels) {
+  // Whether what the later of two kernels stores would be kept for long if the earlier one stored
+  // it.
+  bool KeepsMore(int a, int b) {
+    const int later = std::min(a, b);
+    if (std::abs(a - b) < kKeptSteps) return false;
+    int64_t bytes = 0;
+    for (int v : group(later).ValuesStored())
+      bytes += value(v).elements * ir::ByteWidth(value(v).dtype);
+    return bytes >= kKeptBytes;
+  }
+
+  // Merges what can be merged of the first kMergedMax kernels; unless `sooner`, only where that
+  // keeps nothing large for longer.
+  void MergeAll(std::vector<int> kernels, bool sooner = true) {
     if (kernels.size() > kMergedMax) kernels.resize(kMergedMax);
     for (size_t a = 0; a < kernels.size(); ++a)
       for (size_t b = a + 1; b < kernels.size();) {
-        if (TryMerge(kernels[a], kernels[b])) {
+        if ((sooner || !KeepsMore(kernels[a], kernels[b])) && TryMerge(kernels[a], kernels[b])) {
           kernels.erase(kernels.begin() + b);
         } else {
           ++b;
@@ -501,6 +528,7 @@ class BlockFuser {
   void AddSteps(int node, std::vector<Step>* steps) {
     const Node& n = nodes_[node];
     if (n.group < 0 && n.item == kEnd) return;
+    if (n.item != kEnd && std::holds_alternative<BarrierItem>(items_[n.item].what)) return;
     Step step;
     step.fused = n.labels;
     std::sort(step.fused.begin(), step.fused.end());
@@ -594,6 +622,14 @@ int KernelTable::Add(codegen::Kernel kernel) {
 Fused Fuse(Lowered* lowered) {
   Fused fused;
   fused.steps = BlockFuser(lowered, lowered->items, &fused.kernels).Run(lowered->result_values);
+  const auto before = [&](int& v) {
+    if (lowered->values[v].same_as >= 0) v = lowered->values[v].same_as;
+  };
+  ForEachStep(fused.steps,
+              [&](Step& step) { ForEachSlot(step, fused.kernels.kernels(), before, before); });
+  for (int& v : lowered->result_values) before(v);
+  for (Value& v : lowered->values)
+    if (v.subview) before(v.subview->of);
   return fused;
 }
 

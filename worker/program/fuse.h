@@ -32,7 +32,7 @@ struct Fused {
   std::vector<Step> steps;  // their slots are indices into `lowered.values`
 };
 
-// May add values to `lowered` (packed operands).
+// May add values to `lowered` (packed operands). What it leaves reads no value behind a barrier.
 Fused Fuse(Lowered* lowered);
 
 }  // namespace tessera::worker::program

@@ -122,6 +122,12 @@ bool Group::Reads(int value) const {
                      [&](const Node& n) { return n.kind == Kind::kLoad && n.read == value; });
 }
 
+std::set<int> Group::ValuesStored() const {
+  std::set<int> values;
+  for (const Store& store : stores_) values.insert(store.value);
+  return values;
+}
+
 std::set<int> Group::ValuesRead() const {
   std::set<int> values;
   for (const Node& n : nodes_)

@@ -40,6 +40,7 @@ class Group {
   std::vector<int> ReadsOf(int value);
   bool Reads(int value) const;
   std::set<int> ValuesRead() const;
+  std::set<int> ValuesStored() const;
   // Calls f(value) for the values that are shifts of accesses.
   void ForEachShift(const std::function<void(int)>& f) const;
   const ValueAccess& access(int read) const { return nodes_[read].access; }

@@ -155,6 +155,7 @@ class Lowerer {
 
   std::vector<int> LowerOp(const At& at) {
     if (at.def().lowering == Lowering::kAlias) return at.operands;
+    if (at.def().lowering == Lowering::kBarrier) return LowerBarrier(at);
     if (at.def().lowering == Lowering::kRegion) return LowerRegions(at);
     const std::vector<ir::Type> results = at.out_types();
     if (std::all_of(results.begin(), results.end(),
@@ -166,6 +167,26 @@ class Lowerer {
     const std::optional<std::vector<int>> done = LowerToCode(at);
     return done ? *done : LowerToHost(at);
   }
+
+  std::vector<int> LowerBarrier(const At& at) {
+    std::vector<int> in, behind, results = at.operands;
+    for (int& v : results) {
+      if (out_.values[v].constant >= 0 || out_.values[v].elements == 0) continue;
+      const int same = static_cast<int>(out_.values.size());
+      Value value;
+      value.dtype = out_.values[v].dtype;
+      value.elements = out_.values[v].elements;
+      value.same_as = RootOf(v);
+      out_.values.push_back(std::move(value));
+      in.push_back(v);
+      behind.push_back(same);
+      v = same;
+    }
+    Add(std::move(in), std::move(behind), BarrierItem{});
+    return results;
+  }
+  // The value itself, of one behind a barrier.
+  int RootOf(int v) const { return out_.values[v].same_as >= 0 ? out_.values[v].same_as : v; }
 
   // nullopt if the op has no kernel.
   std::optional<std::vector<int>> LowerToCode(const At& at) {
@@ -692,12 +713,13 @@ class Lowerer {
     for (const auto& [from, to] : from_to)
       if (from != to && out_.values[to].elements > 0) block->updates.emplace_back(from, to);
     for (auto& [from, to] : block->updates) {
-      const int source = from;
+      const int source = RootOf(from);
       if (std::none_of(block->updates.begin(), block->updates.end(),
                        [&](const auto& update) { return update.second == source; }))
         continue;
-      from = NewValue(out_.values[source].dtype, out_.values[source].elements);
-      Add({source}, {from}, CopyItem{});
+      const int read =
+          std::exchange(from, NewValue(out_.values[source].dtype, out_.values[source].elements));
+      Add({read}, {from}, CopyItem{});
     }
   }
 

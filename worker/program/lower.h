@@ -28,12 +28,13 @@ inline constexpr size_t kGroupDimsMax = 16;
 inline constexpr ir::Lowering kLoweredKinds[] = {
     ir::Lowering::kScalar,   ir::Lowering::kReduce,       ir::Lowering::kContract,
     ir::Lowering::kIndexMap, ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
-    ir::Lowering::kRegion,   ir::Lowering::kAlias,        ir::Lowering::kHost};
+    ir::Lowering::kRegion,   ir::Lowering::kAlias,        ir::Lowering::kBarrier,
+    ir::Lowering::kHost};
 
 struct Value {
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
-  // At most one of the three is set. If none is, an item computes the value.
+  // At most one of the four is set. If none is, an item computes the value.
   int argument = -1;
   int constant = -1;
   // Part of value `of`: begins at element `offset` in the first iteration of `loop`, and `stride`
@@ -45,6 +46,8 @@ struct Value {
     int64_t stride = 0;
   };
   std::optional<Subview> subview;
+  // -1, or the value that this one is, behind a barrier. Fuse replaces it by that.
+  int same_as = -1;
 };
 
 // result[i] = graph(operands[i], ...); an operand of one element is the same for all.
@@ -88,6 +91,8 @@ struct HostItem {
 };
 // result = operand.
 struct CopyItem {};
+// Result i is same_as operand i. What reads a result comes after what computes the operands.
+struct BarrierItem {};
 struct Item;
 // Items that read outer values directly; `updates` are written at their end, simultaneously: (value
 // of the block, outer value).
@@ -110,7 +115,7 @@ struct Item {
   int label = 0;
   std::vector<int> operands, results;
   std::variant<ScalarItem, ViewItem, PiecesItem, ReduceItem, ContractItem, CollectiveItem,
-               AxisIndexItem, HostItem, CopyItem, LoopItem, BranchItem>
+               AxisIndexItem, HostItem, CopyItem, BarrierItem, LoopItem, BranchItem>
       what;
 };
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 
@@ -19,7 +20,9 @@
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
+#include "ir/ops.h"
 #include "ir/text.h"
+#include "ir/transform/transform.h"
 #include "worker/program/step_program.h"
 #include "worker/program/testing/random_program.h"
 
@@ -585,6 +588,98 @@ TEST(Donation, ARunUsesOneForEachArgumentAndResult) {
   EXPECT_EQ(ChooseDonations(built, {false, true}), (std::vector<int>{1, -1}));
   EXPECT_EQ(ChooseDonations(built, {true, false}), (std::vector<int>{0, -1}));
   EXPECT_EQ(ChooseDonations(built, {}), (std::vector<int>{-1, -1}));
+}
+
+// ---- checkpoint. ----
+
+constexpr int kBlocks = 8;
+const ir::Type kActivation = ir::MakeType(ir::DType::kF32, {64, 32});
+
+// x = tanh(tanh(x w) v), eight times, and the gradient of its sum by x and the weights.
+ir::FunctionRef GradOfBlocks(bool checkpointed) {
+  const ir::Type weight = ir::MakeType(ir::DType::kF32, {32, 32});
+  const auto block = [](const std::vector<ir::Value>& p) -> std::vector<ir::Value> {
+    const ir::Value hidden = ir::Tanh(ir::Matmul2D(p[0], p[1]));
+    return {ir::Tanh(ir::Matmul2D(hidden, p[2]))};
+  };
+  ir::Builder inner(ir::Scope{}, "block");
+  const ir::FunctionRef one =
+      inner.Build(block({inner.Param(kActivation), inner.Param(weight), inner.Param(weight)}));
+  ir::Builder b(ir::Scope{}, "loss");
+  std::vector<ir::Value> params = {b.Param(kActivation)};
+  for (int i = 0; i < 2 * kBlocks; ++i) params.push_back(b.Param(weight));
+  ir::Value x = params[0];
+  for (int i = 0; i < kBlocks; ++i) {
+    const std::vector<ir::Value> args = {x, params[1 + 2 * i], params[2 + 2 * i]};
+    x = checkpointed ? ir::Checkpoint(b, one, args)[0] : ir::Inline(b, *one, args)[0];
+  }
+  const ir::FunctionRef loss = b.Build({ir::ReduceSum(ir::Mul(x, x), {0, 1})});
+
+  const std::vector<bool> all(loss->num_params, true);
+  const ir::Linearized lin = ValueOrThrow(ir::Linearize(*loss, all));
+  std::vector<bool> linear(lin.linear->num_params, true);
+  std::fill_n(linear.begin(), lin.num_residuals, false);
+  const ir::FunctionRef backward = ValueOrThrow(ir::TransposeFunction(*lin.linear, linear));
+  ir::Builder g(ir::Scope{}, "grad");
+  std::vector<ir::Value> args;
+  for (const ir::Type& t : loss->param_types()) args.push_back(g.Param(t));
+  const std::vector<ir::Value> forward = ir::Inline(g, *lin.forward, args);
+  std::vector<ir::Value> in(forward.end() - lin.num_residuals, forward.end());
+  in.push_back(ir::Constant(g, ir::DType::kF32, 1));
+  std::vector<ir::Value> out = ir::Inline(g, *backward, in);
+  out.push_back(forward[0]);
+  return ir::Dce(*g.Build(out));
+}
+
+StepProgram BuiltGrad(bool checkpointed, bool with_library) {
+  BuildOptions options;
+  if (with_library) options.has_matmul = [](ir::DType, ir::DType) { return true; };
+  return ValueOrThrow(Build(*GradOfBlocks(checkpointed), options));
+}
+
+// What a block computes again is computed again: of each only its input is kept, not its hidden
+// activation.
+TEST(Checkpoint, AnActivationOfEachBlockIsNotKept) {
+  for (const bool with_library : {false, true}) {
+    const StepProgram plain = BuiltGrad(false, with_library);
+    const StepProgram again = BuiltGrad(true, with_library);
+    EXPECT_THAT(Verify(again), IsOk());
+    const int64_t saved = plain.arena_bytes - again.arena_bytes;
+    EXPECT_GE(saved, (kBlocks - 1) * kActivation.num_bytes())
+        << plain.arena_bytes << " bytes, with checkpoint " << again.arena_bytes;
+  }
+}
+
+// A large value that is computed from an argument and read at the end is not computed at the
+// beginning, along with another that reads the argument.
+TEST(Fusion, NoMergeKeepsALargeValueForLong) {
+  const ir::Type large = ir::MakeType(ir::DType::kF32, {512, 512});
+  const auto arena = [&](bool late) {
+    ir::Builder b(ir::Scope{}, "f");
+    const ir::Value x = b.Param(large);
+    ir::Value y = ir::Tanh(x);
+    for (int i = 0; i < 40; ++i) y = ir::Tanh(ir::Matmul2D(y, x));
+    if (late) y = ir::Matmul2D(ir::Exp(x), y);
+    const ir::FunctionRef f = b.Build({ir::Matmul2D(y, y)});
+    BuildOptions options;
+    options.has_matmul = [](ir::DType, ir::DType) { return true; };
+    return ValueOrThrow(Build(*f, options)).arena_bytes;
+  };
+  EXPECT_EQ(arena(false), 2 * large.num_bytes());
+  EXPECT_EQ(arena(true), 3 * large.num_bytes());  // a product and its operands
+}
+
+TEST(Checkpoint, GivesTheSameGradients) {
+  std::vector<Array> args;
+  const ir::FunctionRef f = GradOfBlocks(true);
+  for (int i = 0; i < f->num_params; ++i) args.push_back(WholeNumbers(f->types[i], i));
+  for (Array& a : args)
+    for (int64_t k = 0; k < a.num_elements(); ++k) a.Set(k, a.At(k) / 64);
+  const std::vector<Array> want = ValueOrThrow(ir::Evaluate(*GradOfBlocks(false), args));
+  const std::vector<Array> got = Runner(BuiltGrad(true, false), args).Run();
+  for (size_t r = 0; r < want.size(); ++r)
+    for (int64_t k = 0; k < want[r].num_elements(); ++k)
+      ASSERT_NEAR(got[r].At(k), want[r].At(k), 1e-4 * (1 + std::abs(want[r].At(k)))) << r;
 }
 
 TEST(ProgramTranscripts, AreAsRecorded) {
