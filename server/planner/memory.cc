@@ -4,43 +4,198 @@
 #include <limits>
 #include <vector>
 
+#include "ir/array.h"
+#include "ir/derive/factors.h"
 #include "ir/op_def.h"
 
 namespace tessera::server::planner {
 namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::Type;
+using ir::ValueId;
+
+constexpr int64_t kAlignment = 64;        // of every value in a worker's memory
+constexpr int64_t kPartialsBytes = 8192;  // of the partial results of a long reduction, at most
 
 // A value may have 2^61 bytes: sums saturate.
 int64_t Plus(int64_t a, int64_t b) {
   int64_t sum;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
 }
+int64_t Bytes(const Type& t) {
+  return Plus(t.num_bytes(), kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// ---- Copies that a worker makes for an op. ----
+
+// The positions in `dims` of the factors that `wanted` lists, without those of size 1.
+std::vector<int> PositionsOf(const ir::TensorFactors& dims, const ir::TensorFactors& wanted,
+                             const Type& t) {
+  std::vector<int> at;
+  for (const ir::FactorList& factor : wanted) {
+    const auto found = std::find(dims.begin(), dims.end(), factor);
+    const auto d = static_cast<int>(found - dims.begin());
+    if (found != dims.end() && t.shape[d] > 1) at.push_back(d);
+  }
+  return at;
+}
+
+// Whether the operand of a contraction is matrices as it lies: its batch, free and contracted dims
+// each stand together in the order of the result, or of the lhs, and a batch dim is not the last.
+bool IsMatrices(const ir::Signature& s, int operand, const Type& t) {
+  const ir::TensorFactors &mine = s.operands[operand], &other = s.operands[1 - operand];
+  const auto has = [](const ir::TensorFactors& dims, const ir::FactorList& f) {
+    return std::find(dims.begin(), dims.end(), f) != dims.end();
+  };
+  ir::TensorFactors batch, free, contracted;
+  for (const ir::FactorList& f : s.results[0])
+    if (has(mine, f)) (has(other, f) ? batch : free).push_back(f);
+  for (const ir::FactorList& f : s.operands[0])
+    if (!has(s.results[0], f)) contracted.push_back(f);
+  const std::vector<int> big = PositionsOf(mine, mine, t);
+  for (const ir::TensorFactors* role : {&batch, &free, &contracted}) {
+    const std::vector<int> at = PositionsOf(mine, *role, t);
+    if (at.empty()) continue;
+    if (std::search(big.begin(), big.end(), at.begin(), at.end()) == big.end()) return false;
+    if (role == &batch && at.back() == big.back()) return false;
+  }
+  return true;
+}
+
+// Operands that are packed, and what is computed in a wider dtype.
+int64_t CopiesForContraction(const Function& f, const Op& op) {
+  const ir::Signature s = ir::SignatureOf(f, op);
+  int64_t bytes = 0;
+  const auto add = [&](Type t, bool packed) {
+    const ir::DType wide = ir::ComputeDType(t.dtype);
+    const bool converted = wide != t.dtype;
+    t.dtype = wide;
+    for (int copies = packed + converted; copies > 0; --copies) bytes = Plus(bytes, Bytes(t));
+  };
+  for (int k : {0, 1}) add(f.types[op.operands[k]], !IsMatrices(s, k, f.types[op.operands[k]]));
+  add(f.types[op.results[0]], false);
+  return bytes;
+}
+
+// Blocks are contiguous while they are exchanged: copies of what is cut or joined along a dim that
+// is not the first.
+int64_t CopiesForCollective(const Function& f, const Op& op) {
+  const Type &in = f.types[op.operands[0]], &out = f.types[op.results[0]];
+  const auto copy = [](const Type& t, int64_t dim) {
+    for (int64_t d = 0; d < dim; ++d)
+      if (t.shape[d] != 1) return Bytes(t);
+    return int64_t{0};
+  };
+  switch (op.def->collective) {
+    case ir::CollectiveKind::kAllGather:
+      return copy(out, op.attrs.Int("all_gather_dimension"));
+    case ir::CollectiveKind::kReduceScatter:
+      return copy(in, op.attrs.Int("scatter_dimension"));
+    case ir::CollectiveKind::kAllToAll:
+      return Plus(copy(in, op.attrs.Int("split_dimension")),
+                  copy(out, op.attrs.Int("concat_dimension")));
+    default:
+      return 0;
+  }
+}
+
+int64_t CopiesFor(const Function& f, const Op& op) {
+  switch (op.def->lowering) {
+    case ir::Lowering::kContract:
+      return CopiesForContraction(f, op);
+    case ir::Lowering::kCollective:
+      return op.operands.empty() ? 0 : CopiesForCollective(f, op);
+    case ir::Lowering::kReduce:
+      return kPartialsBytes;
+    case ir::Lowering::kRegion:
+      return kAlignment;  // the condition of a loop
+    default:
+      return 0;
+  }
+}
+
+// ---- How long values live. ----
+
+// Whether a worker may compute the op where its result is read, and not before.
+bool MayComeLate(const Op& op, int uses) {
+  switch (op.def->lowering) {
+    case ir::Lowering::kIndexMap:
+    case ir::Lowering::kDynamicIndex:
+    case ir::Lowering::kReduce:
+      return true;
+    case ir::Lowering::kScalar:
+      return uses <= 1 || op.operands.size() == 1;
+    default:
+      return false;
+  }
+}
+
+// The last op at which each value is live; -1: none. An op that may come late keeps its operands
+// until its result is read last: all but one as large as the result, in place of which that counts.
+std::vector<int> LastOps(const Function& f) {
+  std::vector<int> last(f.types.size(), -1), uses(f.types.size(), 0);
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    for (ValueId v : f.ops[i].operands) {
+      last[v] = static_cast<int>(i);
+      ++uses[v];
+    }
+    for (ValueId v : f.ops[i].results) last[v] = static_cast<int>(i);
+  }
+  for (size_t i = f.ops.size(); i-- > 0;) {
+    const Op& op = f.ops[i];
+    if (op.results.size() != 1 || !MayComeLate(op, uses[op.results[0]])) continue;
+    bool replaced = false;
+    for (ValueId v : op.operands) {
+      if (!replaced && Bytes(f.types[v]) <= Bytes(f.types[op.results[0]])) {
+        replaced = true;
+      } else {
+        last[v] = std::max(last[v], last[op.results[0]]);
+      }
+    }
+  }
+  for (ValueId v : f.results) last[v] = static_cast<int>(f.ops.size());
+  for (int i = 0; i < f.num_params; ++i) last[i] = static_cast<int>(f.ops.size());
+  return last;
+}
+
+// The most that is live at once beside `held`, the params and results.
+int64_t Peak(const Function& f, int64_t held);
+
+// That of a region, whose params and results may have memory of their own.
+int64_t PeakOfRegion(const Function& f) {
+  int64_t held = 0;
+  for (int i = 0; i < f.num_params; ++i) held = Plus(held, Bytes(f.types[i]));
+  for (ValueId v : f.results) held = Plus(held, Bytes(f.types[v]));
+  return Peak(f, held);
+}
+
+int64_t Peak(const Function& f, int64_t held) {
+  const std::vector<int> last = LastOps(f);
+  const auto is_temporary = [&](ValueId v) { return last[v] < static_cast<int>(f.ops.size()); };
+  std::vector<std::vector<ValueId>> dead(f.ops.size());  // by op: temporaries that are live last
+  for (ValueId v = 0; v < static_cast<ValueId>(last.size()); ++v)
+    if (last[v] >= 0 && is_temporary(v)) dead[last[v]].push_back(v);
+  int64_t live = held, peak = held;
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    for (ValueId v : f.ops[i].results)
+      if (is_temporary(v)) live = Plus(live, Bytes(f.types[v]));
+    int64_t inner = 0;
+    for (const ir::FunctionRef& r : f.ops[i].regions) inner = std::max(inner, PeakOfRegion(*r));
+    peak = std::max(peak, Plus(live, Plus(inner, CopiesFor(f, f.ops[i]))));
+    for (ValueId v : dead[i]) live -= Bytes(f.types[v]);
+  }
+  return peak;
+}
 
 }  // namespace
 
-MemoryBound BoundMemory(const ir::Function& f) {
-  std::vector<int> last(f.types.size(), -1);
-  for (size_t i = 0; i < f.ops.size(); ++i)
-    for (const auto* list : {&f.ops[i].operands, &f.ops[i].results})
-      for (ir::ValueId v : *list) last[v] = static_cast<int>(i);
-  for (ir::ValueId v : f.results) last[v] = static_cast<int>(f.ops.size());
-  for (int i = 0; i < f.num_params; ++i) last[i] = static_cast<int>(f.ops.size());
-
-  std::vector<std::vector<ir::ValueId>> dead(f.ops.size() + 1);
-  for (size_t v = 0; v < last.size(); ++v)
-    if (last[v] >= 0) dead[last[v]].push_back(static_cast<ir::ValueId>(v));
-
+MemoryBound BoundMemory(const Function& f) {
   MemoryBound m;
   for (int i = 0; i < f.num_params; ++i) m.arguments = Plus(m.arguments, f.types[i].num_bytes());
-  for (ir::ValueId v : f.results) m.results = Plus(m.results, f.types[v].num_bytes());
-  int64_t live = m.arguments;
-  m.peak = live;
-  for (size_t i = 0; i < f.ops.size(); ++i) {
-    for (ir::ValueId v : f.ops[i].results) live = Plus(live, f.types[v].num_bytes());
-    int64_t inner = 0;
-    for (const ir::FunctionRef& r : f.ops[i].regions) inner = std::max(inner, BoundMemory(*r).peak);
-    m.peak = std::max(m.peak, Plus(live, inner));
-    for (ir::ValueId v : dead[i]) live -= f.types[v].num_bytes();
-  }
+  for (ValueId v : f.results) m.results = Plus(m.results, f.types[v].num_bytes());
+  m.peak = Peak(f, Plus(m.arguments, m.results));
   return m;
 }
 

@@ -1,6 +1,7 @@
-// Bounds the memory of a device program: the bytes of its arguments, of its results, and the
-// maximum that is live at once, as if every op's results were allocated and no buffer were reused
-// in place.
+// Bounds the memory of a device program: the bytes of its arguments, of its results, and of what is
+// live at once, which is never less than what a worker takes: each value has memory of its own
+// while it may be read, copies that ops need included (operands that are packed for a product,
+// blocks that are made contiguous for an exchange), each result from the beginning.
 #pragma once
 #include <cstdint>
 
