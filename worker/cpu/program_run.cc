@@ -75,8 +75,14 @@ class Run {
         iterations_(p_.num_loops, 0) {}
 
   absl::Status RunSteps(const std::vector<Step>& steps) {
-    for (const Step& step : steps) {
+    for (size_t at = 0; at < steps.size(); ++at) {
+      const Step& step = steps[at];
       if (context_.cancel->cancelled()) return context_.cancel->status();
+      if (const HostTile* tile = TileOf(step)) {
+        TESSERA_RETURN_IF_ERROR(RunTile(*tile));
+        at += tile->parts.size() - 1;
+        continue;
+      }
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
         const int native = host_.native_of[loop->loop];
         TESSERA_RETURN_IF_ERROR(native < 0 ? RunLoop(*loop) : RunNativeLoop(native));
@@ -102,6 +108,37 @@ class Run {
       TESSERA_RETURN_IF_ERROR(RunSteps(loop.body));
     }
     return absl::OkStatus();
+  }
+
+  // The tile that begins with the step, or null.
+  const HostTile* TileOf(const Step& step) const {
+    const auto* kernel = std::get_if<KernelStep>(&step.what);
+    if (kernel == nullptr || kernel->tile < 0 || host_.tiles.empty()) return nullptr;
+    const HostTile& tile = host_.tiles[kernel->tile];
+    return tile.parts.empty() ? nullptr : &tile;
+  }
+
+  absl::Status RunTile(const HostTile& tile) {
+    context_.SetOp(p_.labels[tile.label], /*waiting=*/false);
+    buffers_.clear();  // of all parts
+    for (const HostTile::Part& part : tile.parts)
+      for (const int slot : part.slots) buffers_.push_back(AddressOf(slot));
+    return ParallelFor(tile.rows, tile.work_per_row, kKernelGrain, [&](int64_t begin, int64_t end) {
+      std::vector<void*> buffers(buffers_.size());
+      for (int64_t row = begin; row < end; row += tile.block) {
+        const int64_t rows = std::min(tile.block, end - row);
+        size_t at = 0;
+        for (const HostTile::Part& part : tile.parts) {
+          void** const first = &buffers[at];
+          for (const int64_t move : part.moves) {
+            buffers[at] = static_cast<std::byte*>(buffers_[at]) + row * move;
+            ++at;
+          }
+          const int64_t from = part.begins_at_0 ? 0 : row * part.iterations_per_row;
+          part.function(first, from, from + rows * part.iterations_per_row);
+        }
+      }
+    });
   }
 
   // What the code of a native loop calls back with.
@@ -320,34 +357,78 @@ class Run {
   CallNumbers numbers_;
 };
 
-// Adds to `used` the kernels of the steps that are run one by one.
-void FindKernels(const HostProgram& host, const std::vector<Step>& steps, std::vector<bool>* used) {
-  for (const Step& step : steps) {
-    if (const auto* k = std::get_if<KernelStep>(&step.what)) (*used)[k->kernel] = true;
-    const auto* loop = std::get_if<LoopStep>(&step.what);
-    if (loop != nullptr && host.native_of[loop->loop] >= 0) continue;
-    ForEachList(step, [&](const std::vector<Step>& list) { FindKernels(host, list, used); });
+// Finds which code a program needs besides that of its native loops.
+class CodeFinder {
+ public:
+  explicit CodeFinder(HostProgram* host) : host_(*host), used_(host->program.kernels.size()) {
+    for (codegen::Kernel& kernel : host_.program.kernels) {
+      codegen::Kernel tiled = Tiled(kernel);
+      is_cut_.push_back(!(tiled == kernel));
+      kernel = std::move(tiled);
+    }
   }
-}
 
-absl::Status AddCode(bool native_loops, codegen::HostCompiler& compiler, HostProgram* host) {
-  for (codegen::Kernel& kernel : host->program.kernels) kernel = Tiled(std::move(kernel));
-  if (native_loops) host->native_loops = FindNativeLoops(host->program);
-  std::vector<bool> used(host->program.kernels.size());
+  // Adds what these steps need, in row tiles where that is wanted.
+  void Find(const std::vector<Step>& steps, bool row_tiles) {
+    for (size_t at = 0; at < steps.size(); ++at) {
+      const Step& step = steps[at];
+      if (const auto* k = std::get_if<KernelStep>(&step.what)) {
+        if (row_tiles && k->tile >= 0) {
+          const HostTile& tile = host_.tiles[k->tile] =
+              MakeHostTile(host_.program, is_cut_, steps, at, &parts_);
+          if (!tile.parts.empty()) {
+            tiles_.push_back(k->tile);
+            at += tile.parts.size() - 1;
+            continue;
+          }
+        }
+        used_[k->kernel] = true;
+      }
+      const auto* loop = std::get_if<LoopStep>(&step.what);
+      if (loop != nullptr && host_.native_of[loop->loop] >= 0) continue;
+      ForEachList(step, [&](const std::vector<Step>& list) { Find(list, row_tiles); });
+    }
+  }
+
+  std::vector<codegen::Kernel> Kernels() {
+    std::vector<codegen::Kernel> kernels;
+    for (size_t k = 0; k < used_.size(); ++k)
+      if (used_[k]) kernels.push_back(host_.program.kernels[k]);
+    for (codegen::Kernel& part : parts_) kernels.push_back(std::move(part));
+    return kernels;
+  }
+
+  // Takes the functions of Kernels() from the program's code.
+  void SetFunctions() {
+    int next = 0;
+    for (const bool has_function : used_)
+      host_.functions.push_back(has_function ? host_.code->function(next++) : nullptr);
+    for (const int tile : tiles_)
+      for (HostTile::Part& part : host_.tiles[tile].parts)
+        part.function = host_.code->function(next++);
+  }
+
+ private:
+  HostProgram& host_;
+  std::vector<bool> is_cut_;            // by kernel: into tiles (tile.h)
+  std::vector<bool> used_;              // by kernel: whether a step runs it by itself
+  std::vector<int> tiles_;              // the row tiles, in the order in which they were found
+  std::vector<codegen::Kernel> parts_;  // of these
+};
+
+absl::Status AddCode(bool native, codegen::HostCompiler& compiler, HostProgram* host) {
+  CodeFinder finder(host);
+  if (native) host->native_loops = FindNativeLoops(host->program);
+  host->tiles.resize(host->program.tiles.size());
   std::vector<codegen::KernelLoop> loops;
   for (size_t i = 0; i < host->native_loops.size(); ++i) {
     host->native_of[host->native_loops[i].loops[0]] = static_cast<int>(i);
-    FindKernels(*host, host->native_loops[i].calls, &used);
+    finder.Find(host->native_loops[i].calls, /*row_tiles=*/false);
     loops.push_back(host->native_loops[i].code);
   }
-  FindKernels(*host, host->program.steps, &used);
-  std::vector<codegen::Kernel> kernels;
-  for (size_t k = 0; k < used.size(); ++k)
-    if (used[k]) kernels.push_back(host->program.kernels[k]);
-  TESSERA_ASSIGN_OR_RETURN(host->code, compiler.Compile(kernels, {}, loops));
-  int next = 0;
-  for (const bool has_function : used)
-    host->functions.push_back(has_function ? host->code->function(next++) : nullptr);
+  finder.Find(host->program.steps, /*row_tiles=*/native);
+  TESSERA_ASSIGN_OR_RETURN(host->code, compiler.Compile(finder.Kernels(), {}, loops));
+  finder.SetFunctions();
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/codegen/host_code.h"
+#include "worker/cpu/host_tile.h"
 #include "worker/cpu/native_loop.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/thread_pool.h"
@@ -26,10 +27,11 @@ struct HostProgram {
   program::StepProgram program;
   // The machine code of kernels and native loops; null: kernels are interpreted, as tests do.
   std::shared_ptr<const codegen::HostCode> code;
-  // By kernel: its function, or null if native loops alone run it.
+  // By kernel: its function, or null if native loops and row tiles alone run it.
   std::vector<codegen::HostCode::Fn> functions;
   std::vector<NativeLoop> native_loops;  // loop i is loop i of the code
-  std::vector<int> native_of;  // by the program's number of a loop: its native loop, or -1
+  std::vector<int> native_of;   // by the program's number of a loop: its native loop, or -1
+  std::vector<HostTile> tiles;  // by the program's number; without parts in native loops
   bool has_collectives = false;
   int64_t num_steps = 0;      // including the steps of loop bodies, counted once
   int64_t scratch_bytes = 0;  // besides the arena: for matmuls and host steps
@@ -39,7 +41,7 @@ struct HostProgram {
 enum class HostCodeKind : uint8_t {
   kInterpreted,  // no code
   kSteps,        // code for each kernel; every step is run by itself
-  kNativeLoops,  // and code for loops
+  kNativeLoops,  // and code for loops and row tiles
 };
 // Compiles the code. Errors are those of HostCompiler::Compile.
 absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCodeKind kind,

@@ -24,11 +24,10 @@ class Conflicts {
   Use UseOf(const Step& step) const;
   // Whether one writes what the other reads or writes.
   bool Between(const Use& a, const Use& b) const;
-
- private:
   // Whether the slots may overlap, in any iterations and with any donations.
   bool MayAlias(int a, int b) const;
 
+ private:
   const StepProgram& p_;
   struct Extent {
     int64_t low = 0, high = 0;

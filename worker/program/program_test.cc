@@ -13,6 +13,9 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <numeric>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,6 +26,7 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "ir/transform/transform.h"
+#include "worker/program/row_tile.h"
 #include "worker/program/step_program.h"
 #include "worker/program/testing/random_program.h"
 
@@ -33,12 +37,13 @@ using ir::Array;
 
 // Runs a program on the host, one step after the other. Results lie in the arguments that
 // `donations` names for them. Sums over lanes are of lanes that all hold the same, and happen as
-// late as they may: when a step waits for them.
+// late as they may: when a step waits for them. Row tiles run in blocks of `tile_block` rows, the
+// last rows first; 0: their steps run one by one.
 class Runner {
  public:
   Runner(const StepProgram& program, std::vector<Array> args,
-         const std::vector<int>& donations = {})
-      : p_(program), args_(std::move(args)), trips_(program.num_loops, 0) {
+         const std::vector<int>& donations = {}, int64_t tile_block = 0)
+      : p_(program), args_(std::move(args)), trips_(program.num_loops, 0), tile_block_(tile_block) {
     for (const Result& r : p_.results) results_.emplace_back(r.buffer.dtype, r.buffer.shape);
     arena_.assign(p_.arena_bytes + 1, std::byte{0xff});
     for (Array& a : args_) args_data_.push_back(a.MutableData());
@@ -95,6 +100,12 @@ class Runner {
       sum_up_to(step.after);
       // Those in the loop come after those before it.
       if (ContainsCollective(step)) sum_up_to(at);
+      if (const auto tile = TileFrom(steps, at); tile_block_ > 0 && !tile.empty()) {
+        for (size_t i = 1; i < tile.size(); ++i) sum_up_to(steps[at + i].after);
+        RunTile(tile);
+        at += static_cast<int>(tile.size()) - 1;
+        continue;
+      }
       if (const auto* k = std::get_if<KernelStep>(&step.what)) {
         std::vector<void*> buffers;
         for (int s : k->slots) buffers.push_back(At(s));
@@ -122,6 +133,26 @@ class Runner {
       }
     }
     sum_up_to(static_cast<int>(steps.size()));
+  }
+
+  void RunTile(const std::vector<const KernelStep*>& tile) {
+    const int64_t rows = p_.tiles[tile[0]->tile].rows, block = std::min(tile_block_, rows);
+    for (int64_t end = rows; end > 0; end -= std::min(block, end)) {
+      const int64_t row = std::max<int64_t>(end - block, 0);
+      for (const KernelStep* step : tile) {
+        const codegen::Kernel& kernel = p_.kernels[step->kernel];
+        const std::optional<RowKernel> part = RowsOf(kernel, rows, block);
+        ASSERT_TRUE(part.has_value());
+        ASSERT_THAT(codegen::Verify(part->kernel), IsOk()) << part->kernel.ToString();
+        std::vector<void*> buffers;
+        for (size_t i = 0; i < step->slots.size(); ++i)
+          buffers.push_back(At(step->slots[i]) +
+                            row * part->moves[i] * ir::ByteWidth(kernel.params[i].dtype));
+        const int64_t from = part->moves_by_params ? 0 : row * part->iterations_per_row;
+        codegen::Interpret(part->kernel, buffers, from,
+                           from + (end - row) * part->iterations_per_row);
+      }
+    }
   }
 
   void Sum(const CollectiveStep& c) {
@@ -174,6 +205,7 @@ class Runner {
   std::vector<std::byte*> args_data_, results_data_;
   std::vector<std::byte> arena_;
   std::vector<int64_t> trips_;
+  const int64_t tile_block_;
 };
 
 // With which of the results in the memory of arguments: none; of every argument that may be; of
@@ -683,6 +715,121 @@ TEST(Checkpoint, GivesTheSameGradients) {
   for (size_t r = 0; r < want.size(); ++r)
     for (int64_t k = 0; k < want[r].num_elements(); ++k)
       ASSERT_NEAR(got[r].At(k), want[r].At(k), 1e-4 * (1 + std::abs(want[r].At(k)))) << r;
+}
+
+// ---- Row tiles. --------------------------------------------------------------------------------
+
+// The program with other tiles than Build plans.
+StepProgram Retiled(StepProgram program, int64_t rows_min) {
+  ForEachStep(program.steps, [](Step& step) {
+    if (auto* k = std::get_if<KernelStep>(&step.what)) k->tile = -1;
+  });
+  program.tiles.clear();
+  PlanRowTiles(&program, rows_min);
+  return program;
+}
+
+// Expects that all blocks of rows give what the steps give one by one.
+void ExpectTilesChangeNothing(const ir::Function& f, const StepProgram& program) {
+  std::vector<Array> args;
+  for (int i = 0; i < f.num_params; ++i) args.push_back(WholeNumbers(f.types[i], i));
+  for (const std::vector<int>& way : WaysToDonate(program)) {
+    const std::vector<Array> want = Runner(program, args, way).Run();
+    for (const int64_t block : {1, 3})
+      EXPECT_TRUE(Runner(program, args, way, block).Run() == want)
+          << "blocks of " << block << "\n"
+          << ir::PrintFunction(f) << program.ToString();
+  }
+}
+
+TEST(RowTiles, GiveWhatTheirStepsGive) {
+  size_t tiles = 0;
+  for (uint32_t seed = 0; seed < 1500; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    const ir::FunctionRef f = RandomProgram(seed);
+    TESSERA_ASSERT_OK_AND_ASSIGN(StepProgram built, Build(*f, {}));
+    const StepProgram tiled = Retiled(std::move(built), /*rows_min=*/2);
+    ASSERT_THAT(Verify(tiled), IsOk()) << tiled.ToString();
+    if (tiled.tiles.empty()) continue;
+    tiles += tiled.tiles.size();
+    ExpectTilesChangeNothing(*f, tiled);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(tiles, 300u);
+}
+
+// Any two kernels that follow one another, as a tile: the verifier refuses those that give
+// something else.
+TEST(RowTiles, WhatIsAcceptedIsRight) {
+  int accepted = 0, refused = 0;
+  for (uint32_t seed = 0; seed < 1500; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    const ir::FunctionRef f = RandomProgram(seed);
+    TESSERA_ASSERT_OK_AND_ASSIGN(StepProgram built, Build(*f, {}));
+    built = Retiled(std::move(built), /*rows_min=*/int64_t{1} << 40);
+    for (size_t at = 0; at + 1 < built.steps.size(); ++at) {
+      StepProgram forged = built;
+      auto* a = std::get_if<KernelStep>(&forged.steps[at].what);
+      auto* b = std::get_if<KernelStep>(&forged.steps[at + 1].what);
+      if (a == nullptr || b == nullptr) continue;
+      const int64_t rows = std::gcd(forged.kernels[a->kernel].num_iterations(),
+                                    forged.kernels[b->kernel].num_iterations());
+      if (rows < 2) continue;
+      a->tile = b->tile = 0;
+      forged.tiles = {{rows}};
+      if (!Verify(forged).ok()) {
+        EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("other rows")));
+        ++refused;
+        continue;
+      }
+      ++accepted;
+      ExpectTilesChangeNothing(*f, forged);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+  EXPECT_GT(accepted, 100);
+  EXPECT_GT(refused, 100);
+}
+
+constexpr char kSumAndDivide[] = R"(func main(%x: f32[64,8]) -> (f32[64,8]) {
+  %s = reduce_sum(%x) {dimensions=[1]}
+  %b = broadcast_in_dim(%s) {broadcast_dimensions=[0], shape=[64,8]}
+  %d = divide(%x, %b)
+  return %d
+})";
+
+TEST(RowTiles, AreRefusedWhereTheyAreNone) {
+  const StepProgram built = Built(kSumAndDivide);
+  ASSERT_EQ(built.tiles.size(), 1u) << built.ToString();
+  EXPECT_EQ(built.tiles[0].rows, 64);
+  const auto refused = [&](const char* why, const std::function<void(StepProgram*)>& change) {
+    StepProgram forged = built;
+    change(&forged);
+    EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr(why)));
+  };
+  const auto step = [](StepProgram* p, size_t i) -> KernelStep& {
+    return std::get<KernelStep>(p->steps[i].what);
+  };
+  refused("does not exist", [&](StepProgram* p) { p->tiles.clear(); });
+  refused("has no rows", [&](StepProgram* p) { p->tiles[0].rows = 0; });
+  refused("other rows", [&](StepProgram* p) { p->tiles[0].rows = 128; });
+  refused("other rows", [&](StepProgram* p) { p->tiles[0].rows = 24; });
+  refused("consecutive", [&](StepProgram* p) {
+    p->steps.insert(p->steps.begin() + 1, p->steps[0]);
+    step(p, 1).tile = -1;
+  });
+  // The sums of the columns are of all rows.
+  const StepProgram columns = Built(R"(func main(%x: f32[64,64]) -> (f32[64,64]) {
+  %s = reduce_sum(%x) {dimensions=[0]}
+  %b = broadcast_in_dim(%s) {broadcast_dimensions=[0], shape=[64,64]}
+  %d = divide(%x, %b)
+  return %d
+})");
+  EXPECT_TRUE(columns.tiles.empty()) << columns.ToString();
+  StepProgram forged = columns;
+  step(&forged, 0).tile = step(&forged, 1).tile = 0;
+  forged.tiles = {{64}};
+  EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("other rows")));
 }
 
 TEST(ProgramTranscripts, AreAsRecorded) {

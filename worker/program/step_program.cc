@@ -10,6 +10,7 @@
 #include "worker/program/fuse.h"
 #include "worker/program/lower.h"
 #include "worker/program/overlap.h"
+#include "worker/program/row_tile.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -38,6 +39,8 @@ class Printer {
     for (size_t i = 0; i < p_.slots.size(); ++i)
       absl::StrAppend(&out_, "s", i, ": ", Print(p_.slots[i]), "\n");
     Print(p_.steps, "");
+    for (size_t i = 0; i < p_.tiles.size(); ++i)
+      absl::StrAppend(&out_, "tile ", i, ": ", p_.tiles[i].rows, " rows\n");
     for (size_t i = 0; i < p_.kernels.size(); ++i)
       absl::StrAppend(&out_, "kernel ", i, "\n", p_.kernels[i].ToString());
     return std::move(out_);
@@ -83,7 +86,8 @@ class Printer {
 
   static std::string Print(const Step& step) {
     if (const auto* k = std::get_if<KernelStep>(&step.what))
-      return absl::StrCat("kernel ", k->kernel, " (", Names(k->slots), ")");
+      return absl::StrCat("kernel ", k->kernel, " (", Names(k->slots), ")",
+                          k->tile < 0 ? "" : absl::StrCat(" in tile ", k->tile));
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) {
       const auto at = [](int slot, int64_t offset) {
         return offset == 0 ? absl::StrCat("s", slot) : absl::StrCat("s", slot, " + ", offset);
@@ -136,6 +140,7 @@ absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptio
   Fused fused = Fuse(&lowered);
   StepProgram program = Assign(std::move(lowered), std::move(fused));
   PlanOverlap(&program);
+  PlanRowTiles(&program);
   return program;
 }
 

@@ -67,6 +67,12 @@ struct Slot {
 struct KernelStep {
   int kernel = 0;
   std::vector<int> slots;
+  int tile = -1;  // the one of `tiles` that it is in, or -1
+};
+
+// Consecutive kernel steps that a host may run on a block of rows at a time (row_tile.h).
+struct RowTile {
+  int64_t rows = 0;
 };
 
 // A batched matmul, at element offsets in the operands' slots.
@@ -170,6 +176,7 @@ struct StepProgram {
   std::vector<codegen::Kernel> kernels;  // distinct
   std::vector<Slot> slots;
   std::vector<Step> steps;
+  std::vector<RowTile> tiles;
   std::vector<std::string> labels;  // "psum (model.cc:41)"
   std::vector<Donation> donations;  // the most useful first
   int num_loops = 0;

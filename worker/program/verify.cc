@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "worker/program/overlap.h"
+#include "worker/program/row_tile.h"
 #include "worker/program/step_program.h"
 
 namespace tessera::worker::program {
@@ -43,7 +44,8 @@ class Verifier {
     // Conflicts and CheckDonations rely on the checks above.
     const Conflicts conflicts(p_);
     TESSERA_RETURN_IF_ERROR(CheckOrder(conflicts, p_.steps));
-    return CheckDonations(conflicts);
+    TESSERA_RETURN_IF_ERROR(CheckDonations(conflicts));
+    return CheckRowTiles(p_);
   }
 
  private:

@@ -1,0 +1,59 @@
+#include "worker/cpu/host_tile.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/cpu/grain.h"
+#include "worker/program/row_tile.h"
+
+namespace tessera::worker {
+namespace {
+
+using codegen::Kernel;
+using program::KernelStep;
+using program::Step;
+
+// What a block of rows touches fits into the second-level cache of any processor of the last years.
+constexpr int64_t kBlockBytes = 1 << 17;
+
+// The bytes of a row of all slots.
+int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelStep*>& kernels,
+                 int64_t rows) {
+  std::vector<int> slots;
+  for (const KernelStep* k : kernels) slots.insert(slots.end(), k->slots.begin(), k->slots.end());
+  std::sort(slots.begin(), slots.end());
+  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+  int64_t bytes = 0;
+  for (const int slot : slots) bytes += p.slots[slot].bytes();
+  return std::max<int64_t>(bytes / rows, 1);
+}
+
+}  // namespace
+
+HostTile MakeHostTile(const program::StepProgram& program, const std::vector<bool>& is_cut,
+                      const std::vector<Step>& steps, size_t first, std::vector<Kernel>* kernels) {
+  HostTile tile;
+  const std::vector<const KernelStep*> tiled = program::TileFrom(steps, first);
+  for (const KernelStep* k : tiled)
+    if (is_cut[k->kernel]) return tile;
+  tile.rows = program.tiles[tiled[0]->tile].rows;
+  tile.block = std::clamp<int64_t>(kBlockBytes / RowBytes(program, tiled, tile.rows), 1, tile.rows);
+  int64_t most = 0;
+  for (size_t i = 0; i < tiled.size(); ++i) {
+    const KernelStep& step = *tiled[i];
+    const Kernel& kernel = program.kernels[step.kernel];
+    program::RowKernel part = *program::RowsOf(kernel, tile.rows, tile.block);
+    for (size_t p = 0; p < part.moves.size(); ++p)
+      part.moves[p] *= ir::ByteWidth(kernel.params[p].dtype);
+    const int64_t work = WorkOfIteration(kernel) * part.iterations_per_row;
+    tile.work_per_row += work;
+    if (work > most) tile.label = steps[first + i].label;
+    most = std::max(most, work);
+    tile.parts.push_back({step.slots, std::move(part.moves), part.iterations_per_row,
+                          part.moves_by_params, nullptr});
+    kernels->push_back(std::move(part.kernel));
+  }
+  return tile;
+}
+
+}  // namespace tessera::worker

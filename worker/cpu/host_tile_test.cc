@@ -1,0 +1,175 @@
+// Row tiles on the CPU: the bits of their steps one by one, on any number of threads.
+#include "worker/cpu/host_tile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status.h"
+#include "base/testing/status_matchers.h"
+#include "ir/text.h"
+#include "worker/cpu/cpu_backend.h"
+#include "worker/program/row_tile.h"
+#include "worker/telemetry/in_flight.h"
+
+namespace tessera::worker {
+namespace {
+
+using ir::Array;
+using ir::DType;
+using Kernels = CpuBackendOptions::Kernels;
+
+constexpr char kSoftmax[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
+  %m = reduce_max(%x) {dimensions=[1]}
+  %mb = broadcast_in_dim(%m) {shape=[M,N], broadcast_dimensions=[0]}
+  %d = subtract(%x, %mb)
+  %e = exponential(%d)
+  %s = reduce_sum(%e) {dimensions=[1]}
+  %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
+  %p = divide(%e, %sb)
+  return %p
+})";
+
+// With weights that all rows share.
+constexpr char kLayerNorm[] = R"(func main(%x: T[M,N], %w: T[N]) -> (T[M,N]) {
+  %m = reduce_sum(%x) {dimensions=[1]}
+  %mb = broadcast_in_dim(%m) {shape=[M,N], broadcast_dimensions=[0]}
+  %d = subtract(%x, %mb)
+  %q = multiply(%d, %d)
+  %v = reduce_sum(%q) {dimensions=[1]}
+  %r = rsqrt(%v)
+  %rb = broadcast_in_dim(%r) {shape=[M,N], broadcast_dimensions=[0]}
+  %u = multiply(%d, %rb)
+  %wb = broadcast_in_dim(%w) {shape=[M,N], broadcast_dimensions=[1]}
+  %y = multiply(%u, %wb)
+  return %y
+})";
+
+// Of the elements up to the diagonal: an index that depends on the row.
+constexpr char kMasked[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
+  %i = iota() {dtype=s32, shape=[M,N], iota_dimension=0}
+  %j = iota() {dtype=s32, shape=[M,N], iota_dimension=1}
+  %c = compare(%i, %j) {direction="GE"}
+  %zero = constant() {value=dense<T[]: 0>}
+  %z = broadcast_in_dim(%zero) {shape=[M,N], broadcast_dimensions=[]}
+  %k = select(%c, %x, %z)
+  %e = exponential(%k)
+  %s = reduce_sum(%e) {dimensions=[1]}
+  %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
+  %p = divide(%e, %sb)
+  return %p
+})";
+
+ir::FunctionRef Parsed(const char* text, const char* dtype, int64_t m, int64_t n) {
+  const absl::StatusOr<ir::Program> program = ir::ParseProgram(absl::StrReplaceAll(
+      text, {{"T[", absl::StrCat(dtype, "[")}, {"M", absl::StrCat(m)}, {"N", absl::StrCat(n)}}));
+  EXPECT_THAT(program, IsOk());
+  return program.ok() ? program->entry : nullptr;
+}
+
+Array Random(const ir::Type& type, int seed) {
+  Array a(type.dtype, type.shape);
+  std::minstd_rand random(seed);
+  std::uniform_real_distribution<double> uniform(-4, 4);
+  for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, uniform(random));
+  return a;
+}
+
+absl::StatusOr<Array> RunOn(const CpuBackendOptions& options, const ir::FunctionRef& f,
+                            const std::vector<Array>& in) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend(options);
+  ir::Program program;
+  program.entry = f;
+  TESSERA_ASSIGN_OR_RETURN(const auto executable, backend->Compile(program));
+  CancelToken never;
+  RunContext context;
+  context.cancel = &never;
+  std::vector<DeviceBufferRef> args;
+  for (const Array& a : in) {
+    TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef arg, backend->FromHost(0, a));
+    args.push_back(std::move(arg));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Enqueued enqueued, backend->Enqueue(*executable, context, args));
+  return backend->ToHost(*enqueued.results[0]);
+}
+
+TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
+  struct Shape {
+    int64_t m, n;
+  };
+  // Rows that no block divides; fewer than a vector, and more than the caches hold at once.
+  const Shape shapes[] = {{33, 1000}, {1021, 7}, {4099, 64}, {40, 16385}, {1000, 1000}};
+  for (const char* text : {kSoftmax, kLayerNorm, kMasked})
+    for (const char* dtype : {"f32", "bf16"})
+      for (const Shape& shape : shapes) {
+        SCOPED_TRACE(absl::StrCat(dtype, " ", shape.m, " x ", shape.n, "\n", text));
+        const ir::FunctionRef f = Parsed(text, dtype, shape.m, shape.n);
+        ASSERT_NE(f, nullptr);
+        TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
+        ASSERT_EQ(built.tiles.size(), 1u) << built.ToString();
+        ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size());
+        std::vector<Array> in;
+        for (int i = 0; i < f->num_params; ++i) in.push_back(Random(f->types[i], i + 1));
+        TESSERA_ASSERT_OK_AND_ASSIGN(const Array want,
+                                     RunOn({.kernels = Kernels::kStepByStep}, f, in));
+        for (const int devices : {1, 64}) {  // with all threads, and with one
+          TESSERA_ASSERT_OK_AND_ASSIGN(
+              const Array got, RunOn({.num_devices = devices, .kernels = Kernels::kAlways}, f, in));
+          EXPECT_TRUE(got == want) << devices;
+        }
+      }
+}
+
+// The blocks of a tile fit the caches, whatever the size of the whole.
+TEST(HostTileTest, BlocksAreOfSomeRows) {
+  const ir::FunctionRef f = Parsed(kLayerNorm, "f32", 1 << 14, 1 << 10);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
+  std::vector<codegen::Kernel> kernels;
+  const std::vector<bool> is_cut(built.kernels.size(), false);
+  const HostTile tile = MakeHostTile(built, is_cut, built.steps, 0, &kernels);
+  EXPECT_EQ(tile.rows, 1 << 14);
+  EXPECT_GE(tile.block, 4);
+  EXPECT_LE(tile.block, 64);
+  ASSERT_EQ(tile.parts.size(), built.steps.size());
+  ASSERT_EQ(kernels.size(), built.steps.size());
+  for (const codegen::Kernel& kernel : kernels) EXPECT_EQ(kernel.shape[0], tile.block);
+  // One with a kernel that has an order of its own is none.
+  EXPECT_TRUE(
+      MakeHostTile(built, {true, false, false, false}, built.steps, 0, &kernels).parts.empty());
+}
+
+// The one step of the program polls the flag by itself.
+TEST(HostTileTest, ATileEndsWhenItIsCancelled) {
+  const ir::FunctionRef f = Parsed(kSoftmax, "f32", 1 << 13, 1 << 10);
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({.num_devices = 64});
+  ir::Program program;
+  program.entry = f;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, backend->Compile(program));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto arg, backend->FromHost(0, Random(f->types[0], 1)));
+  int cancelled = 0;
+  // Where the other thread is late, the tile has ended before.
+  for (int attempt = 0; attempt < 100 && cancelled == 0; ++attempt) {
+    InFlightPage page(1);
+    InFlightQueue queue(&page.slot(0));
+    CancelToken cancel;
+    RunContext context;
+    context.cancel = &cancel;
+    context.in_flight = queue.Begin(9);
+    absl::Status status;
+    std::thread running([&] { status = backend->Enqueue(*executable, context, {arg}).status(); });
+    while (page.slot(0).Read().op.empty()) std::this_thread::yield();
+    cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+    running.join();
+    if (status.ok()) continue;
+    EXPECT_THAT(status, ReasonIs("CANCELLED", "enough"));
+    ++cancelled;
+  }
+  EXPECT_EQ(cancelled, 1);
+}
+
+}  // namespace
+}  // namespace tessera::worker

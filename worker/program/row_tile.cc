@@ -1,0 +1,307 @@
+#include "worker/program/row_tile.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "worker/program/overlap.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using codegen::Access;
+using codegen::Kernel;
+using codegen::Node;
+
+// A row of more bytes, of all slots together, leaves the caches before it is read again.
+constexpr int64_t kRowBytesMax = 1 << 19;
+constexpr int kStepsMax = 16;  // of a tile
+
+// Calls f(param, access) for the loads and stores.
+template <class KernelType, class F>
+void ForEachAccess(KernelType& kernel, const F& f) {
+  for (auto& node : kernel.nodes)
+    if (node.kind == Node::Kind::kLoad) f(node.param, node.access);
+  for (auto& store : kernel.stores) f(store.param, store.access);
+}
+
+// As ForEachAccess, and for indices, which have no param: -1.
+template <class KernelType, class F>
+void ForEachAccessAndIndex(KernelType& kernel, const F& f) {
+  ForEachAccess(kernel, f);
+  for (auto& node : kernel.nodes)
+    if (node.kind == Node::Kind::kIndex) f(-1, node.access);
+}
+
+// Splits the parallel dims so that the first of them are the rows. Returns how many those are; -1
+// if there is no such split.
+int SplitRows(int64_t rows, Kernel* kernel) {
+  int64_t before = 1;
+  for (int d = 0; d < kernel->num_parallel(); ++d) {
+    if (before == rows) return d;
+    const int64_t outer = rows / before, size = kernel->shape[d];
+    if (rows % before != 0 || (size > outer && size % outer != 0)) return -1;
+    if (size > outer) {
+      const int64_t inner = size / outer;
+      ForEachAccessAndIndex(*kernel, [&](int, Access& access) {
+        access.strides.insert(access.strides.begin() + d, access.strides[d] * inner);
+      });
+      kernel->shape[d] = inner;
+      kernel->shape.insert(kernel->shape.begin() + d, outer);
+      return d + 1;
+    }
+    before *= size;
+  }
+  return before == rows ? kernel->num_parallel() : -1;
+}
+
+// By how much the access moves from a row to the next, rows being the first `num_dims` dims.
+std::optional<int64_t> MoveOf(const Kernel& kernel, int num_dims, const Access& access) {
+  std::optional<int64_t> move;
+  int64_t inner = 1;  // the rows that one step along the dim passes
+  for (int d = num_dims - 1; d >= 0; --d) {
+    if (kernel.shape[d] == 1) continue;
+    if (!move) move = access.strides[d];
+    if (access.strides[d] != *move * inner) return std::nullopt;
+    inner *= kernel.shape[d];
+  }
+  return move.value_or(0);
+}
+
+// A kernel as the rows of a tile see it.
+struct Rows {
+  Kernel kernel;  // split, so that the first num_dims dims are the rows
+  int num_dims = 0;
+  // By param: by how many elements all of its accesses move from a row to the next; nothing if they
+  // move differently.
+  std::vector<std::optional<int64_t>> moves;
+  std::vector<bool> uses_own_row;   // by param: whether row r uses `move` elements from r * move on
+  bool has_moving_indices = false;  // an index depends on the row
+};
+
+std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
+  Rows split{kernel, 0, std::vector<std::optional<int64_t>>(kernel.params.size(), 0),
+             std::vector<bool>(kernel.params.size(), true)};
+  split.num_dims = SplitRows(rows, &split.kernel);
+  if (split.num_dims < 0) return std::nullopt;
+  std::vector<bool> seen(kernel.params.size(), false);
+  const auto move_by = [&](int param, std::optional<int64_t> move) {
+    if (seen[param] && split.moves[param] != move) move.reset();
+    seen[param] = true;
+    split.moves[param] = move;
+    if (!move) split.uses_own_row[param] = false;
+  };
+  ForEachAccessAndIndex(split.kernel, [&](int param, const Access& access) {
+    const std::optional<int64_t> move = MoveOf(split.kernel, split.num_dims, access);
+    if (param < 0) {
+      split.has_moving_indices = split.has_moving_indices || move != 0;
+      return;
+    }
+    move_by(param, move);
+    int64_t low = access.offset, high = access.offset;
+    for (int d = split.num_dims; d < split.kernel.rank(); ++d) {
+      const int64_t last = access.strides[d] * (split.kernel.shape[d] - 1);
+      (last < 0 ? low : high) += last;
+    }
+    if (!move || !access.shifts.empty() || low < 0 || high >= *move ||
+        *move * rows != kernel.params[param].size)
+      split.uses_own_row[param] = false;
+    for (const codegen::DynamicOffset& shift : access.shifts) {
+      move_by(shift.param, 0);
+      split.uses_own_row[shift.param] = false;
+    }
+  });
+  return split;
+}
+
+// The kernels of a tile, under construction or under test.
+class Tile {
+ public:
+  Tile(const StepProgram& program, const Conflicts& conflicts)
+      : p_(program), conflicts_(conflicts) {}
+
+  // Whether the steps are a tile of so many rows.
+  bool Fits(absl::Span<const KernelStep* const> steps, int64_t rows) const {
+    std::vector<Rows> split;
+    for (const KernelStep* step : steps) {
+      std::optional<Rows> kernel = SplitIntoRows(p_.kernels[step->kernel], rows);
+      if (!kernel) return false;
+      split.push_back(*std::move(kernel));
+      for (size_t i = 0; i + 1 < split.size(); ++i)
+        if (!AreApart(*steps[i], split[i], *step, split.back())) return false;
+    }
+    return true;
+  }
+
+  // Whether both use a slot.
+  static bool Share(const KernelStep& a, const KernelStep& b) {
+    return std::any_of(a.slots.begin(), a.slots.end(), [&](int slot) {
+      return std::find(b.slots.begin(), b.slots.end(), slot) != b.slots.end();
+    });
+  }
+
+  // The bytes of the slots.
+  int64_t BytesOf(absl::Span<const KernelStep* const> steps) const {
+    std::vector<int> slots;
+    for (const KernelStep* step : steps)
+      slots.insert(slots.end(), step->slots.begin(), step->slots.end());
+    std::sort(slots.begin(), slots.end());
+    slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+    int64_t bytes = 0;
+    for (const int slot : slots) bytes += p_.slots[slot].bytes();
+    return bytes;
+  }
+
+ private:
+  // Whether no row of one step uses what another row of the other one writes.
+  bool AreApart(const KernelStep& a, const Rows& a_rows, const KernelStep& b,
+                const Rows& b_rows) const {
+    for (size_t i = 0; i < a.slots.size(); ++i)
+      for (size_t j = 0; j < b.slots.size(); ++j) {
+        if (!a_rows.kernel.params[i].output && !b_rows.kernel.params[j].output) continue;
+        if (!conflicts_.MayAlias(a.slots[i], b.slots[j])) continue;
+        if (!a_rows.uses_own_row[i] || !b_rows.uses_own_row[j] ||
+            !IsSameMemory(p_.slots[a.slots[i]], p_.slots[b.slots[j]]))
+          return false;
+      }
+    return true;
+  }
+
+  // Requires: they may alias.
+  static bool IsSameMemory(const Slot& a, const Slot& b) {
+    if (a.bytes() != b.bytes() || a.loop_strides != b.loop_strides) return false;
+    // An argument and the result that it is donated to begin at the same place.
+    return a.offset == b.offset;
+  }
+
+  const StepProgram& p_;
+  const Conflicts& conflicts_;
+};
+
+class Planner {
+ public:
+  Planner(StepProgram* program, int64_t rows_min)
+      : p_(*program), conflicts_(*program), tile_(*program, conflicts_), rows_min_(rows_min) {}
+
+  void PlanList(std::vector<Step>* steps) {
+    for (size_t first = 0; first < steps->size();) {
+      ForEachList((*steps)[first], [this](std::vector<Step>& list) { PlanList(&list); });
+      first += std::max<size_t>(PlanFrom(steps, first), 1);
+    }
+  }
+
+ private:
+  // Makes the steps from `first` on a tile, as many as it takes; returns how many those are.
+  size_t PlanFrom(std::vector<Step>* steps, size_t first) {
+    std::vector<const KernelStep*> kernels;
+    int64_t rows = 0;
+    for (size_t at = first; at < steps->size() && kernels.size() < kStepsMax; ++at) {
+      const auto* step = std::get_if<KernelStep>(&(*steps)[at].what);
+      if (step == nullptr) break;
+      const int64_t common = std::gcd(rows, p_.kernels[step->kernel].num_iterations());
+      const bool shares = kernels.empty() ||
+                          std::any_of(kernels.begin(), kernels.end(),
+                                      [&](const KernelStep* k) { return Tile::Share(*k, *step); });
+      if (common < rows_min_ || !shares) break;
+      kernels.push_back(step);
+      if (tile_.BytesOf(kernels) / common > kRowBytesMax || !tile_.Fits(kernels, common)) {
+        kernels.pop_back();
+        break;
+      }
+      rows = common;
+    }
+    if (kernels.size() < 2) return 0;
+    for (size_t i = 0; i < kernels.size(); ++i)
+      std::get<KernelStep>((*steps)[first + i].what).tile = static_cast<int>(p_.tiles.size());
+    p_.tiles.push_back({rows});
+    return kernels.size();
+  }
+
+  StepProgram& p_;
+  const Conflicts conflicts_;
+  const Tile tile_;
+  const int64_t rows_min_;
+};
+
+absl::Status CheckList(const StepProgram& p, const Tile& tile, const std::vector<Step>& steps,
+                       std::vector<bool>* seen) {
+  for (size_t first = 0; first < steps.size();) {
+    absl::Status inside;
+    ForEachList(steps[first], [&](const std::vector<Step>& list) {
+      inside.Update(CheckList(p, tile, list, seen));
+    });
+    TESSERA_RETURN_IF_ERROR(inside);
+    const std::vector<const KernelStep*> kernels = TileFrom(steps, first);
+    if (kernels.empty()) {
+      ++first;
+      continue;
+    }
+    const int number = kernels[0]->tile;
+    const auto fault = [&](absl::string_view what) {
+      return MakeError(ErrorKind::kInternal,
+                       absl::StrCat("device program: row tile ", number, " (",
+                                    p.labels[steps[first].label], ") ", what));
+    };
+    if (number >= static_cast<int>(p.tiles.size())) return fault("does not exist");
+    if ((*seen)[number]) return fault("is not consecutive steps");
+    (*seen)[number] = true;
+    if (p.tiles[number].rows < 1) return fault("has no rows");
+    if (!tile.Fits(kernels, p.tiles[number].rows))
+      return fault("has steps that use other rows than their own");
+    first += kernels.size();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<const KernelStep*> TileFrom(const std::vector<Step>& steps, size_t first) {
+  std::vector<const KernelStep*> kernels;
+  for (size_t at = first; at < steps.size(); ++at) {
+    const auto* step = std::get_if<KernelStep>(&steps[at].what);
+    if (step == nullptr || step->tile < 0) break;
+    if (!kernels.empty() && kernels[0]->tile != step->tile) break;
+    kernels.push_back(step);
+  }
+  return kernels;
+}
+
+void PlanRowTiles(StepProgram* program, int64_t rows_min) {
+  Planner(program, rows_min).PlanList(&program->steps);
+}
+
+absl::Status CheckRowTiles(const StepProgram& program) {
+  const Conflicts conflicts(program);
+  std::vector<bool> seen(program.tiles.size(), false);
+  return CheckList(program, Tile(program, conflicts), program.steps, &seen);
+}
+
+std::optional<RowKernel> RowsOf(const Kernel& kernel, int64_t rows, int64_t block) {
+  std::optional<Rows> split = SplitIntoRows(kernel, rows);
+  if (!split) return std::nullopt;
+  RowKernel out{kernel, std::vector<int64_t>(kernel.params.size(), 0),
+                kernel.num_iterations() / rows};
+  out.moves_by_params = !split->has_moving_indices;
+  for (const std::optional<int64_t>& move : split->moves)
+    out.moves_by_params = out.moves_by_params && move.has_value();
+  if (!out.moves_by_params) return out;
+  for (size_t i = 0; i < out.moves.size(); ++i) out.moves[i] = *split->moves[i];
+  // The row dims, which every access passes regularly, become one of `block` rows.
+  Kernel& k = out.kernel = std::move(split->kernel);
+  const auto replace = [&](ir::Dims* list, int64_t entry) {
+    list->erase(list->begin(), list->begin() + split->num_dims);
+    list->insert(list->begin(), entry);
+  };
+  ForEachAccessAndIndex(k, [&](int param, Access& access) {
+    replace(&access.strides, param < 0 ? 0 : out.moves[param]);
+  });
+  replace(&k.shape, block);
+  for (size_t i = 0; i < k.params.size(); ++i)
+    k.params[i].size -= (rows - block) * std::max<int64_t>(out.moves[i], 0);
+  return out;
+}
+
+}  // namespace tessera::worker::program
