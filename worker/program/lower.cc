@@ -1,6 +1,7 @@
 #include "worker/program/lower.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -21,8 +22,9 @@ using ir::Dims;
 using ir::Lowering;
 
 // A reduction of at least this many elements per result, to fewer than half of kPartialsMax
-// results, is done in two stages; the first makes up to kPartialsMax partial results.
-constexpr int64_t kLongReductionMin = 1 << 15;
+// results, is done in two stages; the first makes up to kPartialsMax partial results. One of
+// columns reads whole rows, so that it has no work for two threads before there are parts.
+constexpr int64_t kLongReductionMin = 1 << 15, kLongColumnMin = 1 << 12;
 constexpr int64_t kPartialsMax = 1024;
 constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
 
@@ -393,8 +395,12 @@ class Lowerer {
     const absl::Span<const int64_t> box = item.box;
     const int64_t kept = NumElements(box.subspan(0, num_parallel));
     const int64_t reduced = NumElements(box.subspan(num_parallel));
-    if (codegen::IsArgReduction(item.kind) || reduced < kLongReductionMin ||
-        kept >= kPartialsMax / 2) {
+    // Whether neighbouring results are of neighbouring elements.
+    const bool columns = num_parallel > 0 && item.box[num_parallel - 1] > 1 &&
+                         std::abs(item.access.strides[num_parallel - 1]) <
+                             std::abs(item.access.strides.back());
+    if (codegen::IsArgReduction(item.kind) ||
+        reduced < (columns ? kLongColumnMin : kLongReductionMin) || kept >= kPartialsMax / 2) {
       Add({operand}, {result}, std::move(item));
       return;
     }
@@ -424,6 +430,16 @@ class Lowerer {
     rest.box.push_back(parts);
     rest.num_reduced = 1;
     rest.access = Dense(rest.box, static_cast<int>(rest.box.size()));
+    if (columns) {
+      // The parts come first, so that columns stay next to each other.
+      const auto parts_first = [&](Dims* dims) {
+        std::rotate(dims->begin(), dims->begin() + num_parallel, dims->begin() + d);
+      };
+      parts_first(&item.box);
+      parts_first(&item.access.strides);
+      rest.access = Dense(rest.box, num_parallel);
+      rest.access.strides.back() = kept;
+    }
     const int partial = NewValue(accumulator, kept * parts);
     Add({operand}, {partial}, std::move(item));
     Add({partial}, {result}, std::move(rest));
