@@ -16,8 +16,10 @@ namespace tessera::worker::program {
 namespace {
 
 // An item of at most this weight is computed by each reader rather than stored, if it reads at most
-// one large operand from memory, or has a single element.
+// one large operand from memory, or has a single element. An operand is small if it is a broadcast
+// of a value with fewer elements by this factor.
 constexpr int kCheapWeight = 2;
+constexpr int64_t kBroadcastMin = 8;
 constexpr int kCheapScalarWeight = 8;
 // Kernels that read the same value of at least so many elements are merged, at most so many at
 // once.
@@ -46,6 +48,9 @@ class BlockFuser {
   std::vector<Step> Run(const std::vector<int>& read_after) {
     const int end = NewNode(-1, kEnd);
     for (int v : read_after) AddMemoryReader(v, end);
+    for (const Item& item : items_)
+      if (std::holds_alternative<ViewItem>(item.what) && !item.operands.empty())
+        view_of_[item.results[0]] = item.operands[0];
     for (int i = static_cast<int>(items_.size()) - 1; i >= 0; --i) Visit(i);
     ShareReads();
     return OrderedSteps();
@@ -230,6 +235,14 @@ class BlockFuser {
     NoteReads(node);
   }
 
+  // How many elements are in memory of what the value is a view of.
+  int64_t ElementsRead(int v) const {
+    const auto producer = view_of_.find(v);
+    return producer == view_of_.end()
+               ? value(v).elements
+               : std::min(value(v).elements, ElementsRead(producer->second));
+  }
+
   void VisitScalar(const Item& item, const ScalarItem& scalar) {
     MergeReaders(item);
     const int64_t elements = value(item.results[0]).elements;
@@ -261,7 +274,7 @@ class BlockFuser {
     }
     int large_operands = 0;
     for (int v : std::set<int>(item.operands.begin(), item.operands.end()))
-      large_operands += value(v).elements > 1;
+      large_operands += value(v).elements > 1 && ElementsRead(v) * kBroadcastMin > elements;
     const bool cheap = elements == 1 ? weight <= kCheapScalarWeight
                                      : weight <= kCheapWeight && large_operands <= 1;
     const bool once = instances == 1 && (!repeats || cheap);
@@ -606,6 +619,7 @@ class BlockFuser {
   // By value: the groups that read it, whose reads can be fused; the nodes that read it from
   // memory.
   std::map<int, std::set<int>> readers_, memory_readers_;
+  std::map<int, int> view_of_;  // what each view is a view of
   std::map<int, MatmulOperands> matmuls_;
   int first_ordered_ = -1;
 };
