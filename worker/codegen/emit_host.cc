@@ -344,17 +344,26 @@ class HostEmitter : private HostBlocks {
   }
 
   void EmitReducedSteps(int dim, Value* from, Value* to) {
-    // A step that ends at the end of the dim is the last, though it may have fewer lanes.
-    const bool by_lanes = dim == plan_.lane_dim;
-    ForSteps(from, to, by_lanes ? plan_.lanes : 1, [&](Value* r) {
+    if (dim != plan_.lane_dim) {
+      ForSteps(from, to, 1, [&](Value* r) {
+        coords_[dim] = r;
+        EmitReducedDim(dim + 1);
+      });
+      return;
+    }
+    const auto emit_block = [&](Value* r, int64_t num_lanes) {
       coords_[dim] = r;
-      if (by_lanes) {
-        const bool whole = kernel_.shape[dim] % plan_.lanes == 0;
-        Value* const left = b_.CreateSub(Int(kernel_.shape[dim]), r);
-        EnterBlock(whole ? Int(plan_.lanes) : Min(left, Int(plan_.lanes)));
-      }
+      EnterBlock(Int(num_lanes));
       EmitReducedDim(dim + 1);
-    });
+    };
+    // Whole blocks need no masks. What is left of the dim after them is part of its last chunk.
+    const int64_t extent = kernel_.shape[dim], full = extent / plan_.lanes * plan_.lanes;
+    if (full > 0)
+      ForSteps(from, full < extent ? Min(to, Int(full)) : to, plan_.lanes,
+               [&](Value* r) { emit_block(r, plan_.lanes); });
+    if (full == extent) return;
+    const auto emit_rest = [&] { emit_block(Int(full), extent - full); };
+    dim == plan_.chunk_dim ? If(b_.CreateICmpEQ(to, Int(extent)), emit_rest) : emit_rest();
   }
 
   // ---- Addresses. ------------------------------------------------------------------------------
