@@ -218,10 +218,12 @@ Function FunctionOfF32(ScalarPrim prim) {
 // To nearest even; a NaN keeps its upper bits and becomes quiet.
 V F32ToBf16(V x) {
   const V u = x.Bits();
-  const V odd = u.ShiftRight(16) & u.OfInt(1);
-  const V rounded = (u + u.OfInt(0x7fff) + odd).ShiftRight(16);
-  const V quiet = u.ShiftRight(16) | u.OfInt(0x40);
-  const V bits = Select(IsNan(x), quiet, rounded);
+  const V is_odd = Ne(u & u.OfInt(0x10000), u.OfInt(0));
+  const V rounded = u + Select(is_odd, u.OfInt(0x8000), u.OfInt(0x7fff));
+  const V quiet = u | u.OfInt(0x400000);
+  // What is widened again needs no shift.
+  const V upper = Select(IsNan(x), quiet, rounded) & u.OfInt(0xffff0000);
+  const V bits = upper.ShiftRight(16);
   return x.With(x.b().CreateTrunc(bits.get(), bits.TypeOf(x.b().getInt16Ty())));
 }
 V Bf16ToF32(V bits) {

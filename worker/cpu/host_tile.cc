@@ -14,7 +14,7 @@ using program::KernelStep;
 using program::Step;
 
 // What a block of rows touches fits into the second-level cache of any processor of the last years.
-constexpr int64_t kBlockBytes = 1 << 17;
+constexpr int64_t kBlockBytes = 1 << 16;
 
 // The bytes of a row of all slots.
 int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelStep*>& kernels,

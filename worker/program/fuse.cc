@@ -238,9 +238,8 @@ class BlockFuser {
   // How many elements are in memory of what the value is a view of.
   int64_t ElementsRead(int v) const {
     const auto producer = view_of_.find(v);
-    return producer == view_of_.end()
-               ? value(v).elements
-               : std::min(value(v).elements, ElementsRead(producer->second));
+    return producer == view_of_.end() ? value(v).elements
+                                      : std::min(value(v).elements, ElementsRead(producer->second));
   }
 
   void VisitScalar(const Item& item, const ScalarItem& scalar) {

@@ -396,9 +396,9 @@ class Lowerer {
     const int64_t kept = NumElements(box.subspan(0, num_parallel));
     const int64_t reduced = NumElements(box.subspan(num_parallel));
     // Whether neighbouring results are of neighbouring elements.
-    const bool columns = num_parallel > 0 && item.box[num_parallel - 1] > 1 &&
-                         std::abs(item.access.strides[num_parallel - 1]) <
-                             std::abs(item.access.strides.back());
+    const bool columns =
+        num_parallel > 0 && item.box[num_parallel - 1] > 1 &&
+        std::abs(item.access.strides[num_parallel - 1]) < std::abs(item.access.strides.back());
     if (codegen::IsArgReduction(item.kind) ||
         reduced < (columns ? kLongColumnMin : kLongReductionMin) || kept >= kPartialsMax / 2) {
       Add({operand}, {result}, std::move(item));
