@@ -1,12 +1,18 @@
 #include "worker/codegen/host_code.h"
 
+#include <algorithm>
+#include <atomic>
 #include <map>
+#include <set>
+#include <thread>
 #include <utility>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -65,18 +71,21 @@ class HostCompiler::Impl {
     TESSERA_RETURN_IF_ERROR(target_.status());
     TESSERA_RETURN_IF_ERROR(loader_.status());
     TESSERA_CHECK(labels.empty() || labels.size() == kernels.size());
-    Batch batch{&children_, SteadyNow() + options_.compile_deadline, nullptr};
+    const absl::Time deadline = SteadyNow() + options_.compile_deadline;
+    std::vector<Unit> units;
+    for (size_t i = 0; i < kernels.size(); ++i)
+      units.push_back(
+          UnitOf(Canonical(kernels[i]), labels.empty() ? absl::StrCat("kernel ", i) : labels[i]));
+    for (size_t i = 0; i < loops.size(); ++i)
+      units.push_back(UnitOf(&loops[i], absl::StrCat("loop ", i)));
+    CompileMissing(MissingOf(&units), deadline);
     std::vector<std::shared_ptr<const void>> mapped;
-    for (size_t i = 0; i < kernels.size(); ++i) {
-      const std::string label = labels.empty() ? absl::StrCat("kernel ", i) : labels[i];
-      TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const void> function,
-                               FunctionOf(Canonical(kernels[i]), label, batch));
-      mapped.push_back(std::move(function));
-    }
-    for (size_t i = 0; i < loops.size(); ++i) {
-      TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const void> function,
-                               FunctionOf(loops[i], absl::StrCat("loop ", i), batch));
-      mapped.push_back(std::move(function));
+    for (Unit& unit : units) {
+      TESSERA_RETURN_IF_ERROR(unit.status);
+      // One that occurs twice was compiled once.
+      if (unit.function == nullptr) unit.function = Loaded(unit.key);
+      TESSERA_CHECK(unit.function != nullptr) << unit.label;
+      mapped.push_back(std::move(unit.function));
     }
     return std::make_shared<const HostCode>(std::move(mapped), static_cast<int>(kernels.size()));
   }
@@ -89,7 +98,40 @@ class HostCompiler::Impl {
  private:
   using Function = std::shared_ptr<const void>;
 
-  // One call of Compile: its deadline, and its compile child once it has needed one.
+  // A kernel, in normal form, or a loop.
+  struct Unit {
+    std::variant<Kernel, const KernelLoop*> what;
+    std::string text, label, key;
+    Function function = nullptr;  // once it is known
+    absl::Status status = {};
+  };
+  static const Kernel& Dereferenced(const Kernel& kernel) { return kernel; }
+  static const KernelLoop& Dereferenced(const KernelLoop* loop) { return *loop; }
+
+  Unit UnitOf(std::variant<Kernel, const KernelLoop*> what, std::string label) const {
+    std::string text = std::visit([](const auto& x) { return Dereferenced(x).ToString(); }, what);
+    std::string key =
+        Sha256Hex(absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", text));
+    return {std::move(what), std::move(text), std::move(label), std::move(key)};
+  }
+
+  // The units, one for each key, that are neither loaded nor cached. The others get their
+  // functions.
+  std::vector<Unit*> MissingOf(std::vector<Unit>* units) {
+    std::vector<Unit*> missing;
+    std::set<absl::string_view> keys;
+    for (Unit& unit : *units) {
+      if (keys.count(unit.key) > 0) continue;
+      unit.function = LoadedOrCached(unit);
+      if (unit.function != nullptr) continue;
+      missing.push_back(&unit);
+      keys.insert(unit.key);
+    }
+    return missing;
+  }
+
+  // The part of a call of Compile that is on one thread: its deadline, and its compile child once
+  // it has needed one.
   struct Batch {
     CompileChildren* children;
     const absl::Time deadline;
@@ -99,42 +141,65 @@ class HostCompiler::Impl {
     }
   };
 
-  // Of a kernel or a loop.
-  template <class Unit>
-  absl::StatusOr<Function> FunctionOf(const Unit& unit, const std::string& label, Batch& batch) {
-    const std::string key = Sha256Hex(
-        absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", unit.ToString()));
-    if (Function function = LoadedOrCached(key, label)) return function;
+  // Compiles the units, several at once where they are many. After an error no more are begun, and
+  // all before the first that has one are compiled.
+  void CompileMissing(const std::vector<Unit*>& units, absl::Time deadline) {
+    std::atomic<size_t> next{0};
+    std::atomic<bool> failed{false};
+    const auto work = [&] {
+      Batch batch{&children_, deadline, nullptr};
+      while (!failed) {
+        const size_t at = next++;
+        if (at >= units.size()) return;
+        absl::StatusOr<Function> function = FunctionOf(*units[at], batch);
+        units[at]->status = function.status();
+        if (function.ok()) units[at]->function = *std::move(function);
+        if (!function.ok()) failed = true;
+      }
+    };
+    // To start a compiler takes as long as some kernels do.
+    constexpr size_t kUnitsEach = 8;
+    const size_t most = options_.compiled_at_once_max > 0
+                            ? static_cast<size_t>(options_.compiled_at_once_max)
+                            : static_cast<size_t>(ProcessLimits().cores);
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < std::min(most, units.size() / kUnitsEach); ++i)
+      others.emplace_back(work);
+    work();
+    for (std::thread& other : others) other.join();
+  }
+
+  absl::StatusOr<Function> FunctionOf(const Unit& unit, Batch& batch) {
     TESSERA_ASSIGN_OR_RETURN(const ObjectCache::KeyLock key_lock,
-                             cache_.LockKey(key, batch.deadline, label));
-    if (Function function = LoadedOrCached(key, label)) return function;
-    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(unit, label, batch));
+                             cache_.LockKey(unit.key, batch.deadline, unit.label));
+    if (Function function = LoadedOrCached(unit)) return function;
+    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(unit, batch));
     absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);
-    if (!function.ok()) return Annotate(function.status(), label);
-    cache_.Put(key, object);
-    return Remember(key, *std::move(function), &Counters::compiled);
+    if (!function.ok()) return Annotate(function.status(), unit.label);
+    cache_.Put(unit.key, object);
+    return Remember(unit.key, *std::move(function), &Counters::compiled);
   }
 
   // The function, if it is loaded in this process or cached on disk; else null.
-  Function LoadedOrCached(const std::string& key, const std::string& label) {
-    if (Function function = Loaded(key)) return function;
-    const std::optional<std::string> object = cache_.Get(key);
+  Function LoadedOrCached(const Unit& unit) {
+    if (Function function = Loaded(unit.key)) return function;
+    const std::optional<std::string> object = cache_.Get(unit.key);
     if (!object) return nullptr;
     absl::StatusOr<Function> function = (*loader_)->Load(*object, kFunctionName);
-    if (function.ok()) return Remember(key, *std::move(function), &Counters::from_disk);
+    if (function.ok()) return Remember(unit.key, *std::move(function), &Counters::from_disk);
     TESSERA_LOG(WARNING) << "a cached object does not load; compiling it anew"
-                         << Field("kernel", label) << Field("status", function.status());
+                         << Field("kernel", unit.label) << Field("status", function.status());
     return nullptr;
   }
 
-  template <class Unit>
-  absl::StatusOr<std::string> ObjectOf(const Unit& unit, const std::string& label, Batch& batch) {
+  absl::StatusOr<std::string> ObjectOf(const Unit& unit, Batch& batch) {
     if (!options_.compile_binary.empty()) {
       if (batch.child == nullptr) batch.child = children_.Take();
-      return batch.child->CompileText(unit.ToString(), label, batch.deadline);
+      return batch.child->CompileText(unit.text, unit.label, batch.deadline);
     }
-    absl::StatusOr<std::string> object = pool_.Compile(unit);
-    if (!object.ok()) return Annotate(object.status(), label);
+    absl::StatusOr<std::string> object =
+        std::visit([&](const auto& x) { return pool_.Compile(Dereferenced(x)); }, unit.what);
+    if (!object.ok()) return Annotate(object.status(), unit.label);
     return object;
   }
 

@@ -6,7 +6,7 @@
 //   code->function(0)(buffers, 0, kernels[0].num_iterations());
 //
 // A HostCompiler is made once per process. Thread-safe: calls of Compile run concurrently, each
-// with a compile child of its own, but a kernel that several of them need is compiled once.
+// with compile children of its own, but a kernel that several of them need is compiled once.
 // HostCode is immutable, and keeps its machine code mapped even after the compiler is destroyed.
 #pragma once
 #include <cstdint>
@@ -34,6 +34,7 @@ struct HostCompilerOptions {
   std::vector<std::string> compile_args;
   int64_t compile_memory_bytes_max = int64_t{4} << 30;   // of each child
   absl::Duration compile_deadline = absl::Seconds(120);  // of one program's kernels
+  int compiled_at_once_max = 0;  // of one program's kernels; 0: as many as there are cores
 };
 // The options of the process's options table. Sets no compile_binary.
 HostCompilerOptions HostCompilerOptionsFrom(const Options& options,

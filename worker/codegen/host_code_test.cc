@@ -254,6 +254,39 @@ TEST_F(HostCodeTest, WhatSeveralWantAtOnceIsCompiledOnce) {
   }
 }
 
+// The kernels of one program, by several children.
+TEST_F(HostCodeTest, AProgramsKernelsAreCompiledAtOnce) {
+  constexpr int kKernels = 40;
+  std::vector<Kernel> kernels;
+  for (int i = 0; i < kKernels; ++i) kernels.push_back(Adder(100 + i % 36));  // some twice
+  for (const int at_once : {1, 4}) {
+    UseChild(kCompileChildFlag);
+    options_.compiled_at_once_max = at_once;
+    HostCompiler compiler(options_);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, compiler.Compile(kernels));
+    for (int i = 0; i < kKernels; ++i) EXPECT_EQ(AddedTo5(*code, i), 105 + i % 36);
+    EXPECT_EQ(compiler.counters().compiled, 36);
+    EXPECT_EQ(compiler.counters().shared, 4);
+  }
+}
+
+// Of several kernels that fail, the first is reported, whichever fails first.
+TEST_F(HostCodeTest, TheFirstErrorOfAProgramIsReported) {
+  UseChild("--crash-on-13");
+  options_.compiled_at_once_max = 4;
+  HostCompiler compiler(options_);
+  std::vector<Kernel> kernels;
+  std::vector<std::string> labels;
+  for (int i = 0; i < 40; ++i) {
+    // Kernels of other sizes are other kernels.
+    kernels.push_back(i < 5 ? Adder(200 + i) : Adder(13, 100 + i));
+    labels.push_back(absl::StrCat("op ", i));
+  }
+  for (int again = 0; again < 3; ++again)
+    EXPECT_THAT(compiler.Compile(kernels, labels),
+                ReasonIs("INTERNAL", HasSubstr("compile of op 5:")));
+}
+
 TEST_F(HostCodeTest, AChildIsGivenNoSecrets) {
   UseChild("--say-what-it-has");
   // A token in the environment, and a file that was opened carelessly.
