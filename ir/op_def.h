@@ -41,7 +41,10 @@ enum class Lowering : uint8_t {
   kReduce,        // a loop with a combiner
   kContract,      // dot_general
   kIndexMap,      // each result element is an operand element at a static affine index, or a fill
-  kDynamicIndex,  // an index map with run-time offsets
+  kDynamicIndex,  // an index map with run-time offsets, of all elements or of each
+  kScan,          // each element along attribute `dimension` is combined with those before it;
+                  // from the end, with `reverse`
+  kScatter,       // writes elements at run-time offsets, or combines them with what is there
   kCollective,    // exchanges data along mesh axes (CollectiveKind says how)
   kRegion,        // runs nested functions
   kAlias,         // result is the operand: casts of manual axes types, sharding_constraint
@@ -171,15 +174,19 @@ using KeepFn = Attrs (*)(const Attrs&, const std::vector<bool>& operands,
 using FixedShardingFn = const PartitionSpec* (*)(const Attrs&);
 
 // ---- Index maps: a result as strided copies. ----------------------------------------------------
-// An offset known at run time: stride * clamp(value of the operand, 0, max), in flat elements.
+// An offset known at run time, in flat elements: stride * clamp(n, 0, max), where n is the flat
+// element offset + sum(strides * j) of the operand.
 struct DynamicOffset {
   int operand = 0;
   int64_t max = 0;
   int64_t stride = 0;
+  int64_t offset = 0;
+  Dims strides = {};  // per dim of the piece; none: all are 0
 };
 // A strided copy into the result. Its element j, at index start + step * j of the result plus the
-// offsets in `write`, is the source's flat element offset + sum(strides * j) plus the offsets in
-// `read`. The source is an operand, the literal, or an iota: the flat index itself, converted.
+// offsets in `write`, which have no strides, is the source's flat element offset + sum(strides * j)
+// plus the offsets in `read`. The source is an operand, the literal, or an iota: the flat index
+// itself, converted.
 struct IndexPiece {
   static constexpr int kIota = -1, kLiteral = -2;
   int source = kIota;
@@ -187,6 +194,9 @@ struct IndexPiece {
   int64_t offset = 0;
   Dims strides;
   std::vector<DynamicOffset> read, write;
+  // The element is the literal, a scalar, where an offset in `read` had to be clamped. Such a piece
+  // is all of the result, in order, from an operand.
+  bool fills = false;
 };
 // Together the pieces cover the result; later pieces overwrite earlier ones.
 struct IndexMap {
@@ -196,6 +206,21 @@ struct IndexMap {
 using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out);
 // Whether the piece is all of a result of type `out`, in order from the source's first element.
 bool IsWhole(const IndexPiece& piece, const Type& out);
+
+// ---- Scatters. ---------------------------------------------------------------------------------
+// How the updates, operand 2, are written to the result, which begins as operand 0; with a `reduce`
+// each is combined with what is there. Index j of `shape` is the updates' flat element
+// sum(read * j), and goes to the result's element sum(write * j) plus the offsets in `shifts`.
+struct ScatterMap {
+  Dims shape;
+  // Of the first dims: no two indices that differ along them go to the same element. Along the
+  // others, in row-major order, one update comes after the other.
+  int num_parallel = 0;
+  Dims read, write;
+  std::vector<DynamicOffset> shifts;
+  bool drops = false;  // an update is dropped where an offset had to be clamped
+};
+using ScatterMapFn = ScatterMap (*)(const InferContext&);
 
 struct Cost {
   double flops = 0;
@@ -295,6 +320,7 @@ struct OpDef {
   Rule<CostFn> cost = {};
   Scalar scalar = {};                  // elementwise
   IndexMapFn index_map = nullptr;      // index maps
+  ScatterMapFn scatter_map = nullptr;  // scatters
   EvalFn eval = nullptr;               // others
   EvalShardsFn eval_shards = nullptr;  // regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
@@ -350,12 +376,15 @@ consteval OpDef Checked(OpDef d) {
     throw "op has no scalar graph, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kRegion) != d.has_planned_regions())
     throw "op has no region, or has one and is lowered otherwise";
-  if ((d.lowering == Lowering::kReduce || d.lowering == Lowering::kContract) &&
+  if ((d.lowering == Lowering::kReduce || d.lowering == Lowering::kContract ||
+       d.lowering == Lowering::kScan) &&
       d.reduce == ReduceKind::kNone)
     throw "op has no combiner";
   if ((d.lowering == Lowering::kIndexMap || d.lowering == Lowering::kDynamicIndex) !=
       (d.index_map != nullptr))
     throw "op has no index map, or has one and is lowered otherwise";
+  if ((d.lowering == Lowering::kScatter) != (d.scatter_map != nullptr))
+    throw "op has no scatter map, or has one and is lowered otherwise";
   if (d.lowering == Lowering::kHost && !d.eval) throw "op is the host's, which has no evaluator";
   if ((d.lowering == Lowering::kCollective) != (d.collective != CollectiveKind::kNone))
     throw "op has no kind of collective, or has one and is lowered otherwise";

@@ -1,5 +1,6 @@
 // Evaluates an index map: copies its pieces one after the other.
 #include <algorithm>
+#include <limits>
 
 #include "base/log.h"
 #include "ir/op_def.h"
@@ -8,18 +9,26 @@
 namespace tessera::ir::derive {
 namespace {
 
-// The operand's offset, clamped; a value beyond 2^63 counts as large.
-int64_t StartOf(const DynamicOffset& shift, absl::Span<const Array> in) {
-  const Array& at = in[shift.operand];
-  int64_t value = at.IntAt(0);
-  if (value < 0 && IsUnsignedInt(at.dtype())) value = shift.max;
-  return std::clamp<int64_t>(value, 0, shift.max);
-}
-
-int64_t Sum(const std::vector<DynamicOffset>& shifts, absl::Span<const Array> in) {
+// The offsets of a point together; `clamped`: whether one had to be clamped. A value beyond 2^63
+// counts as large.
+struct Shift {
   int64_t sum = 0;
-  for (const DynamicOffset& s : shifts) sum += s.stride * StartOf(s, in);
-  return sum;
+  bool clamped = false;
+};
+Shift ShiftAt(const std::vector<DynamicOffset>& shifts, const Dims& index,
+              absl::Span<const Array> in) {
+  Shift shift;
+  for (const DynamicOffset& s : shifts) {
+    int64_t at = s.offset;
+    for (size_t d = 0; d < s.strides.size(); ++d) at += s.strides[d] * index[d];
+    int64_t value = in[s.operand].IntAt(at);
+    if (value < 0 && IsUnsignedInt(in[s.operand].dtype()))
+      value = std::numeric_limits<int64_t>::max();
+    const int64_t start = std::clamp<int64_t>(value, 0, s.max);
+    shift.clamped |= start != value;
+    shift.sum += s.stride * start;
+  }
+  return shift;
 }
 
 // Whether offset + sum(strides * j) is in [0, n) for every index j of `shape`.
@@ -50,21 +59,52 @@ Array Numbers(const IndexPiece& piece, DType dtype) {
   return out;
 }
 
+// Copies a box for each index of the dims over which the offsets differ.
 void Copy(const IndexPiece& piece, const Array& from, int64_t offset, const Dims& strides,
-          absl::Span<const Array> in, Array* out) {
+          const Array* fill, absl::Span<const Array> in, Array* out) {
   const Dims dense = StridesOf(out->shape());
-  int64_t at = Sum(piece.write, in);
+  Dims index(piece.shape.size(), 0);
+  int64_t at = ShiftAt(piece.write, index, in).sum;
   Dims steps;
   for (int d = 0; d < out->rank(); ++d) {
     at += piece.start[d] * dense[d];
     steps.push_back(piece.step[d] * dense[d]);
   }
-  TESSERA_CHECK(Inside(offset, strides, piece.shape, from.num_elements()) &&
-                Inside(at, steps, piece.shape, out->num_elements()))
-      << "an index map leaves its operand";
+  TESSERA_CHECK(Inside(at, steps, piece.shape, out->num_elements()))
+      << "an index map leaves its result";
+  Dims box = piece.shape;
+  for (const DynamicOffset& s : piece.read) {
+    if (s.strides.empty()) continue;
+    TESSERA_CHECK(Inside(s.offset, s.strides, piece.shape, in[s.operand].num_elements()))
+        << "an index map leaves its indices";
+    for (size_t d = 0; d < box.size(); ++d)
+      if (s.strides[d] != 0) box[d] = 1;
+  }
   const int64_t width = ByteWidth(out->dtype());
-  CopyStrided(width, piece.shape, from.data() + offset * width, strides,
-              out->MutableData() + at * width, steps);
+  std::byte* const to = out->MutableData();
+  const Dims zeros(box.size(), 0);
+  bool more = true;
+  while (more) {
+    const Shift shift = ShiftAt(piece.read, index, in);
+    int64_t source = offset + shift.sum, target = at;
+    for (size_t d = 0; d < box.size(); ++d) {
+      source += strides[d] * index[d];
+      target += steps[d] * index[d];
+    }
+    if (fill != nullptr && shift.clamped) {
+      CopyStrided(width, box, fill->data(), zeros, to + target * width, steps);
+    } else {
+      TESSERA_CHECK(Inside(source, strides, box, from.num_elements()))
+          << "an index map leaves its operand";
+      CopyStrided(width, box, from.data() + source * width, strides, to + target * width, steps);
+    }
+    more = false;
+    for (size_t d = box.size(); d-- > 0 && !more;) {
+      if (box[d] == piece.shape[d]) continue;
+      more = ++index[d] < piece.shape[d];
+      if (!more) index[d] = 0;
+    }
+  }
 }
 
 }  // namespace
@@ -91,10 +131,11 @@ absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span
       Dims strides = StridesOf(values.shape());
       for (size_t d = 0; d < strides.size(); ++d)
         if (piece.strides[d] == 0) strides[d] = 0;
-      Copy(piece, values, 0, strides, in, &*out);
+      Copy(piece, values, 0, strides, /*fill=*/nullptr, in, &*out);
     } else {
       const Array& from = piece.source == IndexPiece::kLiteral ? *map.literal : in[piece.source];
-      Copy(piece, from, piece.offset + Sum(piece.read, in), piece.strides, in, &*out);
+      const Array* const fill = piece.fills ? &*map.literal : nullptr;
+      Copy(piece, from, piece.offset, piece.strides, fill, in, &*out);
     }
   }
   if (!out) out.emplace(type.dtype, type.shape);

@@ -65,5 +65,32 @@ TEST(IndexMapTest, AnUpdateReadsEachStartThatCanDiffer) {
   EXPECT_EQ(map.pieces[1].write[0].stride, 6);
 }
 
+TEST(IndexMapTest, AGatherReadsEachIndexVectorWhereItLies) {
+  const Type x = MakeType(DType::kF32, {4, 6, 1}), indices = MakeType(DType::kS32, {5, 3});
+  Attrs attrs = {{"offset_dims", List{1, 2}},        {"collapsed_slice_dims", List{0}},
+                 {"operand_batching_dims", List{}},  {"start_indices_batching_dims", List{}},
+                 {"start_index_map", List{1, 2, 0}}, {"index_vector_dim", int64_t{1}},
+                 {"slice_sizes", Dims{1, 2, 1}},     {"mode", std::string("clip")}};
+  const IndexMap map = MapOf(ops::kGather, {x, indices}, attrs);
+  ASSERT_EQ(map.pieces.size(), 1);
+  const IndexPiece& piece = map.pieces[0];
+  EXPECT_EQ(piece.shape, (Dims{5, 2, 1}));
+  EXPECT_EQ(piece.strides, (Dims{0, 1, 1}));
+  EXPECT_FALSE(piece.fills);
+  // Nothing moves along the dim of size 1.
+  ASSERT_EQ(piece.read.size(), 2);
+  EXPECT_EQ(piece.read[0].max, 3);
+  EXPECT_EQ(piece.read[0].stride, 6);
+  EXPECT_EQ(piece.read[0].offset, 2);
+  EXPECT_EQ(piece.read[0].strides, (Dims{3, 0, 0}));
+  EXPECT_EQ(piece.read[1].max, 4);
+  EXPECT_EQ(piece.read[1].offset, 0);
+
+  attrs.Set("mode", std::string("fill_or_drop"));
+  const IndexMap fills = MapOf(ops::kGather, {x, indices}, attrs);
+  EXPECT_TRUE(fills.pieces[0].fills);
+  EXPECT_EQ(fills.pieces[0].read.size(), 3);
+}
+
 }  // namespace
 }  // namespace tessera::ir

@@ -3,13 +3,13 @@
 #include <limits>
 #include <optional>
 
+#include "ir/ops/movement.h"
 #include "ir/ops/windows.h"
 
 namespace tessera::ir::ops {
 namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
-using Arrays = absl::StatusOr<std::vector<Array>>;
 
 WindowDims GatherDimsOf(const Attrs& attrs) { return {attrs, kGatherNames}; }
 
@@ -99,28 +99,35 @@ Array FillOf(const Attrs& attrs, DType dtype) {
       dtype, static_cast<int64_t>(std::numeric_limits<uint64_t>::max() >> (64 - bits)));
 }
 
-Arrays EvalGather(const EvalContext& c, absl::Span<const Array> in) {
+// One piece: windows at offsets that the index vectors say.
+IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
+  const Type &x = c.in[0], &indices = c.in[1];
   const WindowDims w = GatherDimsOf(c.attrs);
-  const Array &x = in[0], &indices = in[1];
   const Geometry g(w, x.rank(), indices.rank());
   const Dims& sizes = c.attrs.Ints("slice_sizes");
-  Array out(x.dtype(), c.out_types[0].shape);
-  if (out.num_elements() == 0) return std::vector<Array>{out};
-  const int64_t width = ByteWidth(x.dtype());
-  const WindowRuns runs(g, x.shape(), sizes, out.shape());
-  std::vector<std::byte> fill;
-  const Array value = FillOf(c.attrs, x.dtype());
-  for (int64_t i = 0; i < runs.length; ++i)
-    fill.insert(fill.end(), value.data(), value.data() + width);
-  std::byte* const to = out.MutableData();
-  ForEachWindow(w, g, ModeOf(c.attrs), x.shape(), sizes, indices, out.shape(),
-                [&](int64_t operand, int64_t block) {
-                  for (size_t r = 0; r < runs.operand.size(); ++r)
-                    std::copy_n(
-                        operand < 0 ? fill.data() : x.data() + (operand + runs.operand[r]) * width,
-                        runs.length * width, to + (block + runs.block[r]) * width);
-                });
-  return std::vector<Array>{out};
+  const Dims strides = StridesOf(x.shape), index_strides = StridesOf(indices.shape);
+  const bool has_vector_dim = w.index_vector_dim < indices.rank();
+  IndexMap map;
+  IndexPiece piece = ContiguousPiece(0, out[0].shape);
+  piece.fills = ModeOf(c.attrs) == GatherScatterMode::kFillOrDrop;
+  if (piece.fills) map.literal = FillOf(c.attrs, x.dtype);
+  Dims vector(out[0].rank(), 0);  // where the index vectors lie
+  for (int d = 0; d < indices.rank(); ++d)
+    if (const int64_t at = g.indices_to_block[d]; at >= 0 && indices.shape[d] > 1)
+      vector[at] = index_strides[d];
+  if (std::count(vector.begin(), vector.end(), 0) == out[0].rank()) vector.clear();
+  piece.strides.assign(out[0].rank(), 0);
+  for (int d = 0; d < x.rank(); ++d) {
+    if (g.operand_to_block[d] >= 0) piece.strides[g.operand_to_block[d]] = strides[d];
+    if (g.operand_to_indices[d] >= 0)
+      piece.strides[g.indices_to_block[g.operand_to_indices[d]]] = strides[d];
+    if (g.vector_of[d] < 0) continue;
+    const int64_t last = x.shape[d] - sizes[d];
+    const int64_t entry = has_vector_dim ? g.vector_of[d] * index_strides[w.index_vector_dim] : 0;
+    if (last > 0 || piece.fills) piece.read.push_back({1, last, strides[d], entry, vector});
+  }
+  map.pieces = {std::move(piece)};
+  return map;
 }
 
 // The attributes of the scatter whose updates are windows that a gather reads.
@@ -221,7 +228,7 @@ constexpr OpDef kGather = Checked({.name = "gather",
                                    .family = Family::kIndexing,
                                    .num_operands = 2,
                                    .attrs = kGatherAttrs,
-                                   .lowering = Lowering::kHost,
+                                   .lowering = Lowering::kDynamicIndex,
                                    .infer = InferGather,
                                    .factors = GatherFactors,
                                    .sharding = GatherSharding,
@@ -232,7 +239,7 @@ constexpr OpDef kGather = Checked({.name = "gather",
                                    .partition = PartitionGather,
                                    .localize = LocalizeGather,
                                    .cost = GatherCost,
-                                   .eval = EvalGather});
+                                   .index_map = GatherMap});
 
 }  // namespace tessera::ir::ops
 

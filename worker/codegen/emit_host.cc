@@ -1,6 +1,7 @@
 #include "worker/codegen/emit_host.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "worker/codegen/combine.h"
 #include "worker/codegen/host_blocks.h"
@@ -73,6 +74,12 @@ class HostEmitter : private HostBlocks {
     llvm::AllocaInst* index = nullptr;  // of argmax and argmin
     llvm::AllocaInst* total = nullptr;  // of a sum in chunks: the sum of the earlier chunks
   };
+  // An access at one row: the offset of the row, and for each shift that varies within rows, where
+  // the row's part of its param begins (null: the shift is in the offset).
+  struct RowAccess {
+    Value* offset = nullptr;
+    std::vector<Value*> shifts;
+  };
   // One row of those that are computed together.
   struct Row {
     explicit Row(const Kernel& kernel)
@@ -83,7 +90,7 @@ class HostEmitter : private HostBlocks {
     // The value of each node at this point of the function: a scalar if it is the same for all
     // lanes.
     std::vector<Value*> values;
-    std::vector<Value*> node_rows, store_rows;  // the offset of each access at this row
+    std::vector<RowAccess> node_rows, store_rows;
     std::vector<Accumulator> accumulators;
   };
   template <class F>
@@ -180,6 +187,7 @@ class HostEmitter : private HostBlocks {
     coords_[plan_.lane_dim] = j;
     EnterBlock(num_lanes);
     InEachRow([&] { EmitNodes(Level::kBefore, /*varying=*/true); });
+    if (kernel_.scans) return EmitScan();
     EmitReductions();
     InEachRow([&] {
       EmitNodes(Level::kAfter, /*varying=*/false);
@@ -277,16 +285,35 @@ class HostEmitter : private HostBlocks {
       EnterRow(i, kernel_.num_parallel());
       num_lanes_ = Int(1);
       EmitNodes(Level::kBefore, /*varying=*/false);
+      if (kernel_.scans) return EmitScan();
       EmitReductions();
       EmitNodes(Level::kAfter, /*varying=*/false);
-      for (size_t s = 0; s < kernel_.stores.size(); ++s) {
-        const Store& store = kernel_.stores[s];
-        const DType dtype = kernel_.params[store.param].dtype;
-        b_.CreateAlignedStore(ToMemory(b_, dtype, row_->values[store.node]),
-                              Address(store.param, OffsetOf(store.access, row_->store_rows[s])),
-                              ElementAlign(dtype));
-      }
+      for (size_t s = 0; s < kernel_.stores.size(); ++s) StoreElement(s);
     });
+  }
+
+  // ---- Scans: of one row, whose lanes are along a parallel dim if it has any.
+  // --------------------
+
+  void EmitScan() {
+    ForEachReduction([&](int n) { StartReduction(n); });
+    EmitScannedDim(kernel_.num_parallel());
+  }
+  void EmitScannedDim(int dim) {
+    if (dim == kernel_.rank()) return EmitScannedPoint();
+    ForSteps(Int(0), Int(kernel_.shape[dim]), 1, [&](Value* i) {
+      coords_[dim] = i;
+      EmitScannedDim(dim + 1);
+    });
+  }
+  void EmitScannedPoint() {
+    for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
+      if (levels_[n] != Level::kInner) continue;
+      const bool reduces = kernel_.nodes[n].kind == Node::Kind::kReduce;
+      if (reduces) Accumulate(static_cast<int>(n));
+      row_->values[n] = reduces ? Load(row_->accumulators[n]).value : EmitNode(static_cast<int>(n));
+    }
+    for (size_t s = 0; s < kernel_.stores.size(); ++s) HasRows() ? StoreBlock(s) : StoreElement(s);
   }
 
   // The lanes of the block that starts at `j`, with `left` lanes left in the row. With non-temporal
@@ -373,17 +400,47 @@ class HostEmitter : private HostBlocks {
     for (const Store& store : kernel_.stores) store_bases_.push_back(BaseOf(store.access));
   }
 
-  // The part of an access's offset that is the same for all elements: its offset and shifts.
+  // The first dim within rows.
+  int FirstInRow() const { return HasRows() ? plan_.lane_dim : kernel_.num_parallel(); }
+  // The last dim over which a shift varies, or -1.
+  int LastDimOf(const DynamicOffset& shift) const {
+    for (int d = kernel_.rank() - 1; d >= 0; --d)
+      if (kernel_.shape[d] > 1 && VariesOver(shift, d)) return d;
+    return -1;
+  }
+  bool IsInRow(const DynamicOffset& shift) const { return LastDimOf(shift) >= FirstInRow(); }
+  // Whether the shift differs between lanes; whether one of the access does.
+  bool IsLaneVariant(const DynamicOffset& shift) const {
+    return plan_.lane_dim >= 0 && kernel_.shape[plan_.lane_dim] > 1 &&
+           VariesOver(shift, plan_.lane_dim);
+  }
+  bool IsGathered(const Access& access) const {
+    return std::any_of(access.shifts.begin(), access.shifts.end(),
+                       [&](const DynamicOffset& shift) { return IsLaneVariant(shift); });
+  }
+
+  // A scalar shift, by the given element of its param.
+  Value* ShiftBy(const DynamicOffset& shift, Value* element) {
+    const DType dtype = kernel_.params[shift.param].dtype;
+    Value* const read = b_.CreateAlignedLoad(RegisterType(b_.getContext(), dtype),
+                                             Address(shift.param, element), ElementAlign(dtype));
+    return Clamped(shift, read, b_.getInt64Ty());
+  }
+  // stride * clamp(value, 0, max), of a number or lanes of numbers, in ints of `type`.
+  Value* Clamped(const DynamicOffset& shift, Value* value, Type* type) {
+    const bool is_signed = ir::IsSignedInt(kernel_.params[shift.param].dtype);
+    const auto constant = [&](int64_t c) { return llvm::ConstantInt::getSigned(type, c); };
+    Value* at = b_.CreateIntCast(value, type, is_signed);
+    if (is_signed) at = b_.CreateSelect(b_.CreateICmpSLT(at, constant(0)), constant(0), at);
+    at = b_.CreateSelect(b_.CreateICmpUGT(at, constant(shift.max)), constant(shift.max), at);
+    return b_.CreateMul(at, constant(shift.stride));
+  }
+
+  // The part of an access's offset that is the same for all elements.
   Value* BaseOf(const Access& access) {
     Value* base = Int(access.offset);
-    for (const DynamicOffset& shift : access.shifts) {
-      const DType dtype = kernel_.params[shift.param].dtype;
-      Value* const read = b_.CreateLoad(RegisterType(b_.getContext(), dtype), params_[shift.param]);
-      Value* at = b_.CreateIntCast(read, b_.getInt64Ty(), ir::IsSignedInt(dtype));
-      if (ir::IsSignedInt(dtype)) at = b_.CreateSelect(b_.CreateICmpSLT(at, Int(0)), Int(0), at);
-      at = b_.CreateSelect(b_.CreateICmpUGT(at, Int(shift.max)), Int(shift.max), at);
-      base = b_.CreateAdd(base, b_.CreateMul(at, Int(shift.stride)));
-    }
+    for (const DynamicOffset& shift : access.shifts)
+      if (LastDimOf(shift) < 0) base = b_.CreateAdd(base, ShiftBy(shift, Int(shift.offset)));
     return base;
   }
 
@@ -407,10 +464,24 @@ class HostEmitter : private HostBlocks {
     EnterRowAt(num_dims);
   }
   void EnterRowAt(int num_dims) {
+    const auto step = [&](Value* at, const ir::Dims& strides) {
+      for (int d = 0; d < num_dims && !strides.empty(); ++d)
+        at = AddStep(at, strides[d], coords_[d]);
+      return at;
+    };
     const auto row_of = [&](const Access& access, Value* base) {
-      for (int d = 0; d < num_dims && !access.strides.empty(); ++d)
-        base = AddStep(base, access.strides[d], coords_[d]);
-      return base;
+      RowAccess row{step(base, access.strides), {}};
+      for (const DynamicOffset& shift : access.shifts) {
+        row.shifts.push_back(nullptr);
+        if (LastDimOf(shift) < 0) continue;
+        Value* const element = step(Int(shift.offset), shift.strides);
+        if (IsInRow(shift)) {
+          row.shifts.back() = element;
+        } else {
+          row.offset = b_.CreateAdd(row.offset, ShiftBy(shift, element));
+        }
+      }
+      return row;
     };
     for (size_t n = 0; n < kernel_.nodes.size(); ++n)
       row_->node_rows[n] = row_of(kernel_.nodes[n].access, node_bases_[n]);
@@ -418,12 +489,44 @@ class HostEmitter : private HostBlocks {
       row_->store_rows[s] = row_of(kernel_.stores[s].access, store_bases_[s]);
   }
 
-  // The offset of the first lane, given the offset of its row.
-  Value* OffsetOf(const Access& access, Value* row) {
-    const int first =
-        plan_.lane_dim >= 0 && !plan_.vectorize_reduction ? plan_.lane_dim : kernel_.num_parallel();
-    for (int d = first; d < kernel_.rank(); ++d) row = AddStep(row, access.strides[d], coords_[d]);
-    return row;
+  Value* StepInRow(Value* at, const ir::Dims& strides) {
+    for (int d = FirstInRow(); d < kernel_.rank(); ++d) at = AddStep(at, strides[d], coords_[d]);
+    return at;
+  }
+  // The offset of the first lane, without the shifts that differ between lanes.
+  Value* OffsetOf(const Access& access, const RowAccess& row) {
+    Value* offset = StepInRow(row.offset, access.strides);
+    for (size_t s = 0; s < access.shifts.size(); ++s) {
+      const DynamicOffset& shift = access.shifts[s];
+      if (row.shifts[s] == nullptr || IsLaneVariant(shift)) continue;
+      offset = b_.CreateAdd(offset, ShiftBy(shift, StepInRow(row.shifts[s], shift.strides)));
+    }
+    return offset;
+  }
+  // The lanes of a load whose shifts differ between them. Offsets are computed in 32 bits where
+  // they fit.
+  Value* LoadGathered(int n) {
+    const Node& node = kernel_.nodes[n];
+    const RowAccess& row = row_->node_rows[n];
+    constexpr int64_t kNarrowMax = std::numeric_limits<int32_t>::max();
+    bool narrow = kernel_.params[node.param].size <= kNarrowMax;
+    for (const DynamicOffset& shift : node.access.shifts)
+      narrow = narrow && shift.max <= kNarrowMax &&
+               ir::ByteWidth(kernel_.params[shift.param].dtype) <= 4;
+    Type* const element = narrow ? b_.getInt32Ty() : b_.getInt64Ty();
+    Type* const type = llvm::FixedVectorType::get(element, static_cast<unsigned>(plan_.lanes));
+    Value* offsets =
+        b_.CreateMul(Iota(element), llvm::ConstantInt::getSigned(type, LaneStride(node.access)));
+    for (size_t s = 0; s < node.access.shifts.size(); ++s) {
+      const DynamicOffset& shift = node.access.shifts[s];
+      if (!IsLaneVariant(shift)) continue;
+      Value* const read = LoadBlock(kernel_.params[shift.param].dtype,
+                                    Address(shift.param, StepInRow(row.shifts[s], shift.strides)),
+                                    shift.strides[plan_.lane_dim]);
+      offsets = b_.CreateAdd(offsets, Clamped(shift, read, type));
+    }
+    return HostBlocks::LoadGathered(node.dtype, Address(node.param, OffsetOf(node.access, row)),
+                                    offsets);
   }
   Value* AddStep(Value* offset, int64_t stride, Value* coord) {
     return stride == 0 ? offset : b_.CreateAdd(offset, b_.CreateMul(coord, Int(stride)));
@@ -445,6 +548,13 @@ class HostEmitter : private HostBlocks {
                       b_.CreateFreeze(b_.CreateAlignedLoad(type, at, ElementAlign(dtype))));
   }
 
+  void StoreElement(size_t s) {
+    const Store& store = kernel_.stores[s];
+    const DType dtype = kernel_.params[store.param].dtype;
+    b_.CreateAlignedStore(ToMemory(b_, dtype, row_->values[store.node]),
+                          Address(store.param, OffsetOf(store.access, row_->store_rows[s])),
+                          ElementAlign(dtype));
+  }
   void StoreBlock(size_t s) {
     const Store& store = kernel_.stores[s];
     const DType dtype = kernel_.params[store.param].dtype;
@@ -468,6 +578,7 @@ class HostEmitter : private HostBlocks {
     const Node& node = kernel_.nodes[n];
     switch (node.kind) {
       case Node::Kind::kLoad: {
+        if (IsGathered(node.access)) return LoadGathered(n);
         Value* const address = Address(node.param, OffsetOf(node.access, row_->node_rows[n]));
         if (plan_.tiled[n]) return LoadFromTile(n);
         if (plan_.lane_variant[n]) return LoadBlock(node.dtype, address, LaneStride(node.access));
@@ -603,7 +714,7 @@ class HostEmitter : private HostBlocks {
     const Accumulator& acc = row_->accumulators[n];
     const int arg = node.args[0];
     const bool lanes = AccumulatesLanes(n);
-    if (has_fma_ && IsFloatSum(n) && IsProduct(kernel_.nodes[arg]))
+    if (has_fma_ && !kernel_.scans && IsFloatSum(n) && IsProduct(kernel_.nodes[arg]))
       return AddProduct(kernel_.nodes[arg], lanes, acc.value);
     Partial next = {lanes ? AsLanes(arg) : row_->values[arg]};
     if (acc.index != nullptr) {
@@ -639,6 +750,8 @@ class HostEmitter : private HostBlocks {
 
   Partial Identity(int n) {
     const Node& node = kernel_.nodes[n];
+    // The first result of a scan is the first element, whatever its sign.
+    if (kernel_.scans && IsFloatSum(n)) return {ConstantOf(b_, node.dtype, -0.0, 0)};
     return IdentityOf(b_, node.reduce, OperandOf(n), RegisterType(b_.getContext(), node.dtype));
   }
   Partial Combine(int n, const Partial& x, const Partial& y) {

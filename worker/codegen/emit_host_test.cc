@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -89,6 +90,90 @@ TEST_P(EmitHost, RandomKernelsAgreeWithTheInterpreter) {
       EXPECT_EQ(Difference(kernel, got, want, tolerance), "") << "seed " << seed << "\n"
                                                               << kernel.ToString();
     }
+  }
+}
+
+TEST_P(EmitHost, RandomScansHaveTheBitsOfTheInterpreter) {
+  constexpr int kKernels = 60;
+  std::vector<Kernel> kernels;
+  for (int seed = 0; seed < kKernels; ++seed)
+    kernels.push_back(RandomKernel(seed, {.scan = true, .exact_reductions = true, .size_max = 20}));
+  const auto code = Compile(kernels);
+  ASSERT_NE(code, nullptr);
+  for (int seed = 0; seed < kKernels; ++seed) {
+    const Kernel& kernel = kernels[seed];
+    const int64_t n = kernel.num_iterations(), cut = n * (seed % 7) / 7;
+    TestBuffers got(kernel, seed, seed % 5), want(kernel, seed, seed % 5);
+    Interpret(kernel, want.pointers(), 0, n);
+    code->function(seed)(got.pointers().data(), cut, n);
+    code->function(seed)(got.pointers().data(), 0, cut);
+    EXPECT_EQ(Difference(kernel, got, want, {}), "") << "seed " << seed << "\n"
+                                                     << kernel.ToString();
+    EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
+  }
+}
+
+// A sum's running results, in f64, are those of the interpreter to the bit, and so is the sign of
+// 0.
+TEST_P(EmitHost, ScansAddInOrder) {
+  std::vector<Kernel> kernels;
+  for (const char* text : {"kernel [5000] scanned 1\nin f64 5000\nout f64 5000\n"
+                           "%0 = load p0 [0: 1] : f64\n%1 = reduce sum %0 : f64\n"
+                           "store %1 p1 [0: 1]\n",
+                           "kernel [70,50] scanned 1\nin f64 3500\nout f64 3500\n"
+                           "%0 = load p0 [0: 1,70] : f64\n%1 = reduce sum %0 : f64\n"
+                           "store %1 p1 [0: 1,70]\n",
+                           "kernel [70,50] scanned 1\nin f64 3500\nout f64 3500\n"
+                           "%0 = load p0 [49: 50,-1] : f64\n%1 = reduce prod %0 : f64\n"
+                           "store %1 p1 [49: 50,-1]\n"})
+    kernels.push_back(*ParseKernel(text));
+  const auto code = Compile(kernels);
+  ASSERT_NE(code, nullptr);
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    TestBuffers got = TestBuffers::Tame(kernels[k], 1), want = TestBuffers::Tame(kernels[k], 1);
+    for (TestBuffers* buffers : {&got, &want}) *static_cast<double*>(buffers->pointers()[0]) = -0.0;
+    Interpret(kernels[k], want.pointers(), 0, kernels[k].num_iterations());
+    code->function(k)(got.pointers().data(), 0, kernels[k].num_iterations());
+    EXPECT_EQ(Difference(kernels[k], got, want, {}), "") << kernels[k].ToString();
+  }
+}
+
+// Whatever the numbers that shift say, only what is in the buffer is read.
+TEST_P(EmitHost, GathersStayInTheirBuffers) {
+  constexpr DType kNumbers[] = {DType::kS8, DType::kS16, DType::kS32, DType::kS64,
+                                DType::kU8, DType::kU16, DType::kU32, DType::kU64};
+  constexpr DType kMoved[] = {DType::kU8, DType::kBF16, DType::kF32, DType::kF64};
+  std::vector<Kernel> kernels;
+  for (const DType number : kNumbers)
+    for (const DType moved : kMoved)
+      for (const bool windows : {false, true}) {
+        // Single elements, or windows of 5 at places of two numbers.
+        const std::string text = windows
+                                     ? "kernel [19,5] reduced 0\nin # 70\nin @ 38\nout # 95\n"
+                                       "%0 = load p0 [0: 0,1] shift p1 [0: 2,0] max 5 stride 10"
+                                       " shift p1 [1: 2,0] max 5 stride 1 : #\n"
+                                       "store %0 p2 [0: 5,1]\n"
+                                     : "kernel [38] reduced 0\nin # 70\nin @ 38\nout # 38\n"
+                                       "%0 = load p0 [0: 0] shift p1 [0: 1] max 69 stride 1 : #\n"
+                                       "store %0 p2 [0: 1]\n";
+        kernels.push_back(*ParseKernel(absl::StrReplaceAll(
+            text, {{"#", ToAbsl(DTypeName(moved))}, {"@", ToAbsl(DTypeName(number))}})));
+      }
+  const auto code = Compile(kernels);
+  ASSERT_NE(code, nullptr);
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    const Kernel& kernel = kernels[k];
+    const DType number = kernel.params[1].dtype;
+    TestBuffers got(kernel, 1), want(kernel, 1);
+    const std::vector<int64_t> samples = IntSamples(number);
+    for (TestBuffers* buffers : {&got, &want})
+      for (int64_t i = 0; i < kernel.params[1].size; ++i)
+        std::memcpy(static_cast<char*>(buffers->pointers()[1]) + i * ir::ByteWidth(number),
+                    &samples[(i * 7) % samples.size()], ir::ByteWidth(number));
+    Interpret(kernel, want.pointers(), 0, kernel.num_iterations());
+    code->function(k)(got.pointers().data(), 0, kernel.num_iterations());
+    EXPECT_EQ(Difference(kernel, got, want, {}), "") << kernel.ToString();
+    EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
   }
 }
 

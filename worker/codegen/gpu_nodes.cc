@@ -54,30 +54,40 @@ void GpuNodes::SetCoords(Value* flat, int begin, int end) {
   }
 }
 
+Value* GpuNodes::LoadShift(const DynamicOffset& shift) {
+  const DType dtype = kernel_.params[shift.param].dtype;
+  Value* const at = Address(shift.param, Affine(shift.offset, shift.strides));
+  Value* start = MarkLoad(shift.param, b_.CreateLoad(MemoryType(b_.getContext(), dtype), at));
+  Value* const zero = b_.getInt64(0);
+  Value* const max = b_.getInt64(static_cast<uint64_t>(shift.max));
+  start = b_.CreateIntCast(start, b_.getInt64Ty(), ir::IsSignedInt(dtype));
+  if (ir::IsSignedInt(dtype)) start = b_.CreateSelect(b_.CreateICmpSLT(start, zero), zero, start);
+  start = b_.CreateSelect(b_.CreateICmpUGT(start, max), max, start);
+  return b_.CreateTrunc(start, index_type_);
+}
 void GpuNodes::LoadShifts(const Access& access) {
   for (const DynamicOffset& shift : access.shifts) {
-    Value*& known = shifts_[{shift.param, shift.max}];
-    if (known != nullptr) continue;
-    const DType dtype = kernel_.params[shift.param].dtype;
-    Value* start = b_.CreateLoad(MemoryType(b_.getContext(), dtype), Buffer(shift.param));
-    Value* const zero = b_.getInt64(0);
-    Value* const max = b_.getInt64(shift.max);
-    start = b_.CreateIntCast(start, b_.getInt64Ty(), ir::IsSignedInt(dtype));
-    if (ir::IsSignedInt(dtype)) start = b_.CreateSelect(b_.CreateICmpSLT(start, zero), zero, start);
-    start = b_.CreateSelect(b_.CreateICmpUGT(start, max), max, start);
-    known = b_.CreateTrunc(start, index_type_);
+    if (!shift.strides.empty()) continue;
+    Value*& known = shifts_[{shift.param, shift.offset, shift.max}];
+    if (known == nullptr) known = LoadShift(shift);
   }
 }
 
-Value* GpuNodes::Element(const Access& access) {
-  Value* element = Int(access.offset);
-  for (int d = 0; d < kernel_.rank(); ++d) {
-    if (access.strides[d] == 0 || kernel_.shape[d] == 1) continue;
-    element = b_.CreateAdd(element, b_.CreateMul(coords_[d], Int(access.strides[d])));
+Value* GpuNodes::Affine(int64_t offset, const ir::Dims& strides) {
+  Value* element = Int(offset);
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (strides[d] == 0 || kernel_.shape[d] == 1) continue;
+    element = b_.CreateAdd(element, b_.CreateMul(coords_[d], Int(strides[d])));
   }
-  for (const DynamicOffset& shift : access.shifts)
-    element = b_.CreateAdd(element,
-                           b_.CreateMul(shifts_.at({shift.param, shift.max}), Int(shift.stride)));
+  return element;
+}
+Value* GpuNodes::Element(const Access& access) {
+  Value* element = Affine(access.offset, access.strides);
+  for (const DynamicOffset& shift : access.shifts) {
+    Value* const start = shift.strides.empty() ? shifts_.at({shift.param, shift.offset, shift.max})
+                                               : LoadShift(shift);
+    element = b_.CreateAdd(element, b_.CreateMul(start, Int(shift.stride)));
+  }
   return element;
 }
 Value* GpuNodes::Address(int param, Value* element) {

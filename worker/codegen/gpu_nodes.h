@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,12 @@ class GpuNodes : protected GpuThread {
   std::vector<Lanes> values_;
 
  private:
+  // The shift's offset, before its stride.
+  llvm::Value* LoadShift(const DynamicOffset& shift);
   void LoadShifts(const Access& access);
   llvm::Value* Buffer(int param) { return function_->getArg(param); }
+  // offset + sum(strides[d] * i_d) at lane 0.
+  llvm::Value* Affine(int64_t offset, const ir::Dims& strides);
   // The flat element of the access at lane 0.
   llvm::Value* Element(const Access& access);
   llvm::Value* Address(int param, llvm::Value* element);
@@ -48,7 +53,8 @@ class GpuNodes : protected GpuThread {
 
   const std::vector<Level> levels_;
   std::vector<llvm::Value*> coords_;
-  std::map<std::pair<int, int64_t>, llvm::Value*> shifts_;  // by param and max
+  // Of the shifts that are the same for all points, by param, offset and max.
+  std::map<std::tuple<int, int64_t, int64_t>, llvm::Value*> shifts_;
 };
 
 }  // namespace tessera::worker::codegen

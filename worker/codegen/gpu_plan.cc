@@ -46,7 +46,7 @@ int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
   if (dim < 0) return 1;
   std::vector<Use> uses = UsesOf(kernel);
   std::erase_if(uses, [&](const Use& use) {
-    return (inner_only && !use.inner) || use.access->strides[dim] == 0;
+    return (inner_only && !use.inner) || !VariesOver(*use.access, dim);
   });
   if (uses.empty()) return 1;
   int64_t widest = 0;
@@ -65,14 +65,21 @@ bool NeedsWideIndex(const Kernel& kernel) {
   int64_t elements = 1;
   for (int64_t size : kernel.shape) elements *= std::max<int64_t>(size, 1);
   if (elements > kMax) return true;
-  const auto wide = [&](const Access& access) {
-    double reach = std::abs(static_cast<double>(access.offset));
-    for (size_t d = 0; d < access.strides.size(); ++d)
-      reach += std::abs(static_cast<double>(access.strides[d])) *
+  const auto reach_of = [&](int64_t offset, const ir::Dims& strides) {
+    double reach = std::abs(static_cast<double>(offset));
+    for (size_t d = 0; d < strides.size(); ++d)
+      reach += std::abs(static_cast<double>(strides[d])) *
                static_cast<double>(std::max<int64_t>(kernel.shape[d] - 1, 0));
-    for (const DynamicOffset& shift : access.shifts)
+    return reach;
+  };
+  const auto wide = [&](const Access& access) {
+    double reach = reach_of(access.offset, access.strides), widest = 0;
+    for (const DynamicOffset& shift : access.shifts) {
       reach += std::abs(static_cast<double>(shift.stride)) * static_cast<double>(shift.max);
-    return reach > static_cast<double>(kMax);
+      widest =
+          std::max({widest, reach_of(shift.offset, shift.strides), static_cast<double>(shift.max)});
+    }
+    return std::max(reach, widest) > static_cast<double>(kMax);
   };
   return std::any_of(kernel.nodes.begin(), kernel.nodes.end(),
                      [&](const Node& node) { return wide(node.access); }) ||
@@ -174,7 +181,8 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
 std::string GpuEntryName(int kernel) { return absl::StrCat("tessera_kernel_", kernel); }
 
 bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes) {
-  if (access.strides[dim] != 1 || access.offset % lanes != 0 || kernel.shape[dim] == 0)
+  if (access.strides[dim] != 1 || access.offset % lanes != 0 || kernel.shape[dim] == 0 ||
+      ShiftsVaryOver(access, dim))
     return false;
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && access.strides[d] % lanes != 0) return false;
@@ -188,6 +196,8 @@ bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes
 absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel) {
   GpuPlan plan;
   if (kernel.num_iterations() == 0) return plan;
+  if (kernel.scans)
+    return MakeError(ErrorKind::kNotImplemented, "gpu code: there is none for a kernel that scans");
   plan.wide_index = NeedsWideIndex(kernel);
   const int64_t reduced = kernel.num_reduced_elements();
   if (kernel.num_reduced == 0) {

@@ -72,6 +72,30 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
   return FromMemory(b_, dtype, stored);
 }
 
+Value* HostBlocks::LoadGathered(DType dtype, Value* address, Value* offsets) {
+  Type* const element = MemoryType(b_.getContext(), dtype);
+  Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
+  const llvm::Align align = ElementAlign(dtype);
+  if (plan_.has_masked_memory_ops && ir::ByteWidth(dtype) >= 4) {
+    Value* const mask = AlwaysFull() ? Splat(b_.getTrue()) : mask_;
+    Value* const stored = b_.CreateMaskedGather(type, b_.CreateGEP(element, address, offsets),
+                                                align, mask, llvm::Constant::getNullValue(type));
+    return FromMemory(b_, dtype, stored);
+  }
+  Type* const offset_type = offsets->getType()->getScalarType();
+  Value* const staged_offsets = EntryAlloca(offsets->getType());
+  Value* const stage = EntryAlloca(type);
+  b_.CreateStore(offsets, staged_offsets);
+  For(Int(0), num_lanes_, [&](Value* i) {
+    Value* const offset = b_.CreateLoad(offset_type, b_.CreateGEP(offset_type, staged_offsets, i));
+    Value* const read =
+        b_.CreateAlignedLoad(element, b_.CreateGEP(element, address, offset), align);
+    b_.CreateAlignedStore(read, b_.CreateGEP(element, stage, i), align);
+    return b_.CreateAdd(i, Int(1));
+  });
+  return FromMemory(b_, dtype, b_.CreateFreeze(b_.CreateAlignedLoad(type, stage, align)));
+}
+
 void HostBlocks::StoreLanes(DType dtype, Value* value, Value* address) {
   const llvm::Align align = ElementAlign(dtype);
   if (AlwaysFull()) {

@@ -37,6 +37,8 @@ class HostBlocks : protected ControlFlow {
   // written; their loaded values are unspecified.
   llvm::Value* LoadBlock(ir::DType dtype, llvm::Value* address, int64_t stride);
   void StoreBlock(ir::DType dtype, llvm::Value* value, llvm::Value* address, int64_t stride);
+  // Lane i is at `address` + the i-th of `offsets` elements, a vector of 32 or 64-bit numbers.
+  llvm::Value* LoadGathered(ir::DType dtype, llvm::Value* address, llvm::Value* offsets);
   // Prefetches `bytes` bytes, `ahead_bytes` after the address, perhaps beyond the buffer.
   void Prefetch(llvm::Value* address, int64_t ahead_bytes, int64_t bytes);
   // Stack memory for one block, aligned to cache lines.

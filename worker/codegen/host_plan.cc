@@ -37,13 +37,30 @@ int64_t StepCost(const Kernel& kernel, int dim) {
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kLoad) continue;
     constexpr int64_t kLine = 16;  // the f32s of a cache line
-    steps += std::min<int64_t>(std::abs(node.access.strides[dim]), kLine);
+    steps += ShiftsVaryOver(node.access, dim)
+                 ? kLine
+                 : std::min<int64_t>(std::abs(node.access.strides[dim]), kLine);
   }
   return steps;
 }
 
+// Whether lanes along the dim store to contiguous elements, and read such or the same.
+bool StoresBlocksAlong(const Kernel& kernel, int dim) {
+  return std::all_of(kernel.stores.begin(), kernel.stores.end(),
+                     [&](const Store& store) {
+                       return store.access.strides[dim] == 1 && !ShiftsVaryOver(store.access, dim);
+                     }) &&
+         std::all_of(kernel.nodes.begin(), kernel.nodes.end(), [&](const Node& node) {
+           return node.kind != Node::Kind::kLoad || node.access.strides[dim] == 0 ||
+                  node.access.strides[dim] == 1;
+         });
+}
+
 int LaneDim(const Kernel& kernel) {
   const int parallel_dim = kernel.num_parallel() - 1, reduced_dim = kernel.rank() - 1;
+  // A scan is one element after the other, unless its neighbours lie beside each other.
+  if (kernel.scans)
+    return parallel_dim >= 0 && StoresBlocksAlong(kernel, parallel_dim) ? parallel_dim : -1;
   if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return parallel_dim;
   if (parallel_dim < 0) return reduced_dim;
   const int64_t parallel_cost = StepCost(kernel, parallel_dim),
@@ -69,7 +86,9 @@ int64_t BytesMoved(const Kernel& kernel) {
 
 // Whether the node is a load that is contiguous along `dim` and strided along the lane dim.
 bool IsContiguousAlong(const Kernel& kernel, const HostPlan& plan, const Node& node, int dim) {
-  if (node.kind != Node::Kind::kLoad || dim == plan.lane_dim) return false;
+  if (node.kind != Node::Kind::kLoad || dim == plan.lane_dim || ShiftsVaryOver(node.access, dim) ||
+      ShiftsVaryOver(node.access, plan.lane_dim))
+    return false;
   const ir::Dims& strides = node.access.strides;
   return std::abs(strides[dim]) == 1 && std::abs(strides[plan.lane_dim]) > 1 &&
          kernel.shape[dim] > 1;
@@ -90,6 +109,7 @@ void PlanTiles(const Kernel& kernel, HostPlan* plan) {
 
 // Chunks the longest reduction dim, into about as many chunks as each has steps.
 void PlanChunks(const Kernel& kernel, HostPlan* plan) {
+  if (kernel.scans) return;
   constexpr int64_t kStepsMin = 256;
   int64_t longest = 2 * kStepsMin;
   for (int dim = kernel.num_parallel(); dim < kernel.rank(); ++dim) {
@@ -105,7 +125,8 @@ void PlanChunks(const Kernel& kernel, HostPlan* plan) {
 // Takes as many rows together as accumulators fit into half of the registers.
 void PlanRows(const Kernel& kernel, const HostTarget& target, HostPlan* plan) {
   const int dim = plan->lane_dim - 1;
-  if (kernel.num_reduced == 0 || plan->vectorize_reduction || dim < 0 || plan->nontemporal_stores)
+  if (kernel.num_reduced == 0 || kernel.scans || plan->vectorize_reduction || dim < 0 ||
+      plan->nontemporal_stores)
     return;
   int reductions = 0;
   bool shares = false;
@@ -118,7 +139,7 @@ void PlanRows(const Kernel& kernel, const HostTarget& target, HostPlan* plan) {
       widest = std::max(widest, ir::ByteWidth(kernel.nodes[node.args[0]].dtype));
     }
     shares = shares || (node.kind == Node::Kind::kLoad && levels[n] == Level::kInner &&
-                        node.access.strides[dim] == 0 && node.access.strides[plan->lane_dim] != 0);
+                        !VariesOver(node.access, dim) && node.access.strides[plan->lane_dim] != 0);
   }
   if (!shares) return;
   const int64_t registers = std::max<int64_t>(plan->lanes * widest / target.vector_bytes, 1);
@@ -150,7 +171,7 @@ std::vector<bool> LaneVariantNodes(const Kernel& kernel, const HostPlan& plan) {
   std::vector<bool> lane_variant;
   for (const Node& node : kernel.nodes) {
     const bool reads = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
-    bool any = plan.lane_dim >= 0 && reads && node.access.strides[plan.lane_dim] != 0;
+    bool any = plan.lane_dim >= 0 && reads && VariesOver(node.access, plan.lane_dim);
     for (const int arg : node.args) any = any || lane_variant[arg];
     if (node.kind == Node::Kind::kReduce && plan.vectorize_reduction) any = false;
     lane_variant.push_back(any);
@@ -173,8 +194,8 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
         kLanesMin, std::min<int64_t>(lanes, static_cast<int64_t>(std::bit_ceil(extent)))));
     const int64_t row_bytes = static_cast<int64_t>(extent) * 4;
     const bool beyond_caches = BytesMoved(kernel) > target.cache_bytes;
-    plan.nontemporal_stores =
-        !plan.vectorize_reduction && row_bytes >= kNontemporalRowBytesMin && beyond_caches;
+    plan.nontemporal_stores = !plan.vectorize_reduction && !kernel.scans &&
+                              row_bytes >= kNontemporalRowBytesMin && beyond_caches;
     plan.prefetch = beyond_caches;
   }
   PlanTiles(kernel, &plan);

@@ -1,7 +1,9 @@
 #include "worker/codegen/kernel.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -84,14 +86,16 @@ std::vector<Access*> AccessesOf(Kernel* kernel) {
 void DropDim(int d, Kernel* kernel) {
   if (d >= kernel->num_parallel()) --kernel->num_reduced;
   kernel->shape.erase(kernel->shape.begin() + d);
-  for (Access* access : AccessesOf(kernel)) access->strides.erase(access->strides.begin() + d);
+  for (Access* access : AccessesOf(kernel))
+    ForEachStrides(*access, [d](ir::Dims& strides) { strides.erase(strides.begin() + d); });
 }
 
-// A kernel that reduces keeps one reduced dim.
+// A kernel that reduces, or scans, keeps one such dim.
 void DropUnitDims(Kernel* kernel) {
-  const bool reduces =
-      std::any_of(kernel->nodes.begin(), kernel->nodes.end(),
-                  [](const Node& node) { return node.kind == Node::Kind::kReduce; });
+  const bool reduces = kernel->scans || std::any_of(kernel->nodes.begin(), kernel->nodes.end(),
+                                                    [](const Node& node) {
+                                                      return node.kind == Node::Kind::kReduce;
+                                                    });
   for (int d = kernel->rank() - 1; d >= 0; --d) {
     const bool reduced = d >= kernel->num_parallel();
     if (reduced && !reduces) {
@@ -102,18 +106,30 @@ void DropUnitDims(Kernel* kernel) {
   }
   // The reduced dim that was kept may have size 1; accesses then have stride 0 along it.
   if (kernel->num_reduced == 1 && kernel->shape.back() == 1)
-    for (Access* access : AccessesOf(kernel)) access->strides.back() = 0;
+    for (Access* access : AccessesOf(kernel))
+      ForEachStrides(*access, [](ir::Dims& strides) { strides.back() = 0; });
+}
+
+// Shifts that are the same for all points have no strides.
+void DropZeroStrides(Kernel* kernel) {
+  for (Access* access : AccessesOf(kernel))
+    for (DynamicOffset& shift : access->shifts)
+      if (std::all_of(shift.strides.begin(), shift.strides.end(),
+                      [](int64_t stride) { return stride == 0; }))
+        shift.strides.clear();
 }
 
 bool CanMerge(int d, Kernel* kernel) {
   if (d + 1 == kernel->num_parallel()) return false;
   const int64_t inner_size = kernel->shape[d + 1];
-  const std::vector<Access*> all = AccessesOf(kernel);
-  return std::all_of(all.begin(), all.end(), [&](const Access* access) {
-    int64_t stride;
-    return !__builtin_mul_overflow(access->strides[d + 1], inner_size, &stride) &&
-           access->strides[d] == stride;
-  });
+  bool can = true;
+  for (Access* access : AccessesOf(kernel))
+    ForEachStrides(*access, [&](const ir::Dims& strides) {
+      int64_t stride;
+      can = can && !__builtin_mul_overflow(strides[d + 1], inner_size, &stride) &&
+            strides[d] == stride;
+    });
+  return can;
 }
 
 void MergeDims(Kernel* kernel) {
@@ -131,14 +147,61 @@ int64_t Kernel::num_elements() const { return Product(shape, 0, rank()); }
 int64_t Kernel::num_iterations() const { return Product(shape, 0, num_parallel()); }
 int64_t Kernel::num_reduced_elements() const { return Product(shape, num_parallel(), rank()); }
 
+bool VariesOver(const DynamicOffset& shift, int dim) {
+  return !shift.strides.empty() && shift.strides[dim] != 0;
+}
+bool ShiftsVaryOver(const Access& access, int dim) {
+  return std::any_of(access.shifts.begin(), access.shifts.end(),
+                     [dim](const DynamicOffset& shift) { return VariesOver(shift, dim); });
+}
+bool VariesOver(const Access& access, int dim) {
+  return access.strides[dim] != 0 || ShiftsVaryOver(access, dim);
+}
 bool VariesOverReduced(const Kernel& kernel, const Access& access) {
-  return std::any_of(access.strides.begin() + kernel.num_parallel(), access.strides.end(),
-                     [](int64_t stride) { return stride != 0; });
+  for (int d = kernel.num_parallel(); d < kernel.rank(); ++d)
+    if (VariesOver(access, d)) return true;
+  return false;
+}
+
+// An element is a number whose digits the terms are, from the smallest stride on: a dim of the
+// first ones by itself, and what lies between two such dims together. Numbers differ where a dim's
+// digit does, if no smaller digit reaches beyond its step.
+bool IsInjective(const Kernel& kernel, const Access& access, int num_dims) {
+  struct Term {
+    int64_t stride, max;
+    bool is_dim;
+  };
+  std::vector<Term> terms;
+  const auto add = [&](int64_t stride, int64_t max, bool is_dim) {
+    if (max > 0 && (is_dim || stride != 0)) terms.push_back({std::abs(stride), max, is_dim});
+  };
+  for (int d = 0; d < kernel.rank(); ++d) add(access.strides[d], kernel.shape[d] - 1, d < num_dims);
+  for (const DynamicOffset& shift : access.shifts)
+    if (!shift.strides.empty()) add(shift.stride, shift.max, false);
+  std::sort(terms.begin(), terms.end(),
+            [](const Term& x, const Term& y) { return x.stride < y.stride; });
+  int64_t reach = 0;
+  for (size_t i = 0; i < terms.size();) {
+    size_t end = i + 1;
+    int64_t step = terms[i].stride;
+    while (!terms[i].is_dim && end < terms.size() && !terms[end].is_dim)
+      step = std::gcd(step, terms[end++].stride);
+    if (step <= reach) return false;
+    for (; i < end; ++i) {
+      int64_t more;
+      if (__builtin_mul_overflow(terms[i].stride, terms[i].max, &more) ||
+          __builtin_add_overflow(reach, more, &reach))
+        return false;
+    }
+  }
+  return true;
 }
 
 Level LevelOf(const Kernel& kernel, const Node& node, const std::vector<Level>& earlier) {
-  if (node.kind == Node::Kind::kReduce) return Level::kAfter;
+  if (node.kind == Node::Kind::kReduce) return kernel.scans ? Level::kInner : Level::kAfter;
   if (HasAccess(node) && VariesOverReduced(kernel, node.access)) return Level::kInner;
+  if (kernel.scans && node.kind == Node::Kind::kLoad && kernel.params[node.param].output)
+    return Level::kInner;
   Level level = Level::kBefore;
   for (int arg : node.args) level = std::max(level, earlier[arg]);
   return level;
@@ -154,6 +217,7 @@ Kernel Canonical(const Kernel& kernel) {
   Kernel out = kernel;
   RenumberNodes(&out);
   DropUnitDims(&out);
+  DropZeroStrides(&out);
   MergeDims(&out);
   // Nodes whose accesses differed along dropped dims alone have become equal.
   RenumberNodes(&out);
@@ -171,6 +235,8 @@ bool MayGoInPlace(const Kernel& kernel, int in, int out) {
     if (s.param == out) store = &s;
     if (is_shifted_by_in(s.access)) return false;
   }
+  if (store != nullptr && kernel.scans && !IsInjective(kernel, store->access, kernel.rank()))
+    return false;
   if (store == nullptr || kernel.params[in].dtype != kernel.params[out].dtype ||
       kernel.params[in].size != kernel.params[out].size)
     return false;

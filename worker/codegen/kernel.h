@@ -11,6 +11,12 @@
 // evaluated per point of the parallel dims. Arguments precede uses. Nodes after a reduction read
 // only outer nodes. Stores write outer nodes.
 //
+// A kernel may scan its last dims instead of reducing them: for each point of the parallel dims it
+// goes through them in row-major order, and everything that varies over them is evaluated at each
+// of their points, stores too. A reduction has there what its arguments so far come to. A param
+// that is both loaded and stored then has what earlier points have stored, so that a point may
+// update what others have written.
+//
 // Elements are computed as in ir/ops/scalar_math.h for their dtype; functions of floats may be
 // off by 2 ulp. The order of a reduction depends only on the shape and the target; a sum of
 // products may round each product together with its addition. bf16 and f16 are loaded, stored,
@@ -31,12 +37,15 @@
 
 namespace tessera::worker::codegen {
 
-// A run-time part of an offset: stride * clamp(params[param][0], 0, max), for dynamic_slice and
-// dynamic_update_slice. The param is an input of an integer dtype.
+// A run-time part of an offset: stride * clamp(n, 0, max), where n is the element
+// offset + sum(strides[d] * i_d) of the param, an input of an integer dtype. A dynamic slice has
+// one n for all points, a gather one for each of its positions.
 struct DynamicOffset {
   int param = 0;
   int64_t max = 0;
   int64_t stride = 0;
+  int64_t offset = 0;
+  ir::Dims strides = {};  // one per dim of the iteration space; or none: all are 0
   bool operator==(const DynamicOffset&) const = default;
 };
 
@@ -48,6 +57,14 @@ struct Access {
   std::vector<DynamicOffset> shifts;
   bool operator==(const Access&) const = default;
 };
+
+// Calls f(strides) for the lists of strides over the iteration space that an access has.
+template <class AccessType, class F>
+void ForEachStrides(AccessType& access, const F& f) {
+  f(access.strides);
+  for (auto& shift : access.shifts)
+    if (!shift.strides.empty()) f(shift.strides);
+}
 
 struct Node {
   enum class Kind : uint8_t { kLoad, kIndex, kScalar, kReduce };
@@ -77,9 +94,10 @@ struct Param {
   bool operator==(const Param&) const = default;
 };
 
-// Writes node `node` to an output, of the node's dtype. Strides over reduction dims are 0; distinct
-// points of the parallel dims write distinct elements; no param is both loaded and stored, unless
-// every load and store of it has the same access (in place).
+// Writes node `node` to an output, of the node's dtype. Strides over reduction dims are 0, but for
+// scanned ones; distinct points of the parallel dims write distinct elements; no param is both
+// loaded and stored, unless every load and store of it has the same access (in place). What a scan
+// stores to has one store.
 struct Store {
   int node = 0;
   int param = 0;
@@ -90,6 +108,7 @@ struct Store {
 struct Kernel {
   ir::Dims shape;
   int num_reduced = 0;
+  bool scans = false;  // the dims that else were reduced
   std::vector<Param> params;
   std::vector<Node> nodes;
   std::vector<Store> stores;
@@ -109,11 +128,21 @@ struct Kernel {
 constexpr bool IsArgReduction(ir::ReduceKind kind) {
   return kind == ir::ReduceKind::kArgMax || kind == ir::ReduceKind::kArgMin;
 }
-// Whether the access has a stride over a reduction dim that is not 0.
+// Whether the access or one of its shifts has a stride over dim d that is not 0; the shift has; a
+// shift has.
+bool VariesOver(const Access& access, int dim);
+bool VariesOver(const DynamicOffset& shift, int dim);
+bool ShiftsVaryOver(const Access& access, int dim);
+// Whether the access varies over a reduction dim.
 bool VariesOverReduced(const Kernel& kernel, const Access& access);
 
+// Whether points that differ in the first `num_dims` dims have different elements, whatever the
+// other dims and the shifts that vary are. Sufficient, not necessary.
+bool IsInjective(const Kernel& kernel, const Access& access, int num_dims);
+
 // The loop level of a node: outer before the reductions, inner, or outer after them (a reduction,
-// or a node that reads one). Without reduction dims all nodes are kBefore.
+// or a node that reads one). Without reduction dims all nodes are kBefore; in a scan reductions are
+// kInner, and so is what loads what is stored.
 enum class Level : uint8_t { kBefore, kInner, kAfter };
 // The level of a node, given those of earlier nodes; and of each node. Requires: arguments precede
 // uses.
@@ -133,7 +162,8 @@ absl::Status Verify(const Kernel& kernel);
 Kernel Canonical(const Kernel& kernel);
 
 // Whether input `in` may lie in the buffer of output `out`: every load of it reads the element that
-// the one store to `out` overwrites, and no access is shifted by it.
+// the one store to `out` overwrites, and no access is shifted by it. In a scan no two points store
+// the same element.
 bool MayGoInPlace(const Kernel& kernel, int in, int out);
 
 // Runs the iterations begin <= i < end (row-major over the parallel dims) on host buffers, one per

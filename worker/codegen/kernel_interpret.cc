@@ -151,21 +151,33 @@ class Interpreter {
       SetIndex(i, 0, kernel_.num_parallel());
       Compute(Level::kBefore);
       StartReductions();
+      if (kernel_.scans) {
+        for (int64_t r = 0; r < reduced; ++r) {
+          SetIndex(r, kernel_.num_parallel(), kernel_.rank());
+          Compute(Level::kInner);
+          WriteStores();
+        }
+        continue;
+      }
       for (int64_t r = 0; r < reduced && kernel_.num_reduced > 0; ++r) {
         SetIndex(r, kernel_.num_parallel(), kernel_.rank());
         Compute(Level::kInner);
         FoldReductions(r);
       }
       Compute(Level::kAfter);
-      for (const Store& store : kernel_.stores) {
-        const int64_t width = ir::ByteWidth(kernel_.params[store.param].dtype);
-        std::memcpy(static_cast<char*>(buffers_[store.param]) + Element(store.access) * width,
-                    &values_[store.node], width);
-      }
+      WriteStores();
     }
   }
 
  private:
+  void WriteStores() {
+    for (const Store& store : kernel_.stores) {
+      const int64_t width = ir::ByteWidth(kernel_.params[store.param].dtype);
+      std::memcpy(static_cast<char*>(buffers_[store.param]) + Element(store.access) * width,
+                  &values_[store.node], width);
+    }
+  }
+
   // Sets dims [begin, end) of the index from their row-major number.
   void SetIndex(int64_t flat, int begin, int end) {
     for (int d = end - 1; d >= begin; --d) {
@@ -175,10 +187,12 @@ class Interpreter {
   }
 
   // A u64 that no s64 holds is as large as one can be.
-  int64_t ReadShift(int param) {
-    int64_t shift = 0;
-    scalar::Dispatch<scalar::kInts>(kernel_.params[param].dtype, [&]<DType kD>(ir::DTypeTag<kD>) {
-      const auto v = *static_cast<const ir::StorageType<kD>*>(buffers_[param]);
+  int64_t ReadShift(const DynamicOffset& by) {
+    int64_t at = by.offset, shift = 0;
+    for (size_t d = 0; d < by.strides.size(); ++d) at += by.strides[d] * index_[d];
+    const DType dtype = kernel_.params[by.param].dtype;
+    scalar::Dispatch<scalar::kInts>(dtype, [&]<DType kD>(ir::DTypeTag<kD>) {
+      const auto v = static_cast<const ir::StorageType<kD>*>(buffers_[by.param])[at];
       constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
       shift = kD == DType::kU64 && v > kMax ? kMax : static_cast<int64_t>(v);
     });
@@ -194,13 +208,16 @@ class Interpreter {
     int64_t element = access.offset;
     for (int d = 0; d < kernel_.rank(); ++d) element += access.strides[d] * index_[d];
     for (const DynamicOffset& shift : access.shifts)
-      element += shift.stride * std::clamp<int64_t>(ReadShift(shift.param), 0, shift.max);
+      element += shift.stride * std::clamp<int64_t>(ReadShift(shift), 0, shift.max);
     return element;
   }
 
   void Compute(Level level) {
     for (size_t i = 0; i < kernel_.nodes.size(); ++i)
-      if (levels_[i] == level) values_[i] = ValueOf(i);
+      if (levels_[i] == level) {
+        if (kernel_.scans && reductions_[i].fold) Fold(i, /*index=*/0);
+        values_[i] = ValueOf(i);
+      }
   }
 
   Cell ValueOf(size_t i) {
@@ -235,15 +252,20 @@ class Interpreter {
   }
 
   void StartReductions() {
-    for (size_t i = 0; i < kernel_.nodes.size(); ++i)
-      if (reductions_[i].start) reductions_[i].start(kernel_.nodes[i].reduce, &accumulators_[i]);
+    for (size_t i = 0; i < kernel_.nodes.size(); ++i) {
+      if (!reductions_[i].start) continue;
+      reductions_[i].start(kernel_.nodes[i].reduce, &accumulators_[i]);
+      if (kernel_.scans && kernel_.nodes[i].reduce == ReduceKind::kSum)
+        accumulators_[i].real = -0.0;  // The first result is the first element, whatever its sign.
+    }
   }
   void FoldReductions(int64_t index) {
-    for (size_t i = 0; i < kernel_.nodes.size(); ++i) {
-      if (!reductions_[i].fold) continue;
-      const Node& node = kernel_.nodes[i];
-      reductions_[i].fold(node.reduce, values_[node.args[0]], index, &accumulators_[i]);
-    }
+    for (size_t i = 0; i < kernel_.nodes.size(); ++i)
+      if (reductions_[i].fold) Fold(i, index);
+  }
+  void Fold(size_t i, int64_t index) {
+    const Node& node = kernel_.nodes[i];
+    reductions_[i].fold(node.reduce, values_[node.args[0]], index, &accumulators_[i]);
   }
 
   const Kernel& kernel_;

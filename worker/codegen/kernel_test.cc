@@ -163,6 +163,14 @@ store %4 p3 [0: 1,0]
       {"load p0 [0: 8,1]",
        "load p0 [0: 8,1] shift p1 max 4611686018427387904 stride 4611686018427387904",
        "shift by p1 overflows"},
+      {"load p0 [0: 8,1]", "load p0 [0: 0,1] shift p1 [0: 1,0] max 3 stride 8",
+       "shift by elements 0 to 3 of p1, which has 1"},
+      {"load p0 [0: 8,1]", "load p0 [0: 0,1] shift p1 [-1: 0,0] max 3 stride 8",
+       "shift by elements -1 to -1 of p1"},
+      {"load p0 [0: 8,1]", "load p0 [0: 0,1] shift p1 [0: 1] max 3 stride 8",
+       "shift by p1 with 1 strides; expected none, or one for each of the 2 dims"},
+      {"load p0 [0: 8,1]", "load p0 [0: 0,1] shift p1 [0: 4611686018427387904,0] max 3 stride 8",
+       "shift by p1: stride 4611686018427387904 of dim 0 overflows"},
       {"load p0 [0: 8,1] : f32", "load p0 [0: 8,1] : s32", "dtype s32 of a param of dtype f32"},
       {"load p0 [0: 8,1]", "load p12 [0: 8,1]", "p12 is no param"},
       {"%1 = Constant 2 : f32", "%1 = Constant 0.1 : f32", "the value is none of dtype f32"},
@@ -269,6 +277,111 @@ TEST(KernelVerify, WhatAKindOfNodeDoesNotReadIsNotSet) {
   refuses(2, [](Node* n) { n->access.offset = 1; });
   refuses(3, [](Node* n) { n->value = -0.0; });
   refuses(5, [](Node* n) { n->args = {0}; });
+}
+
+TEST(KernelVerify, ElementsThatShiftLieInTheirParam) {
+  const auto status = [](absl::string_view dims, absl::string_view shift, int64_t numbers) {
+    return ParseKernel(absl::StrCat("kernel [", dims, "] reduced 0\nin f32 32\nin u64 ", numbers,
+                                    "\nout f32 12\n%0 = load p0 [0: 0,1] shift p1 ", shift,
+                                    " max 7 stride 4 : f32\nstore %0 p2 [0: 4,1]\n"))
+        .status();
+  };
+  EXPECT_THAT(status("3,4", "[0: 1,0]", 3), IsOk());
+  EXPECT_THAT(status("3,4", "[0: 1,0]", 2), ReasonIs("VALUE_ERROR", HasSubstr("0 to 2 of p1")));
+  EXPECT_THAT(status("3,4", "[5: -2,0]", 6), IsOk());
+  EXPECT_THAT(status("3,4", "[3: -2,0]", 6), ReasonIs("VALUE_ERROR", HasSubstr("-1 to 3 of p1")));
+  EXPECT_THAT(status("3,4", "[2:]", 3), IsOk());
+  EXPECT_THAT(status("3,4", "[3:]", 3), ReasonIs("VALUE_ERROR", HasSubstr("3 to 3 of p1")));
+  // They are read even where nothing is loaded.
+  EXPECT_THAT(status("0,4", "[3: 1,0]", 3), ReasonIs("VALUE_ERROR", HasSubstr("of p1")));
+}
+
+TEST(KernelVerify, ParallelPointsOfAScanNeverMeet) {
+  // Rows of 4 of an array of 8 rows, at places that numbers say, `row` elements apart.
+  const auto status = [](absl::string_view strides, absl::string_view shifts, int64_t size) {
+    return ParseKernel(absl::StrCat("kernel [4,5] scanned 1\nin f32 20\nin s32 20\nout f32 ", size,
+                                    "\n%0 = load p0 [0: 1,4] : f32\nstore %0 p2 [0: ", strides,
+                                    "] ", shifts, "\n"))
+        .status();
+  };
+  constexpr absl::string_view kRows = "shift p1 [0: 0,1] max 7 stride 4";
+  EXPECT_THAT(status("1,0", kRows, 32), IsOk());
+  EXPECT_THAT(status("1,0", kRows, 31), ReasonIs("VALUE_ERROR", HasSubstr("reaches elements")));
+  // By columns, and where each point has its own number.
+  EXPECT_THAT(status("8,0", "shift p1 [0: 0,1] max 7 stride 1", 32), IsOk());
+  EXPECT_THAT(status("1,0", "shift p1 [0: 5,1] max 7 stride 4", 32), IsOk());
+  EXPECT_THAT(status("1,0", "shift p1 [0: 0,1] max 7 stride 5", 39), IsOk());
+  EXPECT_THAT(status("1,4", "shift p1 [0: 0,1] max 3 stride 4", 32), IsOk());
+  const auto meets = ReasonIs("VALUE_ERROR", HasSubstr("two indices may write the same element"));
+  EXPECT_THAT(status("1,0", "shift p1 [0: 0,1] max 7 stride 3", 32), meets);
+  EXPECT_THAT(status("1,0", "shift p1 [0: 0,1] max 7 stride 1", 32), meets);
+  EXPECT_THAT(status("7,0", "shift p1 [0: 0,1] max 7 stride 1", 32), meets);
+  EXPECT_THAT(status("1,2", "shift p1 [0: 0,1] max 3 stride 4", 32), meets);
+  EXPECT_THAT(status("0,1", kRows, 40), meets);
+}
+
+TEST(KernelVerify, AScanHasRulesOfItsOwn) {
+  constexpr absl::string_view kText =
+      "kernel [4,5] scanned 1\nin f32 20\nin s32 5\nout f32 32\n%0 = load p0 [0: 1,4] : f32\n"
+      "%1 = load p2 [0: 1,0] shift p1 [0: 0,1] max 7 stride 4 : f32\n%2 = Add %1, %0 : f32\n"
+      "store %2 p2 [0: 1,0] shift p1 [0: 0,1] max 7 stride 4\n";
+  EXPECT_THAT(ParseKernel(kText), IsOk());
+  const auto with = [&](absl::string_view from, absl::string_view to) {
+    return ParseKernel(absl::StrReplaceAll(kText, {{from, to}})).status();
+  };
+  EXPECT_THAT(with("scanned 1", "scanned 0"), ReasonIs("VALUE_ERROR", HasSubstr("scans no dim")));
+  EXPECT_THAT(with("scanned 1", "folded 1"),
+              ReasonIs("VALUE_ERROR", HasSubstr("\"reduced\" or \"scanned\"")));
+  EXPECT_THAT(with("scanned", "reduced"), ReasonIs("VALUE_ERROR"));
+  EXPECT_THAT(
+      with("%1 = load p2 [0: 1,0] shift p1 [0: 0,1]", "%1 = load p2 [0: 1,0] shift p1 [1:]"),
+      ReasonIs("VALUE_ERROR", HasSubstr("only in place may a param be both")));
+  EXPECT_THAT(ParseKernel(absl::StrCat(kText, "store %0 p2 [0: 1,4]\n")),
+              ReasonIs("VALUE_ERROR", HasSubstr("a scan has 2 stores to p2")));
+  EXPECT_THAT(with("%2 = Add %1, %0 : f32", "%2 = reduce argmax %0 : s32"),
+              ReasonIs("VALUE_ERROR", HasSubstr("no index of the best")));
+}
+
+TEST(KernelInterpret, AScanUpdatesWhatItHasStored) {
+  const Kernel kernel = Parsed(
+      "kernel [2,4] scanned 1\nin s32 8\nin s32 4\nout s32 6\n%0 = load p0 [0: 1,2] : s32\n"
+      "%1 = load p2 [0: 1,0] shift p1 [0: 0,1] max 2 stride 2 : s32\n%2 = Add %1, %0 : s32\n"
+      "store %2 p2 [0: 1,0] shift p1 [0: 0,1] max 2 stride 2\n");
+  int32_t updates[] = {1, 2, 3, 4, 5, 6, 7, 8}, rows[] = {2, -7, 2, 99};
+  int32_t out[] = {10, 20, 30, 40, 50, 60};
+  Interpret(kernel, {updates, rows, out}, 0, 2);
+  EXPECT_THAT(out, ElementsAre(13, 24, 30, 40, 50 + 1 + 5 + 7, 60 + 2 + 6 + 8));
+}
+
+TEST(KernelInterpret, AScanReducesUpToEachPoint) {
+  const Kernel kernel = Parsed(
+      "kernel [2,3] scanned 1\nin s32 6\nout s32 6\n%0 = load p0 [0: 3,1] : s32\n"
+      "%1 = reduce sum %0 : s32\nstore %1 p1 [2: 3,-1]\n");
+  int32_t in[] = {1, 2, 3, 4, 5, 6}, out[6] = {};
+  Interpret(kernel, {in, out}, 0, 2);
+  EXPECT_THAT(out, ElementsAre(6, 3, 1, 15, 9, 4));
+}
+
+TEST(KernelVerify, AnInputOfAScanIsOverwrittenWhereNoPointComesTwice) {
+  const auto kernel = [](absl::string_view access) {
+    return absl::StrCat(
+        "kernel [2,3] scanned 1\nin place f32 6\nin s32 3\nout f32 6\n"
+        "%0 = load p0 ",
+        access, " : f32\n%1 = reduce max %0 : f32\nstore %1 p2 ", access, "\n");
+  };
+  EXPECT_THAT(ParseKernel(kernel("[0: 3,1]")), IsOk());
+  EXPECT_THAT(ParseKernel(kernel("[0: 3,0]")), ReasonIs("VALUE_ERROR", HasSubstr("overwritten")));
+  EXPECT_THAT(ParseKernel(kernel("[0: 3,0] shift p1 [0: 0,1] max 2 stride 1")),
+              ReasonIs("VALUE_ERROR", HasSubstr("overwritten")));
+}
+
+TEST(KernelVerify, NoStoreIsShiftedByEachPoint) {
+  constexpr absl::string_view kText =
+      "kernel [3,4] reduced 0\nin f32 12\nin s32 3\nout f32 32\n%0 = load p0 [0: 4,1] : f32\n"
+      "store %0 p2 [0: 4,1] shift p1 [2: 0,0] max 5 stride 4\n";
+  EXPECT_THAT(ParseKernel(kText), IsOk());
+  EXPECT_THAT(ParseKernel(absl::StrReplaceAll(kText, {{"[2: 0,0]", "[0: 1,0]"}})),
+              ReasonIs("VALUE_ERROR", HasSubstr("a shift varies over dim 0")));
 }
 
 TEST(KernelVerify, InPlaceAndInterleavedStoresAreAllowed) {
@@ -406,6 +519,25 @@ out f32 3
 %0 = load p0 [0: 1,0] : f32
 %1 = reduce sum %0 : f32
 store %1 p1 [0: 1,0]
+)"},
+      {"a gather's rows stay apart from their windows, shifts that are the same have no strides",
+       R"(kernel [2,1,3,2,4] reduced 0
+in f32 40
+in s32 6
+out f32 48
+%0 = load p0 [0: 0,0,0,4,1] shift p1 [0: 3,7,1,0,0] max 4 stride 8 : f32
+%1 = load p0 [0: 0,0,0,4,1] shift p1 [2: 0,7,0,0,0] max 4 stride 8 : f32
+%2 = Add %0, %1 : f32
+store %2 p2 [0: 24,0,8,4,1]
+)",
+       R"(kernel [6,8] reduced 0
+in f32 40
+in s32 6
+out f32 48
+%0 = load p0 [0: 0,1] shift p1 [0: 1,0] max 4 stride 8 : f32
+%1 = load p0 [0: 0,1] shift p1 [2: ] max 4 stride 8 : f32
+%2 = Add %0, %1 : f32
+store %2 p2 [0: 8,1]
 )"},
       {"what nothing stores goes, and reduced dims with it",
        R"(kernel [3,5] reduced 1

@@ -8,7 +8,9 @@
 //   %2 = reduce sum %1 : f32
 //   store %2 p1 [0: 1,0]
 //
-// An access is [offset: strides] and its shifts, each "shift p3 max 4 stride 512".
+// or "scanned 1" in its first line.
+// An access is [offset: strides] and its shifts, each "shift p3 max 4 stride 512", or, where it is
+// not by the param's first element, "shift p3 [0: 1,0] max 4 stride 512".
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -50,8 +52,12 @@ std::string DoubleText(double value) {
 
 std::string AccessText(const Access& access) {
   std::string out = absl::StrCat("[", access.offset, ": ", absl::StrJoin(access.strides, ","), "]");
-  for (const DynamicOffset& shift : access.shifts)
-    absl::StrAppend(&out, " shift p", shift.param, " max ", shift.max, " stride ", shift.stride);
+  for (const DynamicOffset& shift : access.shifts) {
+    absl::StrAppend(&out, " shift p", shift.param);
+    if (shift.offset != 0 || !shift.strides.empty())
+      absl::StrAppend(&out, " [", shift.offset, ": ", absl::StrJoin(shift.strides, ","), "]");
+    absl::StrAppend(&out, " max ", shift.max, " stride ", shift.stride);
+  }
   return out;
 }
 
@@ -207,6 +213,11 @@ Access ParseAccess(Line* line) {
     DynamicOffset shift;
     line->Eat("p");
     shift.param = line->SmallInt();
+    if (line->TryEat("[")) {
+      shift.offset = line->Int();
+      line->Eat(":");
+      shift.strides = ParseInts("]", line);
+    }
     line->Eat("max");
     shift.max = line->Int();
     line->Eat("stride");
@@ -276,7 +287,8 @@ void ParseHeader(Line* line, Kernel* kernel) {
   line->Eat("kernel");
   line->Eat("[");
   kernel->shape = ParseInts("]", line);
-  line->Eat("reduced");
+  kernel->scans = line->TryEat("scanned");
+  if (!kernel->scans && !line->TryEat("reduced")) line->Fail("\"reduced\" or \"scanned\"");
   kernel->num_reduced = line->SmallInt();
 }
 
@@ -309,8 +321,8 @@ void ParseItem(Line* line, Kernel* kernel) {
 }  // namespace
 
 std::string Kernel::ToString() const {
-  std::string out =
-      absl::StrCat("kernel [", absl::StrJoin(shape, ","), "] reduced ", num_reduced, "\n");
+  std::string out = absl::StrCat("kernel [", absl::StrJoin(shape, ","),
+                                 scans ? "] scanned " : "] reduced ", num_reduced, "\n");
   for (const Param& param : params)
     absl::StrAppend(&out,
                     param.output     ? "out "

@@ -91,6 +91,7 @@ class Verifier {
     if (kernel_.num_reduced < 0 || kernel_.num_reduced > kernel_.rank())
       return Fault(kernel_.num_reduced, " reduced dims of ", kernel_.rank(),
                    "; expected a number from 0 to the rank");
+    if (kernel_.scans && kernel_.num_reduced == 0) return Fault("it scans no dim");
     int64_t elements = 1;
     for (int64_t size : kernel_.shape) {
       if (size < 0) return Fault("a dim of size ", size, "; expected one that is not negative");
@@ -125,11 +126,20 @@ class Verifier {
     return param >= 0 && param < static_cast<int>(kernel_.params.size());
   }
 
-  // Sets `range` to the elements that `access` can reach.
-  absl::Status CheckAccess(const Access& access, Range* range) {
+  absl::Status CheckStrides(const Access& access) const {
     if (access.strides.size() != kernel_.shape.size())
       return Fault(access.strides.size(), " strides; expected one for each of the ", kernel_.rank(),
                    " dims");
+    for (const DynamicOffset& shift : access.shifts)
+      if (!shift.strides.empty() && shift.strides.size() != kernel_.shape.size())
+        return Fault("shift by p", shift.param, " with ", shift.strides.size(),
+                     " strides; expected none, or one for each of the ", kernel_.rank(), " dims");
+    return absl::OkStatus();
+  }
+
+  // Sets `range` to the elements that `access` can reach.
+  absl::Status CheckAccess(const Access& access, Range* range) {
+    TESSERA_RETURN_IF_ERROR(CheckStrides(access));
     if (access.shifts.size() > kShiftsMax)
       return Fault(access.shifts.size(), " shifts; at most ", kShiftsMax, " are allowed");
     *range = {access.offset, access.offset};
@@ -145,9 +155,24 @@ class Verifier {
                      " of dtype ", Name(param.dtype), " with ", param.size,
                      " elements; expected an input of an integer dtype with at least one");
       if (shift.max < 0) return Fault("shift of at most ", shift.max, "; expected 0 or more");
+      TESSERA_RETURN_IF_ERROR(CheckReads(shift));
       if (!Extend(shift.stride, shift.max, range))
         return Fault("shift by p", shift.param, " overflows");
     }
+    return absl::OkStatus();
+  }
+
+  // The elements that say how far an access is shifted are read even where the access is not.
+  absl::Status CheckReads(const DynamicOffset& shift) {
+    const int64_t size = kernel_.params[shift.param].size;
+    Range range{shift.offset, shift.offset};
+    for (size_t d = 0; d < shift.strides.size(); ++d)
+      if (!Extend(shift.strides[d], std::max<int64_t>(kernel_.shape[d], 1) - 1, &range))
+        return Fault("shift by p", shift.param, ": stride ", shift.strides[d], " of dim ", d,
+                     " overflows");
+    if (range.low < 0 || range.high >= size)
+      return Fault("shift by elements ", range.low, " to ", range.high, " of p", shift.param,
+                   ", which has ", size);
     return absl::OkStatus();
   }
 
@@ -199,9 +224,7 @@ class Verifier {
     if (node.dtype != dtype)
       return Fault("dtype ", Name(node.dtype), " of a param of dtype ", Name(dtype),
                    "; load it as it is and convert");
-    if (node.access.strides.size() != kernel_.shape.size())
-      return Fault(node.access.strides.size(), " strides; expected one for each of the ",
-                   kernel_.rank(), " dims");
+    TESSERA_RETURN_IF_ERROR(CheckStrides(node.access));
     return CheckInside(node.access, node.param,
                        VariesOverReduced(kernel_, node.access) ? no_elements_ : no_iterations_);
   }
@@ -285,6 +308,7 @@ class Verifier {
         break;
       case ReduceKind::kArgMax:
       case ReduceKind::kArgMin:
+        if (kernel_.scans) return Fault("a scan has no index of the best");
         return CheckArg(node);
       case ReduceKind::kNone:
         break;
@@ -318,37 +342,29 @@ class Verifier {
     if (dtype != param.dtype)
       return Fault("%", store.node, " is of dtype ", Name(dtype), ", the param of ",
                    Name(param.dtype), "; convert it");
-    if (levels_[store.node] == Level::kInner)
+    const bool scans = kernel_.scans, never_runs = scans ? no_elements_ : no_iterations_;
+    if (levels_[store.node] == Level::kInner && !scans)
       return Fault("%", store.node, " varies over the reduced dims; reduce it");
-    TESSERA_RETURN_IF_ERROR(CheckInside(store.access, store.param, no_iterations_));
-    if (VariesOverReduced(kernel_, store.access))
+    TESSERA_RETURN_IF_ERROR(CheckInside(store.access, store.param, never_runs));
+    if (VariesOverReduced(kernel_, store.access) && !scans)
       return Fault("a stride over a reduced dim is not 0");
-    if (!no_iterations_ && !IsInjective(store.access))
+    for (int d = 0; d < kernel_.num_parallel(); ++d)
+      if (ShiftsVaryOver(store.access, d) && !scans)
+        return Fault("a shift varies over dim ", d, "; only a scan stores where each point says");
+    if (!never_runs && !IsInjective(kernel_, store.access, kernel_.num_parallel()))
       return Fault(
           "two indices may write the same element; expected strides of which each is "
           "beyond the reach of the smaller ones");
     return absl::OkStatus();
   }
 
-  // Whether distinct points have distinct elements. Sufficient, not necessary: every stride exceeds
-  // the extent of the smaller ones together.
-  bool IsInjective(const Access& access) {
-    std::vector<std::pair<int64_t, int64_t>> dims;  // |stride|, size
-    for (int d = 0; d < kernel_.num_parallel(); ++d)
-      if (kernel_.shape[d] > 1) dims.emplace_back(std::abs(access.strides[d]), kernel_.shape[d]);
-    std::sort(dims.begin(), dims.end());
-    int64_t reach = 0;
-    for (const auto& [stride, size] : dims) {
-      if (stride <= reach) return false;
-      reach += stride * (size - 1);
-    }
-    return true;
-  }
-
   // A param that is stored may only be loaded in place, and two stores to it must not overlap.
   absl::Status CheckSharedParams() {
     std::map<int, std::vector<size_t>> stores;
     for (size_t i = 0; i < kernel_.stores.size(); ++i) stores[kernel_.stores[i].param].push_back(i);
+    for (const auto& [param, list] : stores)
+      if (kernel_.scans && list.size() > 1)
+        return Fault("a scan has ", list.size(), " stores to p", param, "; expected one");
     for (const auto& [param, list] : stores)
       for (size_t a = 0; a < list.size(); ++a)
         for (size_t b = a + 1; b < list.size(); ++b)

@@ -292,6 +292,7 @@ class CpuBackend final : public Backend {
       return known && shared_->matmul.Supports(in, out);
     };
     options.small_matmul = kSmallMatmul;
+    options.has_scans = true;
     TESSERA_ASSIGN_OR_RETURN(program::StepProgram built, program::Build(entry, options));
     TESSERA_RETURN_IF_ERROR(program::Verify(built));
     if (!options_.dump.empty()) Dump(entry, built);

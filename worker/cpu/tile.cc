@@ -49,7 +49,8 @@ void SplitAndMove(int d, int64_t inner, Kernel* kernel) {
     list->insert(list->begin() + last + 1, inner_entry);
   };
   for (Access* access : AccessesOf(kernel))
-    replace(&access->strides, access->strides[d] * inner, access->strides[d]);
+    codegen::ForEachStrides(
+        *access, [&](ir::Dims& strides) { replace(&strides, strides[d] * inner, strides[d]); });
   replace(&kernel->shape, kernel->shape[d] / inner, inner);
 }
 

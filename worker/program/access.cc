@@ -1,7 +1,11 @@
 #include "worker/program/access.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <utility>
+
+#include "worker/codegen/kernel.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -12,24 +16,23 @@ struct Term {
   int64_t stride = 0;
   int dim = -1;                 // -1: a shift
   std::vector<int64_t> digits;  // of the stride
-  int64_t composed = 0;         // the term's stride in the source
 };
 
 // Writes a flat element of a view as its index, one digit per dim of the view that is not of
 // size 1.
 struct Digits {
-  // Per digit: the dim's size, and one step along it in flat elements of the view and of the
-  // source.
-  std::vector<int64_t> sizes, dense, strides;
+  // Per digit: the dim, its size, and one step along it in flat elements of the view.
+  std::vector<int> dims;
+  std::vector<int64_t> sizes, dense;
 
-  explicit Digits(const View& view) {
+  explicit Digits(const ir::Dims& shape) {
     int64_t step = 1;
-    for (int d = static_cast<int>(view.shape.size()) - 1; d >= 0; --d) {
-      if (view.shape[d] == 1) continue;
-      sizes.insert(sizes.begin(), view.shape[d]);
+    for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
+      if (shape[d] == 1) continue;
+      dims.insert(dims.begin(), d);
+      sizes.insert(sizes.begin(), shape[d]);
       dense.insert(dense.begin(), step);
-      strides.insert(strides.begin(), view.access.strides[d]);
-      step *= view.shape[d];
+      step *= shape[d];
     }
   }
   size_t size() const { return sizes.size(); }
@@ -58,7 +61,35 @@ std::optional<Split> SplitFor(const Digits& digits, const std::vector<Term>& ter
   return std::nullopt;
 }
 
+// offset + sum(strides[d] * i_d) over the view's dims, as one over what the terms count, which
+// begin at the view's index `at`: the offset, and a stride for each term.
+struct Affine {
+  int64_t offset = 0;
+  std::vector<int64_t> strides;
+};
+Affine ComposeAffine(const Digits& digits, const std::vector<int64_t>& at,
+                     const std::vector<Term>& terms, int64_t offset, const ir::Dims& strides) {
+  Affine result{offset, {}};
+  const auto along = [&](const std::vector<int64_t>& index) {
+    int64_t sum = 0;
+    for (size_t k = 0; k < digits.size(); ++k) sum += index[k] * strides[digits.dims[k]];
+    return sum;
+  };
+  result.offset += along(at);
+  for (const Term& t : terms) {
+    const int64_t step = along(t.digits);
+    if (t.stride < 0) result.offset += step * (t.count - 1);
+    result.strides.push_back(t.stride < 0 ? -step : step);
+  }
+  return result;
+}
+
 }  // namespace
+
+bool IsGather(const ValueAccess& access) {
+  return std::any_of(access.shifts.begin(), access.shifts.end(),
+                     [](const DynamicValueOffset& s) { return !s.strides.empty(); });
+}
 
 int64_t NumElements(absl::Span<const int64_t> dims) {
   int64_t n = 1;
@@ -73,12 +104,11 @@ ir::Dims Joined(std::initializer_list<ir::Dims> lists) {
 }
 
 Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& view) {
-  const Digits digits(view);
+  const Digits digits(view.shape);
   std::vector<Term> terms;
   for (size_t d = 0; d < box.size(); ++d)
-    terms.push_back({box[d], access.strides[d], static_cast<int>(d), {}, 0});
-  for (const DynamicValueOffset& s : access.shifts)
-    terms.push_back({s.max + 1, s.stride, -1, {}, 0});
+    terms.push_back({box[d], access.strides[d], static_cast<int>(d), {}});
+  for (const DynamicValueOffset& s : access.shifts) terms.push_back({s.max + 1, s.stride, -1, {}});
 
   // The first element read; from there every term counts upwards.
   int64_t low = access.offset;
@@ -97,22 +127,27 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
   }
   if (digits.size() == 0 && low != 0) return {};
 
-  ValueAccess result;
-  result.offset = view.access.offset;
-  for (size_t k = 0; k < digits.size(); ++k) result.offset += at[k] * digits.strides[k];
-  for (Term& t : terms) {
-    for (size_t k = 0; k < digits.size(); ++k) t.composed += t.digits[k] * digits.strides[k];
-    if (t.stride < 0) {
-      result.offset += t.composed * (t.count - 1);
-      t.composed = -t.composed;
-    }
+  const auto rank = static_cast<std::ptrdiff_t>(box.size());
+  const Affine composed = ComposeAffine(digits, at, terms, view.access.offset, view.access.strides);
+  ValueAccess result{composed.offset,
+                     {composed.strides.begin(), composed.strides.begin() + rank},
+                     view.access.shifts};
+  // Where a shift of the view is read moves with the access; what is shifted itself cannot say.
+  for (DynamicValueOffset& s : result.shifts) {
+    if (s.strides.empty()) continue;
+    const Affine reads = ComposeAffine(digits, at, terms, s.offset, s.strides);
+    if (std::any_of(reads.strides.begin() + rank, reads.strides.end(),
+                    [](int64_t stride) { return stride != 0; }))
+      return {};
+    s.offset = reads.offset;
+    s.strides.assign(reads.strides.begin(), reads.strides.begin() + rank);
   }
-  for (size_t d = 0; d < box.size(); ++d) result.strides.push_back(terms[d].composed);
-  result.shifts = view.access.shifts;
-  for (size_t s = 0; s < access.shifts.size(); ++s)
-    if (terms[box.size() + s].composed != 0)
-      result.shifts.push_back(
-          {access.shifts[s].value, access.shifts[s].max, terms[box.size() + s].composed});
+  for (size_t s = 0; s < access.shifts.size(); ++s) {
+    if (composed.strides[box.size() + s] == 0) continue;
+    result.shifts.push_back(access.shifts[s]);
+    result.shifts.back().stride = composed.strides[box.size() + s];
+  }
+  if (!access.shifts.empty() && result.shifts.size() > kShiftsMax) return {};
   return {std::move(result), std::nullopt};
 }
 
@@ -122,9 +157,11 @@ void Apply(const Split& split, ir::Dims* box) {
 }
 
 void Apply(const Split& split, ValueAccess* access) {
-  const int64_t stride = access->strides[split.dim];
-  access->strides[split.dim] = stride * split.inner;
-  access->strides.insert(access->strides.begin() + split.dim + 1, stride);
+  codegen::ForEachStrides(*access, [&](ir::Dims& strides) {
+    const int64_t stride = strides[split.dim];
+    strides[split.dim] = stride * split.inner;
+    strides.insert(strides.begin() + split.dim + 1, stride);
+  });
 }
 
 ValueAccess Dense(const ir::Dims& box, int num_dims) {

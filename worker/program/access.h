@@ -14,11 +14,17 @@
 
 namespace tessera::worker::program {
 
-// An offset known only at run time: stride * clamp(first element of `value`, 0, max).
+// The bound of the shifts of an access, which views of views add up.
+inline constexpr size_t kShiftsMax = 32;
+
+// An offset known only at run time: stride * clamp(n, 0, max), where n is the element
+// offset + sum(strides[d] * i_d) of `value`, in memory.
 struct DynamicValueOffset {
   int value = 0;
   int64_t max = 0;
   int64_t stride = 0;
+  int64_t offset = 0;
+  ir::Dims strides = {};  // none: all are 0, so that n is the same for the whole box
   bool operator==(const DynamicValueOffset&) const = default;
 };
 
@@ -29,6 +35,9 @@ struct ValueAccess {
   std::vector<DynamicValueOffset> shifts;
   bool operator==(const ValueAccess&) const = default;
 };
+
+// Whether the access has shifts that differ within a box.
+bool IsGather(const ValueAccess& access);
 
 // A value whose flat elements, counted over `shape` in row-major order, are the elements of another
 // value at `access`.

@@ -16,13 +16,21 @@ namespace {
 
 using ir::Dims;
 
-// The elements that an access names, over a box in row-major order. Shifts count as 0.
+// What every value has that accesses are shifted by.
+int64_t NumberAt(int64_t element) { return (element * element * 31 + 7 * element) % 23 - 5; }
+
+// The elements that an access names, over a box in row-major order.
 std::vector<int64_t> Elements(const Dims& box, const ValueAccess& access) {
   std::vector<int64_t> elements;
   Dims index(box.size(), 0);
   for (int64_t i = 0; i < NumElements(box); ++i) {
     int64_t at = access.offset;
     for (size_t d = 0; d < box.size(); ++d) at += access.strides[d] * index[d];
+    for (const DynamicValueOffset& s : access.shifts) {
+      int64_t from = s.offset;
+      for (size_t d = 0; d < s.strides.size(); ++d) from += s.strides[d] * index[d];
+      at += s.stride * std::clamp<int64_t>(NumberAt(from), 0, s.max);
+    }
     elements.push_back(at);
     for (int d = static_cast<int>(box.size()) - 1; d >= 0; --d) {
       if (++index[d] < box[d]) break;
@@ -83,6 +91,12 @@ TEST(AccessTest, ComposingIsReadingThrough) {
       n *= view.shape.back();
     }
     view.access.offset = below(50);
+    const auto shift = [&](const Dims& dims, bool gathers) {
+      DynamicValueOffset s{1, below(4), below(5) + 1, below(9), {}};
+      for (size_t d = 0; gathers && d < dims.size(); ++d) s.strides.push_back(below(3));
+      return s;
+    };
+    if (below(2) == 0) view.access.shifts.push_back(shift(view.shape, below(3) > 0));
     Dims box;
     ValueAccess access;
     access.offset = below(static_cast<int>(n));
@@ -90,6 +104,7 @@ TEST(AccessTest, ComposingIsReadingThrough) {
       box.push_back(below(6) + 1);
       access.strides.push_back(below(9) - 3);
     }
+    if (below(3) == 0) access.shifts.push_back(shift(box, below(2) == 0));
     const std::vector<int64_t> read = Elements(box, access);
     const bool inside =
         std::all_of(read.begin(), read.end(), [&](int64_t e) { return e >= 0 && e < n; });

@@ -74,11 +74,14 @@ class BlockFuser {
     nodes_.push_back(std::move(node));
     return order_.AddFirst();
   }
-  int NewGroup(const Item& item, ir::Dims parallel) {
+  int NewNode(const Item& item, Group group) {
     const int node = NewNode(kEnd, item.label);
     nodes_[node].group = static_cast<int>(groups_.size());
-    groups_.emplace_back(std::move(parallel));
+    groups_.push_back(std::move(group));
     return node;
+  }
+  int NewGroup(const Item& item, ir::Dims parallel) {
+    return NewNode(item, Group(std::move(parallel)));
   }
   // The node that `node` is part of.
   int Find(int node) const {
@@ -144,6 +147,8 @@ class BlockFuser {
     if (const auto* reduce = std::get_if<ReduceItem>(&item.what)) return VisitReduce(item, *reduce);
     if (const auto* pieces = std::get_if<PiecesItem>(&item.what)) return VisitPieces(item, *pieces);
     if (std::holds_alternative<BarrierItem>(item.what)) return VisitBarrier(item, index);
+    if (const auto* scan = std::get_if<ScanItem>(&item.what)) return VisitScan(item, *scan);
+    if (const auto* update = std::get_if<UpdateItem>(&item.what)) return VisitUpdate(item, *update);
     const int node = NewNode(index, item.label);
     for (int v : item.results) AddReadersAfter(v, node);
     if (IsOrdered(item)) {
@@ -188,6 +193,7 @@ class BlockFuser {
           reads(p.read);
           reads(p.write);
         }
+      if (const auto* update = std::get_if<UpdateItem>(&item.what)) reads(update->write);
       ForEachBlock(item, [&](const Block& inner) { ValuesFromOutside(inner, values); });
     }
     for (const auto& [from, to] : block.updates) values->insert(from);
@@ -261,8 +267,10 @@ class BlockFuser {
           const ValueAccess& a = group(node).access(read);
           std::vector<int64_t> key = a.strides;
           key.push_back(a.offset);
-          for (const DynamicValueOffset& s : a.shifts)
-            key.insert(key.end(), {s.value, s.max, s.stride});
+          for (const DynamicValueOffset& s : a.shifts) {
+            key.insert(key.end(), {s.value, s.max, s.stride, s.offset});
+            key.insert(key.end(), s.strides.begin(), s.strides.end());
+          }
           accesses.insert(std::move(key));
           repeats |= group(node).Repeats(read);
         }
@@ -327,6 +335,12 @@ class BlockFuser {
       for (int read : group(node).ReadsOf(result)) all &= group(node).CanFuseView(read, view);
       if (all) direct.push_back(node);
     }
+    // What is read here and there is gathered once.
+    if (IsGather(view.view.access) && std::any_of(direct.begin(), direct.end(), [&](int node) {
+          const std::vector<int> reads = group(node).ReadsOf(result);
+          return readers.size() > 1 || reads.size() > 1 || group(node).Repeats(reads[0]);
+        }))
+      direct.clear();
     needed |= direct.size() != readers.size();
     // A value that is stored anyway is read from memory, unless its source is smaller.
     const bool smaller = operand < 0 || value(operand).elements < value(result).elements;
@@ -345,10 +359,7 @@ class BlockFuser {
       return;
     }
     const int node = NewGroup(item, view.view.shape);
-    Materialize(node, result, [&](int read) {
-      TESSERA_CHECK(group(node).FuseViewProducer(read, view, operand, lowered_.values))
-          << "a view does not compose with itself";
-    });
+    Materialize(node, result, [&](int read) { FuseBoxView(node, read, view, operand); });
   }
 
   // Makes the group `node` store `v` densely. `fuse` replaces a read of `v` by its computation.
@@ -398,8 +409,7 @@ class BlockFuser {
       const int read = g.AddRead(value(result), result, Dense(g.box(), g.num_parallel()));
       const ViewItem view{{piece->box, piece->read}};
       g.AddStore(read, result, piece->write);
-      TESSERA_CHECK(g.FuseViewProducer(read, view, operand, lowered_.values))
-          << "a piece does not compose with itself";
+      FuseBoxView(node, read, view, operand);
       NoteReads(node);
       if (later >= 0) AddEdge(node, later);
       later = node;
@@ -412,6 +422,68 @@ class BlockFuser {
         if (std::find(nodes.begin(), nodes.end(), reader) == nodes.end()) AddEdge(node, reader);
     readers_.erase(result);
     memory_readers_.erase(result);
+  }
+
+  // ---- Scans and updates. ----
+
+  // Floats are added and multiplied in f64, each result rounded once, as the evaluator does.
+  void VisitScan(const Item& item, const ScanItem& scan) {
+    const int result = item.results[0], operand = item.operands[0];
+    const int node = NewNode(item, Group(scan.box, 1));
+    Group& g = group(node);
+    const ViewItem view{{scan.box, scan.access}};
+    const int read = AddBoxRead(node, result, view, operand);
+    const ir::DType dtype = value(result).dtype;
+    g.AddStore(
+        g.AddScan(read, scan.kind, ir::IsFloat(dtype) ? ir::DType::kF64 : ir::ComputeDType(dtype)),
+        result, scan.access);
+    NoteReads(node);
+    AddReadersAfter(result, node);
+  }
+
+  // A copy of the operand, and then the updates.
+  void VisitUpdate(const Item& item, const UpdateItem& update) {
+    const int result = item.results[0];
+    const int64_t elements = value(result).elements;
+    const int node =
+        NewNode(item, Group(update.box, static_cast<int>(update.box.size()) - update.num_parallel));
+    Group& g = group(node);
+    const int root =
+        g.AddRead(value(result), result, Dense(update.box, static_cast<int>(update.box.size())));
+    g.AddStore(root, result, update.write);
+    std::vector<int> inputs;
+    for (const UpdateItem::Input& input : update.inputs) inputs.push_back(input.value);
+    g.FuseScalarProducer({{root, 0}}, {update.graph}, inputs, lowered_.values);
+    for (const UpdateItem::Input& input : update.inputs) {
+      const int operand = input.operand < 0 ? result : item.operands[input.operand];
+      for (const int read : g.ReadsOf(input.value))
+        FuseBoxView(node, read, {{update.box, input.access}}, operand);
+    }
+    NoteReads(node);
+    const int copy = NewGroup(item, ir::Dims{elements});
+    const ViewItem all{{{elements}, {0, {1}, {}}}};
+    group(copy).AddStore(AddBoxRead(copy, result, all, item.operands[0]), result, all.view.access);
+    NoteReads(copy);
+    AddEdge(copy, node);
+    std::set<int> after = MemoryReaders(result);
+    for (int reader : GroupReaders(result)) after.insert(reader);
+    after.erase(node);
+    for (int reader : after) AddEdge(node, reader);
+    readers_.erase(result);
+    memory_readers_.erase(result);
+  }
+
+  // Adds a read of the `view` of `operand`, a read of the whole box.
+  int AddBoxRead(int node, int v, const ViewItem& view, int operand) {
+    const ir::Dims& box = group(node).box();
+    const int read = group(node).AddRead(value(v), v, Dense(box, static_cast<int>(box.size())));
+    FuseBoxView(node, read, view, operand);
+    return read;
+  }
+  // A group takes every view of its own box.
+  void FuseBoxView(int node, int read, const ViewItem& view, int operand) {
+    TESSERA_CHECK(group(node).FuseViewProducer(read, view, operand, lowered_.values))
+        << "a view does not compose with its own box";
   }
 
   // ---- Matmuls. ----
@@ -428,10 +500,7 @@ class BlockFuser {
       const ViewItem view{operands.Pack(*operand, copy)};
       AddMemoryReader(copy, node);
       const int pack_node = NewGroup(item, view.view.shape);
-      Materialize(pack_node, copy, [&](int read) {
-        TESSERA_CHECK(group(pack_node).FuseViewProducer(read, view, source, lowered_.values))
-            << "a packing does not compose with itself";
-      });
+      Materialize(pack_node, copy, [&](int read) { FuseBoxView(pack_node, read, view, source); });
     }
     for (int operand : {0, 1}) AddMemoryReader(operands.value(operand), node);
     matmuls_.emplace(node, std::move(operands));

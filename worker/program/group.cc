@@ -100,8 +100,10 @@ int Group::AddRead(const Value& v, int value, ValueAccess access) {
     access = ValueAccess();
     access.strides.assign(box_.size(), 0);
   }
-  for (size_t d = 0; d < box_.size(); ++d)
-    if (box_[d] == 1) access.strides[d] = 0;
+  codegen::ForEachStrides(access, [&](ir::Dims& strides) {
+    for (size_t d = 0; d < box_.size(); ++d)
+      if (box_[d] == 1) strides[d] = 0;
+  });
   for (size_t i = 0; i < nodes_.size(); ++i)
     if (IsRead(static_cast<int>(i)) && nodes_[i].read == value && nodes_[i].access == access)
       return static_cast<int>(i);
@@ -115,6 +117,16 @@ int Group::AddRead(const Value& v, int value, ValueAccess access) {
 
 void Group::AddStore(int node, int value, ValueAccess access) {
   stores_.push_back({node, value, std::move(access)});
+}
+
+int Group::AddScan(int read, ir::ReduceKind kind, DType as) {
+  const DType dtype = nodes_[read].dtype;
+  Node node;
+  node.kind = Kind::kReduce;
+  node.reduce = kind;
+  node.dtype = as;
+  node.args = {AddConvert(read, as)};
+  return AddConvert(Add(std::move(node)), dtype);
 }
 
 bool Group::Reads(int value) const {
@@ -169,6 +181,7 @@ bool Group::IsDenseRead(int read, int64_t elements) const {
 }
 
 bool Group::Repeats(int read) const {
+  if (IsGather(nodes_[read].access)) return true;
   for (int d = 0; d < num_parallel(); ++d)
     if (box_[d] > 1 && nodes_[read].access.strides[d] == 0) return true;
   return false;
@@ -305,7 +318,7 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
   const size_t item_parallel = item.box.size() - item.num_reduced;
   const ir::Dims parallel(item.box.begin(), item.box.begin() + item_parallel);
   const ir::Dims reduced(item.box.begin() + item_parallel, item.box.end());
-  if (!IsDenseRead(read, NumElements(parallel)) || FeedsReduction(read)) return false;
+  if (scans_ || !IsDenseRead(read, NumElements(parallel)) || FeedsReduction(read)) return false;
   if (box_.size() + reduced.size() > kGroupDimsMax) return false;
   if (num_reduced_ > 0 && (IsArgReduction(item.kind) || whole_reduced_)) return false;
   // Composed for the parallel dims alone; the strides of the reduced dims are added below.
@@ -318,9 +331,12 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
   if (num_reduced_ == 0) {
     num_reduced_ = item.num_reduced;
     box_.insert(box_.end(), reduced.begin(), reduced.end());
+    const auto resize = [&](ValueAccess* a) {
+      codegen::ForEachStrides(*a, [&](ir::Dims& strides) { strides.resize(box_.size(), 0); });
+    };
     for (Node& n : nodes_)
-      if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) n.access.strides.resize(box_.size(), 0);
-    for (Store& s : stores_) s.access.strides.resize(box_.size(), 0);
+      if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) resize(&n.access);
+    for (Store& s : stores_) resize(&s.access);
     access.strides.resize(num_parallel());
     access.strides.insert(access.strides.end(), item.access.strides.begin() + item_parallel,
                           item.access.strides.end());
@@ -361,6 +377,7 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
 // ---- Merging. ----------------------------------------------------------------------------------
 
 bool Group::CanMerge(Group* other) {
+  if (scans_ || other->scans_) return false;
   if (num_reduced_ > 0 && other->num_reduced_ > 0 && (whole_reduced_ || other->whole_reduced_))
     return false;
   if ((num_reduced_ > 0) != (other->num_reduced_ > 0)) return false;
@@ -406,10 +423,12 @@ void Group::DropUnitDims() {
       --num_reduced_;
     }
     box_.erase(box_.begin() + d);
+    const auto drop = [d](ValueAccess* a) {
+      codegen::ForEachStrides(*a, [d](ir::Dims& strides) { strides.erase(strides.begin() + d); });
+    };
     for (Node& n : nodes_)
-      if (n.kind == Kind::kLoad || n.kind == Kind::kIndex)
-        n.access.strides.erase(n.access.strides.begin() + d);
-    for (Store& s : stores_) s.access.strides.erase(s.access.strides.begin() + d);
+      if (n.kind == Kind::kLoad || n.kind == Kind::kIndex) drop(&n.access);
+    for (Store& s : stores_) drop(&s.access);
   }
 }
 
@@ -422,15 +441,19 @@ class Group::Builder {
       : group_(group), values_(values), constants_(constants), added_(group.nodes_.size(), -1) {
     kernel_.shape = group.box_;
     kernel_.num_reduced = group.num_reduced_;
+    kernel_.scans = group.scans_;
   }
 
   Built Build() && {
+    if (group_.scans_)
+      for (const Store& store : group_.stores_)
+        inputs_[store.value] = AddParam(store.value, /*output=*/true);
     for (const Store& store : group_.stores_) AddWithArgs(store.node);
     for (const Store& store : group_.stores_) {
       codegen::Store s;
       s.node = added_[store.node];
       s.access = AccessOf(store.access);
-      s.param = AddParam(store.value, /*output=*/true);
+      s.param = group_.scans_ ? Input(store.value) : AddParam(store.value, /*output=*/true);
       kernel_.stores.push_back(std::move(s));
     }
     return {codegen::Canonical(kernel_), std::move(param_values_)};
@@ -449,7 +472,7 @@ class Group::Builder {
   codegen::Access AccessOf(const ValueAccess& access) {
     codegen::Access a{access.offset, access.strides, {}};
     for (const DynamicValueOffset& s : access.shifts)
-      a.shifts.push_back({Input(s.value), s.max, s.stride});
+      a.shifts.push_back({Input(s.value), s.max, s.stride, s.offset, s.strides});
     return a;
   }
   int Add(codegen::Node node) {

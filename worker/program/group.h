@@ -26,9 +26,16 @@ class Group {
 
   // `parallel` are the parallel dims; fusing a reduction adds its dims.
   explicit Group(ir::Dims parallel) : box_(std::move(parallel)) {}
+  // One that scans the last dims of `box`. Reads of what it stores are of what it has stored so
+  // far.
+  Group(ir::Dims box, int num_scanned)
+      : box_(std::move(box)), num_reduced_(num_scanned), scans_(true) {}
 
   int AddRead(const Value& v, int value, ValueAccess access);
   void AddStore(int node, int value, ValueAccess access);
+  // In a scan: what `read` and those before it come to, computed in dtype `as`, of the read's
+  // dtype.
+  int AddScan(int read, ir::ReduceKind kind, ir::DType as);
 
   const ir::Dims& box() const { return box_; }
   int num_parallel() const { return static_cast<int>(box_.size()) - num_reduced_; }
@@ -47,7 +54,7 @@ class Group {
   // Whether the read walks all `elements` of its value in order, one at each point of the parallel
   // dims.
   bool IsDenseRead(int read, int64_t elements) const;
-  // Whether some element is read at several points of the parallel dims.
+  // Whether some element is read, or may be, at several points of the parallel dims.
   bool Repeats(int read) const;
 
   // These replace a read by the computation of what it reads, and return whether they could; if
@@ -113,6 +120,7 @@ class Group {
 
   ir::Dims box_;
   int num_reduced_ = 0;
+  bool scans_ = false;          // the dims that else were reduced
   bool whole_reduced_ = false;  // an argmax or argmin: the reduced dim may not be split
   std::vector<Node> nodes_;
   std::vector<Store> stores_;

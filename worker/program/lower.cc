@@ -71,6 +71,57 @@ int64_t ElementsFrom(const Dims& shape, int64_t dim) {
   return NumElements(absl::MakeConstSpan(shape).subspan(dim));
 }
 
+// A scalar graph under construction.
+class GraphBuilder {
+ public:
+  int Add(ir::ScalarPrim prim, ir::DType dtype, std::vector<int> args) {
+    return Add({prim, dtype, std::move(args)});
+  }
+  int Input(int operand, ir::DType dtype) {
+    return Add({ir::ScalarPrim::kInput, dtype, {}, static_cast<double>(operand)});
+  }
+  int Convert(int node, ir::DType to) {
+    return graph_.nodes[node].dtype == to ? node : Add(ir::ScalarPrim::kConvert, to, {node});
+  }
+  // `x` and `y` combined in the dtype in which theirs computes, and rounded to theirs.
+  int Combine(ir::ReduceKind kind, int x, int y) {
+    using enum ir::ScalarPrim;
+    const ir::DType dtype = graph_.nodes[x].dtype, computed = ir::ComputeDType(dtype);
+    const bool truth = dtype == ir::DType::kBool;
+    const ir::ScalarPrim prim = kind == ir::ReduceKind::kSum    ? kAdd
+                                : kind == ir::ReduceKind::kProd ? kMul
+                                : kind == ir::ReduceKind::kMax  ? (truth ? kOr : kMax)
+                                                                : (truth ? kAnd : kMin);
+    const int left = Convert(x, computed);
+    const int right = Convert(y, computed);
+    return Convert(Add(prim, computed, {left, right}), dtype);
+  }
+  // Whether `node`, a number of any integer dtype, is in [0, max], and `and_also` holds, a node or
+  // -1. A u64 that is too large for an s64 becomes negative, and is outside either way.
+  int AndInside(int and_also, int node, int64_t max) {
+    const int number = Convert(node, ir::DType::kS64);
+    for (const auto& [compare, bound] :
+         {std::pair(ir::ScalarPrim::kGe, int64_t{0}), std::pair(ir::ScalarPrim::kLe, max)}) {
+      const int limit = Add({ir::ScalarPrim::kConstant, ir::DType::kS64, {}, 0, bound});
+      const int holds = Add(compare, ir::DType::kBool, {number, limit});
+      and_also =
+          and_also < 0 ? holds : Add(ir::ScalarPrim::kAnd, ir::DType::kBool, {and_also, holds});
+    }
+    return and_also;
+  }
+  ir::ScalarGraph WithRoot(int node) && {
+    graph_.roots = {node};
+    return ir::Canonical(graph_);
+  }
+
+ private:
+  int Add(ir::ScalarNode node) {
+    graph_.nodes.push_back(std::move(node));
+    return static_cast<int>(graph_.nodes.size()) - 1;
+  }
+  ir::ScalarGraph graph_;
+};
+
 class Lowerer {
  public:
   explicit Lowerer(const BuildOptions& options) : options_(options) {}
@@ -198,6 +249,10 @@ class Lowerer {
       case Lowering::kIndexMap:
       case Lowering::kDynamicIndex:
         return LowerIndexMap(at);
+      case Lowering::kScan:
+        return LowerScan(at);
+      case Lowering::kScatter:
+        return LowerScatter(at);
       case Lowering::kReduce:
         return LowerReduce(at);
       case Lowering::kContract:
@@ -254,7 +309,7 @@ class Lowerer {
                                                   const std::vector<ir::DynamicOffset>& shifts) {
     std::vector<DynamicValueOffset> by;
     for (const ir::DynamicOffset& s : shifts)
-      by.push_back({at.operands[s.operand], s.max, s.stride});
+      if (s.max > 0) by.push_back({at.operands[s.operand], s.max, s.stride, s.offset, s.strides});
     return by;
   }
 
@@ -264,10 +319,12 @@ class Lowerer {
     return at.operands[piece.source];
   }
 
-  std::vector<int> LowerIndexMap(const At& at) {
+  std::optional<std::vector<int>> LowerIndexMap(const At& at) {
     const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
     ir::IndexMap map =
         at.def().index_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
+    for (const ir::IndexPiece& piece : map.pieces)
+      if (piece.read.size() > kShiftsMax) return std::nullopt;
     const ir::Type written = OfCarriers(out[0], &map);
     const Dims dense = ir::StridesOf(written.shape);
     if (map.pieces.size() == 1 && IsAllOf(map.pieces[0], written)) {
@@ -275,13 +332,15 @@ class Lowerer {
       const int source = SourceOf(at, map, piece);
       if (source >= 0 && ir::IsWhole(piece, written) &&
           out_.values[source].elements == written.num_elements())
-        return {source};
+        return std::vector<int>{source};
       const int result = NewValue(out[0]);
       std::vector<int> operands;
       if (source >= 0) operands.push_back(source);
-      Add(operands, {result},
+      const int read = piece.fills ? NewValue(out[0]) : result;
+      Add(operands, {read},
           ViewItem{{piece.shape, {piece.offset, piece.strides, ShiftsOf(at, piece.read)}}});
-      return {result};
+      if (piece.fills) AddFill(at, piece, read, NewConstant(*map.literal), result);
+      return std::vector<int>{result};
     }
     PiecesItem pieces;
     std::vector<int> operands;
@@ -304,7 +363,117 @@ class Lowerer {
     }
     const int result = NewValue(out[0]);
     Add(operands, {result}, std::move(pieces));
-    return {result};
+    return std::vector<int>{result};
+  }
+
+  // ---- Scans and scatters: code of hosts alone. ----
+
+  std::optional<std::vector<int>> LowerScan(const At& at) {
+    const ir::Type& x = at.in(0);
+    if (!options_.has_scans || x.shape.size() > kGroupDimsMax) return std::nullopt;
+    const auto dim = static_cast<int>(at.op.attrs.Int("dimension"));
+    const bool reverse = at.op.attrs.Bool("reverse");
+    const Dims strides = ir::StridesOf(x.shape);
+    ScanItem item;
+    item.kind = at.def().reduce;
+    item.box = x.shape;
+    item.access.strides = strides;
+    for (Dims* dims : {&item.box, &item.access.strides})
+      std::rotate(dims->begin() + dim, dims->begin() + dim + 1, dims->end());
+    if (reverse) {
+      item.access.offset = (x.shape[dim] - 1) * strides[dim];
+      item.access.strides.back() = -strides[dim];
+    }
+    const int result = NewValue(at.out(0));
+    Add({at.operands[0]}, {result}, std::move(item));
+    return std::vector<int>{result};
+  }
+
+  std::optional<std::vector<int>> LowerScatter(const At& at) {
+    if (at.in(2).num_elements() == 0) return std::vector<int>{at.operands[0]};
+    const ir::DType dtype = at.out(0).dtype;
+    const bool combines = at.def().reduce != ir::ReduceKind::kNone;
+    if (!options_.has_scans || (combines && CarrierOf(dtype).dtype != dtype)) return std::nullopt;
+    const std::vector<ir::Type> in = at.in_types();
+    ir::ScatterMap map =
+        at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
+    OfCarriers(CarrierOf(dtype).per_element, &map);
+    if (map.shape.size() > kGroupDimsMax || map.shifts.size() > kShiftsMax) return std::nullopt;
+    const int result = NewValue(at.out(0));
+    UpdateItem item;
+    item.box = map.shape;
+    item.num_parallel = map.num_parallel;
+    item.write = {0, map.write, ShiftsOf(at, map.shifts)};
+    GraphBuilder graph;
+    const auto input = [&](int operand, ir::DType of, ValueAccess access) {
+      item.inputs.push_back({NewValue(of, NumElements(item.box)), operand, std::move(access)});
+      return graph.Input(static_cast<int>(item.inputs.size()) - 1, of);
+    };
+    const ir::DType carried = out_.values[result].dtype;
+    int value = input(2, carried, {0, map.read, {}});
+    int before = -1;
+    if (combines || map.drops) before = input(-1, carried, item.write);
+    if (combines) value = graph.Combine(at.def().reduce, before, value);
+    int inside = -1;
+    for (const ir::DynamicOffset& s : map.shifts) {
+      if (!map.drops) break;
+      Dims strides = s.strides;
+      strides.resize(item.box.size(), 0);
+      const ir::DType of = out_.values[at.operands[s.operand]].dtype;
+      inside =
+          graph.AndInside(inside, input(s.operand, of, {s.offset, std::move(strides), {}}), s.max);
+    }
+    if (inside >= 0) value = graph.Add(ir::ScalarPrim::kSelect, carried, {inside, value, before});
+    item.graph = std::move(graph).WithRoot(value);
+    Add(at.operands, {result}, std::move(item));
+    return std::vector<int>{result};
+  }
+
+  // An element that is carried by several gets a dim of them.
+  static void OfCarriers(int64_t n, ir::ScatterMap* map) {
+    if (n == 1) return;
+    const int at = map->num_parallel++;
+    const auto insert = [&](Dims* dims, int64_t scale, int64_t entry) {
+      for (int64_t& d : *dims) d *= scale;
+      dims->insert(dims->begin() + at, entry);
+    };
+    insert(&map->shape, 1, n);
+    insert(&map->read, n, 1);
+    insert(&map->write, n, 1);
+    for (ir::DynamicOffset& s : map->shifts) {
+      s.stride *= n;
+      if (!s.strides.empty()) insert(&s.strides, 1, 0);
+    }
+  }
+
+  // `result` is `read` where all numbers that the piece reads by are in their bounds, else `fill`,
+  // one element.
+  void AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result) {
+    const ir::DType dtype = out_.values[result].dtype;
+    const auto view = [&](int value, int64_t offset, Dims strides) {
+      strides.resize(piece.shape.size(), 0);
+      const int all = NewValue(out_.values[value].dtype, NumElements(piece.shape));
+      Add({value}, {all}, ViewItem{{piece.shape, {offset, std::move(strides), {}}}});
+      return all;
+    };
+    // An element that is carried by two has a last dim of two.
+    Dims fill_strides(piece.shape.size(), 0);
+    if (out_.values[fill].elements > 1) fill_strides.back() = 1;
+    std::vector<int> operands = {read, view(fill, 0, fill_strides)};
+    GraphBuilder graph;
+    int inside = -1;
+    for (const ir::DynamicOffset& s : piece.read) {
+      const int by = at.operands[s.operand];
+      operands.push_back(view(by, s.offset, s.strides));
+      const int number = graph.Input(static_cast<int>(operands.size()) - 1, out_.values[by].dtype);
+      inside = graph.AndInside(inside, number, s.max);
+    }
+    int value = graph.Input(0, dtype);
+    if (inside >= 0) {
+      const int otherwise = graph.Input(1, dtype);
+      value = graph.Add(ir::ScalarPrim::kSelect, dtype, {inside, value, otherwise});
+    }
+    Add(std::move(operands), {result}, ScalarItem{std::move(graph).WithRoot(value)});
   }
 
   // The type of a result of index map `map` as it lies in its slot. An element that is carried by
@@ -323,7 +492,10 @@ class Lowerer {
       for (int64_t& stride : piece.strides) stride *= n;
       piece.strides.push_back(1);
       for (auto* shifts : {&piece.read, &piece.write})
-        for (ir::DynamicOffset& shift : *shifts) shift.stride *= n;
+        for (ir::DynamicOffset& shift : *shifts) {
+          shift.stride *= n;
+          if (!shift.strides.empty()) shift.strides.push_back(0);
+        }
     }
     return written;
   }

@@ -27,9 +27,9 @@ inline constexpr size_t kGroupDimsMax = 16;
 // The kinds of ops that can be lowered.
 inline constexpr ir::Lowering kLoweredKinds[] = {
     ir::Lowering::kScalar,   ir::Lowering::kReduce,       ir::Lowering::kContract,
-    ir::Lowering::kIndexMap, ir::Lowering::kDynamicIndex, ir::Lowering::kCollective,
-    ir::Lowering::kRegion,   ir::Lowering::kAlias,        ir::Lowering::kBarrier,
-    ir::Lowering::kHost};
+    ir::Lowering::kIndexMap, ir::Lowering::kDynamicIndex, ir::Lowering::kScan,
+    ir::Lowering::kScatter,  ir::Lowering::kCollective,   ir::Lowering::kRegion,
+    ir::Lowering::kAlias,    ir::Lowering::kBarrier,      ir::Lowering::kHost};
 
 struct Value {
   ir::DType dtype = ir::DType::kF32;
@@ -67,6 +67,28 @@ struct PiecesItem {
     ValueAccess read, write;
   };
   std::vector<Piece> pieces;
+};
+// Each element of the operand is combined with those before it along the last dim of `box`, over
+// which both are accessed.
+struct ScanItem {
+  ir::ReduceKind kind = ir::ReduceKind::kNone;
+  ir::Dims box;
+  ValueAccess access;
+};
+// Operand 0 with elements updated, one after the other where indices of `box` differ in dims after
+// the first num_parallel: at each index the element `write` becomes the graph's root. The graph's
+// inputs are values that nothing else reads, over the box: each is the input's `operand` (-1: the
+// result as it is then) at its access.
+struct UpdateItem {
+  struct Input {
+    int value = 0, operand = -1;
+    ValueAccess access;
+  };
+  ir::Dims box;
+  int num_parallel = 0;
+  ir::ScalarGraph graph;
+  std::vector<Input> inputs;
+  ValueAccess write;
 };
 // Reduces the last num_reduced dims of `box`, over which the operand is read at `access`.
 struct ReduceItem {
@@ -114,8 +136,8 @@ struct BranchItem {
 struct Item {
   int label = 0;
   std::vector<int> operands, results;
-  std::variant<ScalarItem, ViewItem, PiecesItem, ReduceItem, ContractItem, CollectiveItem,
-               AxisIndexItem, HostItem, CopyItem, BarrierItem, LoopItem, BranchItem>
+  std::variant<ScalarItem, ViewItem, PiecesItem, ScanItem, UpdateItem, ReduceItem, ContractItem,
+               CollectiveItem, AxisIndexItem, HostItem, CopyItem, BarrierItem, LoopItem, BranchItem>
       what;
 };
 

@@ -234,6 +234,7 @@ std::string BuildText(const DataCase& c) {
     options.has_matmul = [](ir::DType in, ir::DType out) {
       return in == ir::DType::kF32 && out == ir::DType::kF32;
     };
+  options.has_scans = c.Has("scans");
   const absl::StatusOr<StepProgram> built = Build(f, options);
   if (!built.ok()) return absl::StrCat(built.status().message(), "\n");
   EXPECT_THAT(Verify(*built), IsOk()) << built->ToString();
@@ -271,6 +272,7 @@ TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
     BuildOptions options;
     if (seed % 2 == 0)
       options.has_matmul = [](ir::DType in, ir::DType) { return in == ir::DType::kF32; };
+    options.has_scans = seed % 5 != 0;
     const absl::StatusOr<StepProgram> built = Build(*f, options);
     ASSERT_THAT(built, IsOk()) << ir::PrintFunction(*f);
     ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();

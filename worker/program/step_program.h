@@ -204,6 +204,8 @@ struct BuildOptions {
   // Whether the backend's collectives reduce `dtype` by `reduce`; null: always. If not, the blocks
   // are gathered and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
+  // Whether the backend has code for kernels that scan. If not, what needs one is the host's.
+  bool has_scans = false;
 };
 
 // Errors name the op and its source location.

@@ -404,7 +404,8 @@ class Generator {
     const int rank = Below(3) + 1;
     for (int d = 0; d < rank; ++d)
       k_.shape.push_back(Below(4) == 0 ? 1 : Below(static_cast<int>(options_.size_max)) + 1);
-    if (options_.reduce) k_.num_reduced = Below(rank) + 1;
+    if (options_.reduce || options_.scan) k_.num_reduced = Below(rank) + 1;
+    k_.scans = options_.scan;
     const int loads = Below(3) + 1;
     for (int i = 0; i < loads; ++i) AddLoad(/*outer=*/false);
     if (Below(3) == 0) AddIndex();
@@ -418,6 +419,12 @@ class Generator {
       if (Below(2) == 0) AddLoad(/*outer=*/true);
       const int after = Below(3);
       for (int i = 0; i < after; ++i) AddScalar(before);
+    }
+    if (options_.scan) {
+      const int before = static_cast<int>(k_.nodes.size());
+      if (Below(3) > 0) AddReduce(before);
+      AddScalar(0);
+      if (Below(2) == 0) AddUpdate();
     }
     const int stores = Below(2) + 1;
     for (int i = 0; i < stores; ++i) AddStore();
@@ -459,8 +466,20 @@ class Generator {
     for (int d = 0; d < rank; ++d)
       high += std::max<int64_t>(0, access->strides[d]) * (std::max<int64_t>(1, DimSize(d)) - 1);
     if (Below(6) == 0) {
-      const DynamicOffset shift{static_cast<int>(k_.params.size()), Below(8), Below(3) + 1};
-      k_.params.push_back({Below(2) ? DType::kS32 : DType::kS64, 1, false});
+      DynamicOffset shift{static_cast<int>(k_.params.size()), Below(8), Below(3) + 1};
+      int64_t reads = 1;
+      if (!injective && Below(2) == 0) {  // Of each point, or of some together.
+        shift.strides.assign(rank, 0);
+        for (int d = 0; d < (outer ? kept : rank); ++d) {
+          if (Below(3) == 0) continue;
+          shift.strides[d] = reads;
+          reads *= std::max<int64_t>(1, DimSize(d));
+        }
+        shift.offset = Below(3);
+        reads += shift.offset;
+      }
+      constexpr DType kNumbers[] = {DType::kS32, DType::kS64, DType::kU8, DType::kU32, DType::kS16};
+      k_.params.push_back({kNumbers[Below(5)], reads, false});
       access->shifts.push_back(shift);
       high += shift.max * shift.stride;
     }
@@ -541,7 +560,7 @@ class Generator {
     const bool argument = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin;
     const bool number = kind == ReduceKind::kSum || kind == ReduceKind::kProd;
     const bool bits = kind == ReduceKind::kAnd || kind == ReduceKind::kOr;
-    if ((argument && k_.num_reduced != 1) || (number && dtype == DType::kBool) ||
+    if ((argument && (k_.num_reduced != 1 || k_.scans)) || (number && dtype == DType::kBool) ||
         (bits && ir::IsFloat(dtype)) || (number && ir::IsFloat(dtype) && options_.exact_reductions))
       kind = ReduceKind::kMax;
     Node node;
@@ -554,13 +573,42 @@ class Generator {
     k_.nodes.push_back(node);
   }
 
+  // Adds an element to rows that a number chooses at each point, of which no two parallel points
+  // share an element.
+  void AddUpdate() {
+    Access access;
+    access.strides.assign(k_.rank(), 0);
+    int64_t width = 1;
+    for (int d = k_.num_parallel() - 1; d >= 0; --d) {
+      access.strides[d] = width;
+      width *= std::max<int64_t>(1, DimSize(d));
+    }
+    DynamicOffset by{static_cast<int>(k_.params.size()), Below(8), width, 0, {}};
+    int64_t numbers = 1;
+    by.strides.assign(k_.rank(), 0);
+    for (int d = 0; d < k_.rank(); ++d) {
+      if (d < k_.num_parallel() && Below(3) > 0) continue;
+      by.strides[d] = numbers;
+      numbers *= std::max<int64_t>(1, DimSize(d));
+    }
+    k_.params.push_back({Below(2) ? DType::kS32 : DType::kU16, numbers, false});
+    access.shifts.push_back(by);
+    int node = Pick(0);
+    const DType dtype = k_.nodes[node].dtype;
+    k_.params.push_back({dtype, width * (by.max + 1), true});
+    const int param = static_cast<int>(k_.params.size()) - 1;
+    k_.nodes.push_back(LoadOf(k_, param, access));
+    if (dtype != DType::kBool) node = Append(ScalarPrim::kAdd, dtype, {Last(), node});
+    k_.stores.push_back({node, param, access});
+  }
+
   void AddStore() {
     int node = Last() - Below(std::min<int>(2, static_cast<int>(k_.nodes.size()) - first_after_));
     if (k_.nodes[node].dtype == DType::kF32 && Below(4) == 0)
       node = Append(ScalarPrim::kConvert, DType::kBF16, {node});
     Store store;
     store.node = node;
-    const int64_t size = MakeAccess(/*outer=*/true, /*injective=*/true, &store.access);
+    const int64_t size = MakeAccess(/*outer=*/!k_.scans, /*injective=*/true, &store.access);
     store.param = static_cast<int>(k_.params.size());
     k_.params.push_back({k_.nodes[node].dtype, size, true});
     k_.stores.push_back(store);

@@ -72,6 +72,7 @@ Kernel KernelOfPrim(ir::ScalarPrim prim, ir::DType operand, ir::DType result, in
 // exact ones (add, mul, max, ...) unless `functions`.
 struct RandomKernelOptions {
   bool reduce = false;
+  bool scan = false;  // the dims that else are reduced
   bool functions = false;
   // No sums and products of floats, whose bits depend on the order.
   bool exact_reductions = false;

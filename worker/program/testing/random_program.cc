@@ -67,7 +67,7 @@ class Maker {
     const int dim = rank == 0 ? 0 : Below(rank);
     if (!scope_.mesh.empty() && Below(4) == 0)
       return Bounded(ir::Psum(x, {scope_.mesh.axes[0].name}));
-    switch (Below(18)) {
+    switch (Below(21)) {
       case 0:
         return Bounded(ir::Mul(x, Like(x, values)));
       case 1:
@@ -147,9 +147,60 @@ class Maker {
         return rank == 0
                    ? x
                    : ir::Add(x, ir::Convert(ir::Iota(b, ir::DType::kS32, x.shape(), dim), dtype_));
+      case 17:
+        return rank == 0 || x.type().num_elements() > 30 ? x : Windows(x, dim, values).read;
+      case 18: {
+        if (rank == 0 || x.type().num_elements() > 30) return x;
+        const WindowsOf w = Windows(x, dim, values);
+        const ir::Value updates = ir::Neg(w.read);
+        switch (Below(4)) {
+          case 0:
+            return ir::Scatter(x, w.indices, updates, w.dims, w.options);
+          case 1:
+            return ir::ScatterMax(x, w.indices, updates, w.dims, w.options);
+          case 2:
+            return ir::ScatterMin(x, w.indices, updates, w.dims, w.options);
+          default:
+            return Bounded(ir::ScatterAdd(x, w.indices, updates, w.dims, w.options));
+        }
+      }
+      case 19: {
+        if (rank == 0) return x;
+        const bool reverse = Below(2) == 0;
+        return Below(2) == 0 ? ir::Cummax(x, dim, reverse) : Bounded(ir::Cumsum(x, dim, reverse));
+      }
       default:
         return depth < 2 ? Loop(b, x, values, starts, depth) : x;
     }
+  }
+
+  // Rows of x, or windows of some, where some value says; in bounds or not.
+  struct WindowsOf {
+    ir::Value read, indices;
+    ir::ScatterDimensionNumbers dims;
+    ir::GatherScatterOptions options;
+  };
+  WindowsOf Windows(ir::Value x, int dim, const std::vector<ir::Value>& values) {
+    ir::Value numbers = values[Below(values.size())];
+    const int64_t count = std::min<int64_t>(numbers.type().num_elements(), Below(6) + 1);
+    numbers = ir::Reshape(numbers, {numbers.type().num_elements()});
+    numbers = ir::Slice(numbers, {0}, {count}, {1});
+    WindowsOf w;
+    w.indices = ir::Reshape(ir::Convert(numbers, ir::DType::kS32), {count, 1});
+    w.options.mode =
+        Below(2) == 0 ? ir::GatherScatterMode::kClip : ir::GatherScatterMode::kFillOrDrop;
+    const bool rows = Below(2) == 0;
+    ir::Dims sizes = x.shape();
+    sizes[dim] = rows ? 1 : Below(sizes[dim]) + 1;
+    const int64_t at = rows ? Below(x.rank()) : 0;  // of the positions, in what is read
+    for (int64_t d = 0; d < x.rank() + (rows ? 0 : 1); ++d)
+      if (d != at) w.dims.update_window_dims.push_back(d);
+    if (rows) w.dims.inserted_window_dims = {dim};
+    w.dims.scatter_dims_to_operand_dims = {dim};
+    const ir::GatherDimensionNumbers reads{w.dims.update_window_dims, w.dims.inserted_window_dims,
+                                           w.dims.scatter_dims_to_operand_dims};
+    w.read = ir::Gather(x, w.indices, reads, sizes, w.options, ir::Array::Scalar(dtype_, 3));
+    return w;
   }
 
   // Carries of x and another value, rows of x, and a value of the outside.
