@@ -235,7 +235,7 @@ consteval OpDef Cumulative(OpDef d) {
   d.family = Family::kReduction;
   d.num_operands = 1;
   d.attrs = kCumulativeAttrs;
-  d.lowering = Lowering::kHost;
+  d.lowering = d.reduce == ReduceKind::kNone ? Lowering::kHost : Lowering::kScan;
   d.infer = InferCumulative;
   d.factors = CumulativeFactors;
   d.sharding = CumulativeSharding;

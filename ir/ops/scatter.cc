@@ -120,6 +120,60 @@ absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
+// The dims of windows that no index moves, and those of positions that the operand is batched with,
+// are parallel: neighbours along the last of them are closest in the operand. Then come the other
+// positions, in their order, and what is left of the windows.
+ScatterMap MapScatter(const InferContext& c) {
+  const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
+  const WindowDims w = ScatterDimsOf(c.attrs);
+  const Geometry g(w, x.rank(), indices.rank());
+  const Dims strides = StridesOf(x.shape), index_strides = StridesOf(indices.shape);
+  struct Dim {
+    int64_t size, read, write = 0, vector = 0;  // vector: the stride of index vectors
+  };
+  std::vector<Dim> parallel, positions, windows;
+  const Dims update_strides = StridesOf(updates.shape);
+  for (int i = 0; i < indices.rank(); ++i) {
+    const int64_t at = g.indices_to_block[i];
+    if (at < 0) continue;
+    Dim dim{updates.shape[at], update_strides[at], 0, index_strides[i]};
+    const auto batch = std::find(g.operand_to_indices.begin(), g.operand_to_indices.end(), i);
+    if (batch == g.operand_to_indices.end()) {
+      positions.push_back(dim);
+    } else {
+      dim.write = strides[batch - g.operand_to_indices.begin()];
+      parallel.push_back(dim);
+    }
+  }
+  for (int d = 0; d < x.rank(); ++d)
+    if (const int64_t at = g.operand_to_block[d]; at >= 0)
+      (g.vector_of[d] < 0 ? parallel : windows)
+          .push_back({updates.shape[at], update_strides[at], strides[d], 0});
+  std::stable_sort(parallel.begin(), parallel.end(),
+                   [](const Dim& a, const Dim& b) { return a.write > b.write; });
+
+  ScatterMap map;
+  map.num_parallel = static_cast<int>(parallel.size());
+  map.drops = ModeOf(c.attrs) == GatherScatterMode::kFillOrDrop;
+  Dims vector;
+  for (const std::vector<Dim>* dims : {&parallel, &positions, &windows})
+    for (const Dim& dim : *dims) {
+      map.shape.push_back(dim.size);
+      map.read.push_back(dim.read);
+      map.write.push_back(dim.write);
+      vector.push_back(dim.vector);
+    }
+  const Dims window = WindowOf(g, updates.shape);
+  const bool has_vector_dim = w.index_vector_dim < indices.rank();
+  for (int d = 0; d < x.rank(); ++d) {
+    if (g.vector_of[d] < 0) continue;
+    const int64_t last = x.shape[d] - window[d];
+    const int64_t entry = has_vector_dim ? g.vector_of[d] * index_strides[w.index_vector_dim] : 0;
+    if (last > 0 || map.drops) map.shifts.push_back({1, last, strides[d], entry, vector});
+  }
+  return map;
+}
+
 // Combines a run of updates with the elements that are there.
 template <DType kD>
 void CombineRun(ReduceKind kind, std::byte* to_bytes, const std::byte* from_bytes, int64_t n) {
@@ -355,7 +409,7 @@ consteval OpDef ScatterLike(OpDef d) {
   d.family = Family::kIndexing;
   d.num_operands = 3;
   d.attrs = kScatterAttrs;
-  d.lowering = Lowering::kHost;
+  d.lowering = Lowering::kScatter;
   d.infer = InferScatter;
   d.factors = ScatterFactors;
   d.sharding = ScatterSharding;
@@ -364,6 +418,7 @@ consteval OpDef ScatterLike(OpDef d) {
   d.partition = PartitionScatter;
   d.localize = LocalizeScatter;
   d.cost = ScatterCost;
+  d.scatter_map = MapScatter;
   d.eval = EvalScatter;
   return Checked(d);
 }

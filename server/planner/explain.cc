@@ -130,8 +130,18 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
 
 namespace {
 
+// Whether accelerators have code for the op.
 bool HasCode(const ir::Function& f, const ir::Op& op) {
-  if (op.def->lowering != ir::Lowering::kScalar) return op.def->lowering != ir::Lowering::kHost;
+  switch (op.def->lowering) {
+    case ir::Lowering::kHost:
+    case ir::Lowering::kScan:
+    case ir::Lowering::kScatter:
+      return false;
+    case ir::Lowering::kScalar:
+      break;
+    default:
+      return true;
+  }
   return ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
                                               f.type(op.results[0]).dtype));
 }
@@ -187,7 +197,7 @@ std::string ExplainText(const ir::Program& program, const PartitionedProgram& de
   }
   absl::StrAppend(&out, "bytes sent per device: ", total, "\n");
   const std::vector<HostUse> host = HostOpsOf(*device.fn);
-  if (!host.empty()) out += "evaluated by the host, on copies where the device is another:\n";
+  if (!host.empty()) out += "done by the host, on copies where the device is another:\n";
   for (const HostUse& u : host)
     absl::StrAppend(&out, "  ", u.op, " ", u.bytes, " B", TimesAndSite(u.times, u.site), "\n");
   absl::StrAppend(&out, "memory per device: ", memory.peak, " B at most",

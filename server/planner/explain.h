@@ -24,9 +24,9 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// An op of the device program that has no code: Lowering::kHost, or dtypes without kernels
-// (ir::HasKernels). `bytes` are those of its operands
-// and results, which an accelerator copies to the host and back, per run of the program.
+// An op of the device program for which accelerators have no code: Lowering::kHost, kScan and
+// kScatter, or dtypes without kernels (ir::HasKernels). `bytes` are those of its operands and
+// results, which an accelerator copies to the host and back, per run of the program.
 struct HostUse {
   std::string op;
   int64_t bytes = 0;

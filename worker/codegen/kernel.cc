@@ -177,7 +177,9 @@ bool IsInjective(const Kernel& kernel, const Access& access, int num_dims) {
   };
   for (int d = 0; d < kernel.rank(); ++d) add(access.strides[d], kernel.shape[d] - 1, d < num_dims);
   for (const DynamicOffset& shift : access.shifts)
-    if (!shift.strides.empty()) add(shift.stride, shift.max, false);
+    if (std::any_of(shift.strides.begin(), shift.strides.end(),
+                    [](int64_t stride) { return stride != 0; }))
+      add(shift.stride, shift.max, false);
   std::sort(terms.begin(), terms.end(),
             [](const Term& x, const Term& y) { return x.stride < y.stride; });
   int64_t reach = 0;

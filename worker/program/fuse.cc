@@ -448,8 +448,8 @@ class BlockFuser {
     const int node =
         NewNode(item, Group(update.box, static_cast<int>(update.box.size()) - update.num_parallel));
     Group& g = group(node);
-    const int root =
-        g.AddRead(value(result), result, Dense(update.box, static_cast<int>(update.box.size())));
+    const int root = g.AddRead(value(update.update), update.update,
+                               Dense(update.box, static_cast<int>(update.box.size())));
     g.AddStore(root, result, update.write);
     std::vector<int> inputs;
     for (const UpdateItem::Input& input : update.inputs) inputs.push_back(input.value);

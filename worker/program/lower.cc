@@ -398,6 +398,13 @@ class Lowerer {
     ir::ScatterMap map =
         at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
     OfCarriers(CarrierOf(dtype).per_element, &map);
+    if (map.num_parallel == static_cast<int>(map.shape.size())) {  // A scan has a dim to scan.
+      map.shape.push_back(1);
+      map.read.push_back(0);
+      map.write.push_back(0);
+      for (ir::DynamicOffset& s : map.shifts)
+        if (!s.strides.empty()) s.strides.push_back(0);
+    }
     if (map.shape.size() > kGroupDimsMax || map.shifts.size() > kShiftsMax) return std::nullopt;
     const int result = NewValue(at.out(0));
     UpdateItem item;
@@ -425,6 +432,7 @@ class Lowerer {
     }
     if (inside >= 0) value = graph.Add(ir::ScalarPrim::kSelect, carried, {inside, value, before});
     item.graph = std::move(graph).WithRoot(value);
+    item.update = NewValue(carried, NumElements(item.box));
     Add(at.operands, {result}, std::move(item));
     return std::vector<int>{result};
   }

@@ -76,9 +76,9 @@ struct ScanItem {
   ValueAccess access;
 };
 // Operand 0 with elements updated, one after the other where indices of `box` differ in dims after
-// the first num_parallel: at each index the element `write` becomes the graph's root. The graph's
-// inputs are values that nothing else reads, over the box: each is the input's `operand` (-1: the
-// result as it is then) at its access.
+// the first num_parallel: at each index the element `write` becomes that of `update`, the graph's
+// root. It and the graph's inputs are values over the box that nothing else reads: an input is its
+// `operand` (-1: the result as it is then) at its access.
 struct UpdateItem {
   struct Input {
     int value = 0, operand = -1;
@@ -86,6 +86,7 @@ struct UpdateItem {
   };
   ir::Dims box;
   int num_parallel = 0;
+  int update = 0;
   ir::ScalarGraph graph;
   std::vector<Input> inputs;
   ValueAccess write;
