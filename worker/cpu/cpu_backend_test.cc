@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_exception.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
@@ -436,30 +437,35 @@ TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
 
 // What has no code is called from the loop, for the right iteration, also in an inner loop.
 TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
-  const ir::FunctionRef f =
-      Parsed(R"(func main(%c: f32[4], %xs: f32[3,5,4]) -> (f32[4], f32[3,5,4]) {
+  const std::string text =
+      R"(func main(%c: f32[4], %xs: f32[3,5,4]) -> (f32[4], f32[3,5,4]) {
   %r, %ys = scan(%c, %xs) {num_consts=0, num_carry=1, length=3, reverse=true} with
     func outer(%a: f32[4], %rows: f32[5,4]) -> (f32[4], f32[5,4]) {
       %b, %sums = scan(%a, %rows) {num_consts=0, num_carry=1, length=5, reverse=false} with
         func inner(%a: f32[4], %x: f32[4]) -> (f32[4], f32[4]) {
-          %s = cumsum(%x) {dimension=0, reverse=false}
+          %s = OP(%x) {dimension=0, reverse=false}
           %t = add(%a, %s)
           return %t, %s
         }
       return %b, %sums
     }
   return %r, %ys
-})");
-  ASSERT_NE(f, nullptr);
-  const std::vector<NativeLoop> native = NativeLoopsOf(f);
-  ASSERT_EQ(native.size(), 1U);
-  EXPECT_EQ(native[0].calls.size(), 1U);
-  const std::vector<Array> in = {program::WholeNumbers(f->types[0], 1),
-                                 program::WholeNumbers(f->types[1], 2)};
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
-  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
-  EXPECT_TRUE(got[0] == want[0]);
-  EXPECT_TRUE(got[1] == want[1]);
+})";
+  // One without code, and one that is a kernel like others.
+  for (const auto& [op, calls] :
+       {std::pair("cumlogsumexp", size_t{1}), std::pair("cumsum", size_t{0})}) {
+    const ir::FunctionRef f = Parsed(absl::StrReplaceAll(text, {{"OP", op}}));
+    ASSERT_NE(f, nullptr);
+    const std::vector<NativeLoop> native = NativeLoopsOf(f);
+    ASSERT_EQ(native.size(), 1U);
+    EXPECT_EQ(native[0].calls.size(), calls);
+    const std::vector<Array> in = {program::WholeNumbers(f->types[0], 1),
+                                   program::WholeNumbers(f->types[1], 2)};
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+    EXPECT_TRUE(got[0] == want[0]);
+    EXPECT_TRUE(got[1] == want[1]);
+  }
 }
 
 // By the ops of its iterations, a loop of little work each is compiled when it has many.
