@@ -16,8 +16,10 @@ using ir::Op;
 using ir::Type;
 using ir::ValueId;
 
-constexpr int64_t kAlignment = 64;        // of every value in a worker's memory
-constexpr int64_t kPartialsBytes = 8192;  // of the partial results of a long reduction, at most
+constexpr int64_t kAlignment = 64;  // of every value in a worker's memory
+// A reduction of so many elements may be one of partial results, of so many bytes.
+constexpr int64_t kLongReductionMin = 1 << 15;
+constexpr int64_t kPartialsBytes = 8192;
 
 // A value may have 2^61 bytes: sums saturate.
 int64_t Plus(int64_t a, int64_t b) {
@@ -108,7 +110,7 @@ int64_t CopiesFor(const Function& f, const Op& op) {
     case ir::Lowering::kCollective:
       return op.operands.empty() ? 0 : CopiesForCollective(f, op);
     case ir::Lowering::kReduce:
-      return kPartialsBytes;
+      return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
     case ir::Lowering::kRegion:
       return kAlignment;  // the condition of a loop
     default:
