@@ -25,10 +25,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "bench/compared.h"
 #include "bench/process.h"
 #include "bench/relay.h"
 #include "bench/samples.h"
@@ -152,31 +152,11 @@ struct Results {
   Samples service_posted_rates, relay_posted_rates;  // calls/s, one caller that does not
 };
 
-absl::StatusOr<Process> StartJax(const Flags& flags) {
-  TESSERA_ASSIGN_OR_RETURN(
-      Process process,
-      Process::Start({flags.jax, std::string(TESSERA_SOURCE_DIR) + "/bench/dispatch_jax.py",
-                      absl::StrCat(kElements)}));
-  TESSERA_RETURN_IF_ERROR(LineAfter(process, "ready").status());
-  return process;
-}
-
-absl::Status MeasureJax(Process& process, int n, Samples* times) {
-  TESSERA_RETURN_IF_ERROR(process.WriteLine(absl::StrCat(n)));
-  TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kStartLimit));
-  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
-    double us = 0;
-    if (!absl::SimpleAtod(word, &us))
-      return absl::InternalError(absl::StrCat("JAX printed '", line, "'"));
-    times->AddValue(us);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Results> Measure(const Flags& flags) {
-  std::optional<Process> jax;
+  std::optional<Jax> jax;
   if (!flags.jax.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(Process started, StartJax(flags));
+    TESSERA_ASSIGN_OR_RETURN(Jax started,
+                             Jax::Start(flags.jax, "dispatch_jax.py", {absl::StrCat(kElements)}));
     jax.emplace(std::move(started));
   }
   TESSERA_ASSIGN_OR_RETURN(Cluster cluster, StartProcesses(flags));
@@ -203,7 +183,7 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
     for (int i = 0; i < n && !flags.only_service; ++i)
       r.embedded.Add(TimeOf([&] { here.RoundTrip(); }));
     for (int i = 0; i < n && !flags.only_service; ++i) r.waited.Add(TimeOf([&] { here.Wait(); }));
-    if (jax) TESSERA_RETURN_IF_ERROR(MeasureJax(*jax, n, &r.jax));
+    if (jax) TESSERA_RETURN_IF_ERROR(jax->Measure("x + x", n, &r.jax));
     // Interleaved call by call: this is the ratio of the claim.
     for (int i = 0; i < n; ++i) {
       service.Add(TimeOf(service_trip));

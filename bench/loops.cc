@@ -16,18 +16,15 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "bench/process.h"
+#include "bench/compared.h"
 #include "bench/samples.h"
 #include "client/tessera.h"
 
 namespace tessera::bench {
 namespace {
 
-constexpr absl::Duration kJaxLimit = absl::Seconds(300);
 constexpr int64_t kRows = 32;  // the iterations of the inner loop of the nested ones
 
 struct Flags {
@@ -142,27 +139,11 @@ std::function<void()> SummedOverTwo(int64_t length) {
                 Ramp({32}, mesh, P("i")), Ramp({length, 32}, mesh, P(None, "i")));
 }
 
-// The script prints "ready", and a line of microseconds for each request.
-absl::Status MeasureJax(Process& process, const Flags& flags, Loop* loop) {
-  TESSERA_RETURN_IF_ERROR(process.WriteLine(absl::StrCat(loop->name, " ", flags.calls)));
-  TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kJaxLimit));
-  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
-    double us = 0;
-    if (!absl::SimpleAtod(word, &us))
-      return absl::InternalError(absl::StrCat("JAX printed '", line, "'"));
-    loop->jax.AddValue(us);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Run(const Flags& flags) {
-  std::optional<Process> jax;
+  std::optional<Jax> jax;
   if (!flags.jax.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(
-        Process started,
-        Process::Start({flags.jax, std::string(TESSERA_SOURCE_DIR) + "/bench/loops_jax.py",
-                        absl::StrCat(flags.length)}));
-    TESSERA_RETURN_IF_ERROR(started.ReadLine(kJaxLimit).status());
+    TESSERA_ASSIGN_OR_RETURN(Jax started,
+                             Jax::Start(flags.jax, "loops_jax.py", {absl::StrCat(flags.length)}));
     jax.emplace(std::move(started));
   }
   std::vector<Loop> loops = {
@@ -172,14 +153,9 @@ absl::Status Run(const Flags& flags) {
   };
   for (Loop& loop : loops) loop.call();  // compiles
   for (int round = 0; round < flags.rounds; ++round) {
-    for (Loop& loop : loops) {
-      for (int i = 0; i < flags.calls; ++i) {
-        const absl::Time begin = absl::Now();
-        loop.call();
-        loop.ours.Add(absl::Now() - begin);
-      }
-      if (jax) TESSERA_RETURN_IF_ERROR(MeasureJax(*jax, flags, &loop));
-    }
+    for (Loop& loop : loops)
+      TESSERA_RETURN_IF_ERROR(MeasureInTurn(loop.name, flags.calls, loop.call,
+                                            jax ? &*jax : nullptr, &loop.ours, &loop.jax));
   }
   for (const Loop& loop : loops) {
     const double us = loop.ours.Quantile(0);

@@ -1,11 +1,10 @@
 """The loops of bench/loops.cc in JAX on the CPU.
 
-Run by bench-loops --jax PYTHON with the number of iterations of the long loops. For each line "NAME N" on
-standard input it runs that loop N times, waits for each result, and prints the times in microseconds.
+Run by bench-loops --jax PYTHON with the number of iterations of the long loops.
 """
-import os
 import sys
-import time
+
+import served_jax
 
 
 def loops(length):
@@ -76,28 +75,6 @@ def loops(length):
     }
 
 
-def main():
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-    import jax
-
-    compiled = {}
-    for name, (f, args) in loops(int(sys.argv[1])).items():
-        run = jax.jit(f)
-        jax.block_until_ready(run(*args))
-        compiled[name] = (run, args)
-    print("ready", flush=True)
-    clock = time.perf_counter_ns
-    for line in sys.stdin:
-        name, count = line.split()
-        run, args = compiled[name]
-        times = []
-        for _ in range(int(count)):
-            begin = clock()
-            jax.block_until_ready(run(*args))
-            times.append(clock() - begin)
-        print(*(f"{t * 1e-3:.2f}" for t in times), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    served_jax.prepare(devices=2)
+    served_jax.serve(loops(int(sys.argv[1])))

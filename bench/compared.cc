@@ -1,0 +1,69 @@
+#include "bench/compared.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr absl::Duration kLimit = absl::Seconds(300);
+
+}  // namespace
+
+absl::StatusOr<Jax> Jax::Start(const std::string& python, const std::string& script,
+                               const std::vector<std::string>& args) {
+  std::vector<std::string> command = {python, absl::StrCat(TESSERA_SOURCE_DIR, "/bench/", script)};
+  command.insert(command.end(), args.begin(), args.end());
+  TESSERA_ASSIGN_OR_RETURN(Process process, Process::Start(command));
+  TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kLimit));
+  if (line != "ready") return absl::InternalError(absl::StrCat("JAX printed '", line, "'"));
+  return Jax(std::move(process));
+}
+
+absl::Status Jax::Measure(const std::string& name, int count, Samples* times) {
+  TESSERA_RETURN_IF_ERROR(process_.WriteLine(absl::StrCat("time\t", name, "\t", count)));
+  TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kLimit));
+  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+    double us = 0;
+    if (!absl::SimpleAtod(word, &us))
+      return absl::InternalError(absl::StrCat("JAX printed '", line, "'"));
+    times->AddValue(us);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Jax::Check(const std::string& name, const std::vector<double>& results) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / absl::StrCat("tessera-bench-", getpid());
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(results.data()),
+             static_cast<std::streamsize>(results.size() * sizeof(double)));
+  file.close();
+  const absl::Status asked = process_.WriteLine(absl::StrCat("check\t", name, "\t", path.string()));
+  const absl::StatusOr<std::string> line = process_.ReadLine(kLimit);
+  std::filesystem::remove(path);
+  TESSERA_RETURN_IF_ERROR(asked);
+  TESSERA_RETURN_IF_ERROR(line.status());
+  if (*line == "equal") return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(name, " computes something else than JAX: ", *line));
+}
+
+absl::Status MeasureInTurn(const std::string& name, int count, const std::function<void()>& call,
+                           Jax* jax, Samples* ours, Samples* theirs) {
+  for (int i = 0; i < count; ++i) {
+    const absl::Time begin = absl::Now();
+    call();
+    ours->Add(absl::Now() - begin);
+  }
+  return jax == nullptr ? absl::OkStatus() : jax->Measure(name, count, theirs);
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,395 @@
+// Ops, one by one: jitted programs on an embedded cluster of one device, compared with the same ops
+// in JAX on the same cores.
+//
+//   bench-ops [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]
+//
+// A call runs one op on arrays that are there and waits for its results. Ours and JAX's take turns,
+// round by round. Each row's results are compared with JAX's once. The ratios are ours over JAX's,
+// of the fastest calls and of the medians; "host" marks what the evaluator runs (explain says so).
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "bench/compared.h"
+#include "bench/samples.h"
+#include "client/tessera.h"
+
+namespace tessera::bench {
+namespace {
+
+// Of each row and round: as many calls as fit in this time.
+constexpr absl::Duration kTimeOfRound = absl::Milliseconds(60);
+constexpr int kCallsMax = 200;
+
+struct Flags {
+  std::vector<int64_t> sizes = {1024, 1'000'000};
+  std::string only;  // rows whose family or name has it
+  int rounds = 5;
+  bool smoke = false;
+  std::string jax;
+};
+
+struct Row {
+  std::string family, op;
+  int64_t size;
+  std::function<std::vector<Array>()> call;  // waits for its results
+  std::function<bool()> on_host;
+  Samples ours = {}, jax = {};
+  std::string name() const { return absl::StrCat(op, ", ", size); }  // as bench/ops_jax.py has it
+};
+
+// ---- Numbers that look random, the same in bench/ops_jax.py. ------------------------------------
+
+uint32_t Bits(uint32_t salt, int64_t i) {
+  uint32_t h = static_cast<uint32_t>(i) + salt * 0x01000193U;
+  h = (h ^ (h >> 16)) * 0x85EBCA6BU;
+  h = (h ^ (h >> 13)) * 0xC2B2AE35U;
+  return h ^ (h >> 16);
+}
+Array Numbers(uint32_t salt, const ir::Dims& shape, DType dtype = DType::kF32) {
+  ir::Array a(dtype, shape);
+  for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, (Bits(salt, i) >> 8) * 0x1p-22 - 2.0);
+  return put(a);
+}
+Array Integers(uint32_t salt, int64_t limit, const ir::Dims& shape) {
+  ir::Array a(DType::kS32, shape);
+  for (int64_t i = 0; i < a.num_elements(); ++i)
+    a.Set(i, static_cast<double>(Bits(salt, i) % static_cast<uint32_t>(limit)));
+  return put(a);
+}
+
+// ---- Rows. --------------------------------------------------------------------------------------
+
+class Table {
+ public:
+  explicit Table(const Flags& flags) : flags_(flags) {}
+
+  void AddOps(int64_t n) {
+    n_ = n;
+    side_ = static_cast<int64_t>(std::sqrt(static_cast<double>(n)));
+    x_ = Numbers(1, {n});
+    m_ = Numbers(5, {side_, side_});
+    keys_ = Integers(11, (int64_t{1} << 31) - 1, {n});
+    ir::Array distinct(DType::kS32, {n / 2});
+    for (int64_t i = 0; i < n / 2; ++i) distinct.Set(i, static_cast<double>(i * 7919 % n));
+    distinct_ = put(distinct);
+    AddIndexing();
+    AddOrdering();
+    AddReductions();
+    AddNorms();
+    AddElementwise(DType::kF32, "f32");
+    AddElementwise(DType::kBF16, "bf16");
+    AddF64();
+    AddOthers();
+  }
+  std::vector<Row> Take() && { return std::move(rows_); }
+
+ private:
+  template <class F, class... Args>
+  void Add(const std::string& op, F f, Args... args) {
+    if (!absl::StrContains(op, flags_.only) && !absl::StrContains(family_, flags_.only)) return;
+    const auto run = jit(std::move(f));
+    rows_.push_back({family_, op, n_,
+                     [run, args...] {
+                       std::vector<Array> results = flatten(run(args...)).leaves;
+                       for (const Array& result : results) result.wait();
+                       return results;
+                     },
+                     [run, args...] {
+                       return absl::StrContains(explain(run, args...), "evaluated by the host");
+                     }});
+  }
+
+  void AddIndexing() {
+    family_ = "indexing";
+    const int64_t n = n_;
+    const bool large = n >= 1'000'000;
+    const int64_t vocabulary = large ? 50'000 : 500, width = large ? 256 : 16;
+    const int64_t tokens = large ? 8'192 : 64;
+    const Array table = Numbers(12, {vocabulary, width}), ids = Integers(13, vocabulary, {tokens});
+    const Array half = Numbers(4, {n / 2}), start = scalar(static_cast<int32_t>(n / 4));
+    const Array at = Integers(8, n, {n});
+    Add(
+        "take of scalars", [](const Array& x, const Array& i) { return take(x, i); }, x_, at);
+    Add(
+        "take of rows", [](const Array& m, const Array& i) { return take(m, i, 0); }, m_,
+        Integers(9, side_, {side_}));
+    Add(
+        "take_along_axis", [](const Array& m, const Array& i) { return take_along_axis(m, i, 1); },
+        m_, Integers(10, side_, {side_, side_}));
+    Add(
+        "dynamic_slice",
+        [n](const Array& x, const Array& i) { return lax::dynamic_slice(x, {i}, {n / 2}); }, x_,
+        start);
+    Add(
+        "dynamic_update_slice",
+        [](const Array& x, const Array& u, const Array& i) {
+          return lax::dynamic_update_slice(x, u, {i});
+        },
+        x_, half, start);
+    Add(
+        "at[].set", [](const Array& x, const Array& i, const Array& u) { return x.at(i).set(u); },
+        x_, distinct_, half);
+    Add(
+        "at[].add", [](const Array& x, const Array& i, const Array& u) { return x.at(i).add(u); },
+        x_, at, Numbers(2, {n}));
+    Add(
+        "embedding", [](const Array& t, const Array& i) { return take(t, i, 0); }, table, ids);
+    Add(
+        "embedding gradient",
+        [](const Array& t, const Array& i, const Array& w) {
+          return grad([&](const Array& t) { return sum(take(t, i, 0) * w); })(t);
+        },
+        table, ids, Numbers(14, {tokens, width}));
+  }
+
+  void AddOrdering() {
+    family_ = "ordering";
+    Add(
+        "sort f32", [](const Array& x) { return sort(x); }, x_);
+    Add(
+        "sort s32", [](const Array& k) { return sort(k); }, keys_);
+    Add(
+        "argsort", [](const Array& x) { return argsort(x); }, x_);
+    Add(
+        "sort of rows", [](const Array& m) { return sort(m); }, m_);
+    Add(
+        "argsort of rows", [](const Array& m) { return argsort(m); }, m_);
+    Add(
+        "sort of pairs",
+        [](const Array& x, const Array& k) {
+          return lax::sort(std::vector<Array>{x, k});
+        },
+        x_, keys_);
+    Add(
+        "top_k of 10", [](const Array& x) { return top_k(x, 10); }, x_);
+    Add(
+        "top_k of 10 of rows", [](const Array& m) { return top_k(m, 10); }, m_);
+    Add(
+        "cumsum", [](const Array& x) { return cumsum(x); }, x_);
+    Add(
+        "cumsum of columns", [](const Array& m) { return cumsum(m, 0); }, m_);
+    Add(
+        "cumsum of rows", [](const Array& m) { return cumsum(m, 1); }, m_);
+    Add(
+        "cumlogsumexp", [](const Array& x) { return lax::cumlogsumexp(x); }, x_);
+    Add(
+        "argmax", [](const Array& x) { return argmax(x); }, x_);
+  }
+
+  void AddReductions() {
+    family_ = "reductions";
+    Add(
+        "sum", [](const Array& x) { return sum(x); }, x_);
+    Add(
+        "max", [](const Array& x) { return max(x); }, x_);
+    Add(
+        "row sums", [](const Array& m) { return sum(m, 1); }, m_);
+    Add(
+        "column sums", [](const Array& m) { return sum(m, 0); }, m_);
+    Add(
+        "var", [](const Array& x) { return var(x); }, x_);
+    Add(
+        "logsumexp", [](const Array& x) { return logsumexp(x); }, x_);
+  }
+
+  void AddNorms() {
+    family_ = "norms";
+    const Array w = Numbers(6, {side_}), b = Numbers(7, {side_});
+    Add(
+        "softmax", [](const Array& m) { return softmax(m); }, m_);
+    Add(
+        "log_softmax", [](const Array& m) { return log_softmax(m); }, m_);
+    Add(
+        "layer norm",
+        [](const Array& m, const Array& w, const Array& b) {
+          const Array centred = m - mean(m, 1, /*keepdims=*/true);
+          return centred * rsqrt(var(m, 1, /*keepdims=*/true) + 1e-5) * w + b;
+        },
+        m_, w, b);
+    Add(
+        "rms norm",
+        [](const Array& m, const Array& w) {
+          return m * rsqrt(mean(m * m, 1, /*keepdims=*/true) + 1e-5) * w;
+        },
+        m_, w);
+  }
+
+  void AddElementwise(DType dtype, const std::string& name) {
+    family_ = absl::StrCat("elementwise ", name);
+    const Array x = Numbers(1, {n_}, dtype), y = Numbers(2, {n_}, dtype);
+    const Array z = Numbers(3, {n_}, dtype);
+    Add(
+        "add " + name, [](const Array& x, const Array& y) { return x + y; }, x, y);
+    Add(
+        "exp " + name, [](const Array& x) { return exp(x); }, x);
+    Add(
+        "tanh " + name, [](const Array& x) { return tanh(x); }, x);
+    Add(
+        "gelu " + name, [](const Array& x) { return gelu(x); }, x);
+    Add(
+        "tanh(x y + z) y " + name,
+        [](const Array& x, const Array& y, const Array& z) { return tanh(x * y + z) * y; }, x, y,
+        z);
+  }
+
+  void AddF64() {
+    family_ = "f64 functions";
+    const Array x = Numbers(15, {n_}, DType::kF64);
+    Add(
+        "sin f64", [](const Array& x) { return sin(x); }, x);
+    Add(
+        "exp f64", [](const Array& x) { return exp(x); }, x);
+    Add(
+        "log f64", [](const Array& x) { return log(x + 3); }, x);
+  }
+
+  // What has a function of the user's.
+  void AddOthers() {
+    family_ = "with functions";
+    Add(
+        "sort_by",
+        [](const Array& x) {
+          return lax::sort_by(x, [](const Array& a, const Array& b) { return a > b; });
+        },
+        x_);
+    Add(
+        "reduce",
+        [](const Array& x) {
+          return lax::reduce(
+              x, -10.0F, [](const Array& a, const Array& b) { return where(a < b, b, a); }, {0});
+        },
+        x_);
+    Add(
+        "at[].apply",
+        [](const Array& x, const Array& i) {
+          return x.at(i).apply([](const Array& v) { return lax::square(v); });
+        },
+        x_, distinct_);
+  }
+
+  const Flags& flags_;
+  std::vector<Row> rows_;
+  std::string family_;
+  int64_t n_ = 0, side_ = 0;
+  Array x_, m_, keys_, distinct_;
+};
+
+// ---- Measuring. ---------------------------------------------------------------------------------
+
+std::vector<double> NumbersOf(const std::vector<Array>& results) {
+  std::vector<double> all;
+  for (const Array& result : results) {
+    const std::vector<double> numbers = result.get<double>();
+    all.insert(all.end(), numbers.begin(), numbers.end());
+  }
+  return all;
+}
+
+// How many calls a round has: the first call compiled it, the second tells.
+int CallsOf(const Row& row, const Flags& flags) {
+  if (flags.smoke) return 1;
+  const absl::Time begin = absl::Now();
+  row.call();
+  const double fit = absl::FDivDuration(kTimeOfRound, absl::Now() - begin);
+  return static_cast<int>(std::clamp(fit, 1.0, static_cast<double>(kCallsMax)));
+}
+
+// Prints the geometric mean of the ratios of the rows that `of` names: of their family, or all.
+void PrintMean(const std::string& name, const std::vector<Row>& rows, const std::string* of) {
+  double sum = 0;
+  int count = 0;
+  for (const Row& row : rows) {
+    if (of != nullptr && row.family != *of) continue;
+    sum += std::log(row.ours.Quantile(0) / row.jax.Quantile(0));
+    ++count;
+  }
+  std::printf("%-22s geometric mean %.2f\n", name.c_str(), std::exp(sum / count));
+}
+
+void Print(const std::vector<Row>& rows) {
+  std::printf("%-22s %8s %10s %10s %10s %10s %6s %6s\n", "op", "size", "us", "median", "JAX: us",
+              "median", "ratio", "median");
+  std::vector<std::string> families;
+  for (const Row& row : rows) {
+    const double us = row.ours.Quantile(0), median = row.ours.Quantile(0.5);
+    std::printf("%-22s %8d %10.1f %10.1f", row.op.c_str(), static_cast<int>(row.size), us, median);
+    if (row.jax.size() > 0) {
+      std::printf(" %10.1f %10.1f %6.2f %6.2f", row.jax.Quantile(0), row.jax.Quantile(0.5),
+                  us / row.jax.Quantile(0), median / row.jax.Quantile(0.5));
+      if (std::find(families.begin(), families.end(), row.family) == families.end())
+        families.push_back(row.family);
+    }
+    std::printf("%s\n", row.on_host() ? "  host" : "");
+  }
+  for (const std::string& family : families) PrintMean(family, rows, &family);
+  if (!families.empty()) PrintMean("in all", rows, nullptr);
+}
+
+absl::Status Run(const Flags& flags) {
+  Session::SetDefault(Session::Embedded({.devices = 1}));
+  Table table(flags);
+  for (const int64_t n : flags.sizes) table.AddOps(n);
+  std::vector<Row> rows = std::move(table).Take();
+  std::optional<Jax> jax;
+  if (!flags.jax.empty()) {
+    std::vector<std::string> args = {absl::StrJoin(flags.sizes, ",")};
+    for (const Row& row : rows) args.push_back(row.name());
+    TESSERA_ASSIGN_OR_RETURN(Jax started, Jax::Start(flags.jax, "ops_jax.py", args));
+    jax.emplace(std::move(started));
+  }
+  std::vector<int> calls;
+  for (const Row& row : rows) {
+    const std::vector<Array> results = row.call();
+    if (jax) TESSERA_RETURN_IF_ERROR(jax->Check(row.name(), NumbersOf(results)));
+    calls.push_back(CallsOf(row, flags));
+  }
+  for (int round = 0; round < flags.rounds; ++round)
+    for (size_t i = 0; i < rows.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(MeasureInTurn(
+          rows[i].name(), calls[i], [&] { rows[i].call(); }, jax ? &*jax : nullptr, &rows[i].ours,
+          &rows[i].jax));
+  Print(rows);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const bool value = i + 1 < argc;
+    if (arg == "--smoke") {
+      flags.smoke = true;
+      flags.sizes = {1024};
+      flags.rounds = 1;
+    } else if (arg == "--jax" && value) {
+      flags.jax = argv[++i];
+    } else if (arg == "--only" && value) {
+      flags.only = argv[++i];
+    } else if (!(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
+                 flags.rounds > 0)) {
+      std::cerr << "usage: bench-ops [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]\n";
+      return 2;
+    }
+  }
+  const absl::Status status = Run(flags);
+  if (!status.ok()) std::cerr << status << "\n";
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }

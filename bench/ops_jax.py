@@ -1,0 +1,124 @@
+"""The rows of bench/ops.cc in JAX on the CPU.
+
+Run by bench-ops --jax PYTHON with the numbers of elements, and then the names of the rows that are wanted.
+"""
+import math
+import sys
+
+import served_jax
+
+
+def rows_of(n):
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+
+    side = math.isqrt(n)
+    vocabulary, width, tokens = (50_000, 256, 8_192) if n >= 1_000_000 else (500, 16, 64)
+
+    def bits(salt, shape):
+        h = np.arange(math.prod(shape), dtype=np.uint32) + np.uint32(salt * 0x01000193 % 2**32)
+        h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+        return (h ^ (h >> np.uint32(16))).reshape(shape)
+
+    def numbers(salt, *shape, dtype=np.float32):
+        return jnp.asarray((bits(salt, shape) >> np.uint32(8)) * 2.0**-22 - 2.0, dtype=dtype)
+
+    def integers(salt, limit, *shape):
+        return jnp.asarray((bits(salt, shape) % np.uint32(limit)).astype(np.int32))
+
+    x, y, z = numbers(1, n), numbers(2, n), numbers(3, n)
+    half = numbers(4, n // 2)
+    m, w = numbers(5, side, side), numbers(6, side)
+    b = numbers(7, side)
+    at, at_rows = integers(8, n, n), integers(9, side, side)
+    at_each = integers(10, side, side, side)
+    distinct = jnp.asarray((np.arange(n // 2, dtype=np.int64) * 7919 % n).astype(np.int32))
+    start = jnp.int32(n // 4)
+    keys = integers(11, 2**31 - 1, n)
+    table, ids = numbers(12, vocabulary, width), integers(13, vocabulary, tokens)
+    weights = numbers(14, tokens, width)
+    x64 = lambda: jax.enable_x64(True)
+    with x64():
+        wide = numbers(15, n, dtype=np.float64)
+
+    def layer_norm(x, w, b):
+        mean = jnp.mean(x, 1, keepdims=True)
+        return (x - mean) * lax.rsqrt(jnp.var(x, 1, keepdims=True) + 1e-5) * w + b
+
+    def rms_norm(x, w):
+        return x * lax.rsqrt(jnp.mean(x * x, 1, keepdims=True) + 1e-5) * w
+
+    def chain(x, y, z):
+        return jnp.tanh(x * y + z) * y
+
+    def embedding_gradient(table, ids, weights):
+        return jax.grad(lambda t: jnp.sum(jnp.take(t, ids, axis=0) * weights))(table)
+
+    rows = {
+        "take of scalars": (lambda x, i: jnp.take(x, i), (x, at)),
+        "take of rows": (lambda m, i: jnp.take(m, i, axis=0), (m, at_rows)),
+        "take_along_axis": (lambda m, i: jnp.take_along_axis(m, i, 1), (m, at_each)),
+        "dynamic_slice": (lambda x, i: lax.dynamic_slice(x, (i,), (n // 2,)), (x, start)),
+        "dynamic_update_slice": (lambda x, u, i: lax.dynamic_update_slice(x, u, (i,)), (x, half, start)),
+        "at[].set": (lambda x, i, u: x.at[i].set(u), (x, distinct, half)),
+        "at[].add": (lambda x, i, u: x.at[i].add(u), (x, at, y)),
+        "embedding": (lambda t, i: jnp.take(t, i, axis=0), (table, ids)),
+        "embedding gradient": (embedding_gradient, (table, ids, weights)),
+        "sort f32": (jnp.sort, (x,)),
+        "sort s32": (jnp.sort, (keys,)),
+        "argsort": (jnp.argsort, (x,)),
+        "sort of rows": (jnp.sort, (m,)),
+        "argsort of rows": (jnp.argsort, (m,)),
+        "sort of pairs": (lambda x, k: lax.sort((x, k)), (x, keys)),
+        "top_k of 10": (lambda x: lax.top_k(x, 10), (x,)),
+        "top_k of 10 of rows": (lambda m: lax.top_k(m, 10), (m,)),
+        "cumsum": (jnp.cumsum, (x,)),
+        "cumsum of columns": (lambda m: jnp.cumsum(m, 0), (m,)),
+        "cumsum of rows": (lambda m: jnp.cumsum(m, 1), (m,)),
+        "cumlogsumexp": (lax.cumlogsumexp, (x,)),
+        "argmax": (jnp.argmax, (x,)),
+        "sum": (jnp.sum, (x,)),
+        "max": (jnp.max, (x,)),
+        "row sums": (lambda m: jnp.sum(m, 1), (m,)),
+        "column sums": (lambda m: jnp.sum(m, 0), (m,)),
+        "var": (jnp.var, (x,)),
+        "logsumexp": (jax.nn.logsumexp, (x,)),
+        "softmax": (jax.nn.softmax, (m,)),
+        "log_softmax": (jax.nn.log_softmax, (m,)),
+        "layer norm": (layer_norm, (m, w, b)),
+        "rms norm": (rms_norm, (m, w)),
+        "sort_by": (lambda x: -jnp.sort(-x), (x,)),
+        "reduce": (lambda x: lax.reduce(x, jnp.float32(-10), lambda a, b: jnp.where(a < b, b, a), (0,)), (x,)),
+        "at[].apply": (lambda x, i: x.at[i].apply(jnp.square), (x, distinct)),
+    }
+    for dtype in ("f32", "bf16"):
+        u, v, t = ((a if dtype == "f32" else a.astype(jnp.bfloat16)) for a in (x, y, z))
+        rows |= {
+            f"add {dtype}": (lambda x, y: x + y, (u, v)),
+            f"exp {dtype}": (jnp.exp, (u,)),
+            f"tanh {dtype}": (jnp.tanh, (u,)),
+            f"gelu {dtype}": (jax.nn.gelu, (u,)),
+            f"tanh(x y + z) y {dtype}": (chain, (u, v, t)),
+        }
+    rows |= {
+        "sin f64": (jnp.sin, (wide,), x64),
+        "exp f64": (jnp.exp, (wide,), x64),
+        "log f64": (lambda x: jnp.log(x + 3), (wide,), x64),
+    }
+    return {f"{name}, {n}": row for name, row in rows.items()}
+
+
+def main():
+    served_jax.prepare()
+    sizes, wanted = sys.argv[1].split(","), sys.argv[2:]
+    calls = {}
+    for n in sizes:
+        calls |= {name: row for name, row in rows_of(int(n)).items() if name in wanted}
+    served_jax.serve(calls)
+
+
+if __name__ == "__main__":
+    main()

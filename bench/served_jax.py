@@ -1,0 +1,68 @@
+"""Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use it.
+
+A script calls prepare() before it imports jax, and serve() with its calls. For each line "time<TAB>NAME<TAB>N"
+on standard input that call is made N times, each waited for, and the times are printed in microseconds. For
+"check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is printed, or what
+differs.
+"""
+import contextlib
+import os
+import sys
+import time
+
+
+def prepare(devices=1):
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+
+
+def difference(results, path):
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    got = np.fromfile(path)
+    at = 0
+    for i, x in enumerate(jax.tree.leaves(results)):
+        ours, at = got[at:at + x.size], at + x.size
+        if ours.size < x.size:
+            return f"result {i} has fewer numbers than JAX's, {x.dtype}{x.shape}"
+        theirs = np.asarray(x).astype(np.float64).ravel()
+        near = 100 * float(jnp.finfo(x.dtype).eps) if jnp.issubdtype(x.dtype, jnp.floating) else 0
+        if x.dtype == jnp.bfloat16:
+            near /= 25
+        near_zero = near * np.abs(theirs).max(initial=0)
+        if not np.allclose(ours, theirs, rtol=near, atol=near_zero, equal_nan=True):
+            worst = np.argmax(np.abs(ours - theirs))
+            return f"result {i} has {ours[worst]} at {worst}, JAX's {theirs[worst]}"
+    return "equal" if at == got.size else f"JAX has {at} numbers, not {got.size}"
+
+
+def serve(calls):
+    """`calls`: by name, a function, its arguments and, if it has one, a maker of the context to call it in."""
+    import jax
+
+    compiled = {}
+    for name, (f, args, *around) in calls.items():
+        around = around[0] if around else contextlib.nullcontext
+        run = jax.jit(f)
+        with around():
+            results = jax.block_until_ready(run(*args))
+        single = isinstance(results, jax.Array)
+        wait = type(results).block_until_ready if single else jax.block_until_ready
+        compiled[name] = (run, args, around, wait)
+    print("ready", flush=True)
+    clock = time.perf_counter_ns
+    for line in sys.stdin:
+        what, name, operand = line.rstrip("\n").split("\t")
+        run, args, around, wait = compiled[name]
+        with around():
+            if what == "check":
+                print(difference(run(*args), operand), flush=True)
+                continue
+            times = []
+            for _ in range(int(operand)):
+                begin = clock()
+                wait(run(*args))
+                times.append(clock() - begin)
+        print(*(f"{t * 1e-3:.2f}" for t in times), flush=True)
