@@ -50,6 +50,7 @@ enum class Lowering : uint8_t {
   kAlias,         // result is the operand: casts of manual axes types, sharding_constraint
   kBarrier,       // results are the operands, and what reads any comes after all of these
   kHost,  // no code: the host evaluates it on every backend, on copies of a device's operands
+  kSort,  // puts rows in order (SortRule says how): code on a CPU; on accelerators as kHost
 };
 
 // What a region is to its op. Bodies, predicates and branches are planned, differentiated, batched
@@ -221,6 +222,18 @@ struct ScatterMap {
   bool drops = false;  // an update is dropped where an offset had to be clamped
 };
 using ScatterMapFn = ScatterMap (*)(const InferContext&);
+// ---- Sorting: results as rows of the operands in another order. --------------------------------
+// The operands have one shape. A row is what lies along `dimension`; it gets the order of its keys:
+// numbers ascending, -0 as +0, NaNs last, false before true. Of equals the first comes first. There
+// is a result for each operand.
+struct SortRule {
+  int dimension = 0;
+  int num_keys = 1;                   // the first operands, of which later ones decide among equals
+  bool descending = false;            // of other than equals
+  std::optional<int64_t> first = {};  // how many elements of each sorted row are kept; else all
+  bool indices = false;               // a last result, of s32, says where each stood in its row
+};
+using SortFn = SortRule (*)(const Attrs&);
 
 struct Cost {
   double flops = 0;
@@ -329,6 +342,7 @@ struct OpDef {
   // along `split_dimension` and concatenates along `concat_dimension`; without `tiled` that dim is
   // removed or inserted. permute's pairs are `perm`.
   CollectiveKind collective = CollectiveKind::kNone;
+  SortFn sort = nullptr;  // sorts
 
   // The role of region i; an op that repeats a region may have more of them than `regions`.
   constexpr RegionRole RoleOf(size_t i) const {
@@ -385,7 +399,10 @@ consteval OpDef Checked(OpDef d) {
     throw "op has no index map, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kScatter) != (d.scatter_map != nullptr))
     throw "op has no scatter map, or has one and is lowered otherwise";
-  if (d.lowering == Lowering::kHost && !d.eval) throw "op is the host's, which has no evaluator";
+  if ((d.lowering == Lowering::kSort) != (d.sort != nullptr))
+    throw "op has no order of its rows, or has one and is lowered otherwise";
+  if ((d.lowering == Lowering::kHost || d.lowering == Lowering::kSort) && !d.eval)
+    throw "op is the host's, which has no evaluator";
   if ((d.lowering == Lowering::kCollective) != (d.collective != CollectiveKind::kNone))
     throw "op has no kind of collective, or has one and is lowered otherwise";
   if (InfoOf(d.collective).combines && d.reduce == ReduceKind::kNone)

@@ -63,10 +63,10 @@ uint64_t Rank(const Array& x, int64_t at) {
   return (bits & kSign) != 0 ? ~bits : bits | kSign;
 }
 
-// The order of the elements of a row, of which element i is at begin + i * stride, by the keys.
-// Elements that are equal stay in their order.
+// The order of the elements of a row, of which element i is at begin + i * stride, by the keys; of
+// the first `k` alone. Elements that are equal stay in their order.
 std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_t stride, int64_t n,
-                             bool descending) {
+                             bool descending, int64_t k) {
   std::vector<std::vector<uint64_t>> ranks;
   for (const Array& key : keys) {
     std::vector<uint64_t>& of_key = ranks.emplace_back(n);
@@ -74,11 +74,16 @@ std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_
   }
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+  const auto is_before = [&](int64_t a, int64_t b) {
     for (const std::vector<uint64_t>& of_key : ranks)
       if (of_key[a] != of_key[b]) return (of_key[a] < of_key[b]) != descending;
-    return false;
-  });
+    return a < b;
+  };
+  if (k < n) {
+    std::partial_sort(order.begin(), order.begin() + k, order.end(), is_before);
+  } else {
+    std::sort(order.begin(), order.end(), is_before);
+  }
   return order;
 }
 
@@ -226,7 +231,7 @@ Arrays EvalSort(const EvalContext& c, absl::Span<const Array> in) {
   if (in[0].num_elements() == 0) return out;
   const auto keys = in.subspan(0, c.attrs.Int("num_keys"));
   ForEachRow(shape, dim, [&](int64_t begin, int64_t) {
-    const std::vector<int64_t> order = OrderOf(keys, begin, stride, n, /*descending=*/false);
+    const std::vector<int64_t> order = OrderOf(keys, begin, stride, n, /*descending=*/false, n);
     for (size_t k = 0; k < in.size(); ++k) {
       const int64_t width = ByteWidth(in[k].dtype());
       std::byte* const to = out[k].MutableData();
@@ -238,11 +243,14 @@ Arrays EvalSort(const EvalContext& c, absl::Span<const Array> in) {
   return out;
 }
 
+SortRule SortOfKeys(const Attrs& attrs) {
+  return {.dimension = DimOf(attrs), .num_keys = static_cast<int>(attrs.Int("num_keys"))};
+}
+
 // What sort and sort_by have in common.
 consteval OpDef Sorting(OpDef d) {
   d.family = Family::kReduction;
   d.num_operands = kAnyNumber;
-  d.lowering = Lowering::kHost;
   d.factors = SortFactors;
   d.sharding = SortSharding;
   d.varying = Derived{};
@@ -261,9 +269,11 @@ constexpr AttrSpec kSortAttrs[] = {
 constexpr OpDef kSort = Sorting({.name = "sort",
                                  .lax_name = "sort",
                                  .attrs = kSortAttrs,
+                                 .lowering = Lowering::kSort,
                                  .infer = InferSort,
                                  .cost = SortCost,
-                                 .eval = EvalSort});
+                                 .eval = EvalSort,
+                                 .sort = SortOfKeys});
 
 // ---- sort_by: operands of one shape along `dimension`, in the order of a comparator. ----
 namespace {
@@ -403,6 +413,7 @@ constexpr OpDef kSortBy = Sorting({.name = "sort_by",
                                    .lax_name = "sort",
                                    .regions = kOneComputation,
                                    .attrs = kSortByAttrs,
+                                   .lowering = Lowering::kHost,
                                    .infer = InferSortBy,
                                    .cost = SortByCost,
                                    .eval = EvalSortBy});
@@ -485,7 +496,7 @@ Arrays EvalTopK(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t width = ByteWidth(x.dtype());
   std::byte* const to = values.MutableData();
   ForEachRow(x.shape(), dim, [&](int64_t begin, int64_t row) {
-    const std::vector<int64_t> order = OrderOf({&x, 1}, begin, stride, n, /*descending=*/true);
+    const std::vector<int64_t> order = OrderOf({&x, 1}, begin, stride, n, /*descending=*/true, k);
     const int64_t first = row / stride * stride * k + row % stride;
     for (int64_t i = 0; i < k; ++i) {
       std::copy_n(x.data() + (begin + order[i] * stride) * width, width,
@@ -494,6 +505,10 @@ Arrays EvalTopK(const EvalContext& c, absl::Span<const Array> in) {
     }
   });
   return std::vector<Array>{values, indices};
+}
+
+SortRule SortToTopK(const Attrs& attrs) {
+  return {.dimension = DimOf(attrs), .descending = true, .first = attrs.Int("k"), .indices = true};
 }
 
 constexpr AttrSpec kTopKAttrs[] = {{"k", AttrKind::kInt}, {"dimension", AttrKind::kInt}};
@@ -505,7 +520,7 @@ constexpr OpDef kTopK = Checked({.name = "top_k",
                                  .family = Family::kReduction,
                                  .num_operands = 1,
                                  .attrs = kTopKAttrs,
-                                 .lowering = Lowering::kHost,
+                                 .lowering = Lowering::kSort,
                                  .infer = InferTopK,
                                  .factors = TopKFactors,
                                  .sharding = TopKSharding,
@@ -515,7 +530,8 @@ constexpr OpDef kTopK = Checked({.name = "top_k",
                                  .batch = BatchTopK,
                                  .partition = PartitionTopK,
                                  .cost = SortCost,
-                                 .eval = EvalTopK});
+                                 .eval = EvalTopK,
+                                 .sort = SortToTopK});
 
 }  // namespace tessera::ir::ops
 

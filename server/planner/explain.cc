@@ -130,18 +130,16 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
 
 namespace {
 
-// Whether accelerators have code for the op.
+// Whether CPUs have code for what accelerators have none for.
+bool IsCodeOfCpus(ir::Lowering kind) {
+  return kind == ir::Lowering::kSort || kind == ir::Lowering::kScan ||
+         kind == ir::Lowering::kScatter;
+}
+
+// Whether it has code on every device.
 bool HasCode(const ir::Function& f, const ir::Op& op) {
-  switch (op.def->lowering) {
-    case ir::Lowering::kHost:
-    case ir::Lowering::kScan:
-    case ir::Lowering::kScatter:
-      return false;
-    case ir::Lowering::kScalar:
-      break;
-    default:
-      return true;
-  }
+  const ir::Lowering kind = op.def->lowering;
+  if (kind != ir::Lowering::kScalar) return kind != ir::Lowering::kHost && !IsCodeOfCpus(kind);
   return ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
                                               f.type(op.results[0]).dtype));
 }
@@ -153,13 +151,27 @@ std::vector<HostUse> HostOpsOf(const ir::Function& f) {
   ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
     const ir::Op& op = in.ops[i];
     if (HasCode(in, op)) return;
-    HostUse u{std::string(op.def->name), 0, times, in.sites[i]};
+    HostUse u{std::string(op.def->name), 0, times, in.sites[i],
+              IsCodeOfCpus(op.def->lowering)};
     for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
       for (const ir::ValueId v : *values) u.bytes += in.types[v].num_bytes() * times;
     uses.push_back(std::move(u));
   });
   return uses;
 }
+
+namespace {
+
+void AppendHostOps(const ir::Function& f, bool cpu_code, const char* what, std::string* out) {
+  bool first = true;
+  for (const HostUse& u : HostOpsOf(f)) {
+    if (u.cpu_code != cpu_code) continue;
+    if (std::exchange(first, false)) absl::StrAppend(out, what, ":\n");
+    absl::StrAppend(out, "  ", u.op, " ", u.bytes, " B", TimesAndSite(u.times, u.site), "\n");
+  }
+}
+
+}  // namespace
 
 std::string ExplainText(const ir::Program& program, const PartitionedProgram& device,
                         const MemoryBound& memory, int64_t hypothetical_memory_bytes) {
@@ -196,10 +208,10 @@ std::string ExplainText(const ir::Program& program, const PartitionedProgram& de
     total += u.bytes;
   }
   absl::StrAppend(&out, "bytes sent per device: ", total, "\n");
-  const std::vector<HostUse> host = HostOpsOf(*device.fn);
-  if (!host.empty()) out += "done by the host, on copies where the device is another:\n";
-  for (const HostUse& u : host)
-    absl::StrAppend(&out, "  ", u.op, " ", u.bytes, " B", TimesAndSite(u.times, u.site), "\n");
+  AppendHostOps(*device.fn, /*cpu_code=*/false,
+                "evaluated by the host, on copies where the device is another", &out);
+  AppendHostOps(*device.fn, /*cpu_code=*/true,
+                "code on a CPU; evaluated, on copies, where the device is another", &out);
   absl::StrAppend(&out, "memory per device: ", memory.peak, " B at most",
                   absent ? absl::StrCat(" of ", hypothetical_memory_bytes) : "", " (arguments ",
                   memory.arguments, ", results ", memory.results, ")\n");
@@ -236,6 +248,7 @@ std::string ExplainJson(const ir::Program& program, const PartitionedProgram& de
   for (const HostUse& u : HostOpsOf(*device.fn))
     j["host_ops"].push_back({{"op", u.op},
                              {"bytes_copied", u.bytes},
+                             {"cpu_code", u.cpu_code},
                              {"times", u.times},
                              {"site", u.site.valid() ? u.site.ToString() : ""}});
   j["memory"] = {{"peak_bytes", memory.peak},

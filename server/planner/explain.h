@@ -24,14 +24,15 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// An op of the device program for which accelerators have no code: Lowering::kHost, kScan and
-// kScatter, or dtypes without kernels (ir::HasKernels). `bytes` are those of its operands and
-// results, which an accelerator copies to the host and back, per run of the program.
+// An op of the device program that has no code, or none for accelerators (`cpu_code`): because of
+// its Lowering, or of dtypes without kernels (ir::HasKernels). `bytes` are those of its operands
+// and results, which an accelerator copies to the host and back, per run of the program.
 struct HostUse {
   std::string op;
   int64_t bytes = 0;
   int64_t times = 1;
   Site site;
+  bool cpu_code = false;
 };
 std::vector<HostUse> HostOpsOf(const ir::Function& device_program);
 

@@ -21,6 +21,7 @@
 #include "worker/cpu/memory_bound.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/program_run.h"
+#include "worker/cpu/sort.h"
 #include "worker/cpu/thread_pool.h"
 #include "worker/program/lower.h"
 
@@ -99,6 +100,13 @@ bool RoundsDifferently(const ir::Function& f, const ir::Op& op) {
     const codegen::FloatForm form = codegen::InfoOf(node.prim).form;
     return node.dtype == ir::DType::kF32 && form != codegen::FloatForm::kExact &&
            form != codegen::FloatForm::kLibrary;
+  });
+}
+
+// Whether the program has no kernels to compile, as sorts are routines.
+bool OnlySorts(const ir::Function& f) {
+  return !f.ops.empty() && std::all_of(f.ops.begin(), f.ops.end(), [](const ir::Op& op) {
+    return op.def->lowering == ir::Lowering::kSort;
   });
 }
 
@@ -279,7 +287,7 @@ class CpuBackend final : public Backend {
     const double cost = counted.flops + counted.bytes;
     const double ops = OpsInRun(entry);
     if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&
-        ops <= kEvaluatedOps && !ir::AnyOp(entry, Communicates) &&
+        ops <= kEvaluatedOps && !OnlySorts(entry) && !ir::AnyOp(entry, Communicates) &&
         !ir::AnyOp(entry, RoundsDifferently)) {
       return std::make_shared<const EvaluatedExecutable>(
           program, /*quick=*/ops <= kQuickOps && cost <= kQuickEvaluatedCost);
@@ -293,6 +301,9 @@ class CpuBackend final : public Backend {
     };
     options.small_matmul = kSmallMatmul;
     options.has_scans = true;
+    options.sort_scratch = [this](const SortShape& shape) {
+      return SortScratchBytes(shape, shared_->num_threads);
+    };
     TESSERA_ASSIGN_OR_RETURN(program::StepProgram built, program::Build(entry, options));
     TESSERA_RETURN_IF_ERROR(program::Verify(built));
     if (!options_.dump.empty()) Dump(entry, built);

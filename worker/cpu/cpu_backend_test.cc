@@ -468,6 +468,96 @@ TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
   }
 }
 
+// ---- Sorts. ------------------------------------------------------------------------------------
+
+// What is sorted is computed before, used after, and in a loop one row in each iteration.
+TEST(SortStepTest, HasTheBitsOfTheEvaluator) {
+  const ir::FunctionRef f = Parsed(
+      R"(func main(%x: f32[70,900], %k: bf16[900], %z: c64[900]) -> (f32[70,900], s32[70,900], bf16[900], c64[900], f32[900,7], s32[900,7], f32[70,900]) {
+  %n = negate(%x)
+  %i = iota() {dtype=s32, shape=[70,900], iota_dimension=1}
+  %s, %p = sort(%n, %i) {dimension=1, is_stable=true, num_keys=1}
+  %y = negate(%s)
+  %m, %w = sort(%k, %z) {dimension=0, is_stable=true, num_keys=1}
+  %t = transpose(%x) {permutation=[1,0]}
+  %v, %q = top_k(%t) {k=7, dimension=1}
+  %c = constant() {value=dense<f32[]: 0>}
+  %l, %rows = scan(%c, %x) {num_consts=0, num_carry=1, length=70, reverse=true} with
+    func step(%a: f32[], %row: f32[900]) -> (f32[], f32[900]) {
+      %r = sort(%row) {dimension=0, is_stable=true, num_keys=1}
+      return %a, %r
+    }
+  return %y, %p, %m, %w, %v, %q, %rows
+})");
+  ASSERT_NE(f, nullptr);
+  std::vector<Array> in;
+  for (int i = 0; i < f->num_params; ++i) in.push_back(program::WholeNumbers(f->types[i], i));
+  in[0].MutableAs<float>()[17] = NAN;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+  for (const int devices : {1, 8}) {  // with the threads of this machine, and with one
+    const std::unique_ptr<Backend> backend =
+        MakeCpuBackend({.num_devices = devices, .kernels = CpuBackendOptions::Kernels::kAlways});
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunOn(*backend, f, in));
+    for (size_t r = 0; r < want.size(); ++r) EXPECT_TRUE(got[r] == want[r]) << "result " << r;
+  }
+}
+
+TEST(SortStepTest, ItsScratchMemoryIsCounted) {
+  constexpr int64_t kBytes = 4 << 20;
+  const ir::FunctionRef f = Parsed(R"(func main(%x: s32[1048576]) -> (s32[1048576]) {
+  %s = sort(%x) {dimension=0, is_stable=true, num_keys=1}
+  return %s
+})");
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, backend->Compile(ProgramOf(f)));
+  EXPECT_GE(executable->memory_bytes(), 4 * kBytes);  // argument, result, keys in two orders
+  EXPECT_LE(executable->memory_bytes(), 4 * kBytes + kBytes / 4);
+}
+
+// A little sort runs its routine too: there is nothing to compile.
+TEST(SortStepTest, ALittleProgramOfSortsIsNotEvaluated) {
+  const ir::FunctionRef f = Parsed(R"(func main(%x: f32[64]) -> (f32[64]) {
+  %s = sort(%x) {dimension=0, is_stable=true, num_keys=1}
+  return %s
+})");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, MakeCpuBackend({})->Compile(ProgramOf(f)));
+  EXPECT_TRUE(executable->quick());
+  EXPECT_GT(executable->memory_bytes(), 4 * 64 * 4);  // with scratch memory
+}
+
+// Sorts for ever, unless it is cancelled.
+TEST(SortStepTest, ACancelEndsIt) {
+  const ir::FunctionRef f = Parsed(R"(func main(%x: f32[2000000]) -> (f32[2000000]) {
+  %r = while(%x) {num_predicate_consts=0, num_body_consts=0} with
+    func always(%a: f32[2000000]) -> (bool[]) {
+      %p = constant() {value=dense<bool[]: 1>}
+      return %p
+    }
+    func step(%a: f32[2000000]) -> (f32[2000000]) {
+      %s = sort(%a) {dimension=0, is_stable=true, num_keys=1}
+      %b = negate(%s)
+      return %b
+    }
+  return %r
+})");
+  ASSERT_NE(f, nullptr);
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(f)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {2'000'000}, 1)));
+  InFlightPage page(1);
+  InFlightQueue queue(&page.slot(0));
+  CancelToken cancel;
+  RunContext context;
+  context.cancel = &cancel;
+  context.in_flight = queue.Begin(9);
+  absl::Status status;
+  std::thread running([&] { status = backend->Enqueue(*executable, context, {arg}).status(); });
+  while (!absl::StrContains(page.slot(0).Read().op, "sort")) std::this_thread::yield();
+  cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  running.join();
+  EXPECT_THAT(status, ReasonIs("CANCELLED", "enough"));
+}
+
 // By the ops of its iterations, a loop of little work each is compiled when it has many.
 TEST(CpuBackendTest, ALoopIsEvaluatedOnlyIfItsIterationsAreFew) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});

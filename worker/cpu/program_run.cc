@@ -11,6 +11,7 @@
 #include "ir/narrow_float.h"
 #include "worker/cpu/grain.h"
 #include "worker/cpu/memory_bound.h"
+#include "worker/cpu/sort.h"
 #include "worker/cpu/tile.h"
 
 namespace tessera::worker {
@@ -25,6 +26,7 @@ using program::KernelStep;
 using program::LoopStep;
 using program::MatmulStep;
 using program::Slot;
+using program::SortStep;
 using program::Step;
 
 // Three nested loops, for shapes and dtypes that oneDNN refuses.
@@ -225,6 +227,7 @@ class Run {
     if (collective != nullptr) return RunCollective(*collective, label);
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return RunKernel(*k);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return Multiply(*c);
+    if (const auto* s = std::get_if<SortStep>(&step.what)) return SortRows(*s);
     if (const auto* c = std::get_if<CopyStep>(&step.what)) return Copy(*c);
     if (const auto* h = std::get_if<HostStep>(&step.what)) return Evaluate(*h);
     const AxisIndexStep& s = std::get<AxisIndexStep>(step.what);
@@ -301,6 +304,19 @@ class Run {
                          part.a_strides[0] = part.m * s.k;  // Unused, as the batch is 1.
                          multiply(part, first * s.a_strides[1], 0, first * s.n);
                        });
+  }
+
+  absl::Status SortRows(const SortStep& step) {
+    const int threads = resources_.num_threads;
+    if (p_.slots[step.scratch].bytes() < SortScratchBytes(step.shape, threads))
+      return MakeError(ErrorKind::kInternal, "the scratch memory of a sort is too small");
+    std::vector<const std::byte*> in;
+    std::vector<std::byte*> out;
+    for (const int slot : step.in) in.push_back(AddressOf(slot));
+    for (const int slot : step.out) out.push_back(AddressOf(slot));
+    Sort(step.shape, {in, out, AddressOf(step.scratch)}, *resources_.threads, threads,
+         [this] { return context_.cancel->cancelled(); });
+    return context_.cancel->cancelled() ? context_.cancel->status() : absl::OkStatus();
   }
 
   absl::Status Copy(const CopyStep& step) {

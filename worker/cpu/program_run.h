@@ -1,5 +1,5 @@
 // Runs a step program on host memory: steps in order, kernels on several threads, matmuls by
-// oneDNN, collectives by Collectives, loops of small kernels as native code.
+// oneDNN, sorts by sort.h, collectives by Collectives, loops of small kernels as native code.
 //
 // A HostProgram is immutable and shared by the devices that run it. RunProgram is called by the
 // device's stream, one run at a time per device, and blocks until the program has ended.

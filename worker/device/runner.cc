@@ -271,6 +271,11 @@ absl::Status Runner::Run(const program::AxisIndexStep& step) {
   return Copy(compute_stream(), AddressOf(step.out), from, sizeof(index));
 }
 
+// Programs for accelerators have none: BuildOptions::sort_scratch is null.
+absl::Status Runner::Run(const program::SortStep&) {
+  return MakeError(ErrorKind::kInternal, "devices have no routine that sorts");
+}
+
 absl::Status Runner::Run(const program::HostStep& step) {
   TESSERA_RETURN_IF_ERROR(host_.drain(TakeCollectives()));
   ir::EvalOptions options;

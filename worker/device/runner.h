@@ -79,6 +79,7 @@ class Runner {
   absl::Status Run(const program::CollectiveStep& step);
   absl::Status Run(const program::AxisIndexStep& step);
   absl::Status Run(const program::CopyStep& step);
+  absl::Status Run(const program::SortStep& step);
   absl::Status Run(const program::HostStep& step);
   absl::Status Run(const program::LoopStep& step);
   absl::Status Run(const program::BranchStep& step);

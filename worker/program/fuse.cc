@@ -647,6 +647,12 @@ class BlockFuser {
     }
     if (auto* position = std::get_if<AxisIndexItem>(&item.what))
       return AxisIndexStep{position->axes, item.results[0]};
+    if (auto* sort = std::get_if<SortItem>(&item.what)) {
+      std::vector<int> out = item.results;
+      const int scratch = out.back();
+      out.pop_back();
+      return SortStep{sort->shape, item.operands, std::move(out), scratch};
+    }
     if (auto* host = std::get_if<HostItem>(&item.what))
       return HostStep{host->function, item.operands, item.results};
     if (std::holds_alternative<CopyItem>(item.what))

@@ -257,6 +257,8 @@ class Lowerer {
         return LowerReduce(at);
       case Lowering::kContract:
         return LowerContract(at);
+      case Lowering::kSort:
+        return LowerSort(at);
       case Lowering::kCollective:
         return LowerCollective(at);
       default:
@@ -765,6 +767,29 @@ class Lowerer {
     graph.nodes.push_back({ir::ScalarPrim::kMul, accumulator, {x, y}});
     graph.roots = {static_cast<int>(graph.nodes.size()) - 1};
     return graph;
+  }
+
+  // ---- Sorts. ----
+
+  std::optional<std::vector<int>> LowerSort(const At& at) {
+    const ir::SortRule rule = at.def().sort(at.op.attrs);
+    const Dims& shape = at.in(0).shape;
+    SortShape sort;
+    sort.n = shape[rule.dimension];
+    if (!options_.sort_scratch || sort.n > SortShape::kRowMax) return std::nullopt;
+    sort.outer = ElementsBefore(shape, rule.dimension);
+    sort.inner = ElementsFrom(shape, rule.dimension) / sort.n;
+    sort.kept = rule.first.value_or(sort.n);
+    for (size_t i = 0; i < at.operands.size(); ++i)
+      sort.dtypes.push_back(at.in(static_cast<int>(i)).dtype);
+    sort.num_keys = rule.num_keys;
+    sort.descending = rule.descending;
+    sort.indices = rule.indices;
+    const std::vector<int> results = NewResults(at);
+    std::vector<int> written = results;
+    written.push_back(NewValue(ir::DType::kU8, options_.sort_scratch(sort)));
+    Add(at.operands, std::move(written), SortItem{std::move(sort)});
+    return results;
   }
 
   // ---- Collectives. ----

@@ -29,7 +29,8 @@ inline constexpr ir::Lowering kLoweredKinds[] = {
     ir::Lowering::kScalar,   ir::Lowering::kReduce,       ir::Lowering::kContract,
     ir::Lowering::kIndexMap, ir::Lowering::kDynamicIndex, ir::Lowering::kScan,
     ir::Lowering::kScatter,  ir::Lowering::kCollective,   ir::Lowering::kRegion,
-    ir::Lowering::kAlias,    ir::Lowering::kBarrier,      ir::Lowering::kHost};
+    ir::Lowering::kAlias,    ir::Lowering::kBarrier,      ir::Lowering::kSort,
+    ir::Lowering::kHost};
 
 struct Value {
   ir::DType dtype = ir::DType::kF32;
@@ -103,6 +104,10 @@ struct ContractItem {
   ir::Dims batch, m, n, k;
   ValueAccess a, b;  // over (batch, m, k) and (batch, k, n)
 };
+// The results are those of the sort, and its scratch memory.
+struct SortItem {
+  SortShape shape;
+};
 struct CollectiveItem {
   CollectiveStep step;  // without slots
 };
@@ -138,7 +143,8 @@ struct Item {
   int label = 0;
   std::vector<int> operands, results;
   std::variant<ScalarItem, ViewItem, PiecesItem, ScanItem, UpdateItem, ReduceItem, ContractItem,
-               CollectiveItem, AxisIndexItem, HostItem, CopyItem, BarrierItem, LoopItem, BranchItem>
+               SortItem, CollectiveItem, AxisIndexItem, HostItem, CopyItem, BarrierItem, LoopItem,
+               BranchItem>
       what;
 };
 

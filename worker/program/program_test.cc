@@ -1,7 +1,8 @@
 // Golden transcripts of device programs: tests/golden/program/*.txt.
 //
-//   build [multiplies]   the device program of a function, its kernels in full; with `multiplies` a
-//                        library takes products of f32
+//   build [multiplies] [sorts]   the device program of a function, its kernels in full; with
+//                                `multiplies` a library takes products of f32, with `sorts` a
+//                                routine sorts
 //
 // Every program is verified, and run on its slots with the reference interpreter, once without and
 // once with results in the memory of arguments, wherever that may be: what it gives is what the
@@ -113,6 +114,8 @@ class Runner {
         codegen::Interpret(kernel, buffers, 0, kernel.num_iterations());
       } else if (const auto* c = std::get_if<MatmulStep>(&step.what)) {
         Multiply(*c);
+      } else if (const auto* sort = std::get_if<SortStep>(&step.what)) {
+        SortRows(*sort);
       } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
         std::memmove(At(c->out), At(c->in), p_.slots[c->out].bytes());
       } else if (const auto* h = std::get_if<HostStep>(&step.what)) {
@@ -188,6 +191,41 @@ class Runner {
         }
   }
 
+  // By keys that are no NaNs. Overwrites the scratch memory.
+  void SortRows(const SortStep& step) {
+    const SortShape& s = step.shape;
+    std::memset(At(step.scratch), 0xa5, p_.slots[step.scratch].bytes());
+    std::vector<Array> in;
+    for (size_t i = 0; i < step.in.size(); ++i) {
+      Array& x = in.emplace_back(s.dtypes[i], s.operand(i).shape);
+      std::memcpy(x.MutableData(), At(step.in[i]), x.num_bytes());
+    }
+    for (int64_t row = 0; row < s.rows(); ++row) {
+      const auto at = [&](int64_t i, int64_t n) {
+        return (row / s.inner * n + i) * s.inner + row % s.inner;
+      };
+      std::vector<int64_t> order(s.n);
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+        for (int k = 0; k < s.num_keys; ++k) {
+          const double x = in[k].At(at(a, s.n)), y = in[k].At(at(b, s.n));
+          if (x != y) return (x < y) != s.descending;
+        }
+        return false;
+      });
+      for (int64_t i = 0; i < s.kept; ++i) {
+        for (size_t r = 0; r < in.size(); ++r) {
+          const int64_t width = ir::ByteWidth(s.dtypes[r]);
+          std::memcpy(At(step.out[r]) + at(i, s.kept) * width,
+                      in[r].data() + at(order[i], s.n) * width, width);
+        }
+        if (s.indices)
+          reinterpret_cast<int32_t*>(At(step.out.back()))[at(i, s.kept)] =
+              static_cast<int32_t>(order[i]);
+      }
+    }
+  }
+
   void RunOnHost(const HostStep& h) {
     const auto read = [this](int slot, absl::Span<std::byte> to) {
       std::memcpy(to.data(), At(slot), to.size());
@@ -225,6 +263,8 @@ std::vector<std::vector<int>> WaysToDonate(const StepProgram& program) {
   return ways;
 }
 
+int64_t SortScratch(const SortShape& shape) { return 100 * shape.rows(); }
+
 std::string BuildText(const DataCase& c) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(c.input);
   if (!program.ok()) return absl::StrCat(program.status().message(), "\n");
@@ -235,6 +275,7 @@ std::string BuildText(const DataCase& c) {
       return in == ir::DType::kF32 && out == ir::DType::kF32;
     };
   options.has_scans = c.Has("scans");
+  if (c.Has("sorts")) options.sort_scratch = SortScratch;
   const absl::StatusOr<StepProgram> built = Build(f, options);
   if (!built.ok()) return absl::StrCat(built.status().message(), "\n");
   EXPECT_THAT(Verify(*built), IsOk()) << built->ToString();
@@ -338,6 +379,65 @@ TEST(SmallProducts, AreKernelsWhereTheRowsOfTheSecondAreContiguous) {
     EXPECT_THAT(Verify(built), IsOk());
     EXPECT_EQ(CountMatmuls(built), row.kernel ? 0 : 1) << text;
   }
+}
+
+// ---- Sorts. ------------------------------------------------------------------------------------
+
+SortStep& SortOf(StepProgram& program) {
+  const auto step = std::find_if(program.steps.begin(), program.steps.end(), [](const Step& s) {
+    return std::holds_alternative<SortStep>(s.what);
+  });
+  return std::get<SortStep>(step->what);
+}
+
+TEST(Sorts, AreRefusedWhereTheyDoNotFitTheirSlots) {
+  const absl::StatusOr<ir::Program> program = ir::ParseProgram(
+      "func main(%a: f32[4,6], %b: c64[4,6]) -> (f32[4,6], c64[4,6]) {\n"
+      "  %s, %p = sort(%a, %b) {dimension=0, is_stable=true, num_keys=1}\n"
+      "  return %s, %p\n}\n");
+  ASSERT_THAT(program, IsOk());
+  BuildOptions options;
+  options.sort_scratch = SortScratch;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const StepProgram built, Build(*program->entry, options));
+  ASSERT_THAT(Verify(built), IsOk()) << built.ToString();
+  struct Row {
+    const char* fault;
+    std::function<void(SortStep&)> forge;
+  };
+  const Row rows[] = {
+      {"a sort of 1 x 0 x 6", [](SortStep& s) { s.shape.n = 0; }},
+      {"a sort of 0 x 4 x 6", [](SortStep& s) { s.shape.outer = 0; }},
+      {"a sort of 1 x 4 x 0", [](SortStep& s) { s.shape.inner = 0; }},
+      {"a sort of 1 x 2147483648 x 6", [](SortStep& s) { s.shape.n = int64_t{1} << 31; }},
+      {"to 5", [](SortStep& s) { s.shape.kept = 5; }},
+      {"to 0", [](SortStep& s) { s.shape.kept = 0; }},
+      {"by 0 keys", [](SortStep& s) { s.shape.num_keys = 0; }},
+      {"by 3 keys", [](SortStep& s) { s.shape.num_keys = 3; }},
+      {"key 1 of a sort is complex", [](SortStep& s) { s.shape.num_keys = 2; }},
+      {"does not fit its slots", [](SortStep& s) { s.shape.indices = true; }},
+      {"does not fit its slots", [](SortStep& s) { s.in.pop_back(); }},
+      {"expected 18 of f32", [](SortStep& s) { s.shape.kept = 3; }},
+      {"expected 48 of f32", [](SortStep& s) { s.shape.outer = 2; }},
+      {"expected 24 of s32", [](SortStep& s) { s.shape.dtypes[0] = ir::DType::kS32; }},
+      {"is written, and is an argument", [](SortStep& s) { s.out[0] = s.in[0]; }},
+      {"overlaps", [](SortStep& s) { s.in[0] = s.out[0]; }},
+      {"of u8", [](SortStep& s) { s.scratch = s.out[0]; }},
+      {"there is no slot 99", [](SortStep& s) { s.scratch = 99; }},
+  };
+  for (const Row& row : rows) {
+    StepProgram forged = built;
+    row.forge(SortOf(forged));
+    EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr(row.fault)));
+  }
+  // Scratch memory over an operand in the arena.
+  StepProgram forged = built;
+  SortStep& sort = SortOf(forged);
+  Slot in_arena = forged.slots[sort.in[0]];
+  in_arena.kind = Slot::Kind::kArena;
+  in_arena.offset = forged.slots[sort.scratch].offset;
+  sort.in[0] = static_cast<int>(forged.slots.size());
+  forged.slots.push_back(in_arena);
+  EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("overlaps")));
 }
 
 // ---- Exchanges beside other steps. -------------------------------------------------------------

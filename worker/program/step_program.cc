@@ -97,6 +97,14 @@ class Printer {
                           Strides(c->shape.a_strides), ", ", at(c->b, c->b_offset), " ",
                           Strides(c->shape.b_strides), ")");
     }
+    if (const auto* s = std::get_if<SortStep>(&step.what)) {
+      const SortShape& shape = s->shape;
+      return absl::StrCat(
+          Names(s->out), " = sort ", shape.outer, " x ", shape.n, " x ", shape.inner,
+          shape.descending ? " descending" : "", " by ", shape.num_keys,
+          shape.kept < shape.n ? absl::StrCat(", the first ", shape.kept) : "",
+          shape.indices ? ", with indices" : "", " (", Names(s->in), "), scratch s", s->scratch);
+    }
     if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
       std::string text = absl::StrCat("s", c->out, " = ", ToAbsl(ir::InfoOf(c->kind).name));
       if (c->reduce != ir::ReduceKind::kNone)

@@ -30,6 +30,7 @@
 #include "ir/program.h"
 #include "worker/codegen/kernel.h"
 #include "worker/program/matmul.h"
+#include "worker/program/sort.h"
 
 namespace tessera::worker::program {
 
@@ -80,6 +81,14 @@ struct MatmulStep {
   MatmulShape shape;
   int a = 0, b = 0, c = 0;
   int64_t a_offset = 0, b_offset = 0;
+};
+
+// Puts rows in order. What is in `scratch`, bytes as many as BuildOptions::sort_scratch says, does
+// not matter before or after.
+struct SortStep {
+  SortShape shape;
+  std::vector<int> in, out;  // a slot of each operand, and of each result
+  int scratch = 0;
 };
 
 // A collective of the devices that differ along `axes`, in the order of Mesh::GroupOf, on
@@ -141,8 +150,8 @@ struct Step {
   // Indices into `labels`: of the step's main op, and of all its ops.
   int label = 0;
   std::vector<int> fused;
-  std::variant<KernelStep, MatmulStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep, LoopStep,
-               BranchStep>
+  std::variant<KernelStep, MatmulStep, SortStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep,
+               LoopStep, BranchStep>
       what;
 };
 
@@ -201,6 +210,9 @@ struct BuildOptions {
   // Products of f32 of at most this many multiplications are kernels all the same, if the second
   // operand's rows are contiguous: for what a library does in a microsecond, the call matters.
   int64_t small_matmul = 0;
+  // The bytes that the backend's routine needs to sort; null: it has none, and the host evaluates
+  // what sorts.
+  std::function<int64_t(const SortShape& shape)> sort_scratch;
   // Whether the backend's collectives reduce `dtype` by `reduce`; null: always. If not, the blocks
   // are gathered and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
@@ -240,6 +252,10 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
     read(m->a);
     read(m->b);
     write(m->c);
+  } else if (auto* s = std::get_if<SortStep>(&step.what)) {
+    for (auto& slot : s->in) read(slot);
+    for (auto& slot : s->out) write(slot);
+    write(s->scratch);
   } else if (auto* c = std::get_if<CollectiveStep>(&step.what)) {
     read(c->in);
     write(c->out);

@@ -150,6 +150,7 @@ class Verifier {
   absl::Status CheckStep(const Step& step, std::vector<int>* loops) {
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return CheckKernel(*k, *loops);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return CheckMatmul(*c, *loops);
+    if (const auto* s = std::get_if<SortStep>(&step.what)) return CheckSort(*s, *loops);
     if (const auto* c = std::get_if<CollectiveStep>(&step.what)) return CheckCollective(*c, *loops);
     if (const auto* p = std::get_if<AxisIndexStep>(&step.what))
       return CheckUse(p->out, DType::kS32, 1, /*write=*/true, *loops);
@@ -217,6 +218,38 @@ class Verifier {
       if (Overlap(slots[i], c.c)) return Fault("operand ", i, " overlaps the product");
     }
     return CheckUse(c.c, s.out, s.batch * s.m * s.n, /*write=*/true, loops);
+  }
+
+  absl::Status CheckSort(const SortStep& s, const std::vector<int>& loops) const {
+    const SortShape& shape = s.shape;
+    if (shape.outer < 1 || shape.inner < 1 || shape.n < 1 || shape.n > SortShape::kRowMax ||
+        shape.kept < 1 || shape.kept > shape.n)
+      return Fault("a sort of ", shape.outer, " x ", shape.n, " x ", shape.inner, " to ",
+                   shape.kept);
+    if (shape.num_keys < 1 || static_cast<size_t>(shape.num_keys) > shape.dtypes.size())
+      return Fault("a sort of ", shape.dtypes.size(), " operands by ", shape.num_keys, " keys");
+    for (int k = 0; k < shape.num_keys; ++k)
+      if (ir::IsComplex(shape.dtypes[k])) return Fault("key ", k, " of a sort is complex");
+    if (s.in.size() != shape.dtypes.size() || s.out.size() != shape.num_results())
+      return Fault("a sort that does not fit its slots");
+    TESSERA_RETURN_IF_ERROR(CheckIndex(s.scratch));
+    TESSERA_RETURN_IF_ERROR(CheckUse(s.scratch, DType::kU8, p_.slots[s.scratch].elements,
+                                     /*write=*/true, loops));
+    std::vector<int> written = {s.scratch};
+    for (size_t i = 0; i < s.out.size(); ++i) {
+      TESSERA_RETURN_IF_ERROR(CheckUseOf(s.out[i], shape.result(i), /*write=*/true, loops));
+      written.push_back(s.out[i]);
+    }
+    for (size_t i = 0; i < s.in.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(CheckUseOf(s.in[i], shape.operand(i), /*write=*/false, loops));
+    for (size_t i = 0; i < written.size(); ++i) {
+      for (size_t j = 0; j < i; ++j)
+        if (Overlap(written[i], written[j]))
+          return Fault("s", written[j], " overlaps s", written[i]);
+      for (int in : s.in)
+        if (Overlap(in, written[i])) return Fault("s", in, " overlaps s", written[i]);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CheckCollective(const CollectiveStep& c, const std::vector<int>& loops) const {

@@ -1,0 +1,559 @@
+#include "worker/cpu/sort.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ir/array.h"
+
+namespace tessera::worker {
+namespace {
+
+using ir::DType;
+
+constexpr int64_t kPolled = 1 << 20;       // elements of a row between two polls
+constexpr int64_t kThreadMin = 1 << 15;    // elements that are worth a thread
+constexpr int64_t kSmallRow = 32;          // up to this length rows are sorted by insertion
+constexpr int64_t kSelectedMax = 1 << 16;  // elements that are found without a sort of all
+constexpr int64_t kDigits = 256;
+constexpr int64_t kAlignment = 64;
+
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// ---- Keys: unsigned numbers in the order of the elements. ---------------------------------------
+
+template <class U>
+constexpr U kSign = U(U{1} << (8 * sizeof(U) - 1));
+
+template <class U>
+struct UnsignedKey {
+  using Bits = U;
+  U operator()(U bits) const { return bits; }
+};
+template <class U>
+struct SignedKey {
+  using Bits = U;
+  U operator()(U bits) const { return bits ^ kSign<U>; }
+};
+// Zeros have one key, and so do NaNs, which is that of no other number.
+template <class U, U kInfinity>
+struct FloatKey {
+  using Bits = U;
+  static bool IsNaN(U bits) { return U(bits & ~kSign<U>) > kInfinity; }
+  static bool IsZero(U bits) { return U(bits << 1) == 0; }
+  static constexpr U kZero = kSign<U>, kNaN = U(~U{0});
+  U operator()(U bits) const {
+    if (IsNaN(bits)) return kNaN;
+    if (IsZero(bits)) return kZero;
+    return (bits & kSign<U>) != 0 ? U(~bits) : U(bits | kSign<U>);
+  }
+};
+// Of a dtype of one byte.
+struct ByteKey {
+  using Bits = uint8_t;
+  const std::array<uint8_t, 256>* table;
+  uint8_t operator()(uint8_t bits) const { return (*table)[bits]; }
+};
+template <class Key>
+struct Descending {
+  using Bits = typename Key::Bits;
+  Key key;
+  Bits operator()(Bits bits) const { return Bits(~key(bits)); }
+};
+
+using ByteTable = std::array<uint8_t, 256>;
+
+ByteTable MakeByteTable(DType dtype) {
+  ir::Array all(dtype, {256});
+  for (int i = 0; i < 256; ++i) all.MutableData()[i] = static_cast<std::byte>(i);
+  const auto value = [&](int i) {
+    return ir::IsFloat(dtype) ? all.At(i) : static_cast<double>(all.IntAt(i));
+  };
+  std::vector<double> numbers;
+  for (int i = 0; i < 256; ++i)
+    if (!std::isnan(value(i))) numbers.push_back(value(i));
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  ByteTable table{};
+  for (int i = 0; i < 256; ++i)
+    table[i] = static_cast<uint8_t>(
+        std::isnan(value(i))
+            ? static_cast<std::ptrdiff_t>(numbers.size())
+            : std::lower_bound(numbers.begin(), numbers.end(), value(i)) - numbers.begin());
+  return table;
+}
+
+const ByteTable& ByteTableOf(DType dtype) {
+  static const auto* const tables = [] {
+    auto* all = new std::array<ByteTable, ir::kNumDTypes>();
+    for (int d = 0; d < ir::kNumDTypes; ++d)
+      if (ir::ByteWidth(static_cast<DType>(d)) == 1)
+        (*all)[d] = MakeByteTable(static_cast<DType>(d));
+    return all;
+  }();
+  return (*tables)[static_cast<int>(dtype)];
+}
+
+// Calls f with the key function of the dtype, which is real.
+template <class F>
+void WithKey(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::kF64:
+      return f(FloatKey<uint64_t, 0x7ff0000000000000>());
+    case DType::kF32:
+      return f(FloatKey<uint32_t, 0x7f800000>());
+    case DType::kF16:
+      return f(FloatKey<uint16_t, 0x7c00>());
+    case DType::kBF16:
+      return f(FloatKey<uint16_t, 0x7f80>());
+    default:
+      break;
+  }
+  const bool is_signed = ir::IsSignedInt(dtype);
+  switch (ir::ByteWidth(dtype)) {
+    case 8:
+      return is_signed ? f(SignedKey<uint64_t>()) : f(UnsignedKey<uint64_t>());
+    case 4:
+      return is_signed ? f(SignedKey<uint32_t>()) : f(UnsignedKey<uint32_t>());
+    case 2:
+      return is_signed ? f(SignedKey<uint16_t>()) : f(UnsignedKey<uint16_t>());
+    default:
+      return f(ByteKey{&ByteTableOf(dtype)});
+  }
+}
+template <class F>
+void WithKey(DType dtype, bool descending, const F& f) {
+  WithKey(dtype, [&](auto key) { descending ? f(Descending<decltype(key)>{key}) : f(key); });
+}
+
+// ---- What is sorted: keys with or without the places of their elements in the row. --------------
+
+template <class U>
+struct Plain {
+  U key;
+};
+struct Packed {
+  uint64_t bits;
+  static Packed Of(uint64_t key, int64_t index) {
+    return {key << 32 | static_cast<uint64_t>(index)};
+  }
+  uint64_t key() const { return bits >> 32; }
+  int64_t index() const { return static_cast<int64_t>(bits & 0xffffffff); }
+};
+struct Wide {
+  uint64_t bits;
+  uint32_t at;
+  static Wide Of(uint64_t key, int64_t index) { return {key, static_cast<uint32_t>(index)}; }
+  uint64_t key() const { return bits; }
+  int64_t index() const { return at; }
+};
+template <class U>
+U KeyOf(const Plain<U>& e) {
+  return e.key;
+}
+inline uint64_t KeyOf(const Packed& e) { return e.key(); }
+inline uint64_t KeyOf(const Wide& e) { return e.key(); }
+
+// By the key, of equal ones by the place.
+inline bool IsBefore(const Packed& a, const Packed& b) { return a.bits < b.bits; }
+inline bool IsBefore(const Wide& a, const Wide& b) {
+  return a.bits != b.bits ? a.bits < b.bits : a.at < b.at;
+}
+
+// ---- How the work is split. ---------------------------------------------------------------------
+
+// A sort of the values alone: nothing follows its key.
+bool IsOfValues(const SortShape& s) {
+  return s.dtypes.size() == 1 && !s.indices && !s.descending && s.kept == s.n &&
+         ir::ByteWidth(s.dtypes[0]) > 1;
+}
+
+int64_t ElementBytes(const SortShape& s) {
+  if (IsOfValues(s)) return ir::ByteWidth(s.dtypes[0]);
+  for (int k = 0; k < s.num_keys; ++k)
+    if (ir::ByteWidth(s.dtypes[k]) > 4) return sizeof(Wide);
+  return sizeof(Packed);
+}
+
+struct Split {
+  int64_t pieces = 1;             // of the rows, which run at the same time
+  int64_t threads = 1;            // that work at one row
+  int64_t chunk = 0, chunks = 0;  // of a row, between polls or for the threads
+  bool selects = false;           // finds the elements that are kept, and sorts these
+  int64_t elements = 0;           // that the scratch memory of a piece holds
+  int64_t piece_bytes = 0;
+
+  Split(const SortShape& s, int num_threads) {
+    const int64_t rows = s.rows();
+    const bool together = rows < num_threads && s.n >= 2 * kThreadMin;
+    if (together) {
+      threads = num_threads;
+    } else {
+      pieces =
+          std::clamp<int64_t>(rows * s.n / kThreadMin, 1, std::min<int64_t>(rows, num_threads));
+    }
+    chunk = std::clamp(CeilDiv(s.n, threads), std::min(s.n, kThreadMin), kPolled);
+    chunks = CeilDiv(s.n, chunk);
+    threads = std::min(threads, chunks);
+    selects =
+        s.num_keys == 1 && !IsOfValues(s) && s.kept <= kSelectedMax && s.kept <= s.n / 8 / threads;
+    elements = selects ? threads * 2 * s.kept : 2 * s.n;
+    piece_bytes = Aligned(elements * ElementBytes(s));
+    if (!selects) piece_bytes += chunks * kDigits * static_cast<int64_t>(sizeof(uint32_t));
+  }
+};
+
+// ---- Sorting. -----------------------------------------------------------------------------------
+
+struct Work {
+  const SortShape& shape;
+  const SortMemory& memory;
+  const Split split;
+  ThreadPool& threads;
+  absl::FunctionRef<bool()> cancelled;
+};
+
+template <class Bits>
+Bits Load(const std::byte* data, int64_t at) {
+  Bits bits;
+  std::memcpy(&bits, data + at * static_cast<int64_t>(sizeof(Bits)), sizeof bits);
+  return bits;
+}
+template <class Bits>
+void Store(std::byte* data, int64_t at, Bits bits) {
+  std::memcpy(data + at * static_cast<int64_t>(sizeof(Bits)), &bits, sizeof bits);
+}
+
+// Sorts one row after the other in scratch memory of its own.
+template <class Element>
+class RowSorter {
+ public:
+  RowSorter(const Work& work, int64_t piece) : work_(work), s_(work.shape), split_(work.split) {
+    std::byte* const scratch = work.memory.scratch + piece * split_.piece_bytes;
+    from_ = reinterpret_cast<Element*>(scratch);
+    to_ = from_ + s_.n;
+    counts_ =
+        reinterpret_cast<uint32_t*>(scratch + Aligned(split_.elements * int64_t{sizeof(Element)}));
+  }
+
+  // Returns false if cancelled.
+  bool SortValues(int64_t row) {
+    bool ok = false;
+    WithKey(s_.dtypes[0], [&](auto key) {
+      if constexpr (std::is_same_v<Element, Plain<typename decltype(key)::Bits>>)
+        ok = SortValues(row, key);
+    });
+    return ok;
+  }
+
+  bool SortWithPlaces(int64_t row) {
+    bool ok = true;
+    for (int k = s_.num_keys - 1; ok && k >= 0; --k)
+      WithKey(s_.dtypes[k], s_.descending, [&](auto key) {
+        if constexpr (sizeof(typename decltype(key)::Bits) <= kKeyBytes) {
+          ok = split_.selects
+                   ? Select(row, key)
+                   : ReadKeys(row, k, key) && RadixSort(sizeof(typename decltype(key)::Bits));
+        }
+      });
+    return ok && Write(row);
+  }
+
+ private:
+  static constexpr size_t kKeyBytes = std::is_same_v<Element, Packed> ? 4 : 8;
+
+  // Calls f(begin, end) for the chunks of the first n elements of a row. Returns false if some may
+  // be left out because of a cancel.
+  template <class F>
+  bool ForEachChunk(int64_t n, const F& f) {
+    const auto run = [&](int64_t c) {
+      const int64_t begin = c * split_.chunk;
+      if (!work_.cancelled()) f(c, begin, std::min(begin + split_.chunk, n));
+    };
+    InParallel(CeilDiv(n, split_.chunk), run);
+    return !work_.cancelled();
+  }
+  template <class F>
+  void InParallel(int64_t count, const F& f) {
+    if (split_.threads > 1) return work_.threads.Run(count, f);
+    for (int64_t i = 0; i < count; ++i) f(i);
+  }
+
+  // The flat index of the first of `n` elements of a row; the others are s_.inner apart.
+  int64_t BeginOf(int64_t row, int64_t n) const {
+    return row / s_.inner * n * s_.inner + row % s_.inner;
+  }
+
+  // ---- Radix sort. ----
+
+  // Puts `from_` in the order of the lowest `bytes` bytes of its keys; equals stay in their order.
+  bool RadixSort(size_t bytes) {
+    if (s_.n <= kSmallRow) {
+      InsertionSort();
+      return true;
+    }
+    for (size_t byte = 0; byte < bytes; ++byte) {
+      const auto digit = [shift = 8 * byte](const Element& e) {
+        return static_cast<uint8_t>(KeyOf(e) >> shift);
+      };
+      if (!ForEachChunk(s_.n, [&](int64_t c, int64_t begin, int64_t end) {
+            uint32_t* const counts = counts_ + c * kDigits;
+            std::fill_n(counts, kDigits, 0);
+            for (int64_t i = begin; i < end; ++i) ++counts[digit(from_[i])];
+          }))
+        return false;
+      if (!CountsToPlaces()) continue;
+      if (!ForEachChunk(s_.n, [&](int64_t c, int64_t begin, int64_t end) {
+            uint32_t* const places = counts_ + c * kDigits;
+            for (int64_t i = begin; i < end; ++i) to_[places[digit(from_[i])]++] = from_[i];
+          }))
+        return false;
+      std::swap(from_, to_);
+    }
+    return true;
+  }
+
+  // How often each chunk has a digit becomes where its first element with it goes. False if all
+  // have the same.
+  bool CountsToPlaces() {
+    uint32_t next = 0;
+    for (int64_t d = 0; d < kDigits; ++d) {
+      const uint32_t before = next;
+      for (int64_t c = 0; c < split_.chunks; ++c)
+        next += std::exchange(counts_[c * kDigits + d], next);
+      if (next - before == s_.n) return false;
+    }
+    return true;
+  }
+
+  void InsertionSort() {
+    for (int64_t i = 1; i < s_.n; ++i) {
+      const Element e = from_[i];
+      int64_t at = i;
+      for (; at > 0 && KeyOf(e) < KeyOf(from_[at - 1]); --at) from_[at] = from_[at - 1];
+      from_[at] = e;
+    }
+  }
+
+  // ---- Values alone: a key tells its element, but for zeros and NaNs. ----
+
+  template <class Key>
+  bool SortValues(int64_t row, const Key& key) {
+    using Bits = typename Key::Bits;
+    const std::byte* const in = work_.memory.in[0];
+    std::byte* const out = work_.memory.out[0];
+    const int64_t first = BeginOf(row, s_.n);
+    std::atomic<bool> special{false};  // whether some element is -0 or NaN
+    if (!ForEachChunk(s_.n,
+                      [&](int64_t, int64_t begin, int64_t end) {
+                        bool found = false;
+                        for (int64_t i = begin; i < end; ++i) {
+                          const Bits bits = Load<Bits>(in, first + i * s_.inner);
+                          from_[i].key = key(bits);
+                          found |= ElementOf(key, from_[i].key) != bits;
+                        }
+                        if (found) special.store(true, std::memory_order_relaxed);
+                      }) ||
+        !RadixSort(sizeof(Bits)) || !ForEachChunk(s_.n, [&](int64_t, int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            Store<Bits>(out, first + i * s_.inner, ElementOf(key, from_[i].key));
+        }))
+      return false;
+    return !special.load() || WriteSpecial(key, first);
+  }
+
+  template <class U>
+  static U ElementOf(const UnsignedKey<U>&, U key) {
+    return key;
+  }
+  template <class U>
+  static U ElementOf(const SignedKey<U>&, U key) {
+    return key ^ kSign<U>;
+  }
+  template <class U, U kInfinity>
+  static U ElementOf(const FloatKey<U, kInfinity>&, U key) {
+    return (key & kSign<U>) != 0 ? U(key ^ kSign<U>) : U(~key);
+  }
+
+  // Writes the zeros and the NaNs again, as they are, in their order.
+  template <class Key>
+  bool WriteSpecial(const Key&, int64_t) {
+    return true;  // of integers there are none
+  }
+  template <class U, U kInfinity>
+  bool WriteSpecial(const FloatKey<U, kInfinity>& key, int64_t first) {
+    const auto place_of = [&](U k) {
+      return std::lower_bound(from_, from_ + s_.n, k,
+                              [](const Element& e, U k) { return e.key < k; }) -
+             from_;
+    };
+    int64_t zero = place_of(key.kZero), nan = place_of(key.kNaN);
+    for (int64_t i = 0; i < s_.n; ++i) {
+      if (i % kPolled == 0 && work_.cancelled()) return false;
+      const U bits = Load<U>(work_.memory.in[0], first + i * s_.inner);
+      int64_t* const at = key.IsNaN(bits) ? &nan : key.IsZero(bits) ? &zero : nullptr;
+      if (at != nullptr) Store<U>(work_.memory.out[0], first + (*at)++ * s_.inner, bits);
+    }
+    return true;
+  }
+
+  // ---- With places. ----
+
+  // The last key is read in the order of the row, others in the order that later keys gave.
+  template <class Key>
+  bool ReadKeys(int64_t row, int k, const Key& key) {
+    using Bits = typename Key::Bits;
+    const std::byte* const in = work_.memory.in[k];
+    const int64_t first = BeginOf(row, s_.n);
+    return ForEachChunk(s_.n, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = k == s_.num_keys - 1 ? i : from_[i].index();
+        from_[i] = Element::Of(key(Load<Bits>(in, first + at * s_.inner)), at);
+      }
+    });
+  }
+
+  // Of the elements that each thread sees it keeps those that may be among the wanted: twice as
+  // many as are wanted, which are then cut to half.
+  template <class Key>
+  bool Select(int64_t row, const Key& key) {
+    const int64_t k = s_.kept, parts = split_.threads;
+    const auto cut = [k](Element* begin, Element* end) {
+      std::nth_element(begin, begin + k - 1, end,
+                       [](const Element& a, const Element& b) { return IsBefore(a, b); });
+    };
+    InParallel(parts, [&](int64_t part) {
+      Element* const kept = from_ + part * 2 * k;
+      Candidates(row, key, s_.n * part / parts, s_.n * (part + 1) / parts, kept, cut);
+    });
+    if (work_.cancelled()) return false;
+    for (int64_t part = 1; part < parts; ++part)
+      std::copy_n(from_ + part * 2 * k, k, from_ + part * k);
+    if (parts > 1) cut(from_, from_ + parts * k);
+    std::sort(from_, from_ + k, [](const Element& a, const Element& b) { return IsBefore(a, b); });
+    return true;
+  }
+
+  // Leaves the first k of [begin, end), which are more than 2 k, at `kept`.
+  template <class Key, class Cut>
+  void Candidates(int64_t row, const Key& key, int64_t begin, int64_t end, Element* kept,
+                  const Cut& cut) {
+    using Bits = typename Key::Bits;
+    constexpr int64_t kBlock = 64;
+    const std::byte* const in = work_.memory.in[0];
+    const int64_t first = BeginOf(row, s_.n), k = s_.kept;
+    const auto key_at = [&](int64_t i) { return key(Load<Bits>(in, first + i * s_.inner)); };
+    int64_t count = 0, i = begin;
+    for (; count < 2 * k; ++i) kept[count++] = Element::Of(key_at(i), i);
+    const auto cut_to_half = [&] {
+      cut(kept, kept + count);
+      count = k;
+      return static_cast<Bits>(kept[k - 1].key());
+    };
+    // A later element with the same key as the last of the wanted is not wanted.
+    Bits last = cut_to_half();
+    const auto visit = [&](int64_t from, int64_t to) {
+      for (int64_t j = from; j < to; ++j) {
+        const Bits of_element = key_at(j);
+        if (of_element >= last) continue;
+        kept[count++] = Element::Of(of_element, j);
+        if (count == 2 * k) last = cut_to_half();
+      }
+    };
+    for (; i + kBlock <= end; i += kBlock) {
+      if ((i - begin) / kBlock % (kPolled / kBlock) == 0 && work_.cancelled()) return;
+      bool any = false;
+      if (s_.inner == 1) {
+        for (int64_t j = 0; j < kBlock; ++j) any |= key(Load<Bits>(in, first + i + j)) < last;
+      } else {
+        for (int64_t j = 0; j < kBlock; ++j) any |= key_at(i + j) < last;
+      }
+      if (any) visit(i, i + kBlock);
+    }
+    visit(i, end);
+    if (count > k) cut_to_half();
+  }
+
+  // Writes the elements that are kept of every operand, and their places.
+  bool Write(int64_t row) {
+    const int64_t from = BeginOf(row, s_.n), to = BeginOf(row, s_.kept);
+    const auto write = [&](size_t operand, auto element) {
+      using T = decltype(element);
+      const std::byte* const in = work_.memory.in[operand];
+      std::byte* const out = work_.memory.out[operand];
+      return ForEachChunk(s_.kept, [&](int64_t, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          Store<T>(out, to + i * s_.inner, Load<T>(in, from + from_[i].index() * s_.inner));
+      });
+    };
+    for (size_t i = 0; i < s_.dtypes.size(); ++i) {
+      const int64_t width = ir::ByteWidth(s_.dtypes[i]);
+      const bool ok = width == 1   ? write(i, uint8_t{})
+                      : width == 2 ? write(i, uint16_t{})
+                      : width == 4 ? write(i, uint32_t{})
+                      : width == 8 ? write(i, uint64_t{})
+                                   : write(i, std::array<uint64_t, 2>{});
+      if (!ok) return false;
+    }
+    if (!s_.indices) return true;
+    std::byte* const out = work_.memory.out.back();
+    return ForEachChunk(s_.kept, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        Store<int32_t>(out, to + i * s_.inner, static_cast<int32_t>(from_[i].index()));
+    });
+  }
+
+  const Work& work_;
+  const SortShape& s_;
+  const Split& split_;
+  Element *from_ = nullptr, *to_ = nullptr;  // n elements each, or the candidates
+  uint32_t* counts_ = nullptr;               // of each chunk and digit
+};
+
+template <class Element>
+void SortRows(const Work& work) {
+  const int64_t rows = work.shape.rows(), pieces = work.split.pieces;
+  const auto sort = [&](int64_t piece) {
+    RowSorter<Element> sorter(work, piece);
+    for (int64_t row = rows * piece / pieces; row < rows * (piece + 1) / pieces; ++row) {
+      if (work.cancelled()) return;
+      bool ok = false;
+      if constexpr (std::is_same_v<Element, Packed> || std::is_same_v<Element, Wide>) {
+        ok = sorter.SortWithPlaces(row);
+      } else {
+        ok = sorter.SortValues(row);
+      }
+      if (!ok) return;
+    }
+  };
+  if (pieces == 1) return sort(0);
+  work.threads.Run(pieces, sort);
+}
+
+}  // namespace
+
+int64_t SortScratchBytes(const SortShape& shape, int num_threads) {
+  const Split split(shape, num_threads);
+  return split.pieces * split.piece_bytes;
+}
+
+void Sort(const SortShape& shape, const SortMemory& memory, ThreadPool& threads, int num_threads,
+          absl::FunctionRef<bool()> cancelled) {
+  const Work work{shape, memory, Split(shape, num_threads), threads, cancelled};
+  const int64_t bytes = ElementBytes(shape);
+  if (IsOfValues(shape)) {
+    if (bytes == 2) return SortRows<Plain<uint16_t>>(work);
+    if (bytes == 4) return SortRows<Plain<uint32_t>>(work);
+    return SortRows<Plain<uint64_t>>(work);
+  }
+  if (bytes == sizeof(Packed)) return SortRows<Packed>(work);
+  SortRows<Wide>(work);
+}
+
+}  // namespace tessera::worker
