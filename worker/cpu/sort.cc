@@ -281,8 +281,11 @@ class RowSorter {
   }
   template <class F>
   void InParallel(int64_t count, const F& f) {
-    if (split_.threads > 1) return work_.threads.Run(count, f);
-    for (int64_t i = 0; i < count; ++i) f(i);
+    const int64_t threads = std::min(split_.threads, count);
+    const auto share = [&](int64_t t) {
+      for (int64_t i = t; i < count; i += threads) f(i);
+    };
+    threads > 1 ? work_.threads.Run(threads, share) : share(0);
   }
 
   // The flat index of the first of `n` elements of a row; the others are s_.inner apart.

@@ -28,6 +28,10 @@ std::vector<DType> RealDTypes() {
   return all;
 }
 
+// For what is slow: one dtype of each width, and the floats.
+constexpr DType kOfEachWidth[] = {DType::kS8,  DType::kBF16, DType::kF16, DType::kS32,
+                                  DType::kF32, DType::kU64,  DType::kF64};
+
 // Numbers of which many are equal, with both zeros, infinities and NaNs of several bits among the
 // floats; or any bits that the dtype has.
 Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random) {
@@ -153,25 +157,28 @@ class SortTest : public ::testing::Test {
 
 TEST_F(SortTest, RowsOfAllSizesAndDTypes) {
   for (const DType dtype : RealDTypes())
-    for (const int64_t n : {1, 2, 3, 31, 32, 33, 257, 1000, 70'000})
+    for (const int64_t n : {1, 2, 3, 31, 32, 33, 257, 1000})
       Check({.n = n, .kept = n, .dtypes = {dtype}});
+  for (const DType dtype : kOfEachWidth) Check({.n = 70'000, .kept = 70'000, .dtypes = {dtype}});
 }
 
 TEST_F(SortTest, ManyRowsAndRowsThatAreNotContiguous) {
   for (const DType dtype : RealDTypes()) {
     Check({.outer = 110, .n = 300, .kept = 300, .dtypes = {dtype}});
     Check({.outer = 3, .n = 60, .inner = 5, .kept = 60, .dtypes = {dtype}});
-    Check({.outer = 2, .n = 33'000, .kept = 33'000, .dtypes = {dtype}});
   }
+  for (const DType dtype : kOfEachWidth)
+    Check({.outer = 2, .n = 33'000, .kept = 33'000, .dtypes = {dtype}});
 }
 
 TEST_F(SortTest, OperandsFollowTheKeys) {
   for (const DType key : RealDTypes()) {
     for (const DType follower : {DType::kU8, DType::kBF16, DType::kS32, DType::kC64, DType::kC128})
       Check({.outer = 4, .n = 300, .kept = 300, .dtypes = {key, follower}});
-    Check({.n = 70'000, .kept = 70'000, .dtypes = {key, DType::kS32}});
     Check({.outer = 2, .n = 500, .inner = 3, .kept = 500, .dtypes = {key, DType::kS32}});
   }
+  for (const DType key : kOfEachWidth)
+    Check({.n = 70'000, .kept = 70'000, .dtypes = {key, DType::kS32}});
 }
 
 TEST_F(SortTest, LaterKeysDecideAmongEquals) {
