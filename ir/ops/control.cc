@@ -87,7 +87,8 @@ std::vector<Value> CheckpointTranspose(const RuleContext& c, Values cts,
   std::vector<Value> residuals = c.in;
   for (size_t i = 0; i < residuals.size(); ++i)
     if (linear[i]) residuals[i] = Value();
-  std::vector<Value> in = BarrierOf(c.b, Concat(residuals, std::vector<Value>(cts.begin(), cts.end())));
+  std::vector<Value> in =
+      BarrierOf(c.b, Concat(residuals, std::vector<Value>(cts.begin(), cts.end())));
   RuleContext behind = c;
   behind.in.assign(in.begin(), in.begin() + residuals.size());
   in.erase(in.begin(), in.begin() + residuals.size());

@@ -1,6 +1,5 @@
 // Slices at run-time offsets.  Start indices are clamped so that the slice is within bounds.
 #include <algorithm>
-#include <bit>
 
 #include "absl/strings/str_join.h"
 #include "ir/ops/movement.h"
@@ -47,64 +46,7 @@ std::vector<Value> OperandsFrom(const std::vector<Value>& values, size_t first) 
   return {values.begin() + first, values.end()};
 }
 
-// ---- Batched starts, without a gather. ----
-// A start in [0, last] is a sum of powers of two.  Going from the largest, each keeps the upper or
-// the lower window of what is left, so n elements are read about twice; going back up places a
-// block the same way.  Only slices, pads and selects: exact in every dtype, linear in x,
-// elementwise in the batch dim, which may therefore stay sharded.
-
-// starts[size], clamped to [0, last].
-Value ClampStart(Value start, int64_t last) {
-  const Value zero = FullLike(start, 0);
-  return Clamp(zero, start, FullLike(start, static_cast<double>(last)));
-}
-
-// Whether bit `bit` of start[size] is set, broadcast to `like` along dim 0.
-Value BitSet(Value start, int bit, Value like) {
-  Value mask = FullLike(start, static_cast<double>(int64_t{1} << bit));
-  const Value masked = And(start, mask);
-  Value set = Compare(masked, FullLike(start, 0), "NE");
-  return BroadcastLike(set, like.type(), {0});
-}
-
-Value Choose(Value start, int bit, Value if_set, Value if_clear) {
-  std::vector<Value> v = MatchVarying({BitSet(start, bit, if_set), if_set, if_clear});
-  return Select(v[0], v[1], v[2]);
-}
-
-Value PadDim(Value x, int dim, int64_t low, int64_t high) {
-  DimList lows(x.rank(), 0), highs(x.rank(), 0);
-  lows[dim] = low;
-  highs[dim] = high;
-  return Pad(x, Constant(x.builder(), x.dtype(), 0), lows, highs);
-}
-
-// Indices [start[b], start[b] + size) along `dim` of x[b]; the batch dim is 0.
-Value TakeWindows(Value x, Value start, int dim, int64_t size) {
-  const int64_t last = x.dim(dim) - size;
-  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(last)));
-  Value at = ClampStart(start, last);
-  x = PadDim(x, dim, 0, (int64_t{1} << bits) - 1 - last);  // never reached: start <= last
-  for (int bit = bits - 1; bit >= 0; --bit) {
-    const int64_t step = int64_t{1} << bit, window = size + step - 1;
-    const Value later = SliceInDim(x, dim, step, step + window);
-    x = Choose(at, bit, later, SliceInDim(x, dim, 0, window));
-  }
-  return x;
-}
-
-// The inverse: rows of `block[b]` at [start[b], ...) of a dim of `size`, zeros elsewhere.
-Value PutWindows(Value block, Value start, int dim, int64_t size) {
-  const int64_t last = size - block.dim(dim);
-  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(last)));
-  Value at = ClampStart(start, last);
-  for (int bit = 0; bit < bits; ++bit) {
-    const int64_t step = int64_t{1} << bit;
-    const Value later = PadDim(block, dim, step, 0);
-    block = Choose(at, bit, later, PadDim(block, dim, 0, step));
-  }
-  return SliceInDim(block, dim, 0, size);
-}
+// ---- Batched starts: a gather or scatter of a window for each. ----
 
 bool AnyBatched(absl::Span<const int> dims) {
   return std::any_of(dims.begin(), dims.end(), [](int d) { return d >= 0; });
@@ -113,6 +55,26 @@ bool AnyBatched(absl::Span<const int> dims) {
 // A start index of 0 of the others' dtype, the first of which is operand `first`.
 Value ZeroStart(const RuleContext& c, size_t first) {
   return Constant(c.b, first < c.in.size() ? c.in[first].dtype() : DType::kS32, 0);
+}
+
+// The starts of windows of shape `window` in operand 0, operands from `first` on, as index vectors
+// [size, dims]: of the dims along which a window can move.
+struct StartVectors {
+  Value vectors;
+  DimList dims;
+};
+StartVectors StartVectorsOf(const RuleContext& c, absl::Span<const int> dims, size_t first,
+                            const Dims& window, int64_t size) {
+  StartVectors out;
+  std::vector<Value> columns;
+  for (size_t d = 0; d < window.size(); ++d) {
+    // All of them if none moves, so that there is a vector.
+    if (window[d] == c.in_types[0].shape[d] && window != c.in_types[0].shape) continue;
+    out.dims.push_back(static_cast<int64_t>(d));
+    columns.push_back(ExpandDims(BatchInFront(c, dims, first + d, size), {1}));
+  }
+  out.vectors = Concatenate(MatchVarying(columns), 1);
+  return out;
 }
 
 // ---- dynamic_slice: a slice of `slice_sizes` at run-time starts. ----
@@ -175,48 +137,23 @@ std::vector<Value> TransposeDynamicSlice(const RuleContext& c, Values cts,
   return out;
 }
 
-// For an unbatched x: a loop over the starts, so that x is not copied for each.
-Batched LoopOverStarts(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  Builder body(c.b.scope(), "dynamic_slices");
-  std::vector<Value> operands = {c.in[0]}, in = {body.Param(c.in[0].type())};
-  std::vector<Value> args = {in[0]};
-  args.resize(c.in.size());
-  for (const bool batched : {false, true})  // consts come before what is sliced
-    for (size_t i = 1; i < c.in.size(); ++i)
-      if ((dims[i] >= 0) == batched) {
-        operands.push_back(c.in[i]);
-        Type t = MakeType(c.in[i].dtype(), {});
-        t.varying = c.in[i].type().varying;
-        args[i] = body.Param(t);
-      }
-  const int consts =
-      static_cast<int>(std::count_if(dims.begin(), dims.end(), [](int d) { return d < 0; }));
-  FunctionRef f =
-      body.Build({DynamicSlice(args[0], OperandsFrom(args, 1), c.attrs.Ints("slice_sizes"))});
-  return {Scan(c.b, f, operands, consts, /*num_carry=*/0, size), {0}};
-}
-
 Batched BatchDynamicSlice(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const DimList& sizes = c.attrs.Ints("slice_sizes");
-  const absl::Span<const int> start_dims = dims.subspan(1);
-  if (!AnyBatched(start_dims)) {
+  DimList sizes = c.attrs.Ints("slice_sizes");
+  if (!AnyBatched(dims.subspan(1))) {
     std::vector<Value> starts = WithInserted(OperandsFrom(c.in, 1), dims[0], ZeroStart(c, 1));
     return {{DynamicSlice(c.in[0], starts, WithInserted(sizes, dims[0], size))}, {dims[0]}};
   }
-  if (dims[0] < 0 && BatchAxes(c, dims).empty()) return LoopOverStarts(c, dims, size);
-  // Dims with unbatched starts are sliced first, together; then the others one by one.
-  Value x = BatchInFront(c, dims, 0, size);
-  Dims cut = x.shape();
-  std::vector<Value> starts(x.rank(), ZeroStart(c, 1));
-  for (size_t d = 0; d < sizes.size(); ++d)
-    if (start_dims[d] < 0) {
-      starts[d + 1] = c.in[d + 1];
-      cut[d + 1] = sizes[d];
-    }
-  if (cut != x.shape()) x = DynamicSlice(x, starts, cut);
-  for (size_t d = 0; d < sizes.size(); ++d)
-    if (start_dims[d] >= 0) x = TakeWindows(x, c.in[d + 1], static_cast<int>(d) + 1, sizes[d]);
-  return {{x}, {0}};
+  const bool batched = dims[0] >= 0;
+  const StartVectors starts = StartVectorsOf(c, dims, 1, sizes, size);
+  GatherDimensionNumbers numbers;
+  numbers.offset_dims = DimsExcept(static_cast<int>(sizes.size()) + 1, {0});
+  numbers.start_index_map = batched ? PastBatch(starts.dims, 0) : starts.dims;
+  if (batched) {
+    numbers.operand_batching_dims = numbers.start_indices_batching_dims = {0};
+    sizes.insert(sizes.begin(), 1);
+  }
+  const Value x = batched ? MoveDim(c.in[0], dims[0], 0) : c.in[0];
+  return {{Gather(x, starts.vectors, numbers, sizes, {.mode = GatherScatterMode::kClip})}, {0}};
 }
 
 Attrs LocalizeDynamicSlice(const RuleContext& c, const PartitionContext& p) {
@@ -312,19 +249,15 @@ Batched BatchDynamicUpdateSlice(const RuleContext& c, absl::Span<const int> dims
     return {
         {DynamicUpdateSlice(in[0], in[1], WithInserted(OperandsFrom(c.in, 2), 0, ZeroStart(c, 2)))},
         {0}};
-  // The update and its mask, both shifted to the starts.
-  Value update = in[1];
-  Type mask_type = update.type();
-  mask_type.dtype = DType::kBool;
-  Value mask = Full(c.b, mask_type, 1);
-  for (int d = 1; d < update.rank(); ++d) {
-    if (update.dim(d) == in[0].dim(d)) continue;
-    Value start = BatchInFront(c, dims, d + 1, size);
-    update = PutWindows(update, start, d, in[0].dim(d));
-    mask = PutWindows(mask, start, d, in[0].dim(d));
-  }
-  std::vector<Value> v = MatchVarying({mask, update, in[0]});
-  return {{Select(v[0], v[1], v[2])}, {0}};
+  const StartVectors starts = StartVectorsOf(c, dims, 2, c.in_types[1].shape, size);
+  ScatterDimensionNumbers numbers;
+  numbers.update_window_dims = DimsExcept(in[1].rank(), {0});
+  numbers.scatter_dims_to_operand_dims = PastBatch(starts.dims, 0);
+  numbers.operand_batching_dims = numbers.scatter_indices_batching_dims = {0};
+  std::vector<Value> v = MatchVarying({in[0], starts.vectors, in[1]});
+  return {{Scatter(v[0], v[1], v[2], numbers,
+                   {.mode = GatherScatterMode::kClip, .unique_indices = true})},
+          {0}};
 }
 
 IndexMap DynamicUpdateSliceMap(const InferContext& c, absl::Span<const Type> out) {

@@ -151,8 +151,7 @@ std::vector<HostUse> HostOpsOf(const ir::Function& f) {
   ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
     const ir::Op& op = in.ops[i];
     if (HasCode(in, op)) return;
-    HostUse u{std::string(op.def->name), 0, times, in.sites[i],
-              IsCodeOfCpus(op.def->lowering)};
+    HostUse u{std::string(op.def->name), 0, times, in.sites[i], IsCodeOfCpus(op.def->lowering)};
     for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
       for (const ir::ValueId v : *values) u.bytes += in.types[v].num_bytes() * times;
     uses.push_back(std::move(u));
