@@ -49,15 +49,16 @@ std::optional<Takes> TakesOf(const Sample& s) {
     if (o.type.num_elements() == 0) return std::nullopt;
   switch (s.tolerance.kind) {
     case Tolerance::kReordered:
-      if (s.def->has_planned_regions() || s.def->has_rules() || s.def->name == "cumlogsumexp")
+      if (!s.def->regions.empty() || s.def->name == "cumlogsumexp")
         return std::nullopt;  // not only a sum
       return Takes::kSmall;
     case Tolerance::kUlps:
       if (!s.def->regions.empty()) return std::nullopt;  // known on the row's own numbers alone
       return Takes::kInRange;
     case Tolerance::kExact:
-      if (HasPredicate(*s.def)) return Takes::kOwn;    // it may never end on others
-      if (s.def->name == "power") return Takes::kOwn;  // jnp's takes 6 bits of an exponent
+      if (HasPredicate(*s.def)) return Takes::kOwn;     // it may never end on others
+      if (s.def->name == "power") return Takes::kOwn;   // jnp's takes 6 bits of an exponent
+      if (s.def->name == "reduce") return Takes::kOwn;  // its initial values must change nothing
       if (s.def->lowering == Lowering::kIndexMap || s.def->lowering == Lowering::kAlias)
         return Takes::kInexact;
       return Takes::kAnything;
