@@ -18,7 +18,7 @@ using ir::ValueId;
 
 constexpr int64_t kAlignment = 64;  // of every value in a worker's memory
 // A reduction of so many elements may be one of partial results, of so many bytes.
-constexpr int64_t kLongReductionMin = 1 << 15;
+constexpr int64_t kLongReductionMin = 1 << 12;
 constexpr int64_t kPartialsBytes = 8192;
 
 // A value may have 2^61 bytes: sums saturate.
@@ -103,12 +103,41 @@ int64_t CopiesForCollective(const Function& f, const Op& op) {
   }
 }
 
+// What a routine that sorts has beside operands and results: two arrays of keys with their places,
+// and counts of digits. Of little of a long row it finds what is kept, and sorts that.
+int64_t ScratchForSort(const Function& f, const Op& op) {
+  constexpr int64_t kThreadsMax = 256, kKeptMax = 8192;
+  constexpr int64_t kElementsPerCount = 1 << 14, kCountBytes = 1024;
+  const ir::SortRule rule = op.def->sort(op.attrs);
+  const Type& in = f.types[op.operands[0]];
+  int64_t bytes = 8;  // of a key and its place
+  for (int k = 0; k < rule.num_keys; ++k)
+    if (ir::ByteWidth(f.types[op.operands[k]].dtype) > 4) bytes = 16;
+  const int64_t n = in.shape[rule.dimension], kept = rule.first.value_or(n);
+  const bool finds = rule.num_keys == 1 && kept <= std::min(kKeptMax, n / 8 / kThreadsMax);
+  const int64_t elements = finds ? kThreadsMax * kept : in.num_elements();
+  return Plus(Plus(bytes * elements, bytes * elements),
+              kCountBytes * (2 + elements / kElementsPerCount));
+}
+
+// Numbers that a gather reads by, beside each element, and what it fills with.
+int64_t CopiesForGather(const Function& f, const Op& op) {
+  if (op.operands.size() < 2 || f.types[op.operands[1]].rank() == 0) return 0;
+  Type numbers = f.types[op.results[0]];
+  numbers.dtype = f.types[op.operands[1]].dtype;
+  return Plus(Bytes(f.types[op.results[0]]), Bytes(numbers));
+}
+
 int64_t CopiesFor(const Function& f, const Op& op) {
   switch (op.def->lowering) {
     case ir::Lowering::kContract:
       return CopiesForContraction(f, op);
     case ir::Lowering::kCollective:
       return op.operands.empty() ? 0 : CopiesForCollective(f, op);
+    case ir::Lowering::kSort:
+      return ScratchForSort(f, op);
+    case ir::Lowering::kDynamicIndex:
+      return CopiesForGather(f, op);
     case ir::Lowering::kReduce:
       return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
     case ir::Lowering::kRegion:

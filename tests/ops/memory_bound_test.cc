@@ -7,6 +7,7 @@
 #include "ir/transform/transform.h"
 #include "server/planner/memory.h"
 #include "tests/ops/op_test.h"
+#include "worker/cpu/sort.h"
 #include "worker/program/step_program.h"
 #include "worker/program/testing/random_program.h"
 
@@ -19,11 +20,15 @@ using worker::program::StepProgram;
 
 BuildOptions WithLibrary() {
   BuildOptions options;
+  options.has_scans = true;
+  options.sort_scratch = [](const worker::SortShape& shape) {
+    return worker::SortScratchBytes(shape, /*num_threads=*/16);
+  };
   options.has_matmul = [](DType in, DType out) { return in == DType::kF32 && out == DType::kF32; };
   return options;
 }
 
-// "" if the bound holds with and without a library for products.
+// "" if the bound holds on an accelerator without libraries, and as on a CPU.
 std::string Exceeds(const Function& f) {
   const int64_t bound = server::planner::BoundMemory(f).peak;
   for (const BuildOptions& options : {BuildOptions(), WithLibrary()}) {
@@ -48,7 +53,7 @@ TEST_P(MemoryBoundTest, HoldsForEveryRow) {
 TESSERA_FOR_EVERY_OP(MemoryBoundTest);
 
 TEST(MemoryBound, HoldsForRandomPrograms) {
-  constexpr uint32_t kPrograms = 2000;
+  constexpr uint32_t kPrograms = 3000;
   int64_t arena = 0;
   for (uint32_t seed = 0; seed < kPrograms; ++seed) {
     const FunctionRef f = worker::program::RandomProgram(seed);
@@ -56,6 +61,35 @@ TEST(MemoryBound, HoldsForRandomPrograms) {
     arena += ValueOrThrow(Build(*f, {})).arena_bytes;
   }
   EXPECT_GT(arena, 0) << "no program has an arena";
+}
+
+FunctionRef Sorted(const std::vector<std::string>& types, int num_keys) {
+  Builder b(Scope{});
+  std::vector<Value> in;
+  for (const std::string& t : types) in.push_back(b.Param(ValueOrThrow(ParseType(t))));
+  return b.Build(Sort(in, 0, /*is_stable=*/true, num_keys));
+}
+
+TEST(MemoryBound, CountsWhatSortsWrite) {
+  for (const FunctionRef& f :
+       {Sorted({"f32[1000000]"}, 1), Sorted({"f32[1000000]", "s32[1000000]"}, 1),
+        Sorted({"s8[600000]", "s8[600000]"}, 1), Sorted({"f64[100000]", "f32[100000]"}, 2)})
+    EXPECT_EQ(Exceeds(*f), "");
+}
+
+// Columns are added up in runs of rows, and numbers that a gather reads by may be written down.
+TEST(MemoryBound, CountsPartialSumsAndFills) {
+  for (const char* text : {"f32[4096,2]", "f32[4096,4]", "f32[15000,2]"}) {
+    Builder b(Scope{});
+    EXPECT_EQ(Exceeds(*b.Build({ReduceSum(b.Param(ValueOrThrow(ParseType(text))), {0})})), "");
+  }
+  Builder b(Scope{});
+  const Value x = b.Param(MakeType(DType::kF32, {1000, 1000}));
+  const Value rows = b.Param(MakeType(DType::kS32, {1000, 1}));
+  const Value taken =
+      Gather(x, rows, {.offset_dims = {1}, .collapsed_slice_dims = {0}, .start_index_map = {0}},
+             {1, 1000});
+  EXPECT_EQ(Exceeds(*b.Build({Slice(Reshape(taken, {1000000}), {0}, {7001})})), "");
 }
 
 FunctionRef Product(const std::string& lhs, const std::string& rhs, const DotDims& dims) {
