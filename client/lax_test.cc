@@ -61,7 +61,8 @@ TEST(BitcastTest, BetweenWidths) {
   EXPECT_THAT(nibbles.ToDoubles(), ElementsAre(2, 1, -2, -1));
   EXPECT_THAT(Evaluated(to(kU8), nibbles)[0].ToDoubles(), ElementsAre(0x12, 0xfe));
   const auto error = ErrorOf([&] { trace(to(kF32), abstract({3, 3}, kU8)); });
-  EXPECT_THAT(error.what(), HasSubstr("cannot read u8 (8 bits) as f32 (32 bits)"));
+  EXPECT_THAT(error.what(), HasSubstr("cannot read u8[3,3] as f32; its last dim must hold the 32 "
+                                      "bits of an element, 4 elements of 8"));
 }
 
 // The largest of each row with its column; of equals the first.

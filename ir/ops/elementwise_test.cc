@@ -993,7 +993,7 @@ TEST(Harmonize, WeakOperandsGiveWay) {
               ReasonIs("TYPE_ERROR", "add: dtypes differ: s32 and f32"));
 }
 
-TEST(Harmonize, LiteralsTakeTheShapeButArraysDoNot) {
+TEST(Harmonize, ScalarsAndDimsOfSizeOneAreRepeated) {
   Builder b(ExplicitScope());
   const Value x = b.Param(T("f32[8@x]")), scalar = b.Param(T("f32[]")), row = b.Param(T("f32[1]"));
   EXPECT_EQ((x * Constant(b, DType::kF32, 2)).type().ToString(), "f32[8@x]");
@@ -1001,8 +1001,18 @@ TEST(Harmonize, LiteralsTakeTheShapeButArraysDoNot) {
                 .type()
                 .ToString(),
             "f32[8@x]");
-  EXPECT_THAT(CatchStatus([&] { x* scalar; }), ReasonIs("TYPE_ERROR", "got incompatible shapes"));
-  EXPECT_THAT(CatchStatus([&] { x* row; }), ReasonIs("TYPE_ERROR", "got incompatible shapes"));
+  EXPECT_EQ((x * scalar).type().ToString(), "f32[8@x]");
+  EXPECT_EQ((x * row).type().ToString(), "f32[8@x]");
+  const Value wide = b.Param(T("f32[8@x,4]")), column = b.Param(T("f32[8@x,1]"));
+  EXPECT_EQ((column * b.Param(T("f32[1,4]"))).type().ToString(), "f32[8@x,4]");
+  EXPECT_THAT(CatchStatus([&] { x* wide; }), ReasonIs("TYPE_ERROR", "got incompatible shapes"));
+  // Neither of two shardings gives way, nor does a mesh axis cut two dims.
+  EXPECT_THAT(CatchStatus([&] { wide* b.Param(T("f32[8@y,1]")); }),
+              ReasonIs("SHARDING_TYPE_ERROR",
+                       "got incompatible shardings for broadcasting: "
+                       "f32[8@x,4], f32[8@y,1]"));
+  EXPECT_THAT(CatchStatus([&] { column* b.Param(T("f32[1,4@x]")); }),
+              ReasonIs("SHARDING_TYPE_ERROR", "got incompatible shardings for broadcasting"));
   // 2^53 + 1 has no double.
   Builder ints{Scope{}};
   const Value n = ints.Param(T("s64[1]"));

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "base/status_exception.h"
 #include "ir/ops.h"
 #include "ir/ops/dims.h"
 
@@ -47,8 +50,12 @@ std::vector<Value> MatchDTypes(std::vector<Value> operands) {
 }
 
 // The shape and sharding that operands share once scalars, and dims of size 1 of arrays of one
-// rank, are repeated. nullopt where that does not make them equal: inference says why.
+// rank, are repeated. nullopt where that does not make them equal, or nothing is repeated:
+// inference says what is wrong.
 std::optional<Type> CommonShape(Values operands) {
+  if (std::all_of(operands.begin(), operands.end(),
+                  [&](const Value& v) { return v.shape() == operands[0].shape(); }))
+    return std::nullopt;
   std::optional<Type> common;
   AxisSet used;
   for (const Value& v : operands) {
@@ -61,9 +68,17 @@ std::optional<Type> CommonShape(Values operands) {
       if (size == 1) size = v.shape()[d];
       if (size != v.shape()[d]) return std::nullopt;
       const AxisList& axes = v.type().axes_of(d);
+      if (axes.empty() || axes == common->axes_of(d)) continue;
+      // Two dims, or two operands, that disagree.
       if (!common->axes_of(d).empty() ||
           std::any_of(axes.begin(), axes.end(), [&](const auto& a) { return used.contains(a); }))
-        continue;
+        Throw(MakeError(ErrorKind::kShardingTypeError,
+                        absl::StrCat("got incompatible shardings for broadcasting: ",
+                                     absl::StrJoin(operands, ", ",
+                                                   [](std::string* o, const Value& x) {
+                                                     absl::StrAppend(o, x.type().ToString());
+                                                   }),
+                                     "; reshard one so that they agree")));
       used.insert(axes.begin(), axes.end());
       common->set_axes_of(d, axes);
     }
@@ -180,8 +195,13 @@ Value BitcastConvert(Value x, DType dtype) {
   const int from = BitWidth(x.dtype()), to = BitWidth(dtype);
   const bool has_bits = !IsComplex(x.dtype()) && !IsComplex(dtype) && x.dtype() != DType::kBool &&
                         dtype != DType::kBool;
-  const bool fits = from > to || (x.rank() > 0 && x.dim(x.rank() - 1) * from == to);
-  if (from == to || !has_bits || !fits) return SameWidth(x, dtype);  // the op says what is wrong
+  const bool fits = from >= to || (x.rank() > 0 && x.dim(x.rank() - 1) * from == to);
+  if (has_bits && !fits)
+    Throw(MakeError(ErrorKind::kTypeError,
+                    absl::StrCat("bitcast_convert_type: cannot read ", x.type().ToString(), " as ",
+                                 ToAbsl(DTypeName(dtype)), "; its last dim must hold the ", to,
+                                 " bits of an element, ", to / from, " elements of ", from)));
+  if (from == to || !has_bits) return SameWidth(x, dtype);  // the op says what is wrong
   // Integers of fewer than 8 bits cannot be shifted.
   const DType wide = UnsignedOfBits(std::max({from, to, 8}));
   x = SameWidth(x, UnsignedOfBits(from));
