@@ -259,6 +259,7 @@ def lower_sort_by(ctx, *x, comparator, dimension, is_stable):
 sort_by_p = Primitive("sort_by")  # lax has none: StableHLO's sort, as it is
 sort_by_p.multiple_results = True
 sort_by_p.def_abstract_eval(lambda *x, **_: list(x))
+sort_by_p.def_impl(lambda *x, **params: jax.jit(lambda *y: sort_by_p.bind(*y, **params))(*x))
 mlir.register_lowering(sort_by_p, lower_sort_by)
 
 
@@ -453,7 +454,7 @@ def bits(block):
 
 def record(sample):
     evaluate = evaluate_manual if sample["manual"] else evaluate_plain
-    if sample["sample"].startswith("program/"):
+    if sample["sample"].startswith("call/program/"):
         evaluate = evaluate_program
     lanes = evaluate(sample)
     results = []

@@ -169,11 +169,19 @@ std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionConte
   const Attrs attrs = c.def.localize ? c.def.localize(c, p) : c.attrs;
   std::vector<Value> out = c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
   AxisList reduced;
-  for (size_t f = 0; f < p.factor_axes.size(); ++f)
-    if (p.signature.factors[f].kind == FactorKind::kReduction)
-      reduced.insert(reduced.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
-  if (!reduced.empty())
-    for (Value& v : out) v = Complete(v, p.signature.reduce, reduced);
+  int64_t terms = 1;  // of each shard
+  for (size_t f = 0; f < p.factor_axes.size(); ++f) {
+    if (p.signature.factors[f].kind != FactorKind::kReduction) continue;
+    reduced.insert(reduced.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
+    terms *= p.signature.factors[f].size / c.b.mesh().SizeOf(p.factor_axes[f]);
+  }
+  if (reduced.empty()) return out;
+  for (Value& v : out) {
+    // A sum is one of 0 too, which it is of -0s alone; a term alone is itself.
+    const bool of_one_each = p.signature.reduce == ReduceKind::kSum && terms == 1;
+    if (of_one_each && IsFloat(v.dtype())) v = v + FullLike(v, 0);
+    v = Complete(v, p.signature.reduce, reduced);
+  }
   return out;
 }
 

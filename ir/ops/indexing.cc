@@ -150,7 +150,7 @@ Batched BatchDynamicSlice(const RuleContext& c, absl::Span<const int> dims, int6
   numbers.start_index_map = batched ? PastBatch(starts.dims, 0) : starts.dims;
   if (batched) {
     numbers.operand_batching_dims = numbers.start_indices_batching_dims = {0};
-    sizes.insert(sizes.begin(), 1);
+    sizes.insert(sizes.begin(), std::min<int64_t>(size, 1));
   }
   const Value x = batched ? MoveDim(c.in[0], dims[0], 0) : c.in[0];
   return {{Gather(x, starts.vectors, numbers, sizes, {.mode = GatherScatterMode::kClip})}, {0}};

@@ -43,7 +43,8 @@ std::vector<Sample> ContractionSamples() {
               .Linear({{0}, {1}}));
   // One product is no sum: -0 stays.
   const Shapes alone[] = {{"outer_signed_zeros", {4}, {8}, {}, {}, {}, {}, 1},
-                          {"one_term_signed_zeros", {4, 1}, {1, 8}, {}, {}, {1}, {0}, 1}};
+                          {"one_term_signed_zeros", {4, 1}, {1, 8}, {}, {}, {1}, {0}, 1},
+                          {"four_terms_signed_zeros", {8, 4}, {4, 8}, {}, {}, {1}, {0}, 4}};
   for (const Shapes& s : alone)
     for (DType d : Floats())
       rows.push_back(

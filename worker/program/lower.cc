@@ -668,10 +668,18 @@ class Lowerer {
     item.n = Pick(y, free[1]);
     item.a.strides = Joined({Pick(xs, batch[0]), Pick(xs, free[0]), Pick(xs, contracted[0])});
     item.b.strides = Joined({Pick(ys, batch[1]), Pick(ys, contracted[1]), Pick(ys, free[1])});
+    // One product alone is no sum, which would make 0 of -0.
+    const bool alone = NumElements(item.k) == 1;
+    if (alone) {
+      item.a.strides.resize(item.batch.size() + item.m.size());
+      item.b.strides.erase(item.b.strides.begin() + item.batch.size(),
+                           item.b.strides.begin() + item.batch.size() + item.k.size());
+      item.k.clear();
+    }
     const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
     const auto has_matmul = [&](ir::DType in, ir::DType out) {
       const bool small = out == ir::DType::kF32 && dims < kGroupDimsMax && IsSmallMatmul(item);
-      return options_.has_matmul && options_.has_matmul(in, out) && !small;
+      return options_.has_matmul && options_.has_matmul(in, out) && !small && !alone;
     };
     const ir::DType in = at.in(0).dtype, out = at.out(0).dtype;
     const ir::DType wide_in = ir::ComputeDType(in), wide_out = ir::ComputeDType(out);
