@@ -185,10 +185,10 @@ Signature SignatureOf(const Sample& s) {
   return s.def->factors({*s.def, s.scope, in, s.attrs, s.regions}, results);
 }
 
-// The row's program without its dtypes.
+// The row's program and its name without their dtypes, and whether its numbers are floats.
 std::string ShapeOf(const Sample& s) {
-  std::string shape, word;
-  for (const char c : PrintFunction(*FunctionOf(s)) + "\n") {
+  std::string shape = IsFloat(s.dtype()) ? "float " : "", word;
+  for (const char c : PrintFunction(*FunctionOf(s)) + s.name + "\n") {
     if (std::isalnum(static_cast<unsigned char>(c))) {
       word += c;
       continue;
@@ -202,8 +202,8 @@ std::string ShapeOf(const Sample& s) {
 
 class ShardingTest : public OpTest {
  protected:
-  // Those of Cuts to check. No rule about shardings reads a dtype: rows that differ in dtypes alone
-  // share the cuts among them, and the first of them has them all.
+  // Those of Cuts to check. Rules about shardings hardly read dtypes: rows that differ in these
+  // alone share the cuts among them, and the first of them has them all.
   std::vector<std::pair<Mesh, Cut>> CutsToCheck(const Sample& s, const Signature& signature) {
     std::vector<std::pair<Mesh, Cut>> cuts = Cuts(s, signature);
     const int earlier = rows_of_shape_[ShapeOf(s)]++;
