@@ -73,24 +73,22 @@ std::pair<int64_t, int64_t> ParseMesh(const std::string& text) {
 }
 
 std::vector<Option> ClusterFlags::Options() {
-  return {{"--mesh", &mesh},
-          {"--address", &address},
-          {"--embedded", &embedded},
-          {"--checkpoint", &checkpoint}};
+  return {{"--mesh", &mesh}, {"--address", &address}, {"--embedded", &embedded}};
 }
 
-Cluster OpenCluster(ClusterFlags* flags) {
-  const auto [data, model] = ParseMesh(flags->mesh);
+Cluster OpenCluster(const ClusterFlags& flags, std::string* checkpoint) {
+  const auto [data, model] = ParseMesh(flags.mesh);
   const int devices = static_cast<int>(data * model);
-  std::string address = flags->address;
-  if (const char* set = std::getenv("TESSERA_ADDRESS"); set && address.empty() && !flags->embedded)
+  std::string address = flags.address;
+  if (const char* set = std::getenv("TESSERA_ADDRESS"); set && address.empty() && !flags.embedded)
     address = set;
   Cluster cluster;
   if (address.empty()) {
     EmbeddedOptions options{.devices = devices};
-    if (const size_t slash = flags->checkpoint.rfind('/'); slash != std::string::npos) {
-      options.files_dir = flags->checkpoint.substr(0, std::max<size_t>(slash, 1));
-      flags->checkpoint.erase(0, slash + 1);
+    const size_t slash = checkpoint == nullptr ? std::string::npos : checkpoint->rfind('/');
+    if (slash != std::string::npos) {
+      options.files_dir = checkpoint->substr(0, std::max<size_t>(slash, 1));
+      checkpoint->erase(0, slash + 1);
     }
     cluster.session = Session::Embedded(options);
   } else {

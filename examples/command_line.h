@@ -31,7 +31,7 @@ std::pair<int64_t, int64_t> ParseMesh(const std::string& text);
 
 // The options that every example has.
 struct ClusterFlags {
-  std::string mesh = "data=2,model=2", address, checkpoint;
+  std::string mesh = "data=2,model=2", address;
   bool embedded = false;
 
   std::vector<Option> Options();
@@ -39,20 +39,16 @@ struct ClusterFlags {
 constexpr char kClusterUsage[] =
     "  --mesh data=D,model=M   the mesh (data=2,model=2)\n"
     "  --address HOST:PORT     a coordinator; else TESSERA_ADDRESS, else inside this process\n"
-    "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n"
-    "  --checkpoint PATH       saves the training there and goes on from there: a .safetensors "
-    "file\n"
-    "                          below the workers' folder of files, or any path inside this "
-    "process\n";
+    "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n";
 
 // Opens a session with enough devices, makes it the default one, and returns the mesh. In an
-// embedded cluster the folder of the checkpoint becomes the root of files, and `flags->checkpoint`
+// embedded cluster the folder of the file `checkpoint` becomes the root of files, and the path
 // relative to it.
 struct Cluster {
   std::shared_ptr<Session> session;
   Mesh mesh;
 };
-Cluster OpenCluster(ClusterFlags* flags);
+Cluster OpenCluster(const ClusterFlags& flags, std::string* checkpoint = nullptr);
 
 // Runs `run` on the command line: returns its exit code, or prints what went wrong.
 int Main(const char* name, const std::string& usage, int (*run)(int argc, char** argv), int argc,

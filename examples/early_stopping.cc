@@ -86,9 +86,11 @@ int Run(int argc, char** argv) {
   ParseOptions(argc, argv, options);
   const Digits all = ReadDigits(flags.data_file);
   const std::vector<int64_t> order = Permutation(all.size(), 7);
-  const Cluster cluster = OpenCluster(&flags.cluster);
+  const Cluster cluster = OpenCluster(flags.cluster);
+  // As many as the axis `data` divides.
+  const int64_t data_size = ParseMesh(flags.cluster.mesh).first;
   const auto images = [&](int64_t begin, int64_t end) {
-    const Digits d = all.Select(order, begin, end);
+    const Digits d = all.Select(order, begin, begin + (end - begin) / data_size * data_size);
     ir::Array labels(kS32, {d.size()});
     for (int64_t i = 0; i < d.size(); ++i) labels.Set(i, d.labels[i]);
     return Images{put(ir::Array::Of(kF32, {d.size(), kPixels}, d.pixels), cluster.mesh, P("data")),

@@ -148,8 +148,8 @@ ir::Array Tokens(const std::string& text) {
 }
 // Excerpts from random places, of one token more than the model reads.
 Array Excerpts(const Array& text, const Array& key) {
-  const int64_t last = text.shape()[0] - kLength - 1;
-  const Array begin = random::randint(key, {kBatch, 1}, 0, static_cast<int32_t>(last));
+  const auto last = static_cast<int32_t>(text.shape()[0] - kLength - 1);
+  const Array begin = random::randint(key, {kBatch, 1}, 0, last + 1);
   return take(text, begin + expand_dims(arange(kLength + 1), 0));
 }
 
@@ -157,7 +157,7 @@ Array Excerpts(const Array& text, const Array& key) {
 
 struct Flags {
   ClusterFlags cluster;
-  std::string text = "docs/glossary.md", losses_out;
+  std::string text = "docs/glossary.md", checkpoint, losses_out;
   int64_t steps = 300;
   bool explain = false;
 };
@@ -165,25 +165,29 @@ struct Flags {
 const std::string kUsage =
     std::string("usage: gpt [options]\n") + kClusterUsage +
     "  --text FILE             what to learn (docs/glossary.md)\n"
+    "  --checkpoint PATH       saves at the end and goes on from there: a .safetensors file\n"
+    "                          below the workers' folder of files, or any path inside this "
+    "process\n"
     "  --steps N               in all, those of a checkpoint among them (300)\n"
-    "  --losses-out FILE       writes the loss of every step, one a line\n"
+    "  --losses-out FILE       writes the loss of every step of this run, one a line\n"
     "  --explain               prints the plan of a step\n";
 
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();
   options.insert(options.end(), {{"--text", &flags.text},
+                                 {"--checkpoint", &flags.checkpoint},
                                  {"--steps", &flags.steps},
                                  {"--losses-out", &flags.losses_out},
                                  {"--explain", &flags.explain}});
   ParseOptions(argc, argv, options);
   const std::string learnt = ReadText(flags.text);
-  const Cluster cluster = OpenCluster(&flags.cluster);
+  const Cluster cluster = OpenCluster(flags.cluster, &flags.checkpoint);
   const Mesh& mesh = cluster.mesh;
 
   State state = Initial(mesh);
   int64_t done = 0;
-  if (const std::string& path = flags.cluster.checkpoint; !path.empty()) {
+  if (const std::string& path = flags.checkpoint; !path.empty()) {
     try {
       state = load(state, path);
       done = static_cast<int64_t>(state.step.item<float>());
@@ -200,7 +204,11 @@ int Run(int argc, char** argv) {
   const auto excerpts = jit(Excerpts, {.name = "excerpts", .out_shardings = kBatchSpec});
   const Array text = put(Tokens(learnt), mesh, P());
   const Array key = put(random::key(1), mesh, P());
-  std::ofstream losses(flags.losses_out);
+  std::ofstream losses;
+  if (!flags.losses_out.empty()) {
+    losses.open(flags.losses_out);
+    if (!losses) throw std::runtime_error(flags.losses_out + ": cannot be written");
+  }
   double average = 0;
   for (int64_t i = done; i < flags.steps; ++i) {
     // A step's numbers depend on its own alone, so that a resumed training repeats none.
@@ -211,7 +219,7 @@ int Run(int argc, char** argv) {
     auto [next, loss] = step(state, batch, random::fold_in(of_step, 1));
     state = next;
     const double now = loss.item<float>();
-    losses << now << "\n";
+    if (losses.is_open()) losses << now << "\n";
     average = i == done ? now : 0.95 * average + 0.05 * now;
     if ((i + 1) % 50 == 0 || i + 1 == flags.steps) {
       std::printf("step %lld/%lld  loss %.3f  %.2f bits a byte\n", static_cast<long long>(i + 1),
@@ -219,10 +227,12 @@ int Run(int argc, char** argv) {
       std::fflush(stdout);
     }
   }
-  if (!flags.cluster.checkpoint.empty()) save(state, flags.cluster.checkpoint, {.overwrite = true});
+  if (!flags.checkpoint.empty()) save(state, flags.checkpoint, {.overwrite = true});
 
   const std::string prompt = learnt.substr(0, 8);
-  const Array written = jit(Write)(state.params, put(Tokens(prompt), mesh, P()), key);
+  // A key of its own: those of the steps are used up.
+  const Array other = put(random::key(2), mesh, P());
+  const Array written = jit(Write)(state.params, put(Tokens(prompt), mesh, P()), other);
   std::string out;
   for (const int32_t token : written.get<int32_t>()) out += static_cast<char>(token);
   std::printf("\nIt writes:\n%s\n", out.c_str());

@@ -10,10 +10,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -117,13 +115,17 @@ struct Flags {
   ClusterFlags cluster;
   DType dtype = kF32;
   int64_t epochs = 30;
-  std::string losses_out, predictions_out, data_file = "examples/data/digits.txt";
+  std::string checkpoint, losses_out, predictions_out, data_file = "examples/data/digits.txt";
   bool explain = true;
   double min_accuracy = 0;
 };
 
 const std::string kUsage =
     std::string("usage: mlp_digits [options]\n") + kClusterUsage +
+    "  --checkpoint PATH       saves after every epoch and goes on from there: a .safetensors "
+    "file\n"
+    "                          below the workers' folder of files, or any path inside this "
+    "process\n"
     "  --dtype f32|f64         what it computes in (f32)\n"
     "  --epochs N              (30)\n"
     "  --data FILE             (examples/data/digits.txt)\n"
@@ -137,7 +139,8 @@ Flags Parse(int argc, char** argv) {
   std::string dtype = "f32";
   bool no_explain = false;
   std::vector<Option> options = flags.cluster.Options();
-  options.insert(options.end(), {{"--dtype", &dtype},
+  options.insert(options.end(), {{"--checkpoint", &flags.checkpoint},
+                                 {"--dtype", &dtype},
                                  {"--epochs", &flags.epochs},
                                  {"--data", &flags.data_file},
                                  {"--losses-out", &flags.losses_out},
@@ -202,9 +205,9 @@ int Run(int argc, char** argv) {
   const int64_t test_size = (all.size() - train_size) / data_size * data_size;
   const Digits test = all.Select(split, train_size, train_size + test_size);
 
-  const Cluster cluster = OpenCluster(&flags.cluster);
+  const Cluster cluster = OpenCluster(flags.cluster, &flags.checkpoint);
   const Mesh& mesh = cluster.mesh;
-  const std::string& checkpoint = flags.cluster.checkpoint;
+  const std::string& checkpoint = flags.checkpoint;
   std::printf("mesh %s on %zu devices, %lld images to learn from, %lld to test on\n",
               mesh.ToString().c_str(), mesh.devices.size(), static_cast<long long>(train.size()),
               static_cast<long long>(test.size()));
