@@ -206,4 +206,13 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   return plan;
 }
 
+// The lanes along a reduced dim, and the chunks, depend on the reduced dims alone.
+bool ReduceInTheSameOrder(const Kernel& a, const Kernel& b) {
+  const auto reduced_dims = [](const Kernel& k) {
+    return ir::Dims(k.shape.begin() + k.num_parallel(), k.shape.end());
+  };
+  const auto has_reduced_lanes = [](const Kernel& k) { return LaneDim(k) >= k.num_parallel(); };
+  return reduced_dims(a) == reduced_dims(b) && has_reduced_lanes(a) == has_reduced_lanes(b);
+}
+
 }  // namespace tessera::worker::codegen

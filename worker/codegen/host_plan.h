@@ -32,4 +32,8 @@ struct HostPlan {
 };
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target);
 
+// Whether the plans of two kernels that differ only in their parallel dims reduce in the same order
+// on every target, so that float sums have the same bits. Requires normal form (Canonical).
+bool ReduceInTheSameOrder(const Kernel& a, const Kernel& b);
+
 }  // namespace tessera::worker::codegen

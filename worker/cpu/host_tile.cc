@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/codegen/host_plan.h"
 #include "worker/cpu/grain.h"
 #include "worker/program/row_tile.h"
 
@@ -13,8 +14,9 @@ using codegen::Kernel;
 using program::KernelStep;
 using program::Step;
 
-// What a block of rows touches fits into the second-level cache of any processor of the last years.
-constexpr int64_t kBlockBytes = 1 << 16;
+// What a block of rows touches fits into the second-level cache of any processor of the last years,
+// unless its rows are long. A kernel of one row would have no dim of rows, and another plan.
+constexpr int64_t kBlockBytes = 1 << 16, kBlockRowsMin = 2;
 
 // The bytes of a row of all slots.
 int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelStep*>& kernels,
@@ -37,12 +39,22 @@ HostTile MakeHostTile(const program::StepProgram& program, const std::vector<boo
   for (const KernelStep* k : tiled)
     if (is_cut[k->kernel]) return tile;
   tile.rows = program.tiles[tiled[0]->tile].rows;
-  tile.block = std::clamp<int64_t>(kBlockBytes / RowBytes(program, tiled, tile.rows), 1, tile.rows);
+  if (tile.rows < kBlockRowsMin) return tile;
+  tile.block = std::clamp<int64_t>(kBlockBytes / RowBytes(program, tiled, tile.rows), kBlockRowsMin,
+                                   tile.rows);
+  std::vector<program::RowKernel> parts;
+  for (const KernelStep* k : tiled) {
+    const Kernel& kernel = program.kernels[k->kernel];
+    parts.push_back(*program::RowsOf(kernel, tile.rows, tile.block));
+    if (!codegen::ReduceInTheSameOrder(codegen::Canonical(kernel),
+                                       codegen::Canonical(parts.back().kernel)))
+      return tile;
+  }
   int64_t most = 0;
   for (size_t i = 0; i < tiled.size(); ++i) {
     const KernelStep& step = *tiled[i];
     const Kernel& kernel = program.kernels[step.kernel];
-    program::RowKernel part = *program::RowsOf(kernel, tile.rows, tile.block);
+    program::RowKernel& part = parts[i];
     for (size_t p = 0; p < part.moves.size(); ++p)
       part.moves[p] *= ir::ByteWidth(kernel.params[p].dtype);
     const int64_t work = WorkOfIteration(kernel) * part.iterations_per_row;

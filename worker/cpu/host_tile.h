@@ -30,7 +30,7 @@ struct HostTile {
 
 // Makes the parts, without functions, of the tile whose steps begin at steps[first], and appends
 // the kernel of each to `kernels`. No parts if one of the program's kernels that `is_cut` names, as
-// they run in an order of their own (tile.h), is in it.
+// they run in an order of their own (tile.h), is in it, or one that would sum in another order.
 HostTile MakeHostTile(const program::StepProgram& program, const std::vector<bool>& is_cut,
                       const std::vector<program::Step>& steps, size_t first,
                       std::vector<codegen::Kernel>* kernels);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 
@@ -12,7 +13,9 @@
 #include "base/status.h"
 #include "base/testing/status_matchers.h"
 #include "ir/text.h"
+#include "worker/codegen/host_plan.h"
 #include "worker/cpu/cpu_backend.h"
+#include "worker/cpu/tile.h"
 #include "worker/program/row_tile.h"
 #include "worker/telemetry/in_flight.h"
 
@@ -64,6 +67,64 @@ constexpr char kMasked[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
   return %p
 })";
 
+// A softmax of what a transposition gives, whose kernel, which has an order of its own (tile.h), is
+// the first of the tile; and one of the middle.
+constexpr char kTransposedFirst[] = R"(func main(%x: T[M,N], %w: T[M,N]) -> (T[M,N]) {
+  %t = transpose(%x) {permutation=[1,0]}
+  %v = multiply(%t, %w)
+  %y = tanh(%v)
+  %m = reduce_max(%y) {dimensions=[1]}
+  %mb = broadcast_in_dim(%m) {shape=[M,N], broadcast_dimensions=[0]}
+  %d = subtract(%y, %mb)
+  %e = exponential(%d)
+  %s = reduce_sum(%e) {dimensions=[1]}
+  %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
+  %p = divide(%e, %sb)
+  return %p
+})";
+constexpr char kTransposedLater[] = R"(func main(%x: T[M,N], %w: T[M,N]) -> (T[M,N]) {
+  %v = exponential(%w)
+  %s0 = reduce_sum(%v) {dimensions=[1]}
+  %sb0 = broadcast_in_dim(%s0) {shape=[M,N], broadcast_dimensions=[0]}
+  %q = divide(%v, %sb0)
+  %t = transpose(%x) {permutation=[1,0]}
+  %y = multiply(%t, %q)
+  %m = reduce_max(%y) {dimensions=[1]}
+  %mb = broadcast_in_dim(%m) {shape=[M,N], broadcast_dimensions=[0]}
+  %d = subtract(%y, %mb)
+  %e = exponential(%d)
+  %s = reduce_sum(%e) {dimensions=[1]}
+  %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
+  %p = divide(%e, %sb)
+  return %p
+})";
+
+// The sums of columns, one for each of M rows that are N long.
+constexpr char kSumsOfColumns[] = R"(func main(%x: T[3000,M], %w: T[M,N]) -> (T[M,N]) {
+  %s = reduce_sum(%x) {dimensions=[0]}
+  %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
+  %d = multiply(%w, %sb)
+  %m = reduce_max(%d) {dimensions=[1]}
+  %mb = broadcast_in_dim(%m) {shape=[M,N], broadcast_dimensions=[0]}
+  %f = subtract(%d, %mb)
+  return %f
+})";
+
+// A softmax of rows that are gathered, from a table of as many rows.
+constexpr char kGathered[] = R"(func main(%t: T[M,N], %i: s32[M,1]) -> (T[M,N]) {
+  %x = gather(%t, %i) {offset_dims=[1], collapsed_slice_dims=[0], operand_batching_dims=[],
+      start_indices_batching_dims=[], start_index_map=[0], index_vector_dim=1, slice_sizes=[1,N],
+      mode="clip"}
+  %m = reduce_max(%x) {dimensions=[1]}
+  %mb = broadcast_in_dim(%m) {shape=[M,N], broadcast_dimensions=[0]}
+  %d = subtract(%x, %mb)
+  %e = exponential(%d)
+  %s = reduce_sum(%e) {dimensions=[1]}
+  %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
+  %p = divide(%e, %sb)
+  return %p
+})";
+
 ir::FunctionRef Parsed(const char* text, const char* dtype, int64_t m, int64_t n) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(absl::StrReplaceAll(
       text, {{"T[", absl::StrCat(dtype, "[")}, {"M", absl::StrCat(m)}, {"N", absl::StrCat(n)}}));
@@ -75,6 +136,7 @@ Array Random(const ir::Type& type, int seed) {
   Array a(type.dtype, type.shape);
   std::minstd_rand random(seed);
   std::uniform_real_distribution<double> uniform(-4, 4);
+  if (!ir::IsFloat(type.dtype)) uniform = std::uniform_real_distribution<double>(0, 100);
   for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, uniform(random));
   return a;
 }
@@ -97,6 +159,18 @@ absl::StatusOr<Array> RunOn(const CpuBackendOptions& options, const ir::Function
   return backend->ToHost(*enqueued.results[0]);
 }
 
+// Expects the bits of the steps one by one.
+void ExpectTheBitsOfTheSteps(const ir::FunctionRef& f) {
+  std::vector<Array> in;
+  for (int i = 0; i < f->num_params; ++i) in.push_back(Random(f->types[i], i + 1));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Array want, RunOn({.kernels = Kernels::kStepByStep}, f, in));
+  for (const int devices : {1, 64}) {  // with all threads, and with one
+    TESSERA_ASSERT_OK_AND_ASSIGN(
+        const Array got, RunOn({.num_devices = devices, .kernels = Kernels::kAlways}, f, in));
+    EXPECT_TRUE(got == want) << devices;
+  }
+}
+
 TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
   struct Shape {
     int64_t m, n;
@@ -112,16 +186,67 @@ TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
         TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
         ASSERT_EQ(built.tiles.size(), 1u) << built.ToString();
         ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size());
-        std::vector<Array> in;
-        for (int i = 0; i < f->num_params; ++i) in.push_back(Random(f->types[i], i + 1));
-        TESSERA_ASSERT_OK_AND_ASSIGN(const Array want,
-                                     RunOn({.kernels = Kernels::kStepByStep}, f, in));
-        for (const int devices : {1, 64}) {  // with all threads, and with one
-          TESSERA_ASSERT_OK_AND_ASSIGN(
-              const Array got, RunOn({.num_devices = devices, .kernels = Kernels::kAlways}, f, in));
-          EXPECT_TRUE(got == want) << devices;
-        }
+        ExpectTheBitsOfTheSteps(f);
       }
+}
+
+// The tile whose first step is steps[first].
+HostTile MadeTile(const program::StepProgram& built, size_t first,
+                  std::vector<codegen::Kernel>* kernels) {
+  return MakeHostTile(built, std::vector<bool>(built.kernels.size(), false), built.steps, first,
+                      kernels);
+}
+
+TEST(HostTileTest, WithAKernelThatIsCutAllItsStepsRun) {
+  for (const char* text : {kTransposedFirst, kTransposedLater}) {
+    SCOPED_TRACE(text);
+    const ir::FunctionRef f = Parsed(text, "f32", 256, 256);
+    ASSERT_NE(f, nullptr);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
+    ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
+    std::vector<bool> is_cut;
+    for (const program::KernelStep* step : program::TileFrom(built.steps, 0)) {
+      const codegen::Kernel& kernel = built.kernels[step->kernel];
+      is_cut.push_back(!(Tiled(kernel) == kernel));
+    }
+    EXPECT_EQ(std::count(is_cut.begin(), is_cut.end(), true), 1) << built.ToString();
+    EXPECT_EQ(is_cut[0], text == kTransposedFirst) << built.ToString();
+    ExpectTheBitsOfTheSteps(f);
+  }
+}
+
+TEST(HostTileTest, LongRowsChangeNoSumOfColumns) {
+  const ir::FunctionRef f = Parsed(kSumsOfColumns, "f32", 64, 20000);
+  ASSERT_NE(f, nullptr);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
+  ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
+  std::vector<codegen::Kernel> kernels;
+  EXPECT_EQ(MadeTile(built, 0, &kernels).block, 2);
+  ExpectTheBitsOfTheSteps(f);
+  // One row of the sums would be summed with lanes along the column.
+  const codegen::Kernel whole =
+      built.kernels[std::get<program::KernelStep>(built.steps[0].what).kernel];
+  const auto of_rows = [&](int64_t rows) {
+    return codegen::Canonical(program::RowsOf(whole, 64, rows)->kernel);
+  };
+  EXPECT_FALSE(codegen::ReduceInTheSameOrder(codegen::Canonical(whole), of_rows(1)));
+  for (const int64_t rows : {2, 3, 64})
+    EXPECT_TRUE(codegen::ReduceInTheSameOrder(codegen::Canonical(whole), of_rows(rows))) << rows;
+  codegen::Kernel longer = codegen::Canonical(whole);
+  longer.shape.back() *= 2;
+  EXPECT_FALSE(codegen::ReduceInTheSameOrder(codegen::Canonical(whole), longer));
+}
+
+TEST(HostTileTest, RowsThatAreGatheredAreThoseOfTheBlock) {
+  const ir::FunctionRef f = Parsed(kGathered, "f32", 640, 256);
+  ASSERT_NE(f, nullptr);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
+  ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
+  std::vector<codegen::Kernel> kernels;
+  const HostTile tile = MadeTile(built, 0, &kernels);
+  EXPECT_LT(tile.block, 640);
+  for (const codegen::Kernel& kernel : kernels) EXPECT_THAT(codegen::Verify(kernel), IsOk());
+  ExpectTheBitsOfTheSteps(f);
 }
 
 // The blocks of a tile fit the caches, whatever the size of the whole.
@@ -129,8 +254,7 @@ TEST(HostTileTest, BlocksAreOfSomeRows) {
   const ir::FunctionRef f = Parsed(kLayerNorm, "f32", 1 << 14, 1 << 10);
   TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
   std::vector<codegen::Kernel> kernels;
-  const std::vector<bool> is_cut(built.kernels.size(), false);
-  const HostTile tile = MakeHostTile(built, is_cut, built.steps, 0, &kernels);
+  const HostTile tile = MadeTile(built, 0, &kernels);
   EXPECT_EQ(tile.rows, 1 << 14);
   EXPECT_GE(tile.block, 4);
   EXPECT_LE(tile.block, 64);

@@ -13,6 +13,7 @@
 #include "worker/cpu/memory_bound.h"
 #include "worker/cpu/sort.h"
 #include "worker/cpu/tile.h"
+#include "worker/program/row_tile.h"
 
 namespace tessera::worker {
 namespace {
@@ -390,13 +391,8 @@ class CodeFinder {
       const Step& step = steps[at];
       if (const auto* k = std::get_if<KernelStep>(&step.what)) {
         if (row_tiles && k->tile >= 0) {
-          const HostTile& tile = host_.tiles[k->tile] =
-              MakeHostTile(host_.program, is_cut_, steps, at, &parts_);
-          if (!tile.parts.empty()) {
-            tiles_.push_back(k->tile);
-            at += tile.parts.size() - 1;
-            continue;
-          }
+          at += FindTile(steps, at) - 1;
+          continue;
         }
         used_[k->kernel] = true;
       }
@@ -425,6 +421,19 @@ class CodeFinder {
   }
 
  private:
+  // Adds what the tile needs whose steps begin at steps[first]. Returns how many those are.
+  size_t FindTile(const std::vector<Step>& steps, size_t first) {
+    const std::vector<const KernelStep*> tiled = program::TileFrom(steps, first);
+    HostTile tile = MakeHostTile(host_.program, is_cut_, steps, first, &parts_);
+    if (tile.parts.empty()) {
+      for (const KernelStep* step : tiled) used_[step->kernel] = true;
+    } else {
+      tiles_.push_back(tiled[0]->tile);
+      host_.tiles[tiled[0]->tile] = std::move(tile);
+    }
+    return tiled.size();
+  }
+
   HostProgram& host_;
   std::vector<bool> is_cut_;            // by kernel: into tiles (tile.h)
   std::vector<bool> used_;              // by kernel: whether a step runs it by itself

@@ -47,7 +47,9 @@ int SplitRows(int64_t rows, Kernel* kernel) {
     if (size > outer) {
       const int64_t inner = size / outer;
       ForEachAccessAndIndex(*kernel, [&](int, Access& access) {
-        access.strides.insert(access.strides.begin() + d, access.strides[d] * inner);
+        codegen::ForEachStrides(access, [&](ir::Dims& strides) {
+          strides.insert(strides.begin() + d, strides[d] * inner);
+        });
       });
       kernel->shape[d] = inner;
       kernel->shape.insert(kernel->shape.begin() + d, outer);
@@ -58,14 +60,16 @@ int SplitRows(int64_t rows, Kernel* kernel) {
   return before == rows ? kernel->num_parallel() : -1;
 }
 
-// By how much the access moves from a row to the next, rows being the first `num_dims` dims.
-std::optional<int64_t> MoveOf(const Kernel& kernel, int num_dims, const Access& access) {
+// By how many elements an access or a shift of these strides, or of none, which are all 0, moves
+// from a row to the next, rows being the first `num_dims` dims. Nothing if not by the same always.
+std::optional<int64_t> MoveOf(const Kernel& kernel, int num_dims, const ir::Dims& strides) {
+  if (strides.empty()) return 0;
   std::optional<int64_t> move;
   int64_t inner = 1;  // the rows that one step along the dim passes
   for (int d = num_dims - 1; d >= 0; --d) {
     if (kernel.shape[d] == 1) continue;
-    if (!move) move = access.strides[d];
-    if (access.strides[d] != *move * inner) return std::nullopt;
+    if (!move) move = strides[d];
+    if (strides[d] != *move * inner) return std::nullopt;
     inner *= kernel.shape[d];
   }
   return move.value_or(0);
@@ -75,8 +79,8 @@ std::optional<int64_t> MoveOf(const Kernel& kernel, int num_dims, const Access& 
 struct Rows {
   Kernel kernel;  // split, so that the first num_dims dims are the rows
   int num_dims = 0;
-  // By param: by how many elements all of its accesses move from a row to the next; nothing if they
-  // move differently.
+  // By param: by how many elements all of its accesses, and the shifts that it is read for, move
+  // from a row to the next; nothing if they move differently.
   std::vector<std::optional<int64_t>> moves;
   std::vector<bool> uses_own_row;   // by param: whether row r uses `move` elements from r * move on
   bool has_moving_indices = false;  // an index depends on the row
@@ -95,7 +99,7 @@ std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
     if (!move) split.uses_own_row[param] = false;
   };
   ForEachAccessAndIndex(split.kernel, [&](int param, const Access& access) {
-    const std::optional<int64_t> move = MoveOf(split.kernel, split.num_dims, access);
+    const std::optional<int64_t> move = MoveOf(split.kernel, split.num_dims, access.strides);
     if (param < 0) {
       split.has_moving_indices = split.has_moving_indices || move != 0;
       return;
@@ -110,7 +114,7 @@ std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
         *move * rows != kernel.params[param].size)
       split.uses_own_row[param] = false;
     for (const codegen::DynamicOffset& shift : access.shifts) {
-      move_by(shift.param, 0);
+      move_by(shift.param, MoveOf(split.kernel, split.num_dims, shift.strides));
       split.uses_own_row[shift.param] = false;
     }
   });
@@ -297,6 +301,8 @@ std::optional<RowKernel> RowsOf(const Kernel& kernel, int64_t rows, int64_t bloc
   };
   ForEachAccessAndIndex(k, [&](int param, Access& access) {
     replace(&access.strides, param < 0 ? 0 : out.moves[param]);
+    for (codegen::DynamicOffset& shift : access.shifts)
+      if (!shift.strides.empty()) replace(&shift.strides, out.moves[shift.param]);
   });
   replace(&k.shape, block);
   for (size_t i = 0; i < k.params.size(); ++i)
