@@ -292,8 +292,7 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // ---- Scans: of one row, whose lanes are along a parallel dim if it has any.
-  // --------------------
+  // ---- Scans: of one row, whose lanes are along a parallel dim if it has any. -------------------
 
   void EmitScan() {
     ForEachReduction([&](int n) { StartReduction(n); });

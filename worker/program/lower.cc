@@ -28,6 +28,10 @@ constexpr int64_t kLongReductionMin = 1 << 15, kLongColumnMin = 1 << 12;
 constexpr int64_t kPartialsMax = 1024;
 constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
 
+// A scan's iteration does all of its elements in one call, which no cancel ends; the evaluator goes
+// through longer ones.
+constexpr int64_t kScannedMax = 1 << 24;
+
 // How deep while loops stand in the predicates of others.
 constexpr int kPredicateDepthMax = 4;
 
@@ -374,6 +378,7 @@ class Lowerer {
     const ir::Type& x = at.in(0);
     if (!options_.has_scans || x.shape.size() > kGroupDimsMax) return std::nullopt;
     const auto dim = static_cast<int>(at.op.attrs.Int("dimension"));
+    if (x.shape[dim] > kScannedMax) return std::nullopt;
     const bool reverse = at.op.attrs.Bool("reverse");
     const Dims strides = ir::StridesOf(x.shape);
     ScanItem item;
@@ -408,6 +413,8 @@ class Lowerer {
         if (!s.strides.empty()) s.strides.push_back(0);
     }
     if (map.shape.size() > kGroupDimsMax || map.shifts.size() > kShiftsMax) return std::nullopt;
+    const Dims scanned(map.shape.begin() + map.num_parallel, map.shape.end());
+    if (NumElements(scanned) > kScannedMax) return std::nullopt;
     const int result = NewValue(at.out(0));
     UpdateItem item;
     item.box = map.shape;

@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_exception.h"
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
@@ -932,6 +933,45 @@ TEST(RowTiles, AreRefusedWhereTheyAreNone) {
   step(&forged, 0).tile = step(&forged, 1).tile = 0;
   forged.tiles = {{64}};
   EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("other rows")));
+}
+
+// ---- Scans. ------------------------------------------------------------------------------------
+
+// What a scan does for one parallel point no cancel ends, so that a long one is the evaluator's,
+// which has all its operands in memory.
+TEST(Scans, OfManyElementsInARowAreTheHosts) {
+  constexpr char kCumsum[] = R"(func main(%x: f32[2,N]) -> (f32[2,N]) {
+  %y = cumsum(%x) {dimension=1, reverse=false}
+  return %y
+})";
+  constexpr char kScatter[] = R"(func main(%x: f32[8], %u: f32[]) -> (f32[8]) {
+  %at = constant() {value=dense<s32[]: 3>}
+  %ats = broadcast_in_dim(%at) {broadcast_dimensions=[], shape=[1048576,N,1]}
+  %us = broadcast_in_dim(%u) {broadcast_dimensions=[], shape=[1048576,N]}
+  %y = scatter_add(%x, %ats, %us) {index_vector_dim=2, input_batching_dims=[],
+      inserted_window_dims=[0], mode="clip", scatter_dims_to_operand_dims=[0],
+      scatter_indices_batching_dims=[], update_window_dims=[]}
+  return %y
+})";
+  BuildOptions options;
+  options.has_scans = true;
+  const auto built = [&](const char* text, int64_t n) {
+    const ir::Program program =
+        ValueOrThrow(ir::ParseProgram(absl::StrReplaceAll(text, {{"N", absl::StrCat(n)}})));
+    return ValueOrThrow(Build(*program.entry, options));
+  };
+  const auto has_host_step = [](const StepProgram& p) {
+    return std::any_of(p.steps.begin(), p.steps.end(), [](const Step& step) {
+      return std::holds_alternative<HostStep>(step.what);
+    });
+  };
+  EXPECT_FALSE(has_host_step(built(kCumsum, 1 << 24)));
+  EXPECT_TRUE(has_host_step(built(kCumsum, (1 << 24) + 1)));
+  EXPECT_FALSE(has_host_step(built(kScatter, 16)));
+  EXPECT_TRUE(has_host_step(built(kScatter, 17)));
+  const StepProgram endless = built(kScatter, 1 << 20);
+  EXPECT_TRUE(has_host_step(endless));
+  EXPECT_GE(endless.arena_bytes, int64_t{8} << 40);
 }
 
 TEST(ProgramTranscripts, AreAsRecorded) {
