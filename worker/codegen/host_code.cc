@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -159,14 +160,36 @@ class HostCompiler::Impl {
     };
     // To start a compiler takes as long as some kernels do.
     constexpr size_t kUnitsEach = 8;
-    const size_t most = options_.compiled_at_once_max > 0
-                            ? static_cast<size_t>(options_.compiled_at_once_max)
-                            : static_cast<size_t>(ProcessLimits().cores);
     std::vector<std::thread> others;
-    for (size_t i = 1; i < std::min(most, units.size() / kUnitsEach); ++i)
-      others.emplace_back(work);
+    while (others.size() + 1 < units.size() / kUnitsEach && AddHelper()) {
+      try {
+        others.emplace_back([&] {
+          work();
+          RemoveHelper();
+        });
+      } catch (const std::system_error& error) {  // This thread does what the helper would have.
+        RemoveHelper();
+        TESSERA_LOG(WARNING) << "no thread to compile on" << Field("error", error.what());
+        break;
+      }
+    }
     work();
     for (std::thread& other : others) other.join();
+  }
+
+  // Whether one more thread may help those that call Compile: with one of these, there are as many
+  // as may compile at once.
+  bool AddHelper() {
+    const int most = options_.compiled_at_once_max > 0 ? options_.compiled_at_once_max
+                                                       : static_cast<int>(ProcessLimits().cores);
+    absl::MutexLock lock(&mu_);
+    if (helpers_ + 1 >= most) return false;
+    ++helpers_;
+    return true;
+  }
+  void RemoveHelper() {
+    absl::MutexLock lock(&mu_);
+    --helpers_;
   }
 
   absl::StatusOr<Function> FunctionOf(const Unit& unit, Batch& batch) {
@@ -235,6 +258,7 @@ class HostCompiler::Impl {
   CompileChildren children_;
   absl::Mutex mu_;
   std::map<std::string, std::weak_ptr<const void>> loaded_ ABSL_GUARDED_BY(mu_);
+  int helpers_ ABSL_GUARDED_BY(mu_) = 0;  // threads of all calls of Compile, besides the callers'
   size_t prune_at_ ABSL_GUARDED_BY(mu_) = kPruneMin;
   Counters counters_ ABSL_GUARDED_BY(mu_);
 };

@@ -34,7 +34,9 @@ struct HostCompilerOptions {
   std::vector<std::string> compile_args;
   int64_t compile_memory_bytes_max = int64_t{4} << 30;   // of each child
   absl::Duration compile_deadline = absl::Seconds(120);  // of one program's kernels
-  int compiled_at_once_max = 0;  // of one program's kernels; 0: as many as there are cores
+  // Kernels, of all calls of Compile together; but each call compiles at least one at a time. 0: as
+  // many as there are cores.
+  int compiled_at_once_max = 0;
 };
 // The options of the process's options table. Sets no compile_binary.
 HostCompilerOptions HostCompilerOptionsFrom(const Options& options,

@@ -2,16 +2,20 @@
 #include "worker/codegen/host_code.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -268,6 +272,67 @@ TEST_F(HostCodeTest, AProgramsKernelsAreCompiledAtOnce) {
     EXPECT_EQ(compiler.counters().compiled, 36);
     EXPECT_EQ(compiler.counters().shared, 4);
   }
+}
+
+// The processes whose parent is this one.
+int NumChildren() {
+  int children = 0;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator("/proc", none)) {
+    std::ifstream file(entry.path() / "stat");
+    std::string stat;
+    if (!std::getline(file, stat)) continue;
+    std::istringstream rest(stat.substr(stat.rfind(')') + 1));  // after the name
+    std::string state;
+    int parent = 0;
+    rest >> state >> parent;
+    if (parent == getpid()) ++children;
+  }
+  return children;
+}
+
+// While compilers hang, all that may run at once do.
+TEST_F(HostCodeTest, ProgramsShareTheChildrenThatMayRunAtOnce) {
+  UseChild("--hang-on-13");
+  constexpr int kCalls = 4, kAtOnce = 4, kKernels = 40;
+  options_.compiled_at_once_max = kAtOnce;
+  options_.compile_deadline = absl::Seconds(2);
+  HostCompiler compiler(options_);
+  std::atomic<int> done{0};
+  std::vector<std::thread> calls;
+  for (int c = 0; c < kCalls; ++c)
+    calls.emplace_back([&, c] {
+      std::vector<Kernel> kernels;
+      for (int i = 0; i < kKernels; ++i) kernels.push_back(Adder(13, 100 + kKernels * c + i));
+      EXPECT_THAT(compiler.Compile(kernels), ReasonIs("COMPILE_TIMEOUT", HasSubstr("kernel 0")));
+      ++done;
+    });
+  int most = 0;
+  while (done < kCalls) {
+    most = std::max(most, NumChildren());
+    std::this_thread::yield();
+  }
+  for (std::thread& call : calls) call.join();
+  EXPECT_GT(most, kCalls);
+  EXPECT_LE(most, kCalls + kAtOnce - 1);
+}
+
+TEST_F(HostCodeTest, WithoutThreadsTheCallerCompilesAll) {
+  options_.compiled_at_once_max = 4;
+  HostCompiler compiler(options_);
+  std::vector<Kernel> kernels;
+  for (int i = 0; i < 40; ++i) kernels.push_back(Adder(100 + i));
+  pthread_attr_t before, unlimited;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_getattr_default_np(&unlimited), 0);
+  // No address space has room for this stack.
+  ASSERT_EQ(pthread_attr_setstacksize(&unlimited, size_t{1} << 60), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&unlimited), 0);
+  EXPECT_THROW(std::thread([] {}), std::system_error);
+  const auto code = compiler.Compile(kernels);
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  ASSERT_THAT(code, IsOk());
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(AddedTo5(**code, i), 105 + i);
 }
 
 // Of several kernels that fail, the first is reported, whichever fails first.
