@@ -137,9 +137,10 @@ class Maker {
         *ulps = std::max(*ulps, k.ulps);
         Value v = Shaped(k.value, o.type);
         if (is_float && takes == Takes::kSmall) v = Small(v);
-        if (is_float && takes == Takes::kInRange)
-          v = Clamp(Constant(b_, o.type.dtype, o.fill.low), v,
-                    Constant(b_, o.type.dtype, o.fill.high));
+        if (is_float && takes == Takes::kInRange) {
+          const Value high = Constant(b_, o.type.dtype, o.fill.high);
+          v = Clamp(Constant(b_, o.type.dtype, o.fill.low), v, high);
+        }
         return v;
       }
     }
