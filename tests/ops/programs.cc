@@ -42,6 +42,12 @@ bool HasPredicate(const OpDef& def) {
   return std::find(def.regions.begin(), def.regions.end(), RegionRole::kPredicate) !=
          def.regions.end();
 }
+// Whether its indices keep a promise, which others would break.
+bool Promises(const Attrs& attrs) {
+  const auto holds = [&](std::string_view name) { return attrs.Has(name) && attrs.Bool(name); };
+  return (attrs.Has("mode") && attrs.Str("mode") == "promise_in_bounds") ||
+         holds("unique_indices") || holds("indices_are_sorted");
+}
 // Not in programs: nullopt.
 std::optional<Takes> TakesOf(const Sample& s) {
   if (!s.scope.mesh.empty() || s.Excludes(Check::kRecorded)) return std::nullopt;
@@ -49,7 +55,7 @@ std::optional<Takes> TakesOf(const Sample& s) {
     if (o.type.num_elements() == 0) return std::nullopt;
   switch (s.tolerance.kind) {
     case Tolerance::kReordered:
-      if (!s.def->regions.empty() || s.def->name == "cumlogsumexp")
+      if (!s.def->regions.empty() || s.def->name == "cumlogsumexp" || Promises(s.attrs))
         return std::nullopt;  // not only a sum
       return Takes::kSmall;
     case Tolerance::kUlps:
