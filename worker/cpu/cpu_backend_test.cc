@@ -400,6 +400,23 @@ TEST(NativeLoopTest, LargeKernelsAreCalledAndLoopsOfThemAreInterpreted) {
   EXPECT_TRUE(NativeLoopsOf(Parsed(Scan(2, 1 << 20, add))).empty());
 }
 
+// How a run ends that is cancelled once an op whose name holds `op` is in flight.
+absl::Status CancelledDuring(absl::string_view op, Backend& backend, const Executable& executable,
+                             const DeviceBufferRef& arg) {
+  InFlightPage page(1);
+  InFlightQueue queue(&page.slot(0));
+  CancelToken cancel;
+  RunContext context;
+  context.cancel = &cancel;
+  context.in_flight = queue.Begin(9);
+  absl::Status status;
+  std::thread running([&] { status = backend.Enqueue(executable, context, {arg}).status(); });
+  while (!absl::StrContains(page.slot(0).Read().op, op)) std::this_thread::yield();
+  cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
+  running.join();
+  return status;
+}
+
 // An endless loop polls the flag by itself: no other thread and no step does it for it.
 TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[16]) -> (f32[16]) {
@@ -420,19 +437,9 @@ TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
   TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(f)));
   EXPECT_FALSE(executable->quick()) << "nobody knows how long it runs";
   TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {16}, 1)));
-  InFlightPage page(1);
-  InFlightQueue queue(&page.slot(0));
-  CancelToken cancel;
-  RunContext context;
-  context.cancel = &cancel;
-  context.in_flight = queue.Begin(9);
-  absl::Status status;
-  std::thread running([&] { status = backend->Enqueue(*executable, context, {arg}).status(); });
   // It is in the loop, or about to enter it, once the loop's op is in flight.
-  while (!absl::StrContains(page.slot(0).Read().op, "while")) std::this_thread::yield();
-  cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
-  running.join();
-  EXPECT_THAT(status, ReasonIs("CANCELLED", "enough"));
+  EXPECT_THAT(CancelledDuring("while", *backend, *executable, arg),
+              ReasonIs("CANCELLED", "enough"));
 }
 
 // What has no code is called from the loop, for the right iteration, also in an inner loop.
@@ -544,18 +551,7 @@ TEST(SortStepTest, ACancelEndsIt) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(f)));
   TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {2'000'000}, 1)));
-  InFlightPage page(1);
-  InFlightQueue queue(&page.slot(0));
-  CancelToken cancel;
-  RunContext context;
-  context.cancel = &cancel;
-  context.in_flight = queue.Begin(9);
-  absl::Status status;
-  std::thread running([&] { status = backend->Enqueue(*executable, context, {arg}).status(); });
-  while (!absl::StrContains(page.slot(0).Read().op, "sort")) std::this_thread::yield();
-  cancel.Cancel(MakeError(ErrorKind::kCancelled, "enough"));
-  running.join();
-  EXPECT_THAT(status, ReasonIs("CANCELLED", "enough"));
+  EXPECT_THAT(CancelledDuring("sort", *backend, *executable, arg), ReasonIs("CANCELLED", "enough"));
 }
 
 // By the ops of its iterations, a loop of little work each is compiled when it has many.
