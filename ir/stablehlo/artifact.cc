@@ -1,0 +1,388 @@
+#include "ir/stablehlo/artifact.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+enum class Dialect { kBuiltin, kVhlo, kSdy, kOther };
+Dialect DialectOf(std::string_view name) {
+  if (name == "builtin") return Dialect::kBuiltin;
+  if (name == "vhlo") return Dialect::kVhlo;
+  return name == "sdy" ? Dialect::kSdy : Dialect::kOther;
+}
+
+// ---- The tables. --------------------------------------------------------------------------------
+struct AttrRow {
+  Dialect dialect;
+  uint64_t code;
+  AttrKind kind;
+  const char* fields;
+};
+struct TypeRow {
+  Dialect dialect;
+  uint64_t code;
+  TypeKind kind;
+  const char* fields;
+  DType dtype = DType::kBool;
+  int bits = 0;
+};
+constexpr AttrRow kAttrRows[] = {
+#define TESSERA_ATTR(dialect, code, kind, fields) \
+  {Dialect::k##dialect, code, AttrKind::k##kind, fields},
+#define TESSERA_TYPE(...)
+#define TESSERA_SCALAR(...)
+#define TESSERA_WIDTH(...)
+#include "ir/stablehlo/entries.def"
+#undef TESSERA_ATTR
+#undef TESSERA_TYPE
+#undef TESSERA_SCALAR
+#undef TESSERA_WIDTH
+};
+constexpr TypeRow kTypeRows[] = {
+#define TESSERA_ATTR(...)
+#define TESSERA_TYPE(dialect, code, kind, fields) \
+  {Dialect::k##dialect, code, TypeKind::k##kind, fields},
+#define TESSERA_SCALAR(dialect, code, dtype) \
+  {Dialect::k##dialect, code, TypeKind::kScalar, "", DType::k##dtype},
+#define TESSERA_WIDTH(dialect, code, bits) \
+  {Dialect::k##dialect, code, TypeKind::kOtherScalar, "", DType::kBool, bits},
+#include "ir/stablehlo/entries.def"
+#undef TESSERA_ATTR
+#undef TESSERA_TYPE
+#undef TESSERA_SCALAR
+#undef TESSERA_WIDTH
+};
+template <typename Row, size_t kRows>
+const Row* Find(const Row (&rows)[kRows], Dialect dialect, uint64_t code) {
+  for (const Row& row : rows)
+    if (row.dialect == dialect && row.code == code) return &row;
+  return nullptr;
+}
+
+struct OpRow {
+  std::string_view dialect;
+  std::string_view name;
+  int first, last;
+  std::string_view attributes;  // separated by spaces
+};
+constexpr OpRow kOpRows[] = {
+#define TESSERA_VHLO_OP(name, first, last, attributes) {"vhlo", name, first, last, attributes},
+#define TESSERA_PLAIN_OP(dialect, name, attributes) {dialect, name, 0, 0, attributes},
+#include "ir/stablehlo/vhlo_ops.def"
+#undef TESSERA_VHLO_OP
+#undef TESSERA_PLAIN_OP
+};
+
+// The next word of `words`, which loses it.
+std::string_view NextWord(std::string_view& words) {
+  const size_t end = std::min(words.find(' '), words.size());
+  const std::string_view word = words.substr(0, end);
+  words.remove_prefix(std::min(end + 1, words.size()));
+  return word;
+}
+
+absl::Status NotSupported(std::string what) {
+  return MakeError(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: ", what));
+}
+// An untrusted text for a message: escaped and cut.
+std::string Quoted(std::string_view text) {
+  return absl::StrCat("'", absl::CEscape(ToAbsl(text.substr(0, 64))), "'");
+}
+
+// ---- Attributes and types. ----------------------------------------------------------------------
+class Decoder {
+ public:
+  explicit Decoder(Artifact& out) : out_(out), code_(out.code) {}
+
+  absl::Status Decode() {
+    // Types first: an integer's width is its type's.
+    out_.types.resize(code_.types.size());
+    for (size_t i = 0; i < code_.types.size(); ++i) {
+      TESSERA_RETURN_IF_ERROR(DecodeEntry(code_.types[i], kTypeRows, &out_.types[i],
+                                          [&](const TypeRow& row, TypeOf& type) {
+                                            type.kind = row.kind;
+                                            type.dtype = row.dtype;
+                                            if (row.bits > 0) Number(type, row.bits);
+                                            if (row.kind == TypeKind::kInteger) FitInteger(type);
+                                          }));
+    }
+    out_.attrs.resize(code_.attrs.size());
+    for (size_t i = 0; i < code_.attrs.size(); ++i)
+      TESSERA_RETURN_IF_ERROR(
+          DecodeEntry(code_.attrs[i], kAttrRows, &out_.attrs[i],
+                      [](const AttrRow& row, Attr& attr) { attr.kind = row.kind; }));
+    return absl::OkStatus();
+  }
+
+ private:
+  template <typename Row, size_t kRows, typename T, typename Set>
+  absl::Status DecodeEntry(const Entry& entry, const Row (&rows)[kRows], T* out, Set set) {
+    out->bytes = entry.bytes;
+    const Dialect dialect = DialectOf(code_.dialects[entry.dialect]);
+    if (!entry.custom || dialect == Dialect::kOther) return absl::OkStatus();
+    Cursor in(entry.bytes, "an attribute or type");
+    const uint64_t code = in.VarInt();
+    const Row* const row = Find(rows, dialect, code);
+    if (row == nullptr) return in.status();
+    out->bytes = {};
+    out->refs.begin = out_.refs.size();
+    out->ints.begin = out_.ints.size();
+    type_ = kNone;
+    for (const char* field = row->fields; *field != 0 && in.ok(); ++field) Read(in, *field, *out);
+    out->refs.size = out_.refs.size() - out->refs.begin;
+    out->ints.size = out_.ints.size() - out->ints.begin;
+    TESSERA_RETURN_IF_ERROR(in.Finish());
+    set(*row, *out);
+    return absl::OkStatus();
+  }
+
+  void Read(Cursor& in, char field, Fields& out) {
+    if (field >= 'A' && field <= 'Z') {
+      const size_t count = in.Count("elements");
+      out_.ints.push_back(count);
+      for (size_t i = 0; i < count && in.ok(); ++i) Read(in, field - 'A' + 'a', out);
+      return;
+    }
+    switch (field) {
+      case 'a':
+        return Attribute(in);
+      case 'n':
+        Attribute(in);
+        return Attribute(in);
+      case 'o': {
+        bool there = false;
+        const uint64_t index = in.VarInt(&there);
+        out_.refs.push_back(there ? in.Checked(index, code_.attrs.size(), "attributes") : kNone);
+        return;
+      }
+      case 'c': {
+        if (in.VarInt() != 0) return Attribute(in);
+        out_.refs.push_back(kNone);
+        return;
+      }
+      case 't':
+        type_ = in.Index(code_.types.size(), "types");
+        out_.refs.push_back(type_);
+        return;
+      case 's': {
+        const uint32_t index = in.Index(code_.strings.size(), "strings");
+        if (!in.ok()) return;
+        const std::string_view text = code_.strings[index];
+        out.bytes = {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+        return;
+      }
+      case 'v':
+        return Number(static_cast<int64_t>(in.VarInt()));
+      case 'd':
+      case 'z':
+        return Number(in.SignedVarInt());
+      case 'y':
+        return Number(in.Byte());
+      case 'p': {
+        bool there = false;
+        const uint64_t value = in.VarInt(&there);
+        Number(there);
+        return Number(there ? static_cast<int64_t>(value) : 0);
+      }
+      case 'b':
+        out.bytes = in.Take(in.Count("bytes"));
+        return;
+      case 'f':
+      case 'i': {
+        const int bits = Bits(type_);
+        if (bits == 0 || bits > 64) {
+          in.Fail("a number is of a type that is none, or of more than 64 bits");
+          return;
+        }
+        return Number(bits <= 8 ? in.Byte() : in.SignedVarInt());
+      }
+      default:
+        in.Fail("a field is of no kind");
+    }
+  }
+  void Attribute(Cursor& in) { out_.refs.push_back(in.Index(code_.attrs.size(), "attributes")); }
+  void Number(int64_t value) { out_.ints.push_back(value); }
+  void Number(Fields& out, int64_t value) {
+    out_.ints.push_back(value);
+    ++out.ints.size;
+  }
+
+  // MLIR's integer type: its width, and in the low bits 0 for one without a sign of its own, which
+  // StableHLO takes as signed, 1 for signed, 2 for unsigned.
+  void FitInteger(TypeOf& type) {
+    const uint64_t encoded = out_.ints[type.ints.begin];
+    const bool is_unsigned = (encoded & 3) == 2;
+    const auto fit = [&](DType of) {
+      type.kind = TypeKind::kScalar;
+      type.dtype = of;
+    };
+    switch (encoded >> 2) {
+      case 1:
+        return fit(DType::kBool);
+      case 2:
+        return fit(is_unsigned ? DType::kU2 : DType::kS2);
+      case 4:
+        return fit(is_unsigned ? DType::kU4 : DType::kS4);
+      case 8:
+        return fit(is_unsigned ? DType::kU8 : DType::kS8);
+      case 16:
+        return fit(is_unsigned ? DType::kU16 : DType::kS16);
+      case 32:
+        return fit(is_unsigned ? DType::kU32 : DType::kS32);
+      case 64:
+        return fit(is_unsigned ? DType::kU64 : DType::kS64);
+      default:
+        break;
+    }
+    type.kind = TypeKind::kOtherScalar;
+    out_.ints[type.ints.begin] = static_cast<int64_t>(encoded >> 2);
+  }
+
+  // Of a number's encoding; 0 for what is no number.
+  int Bits(uint32_t index) const {
+    if (index == kNone || index >= out_.types.size()) return 0;
+    const TypeOf& type = out_.types[index];
+    switch (type.kind) {
+      case TypeKind::kScalar:
+        return type.dtype == DType::kBool ? 1 : BitWidth(type.dtype);
+      case TypeKind::kIndex:
+        return 64;
+      case TypeKind::kOtherScalar:
+        return static_cast<int>(std::clamp<int64_t>(out_.ints[type.ints.begin], 0, 128));
+      default:
+        return 0;
+    }
+  }
+
+  Artifact& out_;
+  const Bytecode& code_;
+  uint32_t type_ = kNone;  // the last that was read of this entry
+};
+
+// ---- Ops. ---------------------------------------------------------------------------------------
+class OpReader {
+ public:
+  explicit OpReader(Artifact& out) : out_(out), code_(out.code) {}
+
+  absl::Status Read() {
+    for (const OpName& name : code_.op_names) AddForm(name);
+    out_.op_attrs.resize(code_.ops.size());
+    for (size_t i = 0; i < code_.ops.size(); ++i) {
+      const RawOp& op = code_.ops[i];
+      if (rows_[op.name] == nullptr) return Unknown(op);
+      out_.op_attrs[i].begin = out_.named.size();
+      TESSERA_RETURN_IF_ERROR(ReadAttrs(op, *rows_[op.name]));
+      out_.op_attrs[i].size = out_.named.size() - out_.op_attrs[i].begin;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void AddForm(const OpName& op) {
+    OpForm form{code_.dialects[op.dialect], op.name};
+    const size_t at = form.name.rfind("_v");
+    if (form.dialect == "vhlo" && at != std::string_view::npos &&
+        absl::SimpleAtoi(ToAbsl(form.name.substr(at + 2)), &form.version))
+      form.name = form.name.substr(0, at);
+    const auto row = std::find_if(std::begin(kOpRows), std::end(kOpRows), [&](const OpRow& r) {
+      return r.dialect == form.dialect && r.name == form.name && r.first <= form.version &&
+             form.version <= r.last;
+    });
+    form.known = row != std::end(kOpRows);
+    out_.forms.push_back(form);
+    rows_.push_back(form.known ? &*row : nullptr);
+  }
+
+  absl::Status Unknown(const RawOp& op) const {
+    const OpForm& form = out_.form(op);
+    if (form.dialect == "vhlo")
+      return NotSupported(absl::StrCat(
+          "the op ", Quoted(code_.op_names[op.name].name), " of an artifact that ",
+          Quoted(code_.producer),
+          " wrote: this reader knows StableHLO up to 1.20; export for an older version"));
+    return NotSupported(absl::StrCat(
+        "the op ", Quoted(form.name), " of the dialect ", Quoted(form.dialect), ", written by ",
+        Quoted(code_.producer),
+        ": only VHLO's and Shardy's are read; send a portable artifact, as jax.export writes"));
+  }
+
+  absl::Status ReadAttrs(const RawOp& op, const OpRow& row) {
+    std::string_view words = row.attributes;
+    if (op.properties != kNone && code_.op_names[op.name].registered) {
+      Cursor in(code_.properties[op.properties], "properties of an op");
+      while (!words.empty()) {
+        std::string_view name = NextWord(words);
+        bool there = true;
+        const bool optional = name.back() == '?';
+        const uint64_t index = optional ? in.VarInt(&there) : in.VarInt();
+        if (optional) name.remove_suffix(1);
+        if (there)
+          out_.named.push_back({name, in.Checked(index, code_.attrs.size(), "attributes")});
+      }
+      return in.Finish();
+    }
+    // In a dictionary, among those that the op only carries.
+    const uint32_t dictionary = op.properties != kNone ? op.properties : op.attrs;
+    if (dictionary == kNone) return absl::OkStatus();
+    if (out_.attrs[dictionary].kind != AttrKind::kDictionary)
+      return MakeError(ErrorKind::kMalformedProgram,
+                       absl::StrCat("StableHLO: the attributes of ", Quoted(out_.form(op).name),
+                                    " are no dictionary"));
+    const absl::Span<const uint32_t> refs = Slice(out_.refs, out_.attrs[dictionary].refs);
+    while (!words.empty()) {
+      std::string_view name = NextWord(words);
+      if (name.back() == '?') name.remove_suffix(1);
+      for (size_t i = 0; i + 1 < refs.size(); i += 2) {
+        const Attr& key = out_.attrs[refs[i]];
+        if (key.kind == AttrKind::kString && key.text() == name)
+          out_.named.push_back({name, refs[i + 1]});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Artifact& out_;
+  const Bytecode& code_;
+  std::vector<const OpRow*> rows_;  // of code_.op_names
+};
+
+}  // namespace
+
+uint32_t Artifact::Find(uint32_t op, std::string_view name) const {
+  for (const NamedAttr& attr : Slice(named, op_attrs[op]))
+    if (attr.name == name) return attr.attr;
+  return kNone;
+}
+
+absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits) {
+  Artifact out;
+  TESSERA_ASSIGN_OR_RETURN(out.code, ReadBytecode(bytes, limits));
+  TESSERA_RETURN_IF_ERROR(Decoder(out).Decode());
+  TESSERA_RETURN_IF_ERROR(OpReader(out).Read());
+  return out;
+}
+
+std::vector<std::pair<std::string, int64_t>> CountOps(const Artifact& artifact) {
+  std::vector<int64_t> counts(artifact.forms.size());
+  for (const RawOp& op : artifact.code.ops) ++counts[op.name];
+  std::map<std::string, int64_t> by_name;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const OpForm& form = artifact.forms[i];
+    if (counts[i] == 0) continue;
+    by_name[form.dialect == "vhlo" ? std::string(form.name)
+                                   : absl::StrCat(ToAbsl(form.dialect), ".", ToAbsl(form.name))] +=
+        counts[i];
+  }
+  return {by_name.begin(), by_name.end()};
+}
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,372 @@
+#include "ir/stablehlo/bytecode.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+constexpr uint64_t kNewestVersion = 6;
+// From which version on the format has something.
+constexpr uint64_t kDialectVersions = 1, kIsolatedSections = 2, kUseLists = 3, kElidedLocations = 4,
+                   kProperties = 5;
+
+enum SectionId {
+  kStrings,
+  kDialects,
+  kEntries,
+  kOffsets,
+  kIr,
+  kResources,
+  kResourceOffsets,
+  kDialectVersion,
+  kPropertyBytes,
+  kSections
+};
+// The sections that every artifact has.
+constexpr std::array<SectionId, 5> kNeeded = {kStrings, kDialects, kEntries, kOffsets, kIr};
+constexpr std::array<const char*, kSections> kSectionNames = {
+    "strings",   "dialects",  "attributes and types", "offsets",
+    "ops",       "resources", "offsets of resources", "version of a dialect",
+    "properties"};
+
+// What an op's record holds.
+enum OpMask : uint8_t {
+  kHasAttrs = 1,
+  kHasResults = 2,
+  kHasOperands = 4,
+  kHasSuccessors = 8,
+  kHasRegions = 16,
+  kHasUseLists = 32,
+  kHasProperties = 64
+};
+
+absl::Status TooMany(const char* what, size_t limit) {
+  return MakeError(ErrorKind::kLimitExceeded,
+                   absl::StrCat("StableHLO: more than ", limit, " ", what));
+}
+absl::Status NotSupported(std::string_view what) {
+  return MakeError(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: ", ToAbsl(what)));
+}
+
+// The id and the content of the section that begins at `in`.
+std::pair<int, Cursor> NextSection(Cursor& in) {
+  const uint8_t head = in.Byte();
+  const int id = head & 0x7f;
+  const uint64_t size = in.VarInt();
+  if (id >= kSections) in.Fail(absl::StrCat("a section of the unknown kind ", id));
+  if ((head & 0x80) != 0) {
+    const uint64_t alignment = in.VarInt();
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0)
+      in.Fail(absl::StrCat("a section is aligned to ", alignment, ", which is no power of two"));
+    while (in.ok() && in.offset() % alignment != 0)
+      if (in.Byte() != 0xcb) in.Fail("the padding before a section is not 0xcb");
+  }
+  const size_t base = in.offset();
+  const Bytes bytes = in.Take(size);
+  return {id, Cursor(bytes, in.ok() ? kSectionNames[id] : "artifact", base)};
+}
+
+// The regions of an op, while they are read.
+struct Frame {
+  uint32_t op = 0;
+  uint32_t region = 0;  // The one that is read, or the next.
+  uint32_t regions_end = 0;
+  bool open = false;  // Within a region: the next members hold.
+  uint64_t ops_left = 0;
+  size_t numbers_before = 0;  // in Reader::numbers_, where the region's own values begin
+  size_t next_number = 0;     // of the next value that it defines
+  size_t scope = 0;           // in Reader::numbers_, of the innermost isolated op: number 0
+  Cursor* in = nullptr;
+  std::unique_ptr<Cursor> section;  // of an isolated op
+};
+
+class Reader {
+ public:
+  explicit Reader(const ReadLimits& limits) : limits_(limits) {}
+
+  absl::StatusOr<Bytecode> Read(Bytes bytes) {
+    if (bytes.size() > limits_.bytes) return TooMany("bytes", limits_.bytes);
+    Cursor in(bytes);
+    const Bytes magic = in.Take(4);
+    if (!in.ok() || magic != Bytes({'M', 'L', 0xef, 'R'}))
+      return MakeError(ErrorKind::kMalformedProgram,
+                       "StableHLO: the bytes do not begin as MLIR bytecode does; send a portable "
+                       "artifact, as jax.export's serialized module");
+    out_.version = in.VarInt();
+    if (in.ok() && out_.version > kNewestVersion)
+      return NotSupported(absl::StrCat("MLIR bytecode of version ", out_.version,
+                                       "; this reader knows 0 to ", kNewestVersion));
+    out_.producer = in.ZeroTerminated();
+    std::array<std::unique_ptr<Cursor>, kSections> sections;
+    while (!in.done()) {
+      auto [id, section] = NextSection(in);
+      if (!in.ok()) break;
+      if (sections[id]) in.Fail(absl::StrCat("has two sections of ", kSectionNames[id]));
+      sections[id] = std::make_unique<Cursor>(std::move(section));
+    }
+    TESSERA_RETURN_IF_ERROR(in.Finish());
+    for (const SectionId id : kNeeded) {
+      if (sections[id]) continue;
+      in.Fail(absl::StrCat("has no section of ", kSectionNames[id]));
+      return in.status();
+    }
+    TESSERA_RETURN_IF_ERROR(ReadStrings(*sections[kStrings]));
+    TESSERA_RETURN_IF_ERROR(ReadDialects(*sections[kDialects]));
+    TESSERA_RETURN_IF_ERROR(ReadEntries(*sections[kOffsets], *sections[kEntries]));
+    if (sections[kPropertyBytes])
+      TESSERA_RETURN_IF_ERROR(ReadProperties(*sections[kPropertyBytes]));
+    TESSERA_RETURN_IF_ERROR(ReadOps(*sections[kIr]));
+    return std::move(out_);
+  }
+
+ private:
+  absl::Status ReadStrings(Cursor& in) {
+    out_.strings.resize(in.Count("strings"));
+    std::vector<uint64_t> sizes(out_.strings.size());
+    // The last comes first; each counts the zero at its end.
+    for (size_t i = sizes.size(); i > 0; --i) sizes[i - 1] = in.VarInt();
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const Bytes text = in.Take(sizes[i]);
+      if (in.ok() && (text.empty() || text.back() != 0)) in.Fail("a text has no end");
+      if (!in.ok()) break;
+      out_.strings[i] = {reinterpret_cast<const char*>(text.data()), text.size() - 1};
+    }
+    return in.Finish();
+  }
+
+  std::string_view String(Cursor& in, uint64_t index) {
+    const uint32_t i = in.Checked(index, out_.strings.size(), "strings");
+    return in.ok() ? out_.strings[i] : std::string_view();
+  }
+
+  absl::Status ReadDialects(Cursor& in) {
+    out_.dialects.resize(in.Count("dialects"));
+    for (std::string_view& dialect : out_.dialects) {
+      bool has_version = false;
+      const uint64_t name =
+          out_.version >= kDialectVersions ? in.VarInt(&has_version) : in.VarInt();
+      dialect = String(in, name);
+      // A version tells a dialect how to upgrade; VHLO's ops say their versions themselves.
+      if (has_version && NextSection(in).first != kDialectVersion) in.Fail("has no version");
+    }
+    const size_t total = out_.version >= kElidedLocations ? in.Count("op names") : size_t{0};
+    while (!in.done()) {
+      const uint32_t dialect = in.Index(out_.dialects.size(), "dialects");
+      const size_t names = in.Count("op names");
+      for (size_t i = 0; i < names && in.ok(); ++i) {
+        OpName& op = out_.op_names.emplace_back();
+        op.dialect = dialect;
+        op.name = String(in, out_.version >= kProperties ? in.VarInt(&op.registered) : in.VarInt());
+      }
+    }
+    if (out_.version >= kElidedLocations && out_.op_names.size() != total)
+      in.Fail(absl::StrCat(total, " op names are announced, and there are ", out_.op_names.size()));
+    return in.Finish();
+  }
+
+  absl::Status ReadEntries(Cursor& offsets, Cursor& bytes) {
+    const size_t attrs = offsets.Count("attributes");
+    const size_t types = offsets.Count("types");
+    if (attrs + types > limits_.entries) return TooMany("attributes and types", limits_.entries);
+    for (auto [table, size] : {std::pair(&out_.attrs, attrs), std::pair(&out_.types, types)}) {
+      while (offsets.ok() && table->size() < size) {
+        const uint32_t dialect = offsets.Index(out_.dialects.size(), "dialects");
+        const size_t count = offsets.Count("attributes or types");
+        if (count == 0 || count > size - table->size())
+          offsets.Fail("a dialect has none, or more than there are");
+        for (size_t i = 0; i < count && offsets.ok() && bytes.ok(); ++i) {
+          Entry& entry = table->emplace_back();
+          entry.dialect = dialect;
+          entry.bytes = bytes.Take(offsets.VarInt(&entry.custom));
+        }
+        TESSERA_RETURN_IF_ERROR(bytes.status());
+      }
+    }
+    TESSERA_RETURN_IF_ERROR(offsets.Finish());
+    return bytes.Finish();
+  }
+
+  absl::Status ReadProperties(Cursor& in) {
+    out_.properties.resize(in.Count("properties"));
+    for (Bytes& bytes : out_.properties) bytes = in.Take(in.VarInt());
+    return in.Finish();
+  }
+
+  absl::Status ReadOps(Cursor& in) {
+    // One op stands alone: the module.
+    if (in.VarInt() != 2) in.Fail("begins with other than one op");
+    Frame outside;
+    outside.in = &in;
+    TESSERA_RETURN_IF_ERROR(ReadOp(outside));
+    while (!frames_.empty()) {
+      Frame& frame = frames_.back();
+      if (!frame.in->ok()) return frame.in->status();
+      if (frame.open && frame.ops_left > 0) {
+        --frame.ops_left;
+        TESSERA_RETURN_IF_ERROR(ReadOp(frame));
+      } else if (frame.open) {
+        CloseRegion(frame);
+      } else if (frame.region < frame.regions_end) {
+        TESSERA_RETURN_IF_ERROR(OpenRegion(frame));
+      } else {
+        out_.ops[frame.op].end = out_.ops.size();
+        if (frame.section) TESSERA_RETURN_IF_ERROR(frame.section->Finish());
+        frames_.pop_back();
+      }
+    }
+    return in.Finish();
+  }
+
+  absl::Status OpenRegion(Frame& frame) {
+    Cursor& in = *frame.in;
+    RawRegion& region = out_.regions[frame.region];
+    region.begin = region.end = out_.ops.size();
+    const uint64_t blocks = in.VarInt();
+    if (blocks == 0) {
+      ++frame.region;
+      return in.status();
+    }
+    if (blocks > 1 && in.ok())
+      return NotSupported("a region has several blocks, between which it branches");
+    region.has_block = true;
+    const size_t values = in.Count("values");
+    frame.numbers_before = frame.next_number = numbers_.size();
+    numbers_.resize(numbers_.size() + values, kNone);
+    frame.open = true;
+    bool has_args = false;
+    frame.ops_left = in.VarInt(&has_args);
+    if (!has_args) return in.status();
+    const size_t args = in.Count("arguments");
+    region.args = {static_cast<uint32_t>(out_.value_types.size()), static_cast<uint32_t>(args)};
+    for (size_t i = 0; i < args && in.ok(); ++i) {
+      bool has_location = true;
+      const uint64_t type =
+          out_.version >= kElidedLocations ? in.VarInt(&has_location) : in.VarInt();
+      Define(frame, in.Checked(type, out_.types.size(), "types"));
+      if (has_location) in.Index(out_.attrs.size(), "attributes");
+    }
+    if (out_.version >= kUseLists && in.Byte() != 0) SkipUseLists(in, args);
+    if (out_.value_types.size() > limits_.values) return TooMany("values", limits_.values);
+    return in.status();
+  }
+
+  void CloseRegion(Frame& frame) {
+    if (frame.next_number != numbers_.size())
+      frame.in->Fail("a region defines fewer values than it announces");
+    numbers_.resize(frame.numbers_before);
+    out_.regions[frame.region].end = out_.ops.size();
+    ++frame.region;
+    frame.open = false;
+  }
+
+  // The next value of the region that is open.
+  void Define(Frame& frame, uint32_t type) {
+    if (!frame.open || frame.next_number >= numbers_.size()) {
+      frame.in->Fail("a region defines more values than it announces");
+      return;
+    }
+    numbers_[frame.next_number++] = out_.value_types.size();
+    out_.value_types.push_back(type);
+  }
+
+  // Reads an op of the region that is open, and begins with its regions.
+  absl::Status ReadOp(Frame& frame) {
+    Cursor& in = *frame.in;
+    if (out_.ops.size() >= limits_.ops) return TooMany("ops", limits_.ops);
+    RawOp op;
+    op.name = in.Index(out_.op_names.size(), "op names");
+    const uint8_t mask = in.Byte();
+    op.location = in.Index(out_.attrs.size(), "attributes");
+    if ((mask & kHasAttrs) != 0) op.attrs = in.Index(out_.attrs.size(), "attributes");
+    if ((mask & kHasProperties) != 0) {
+      op.properties = in.ok() && out_.op_names[op.name].registered
+                          ? in.Index(out_.properties.size(), "properties")
+                          : in.Index(out_.attrs.size(), "attributes");
+    }
+    if ((mask & kHasResults) != 0) {
+      op.results = {static_cast<uint32_t>(out_.value_types.size()),
+                    static_cast<uint32_t>(in.Count("results"))};
+      for (size_t i = 0; i < op.results.size && in.ok(); ++i)
+        Define(frame, in.Index(out_.types.size(), "types"));
+    }
+    if ((mask & kHasOperands) != 0) {
+      op.operands = {static_cast<uint32_t>(out_.operands.size()),
+                     static_cast<uint32_t>(in.Count("operands"))};
+      for (size_t i = 0; i < op.operands.size && in.ok(); ++i) {
+        const size_t number = in.Index(numbers_.size() - frame.scope, "values");
+        const uint32_t value = in.ok() ? numbers_[frame.scope + number] : 0;
+        if (value == kNone) in.Fail("an op uses a value before it is defined");
+        out_.operands.push_back(value);
+      }
+    }
+    if ((mask & kHasSuccessors) != 0 && in.ok())
+      return NotSupported("an op branches to another block");
+    if ((mask & kHasUseLists) != 0) SkipUseLists(in, op.results.size);
+    bool isolated = false;
+    const uint64_t regions = (mask & kHasRegions) != 0 ? in.VarInt(&isolated) : 0;
+    if ((mask & 0x80) != 0) in.Fail("an op's record is of an unknown form");
+    if (regions > in.left()) in.Fail("an op has more regions than bytes are left");
+    TESSERA_RETURN_IF_ERROR(in.status());
+    if (out_.value_types.size() > limits_.values || out_.operands.size() > 2 * limits_.values)
+      return TooMany("values", limits_.values);
+    op.regions = {static_cast<uint32_t>(out_.regions.size()), static_cast<uint32_t>(regions)};
+    op.end = out_.ops.size() + 1;
+    op.isolated = isolated;
+    out_.ops.push_back(op);
+    return regions == 0 ? absl::OkStatus() : OpenRegions(frame, op, isolated);
+  }
+
+  // `outer` is void after this.
+  absl::Status OpenRegions(const Frame& outer, const RawOp& op, bool isolated) {
+    if (frames_.size() >= static_cast<size_t>(limits_.nesting))
+      return TooMany("regions within each other", limits_.nesting);
+    Frame frame;
+    frame.op = out_.ops.size() - 1;
+    frame.region = op.regions.begin;
+    frame.regions_end = op.regions.begin + op.regions.size;
+    frame.scope = isolated ? numbers_.size() : outer.scope;
+    frame.in = outer.in;
+    if (isolated && out_.version >= kIsolatedSections) {
+      auto [id, section] = NextSection(*outer.in);
+      if (id != kIr) outer.in->Fail("the regions of an isolated op are not in a section of ops");
+      TESSERA_RETURN_IF_ERROR(outer.in->status());
+      frame.section = std::make_unique<Cursor>(std::move(section));
+      frame.in = frame.section.get();
+    }
+    out_.regions.resize(frame.regions_end);
+    frames_.push_back(std::move(frame));
+    return absl::OkStatus();
+  }
+
+  // The order in which MLIR lists a value's uses, which means nothing here.
+  static void SkipUseLists(Cursor& in, size_t values) {
+    const size_t lists = values > 1 ? in.Count("lists of uses") : 1;
+    for (size_t i = 0; i < lists && in.ok(); ++i) {
+      if (values > 1) in.VarInt();
+      bool pairs = false;
+      const uint64_t uses = in.VarInt(&pairs);
+      for (uint64_t k = 0; k < uses && in.ok(); ++k) in.VarInt();
+    }
+  }
+
+  const ReadLimits limits_;
+  Bytecode out_;
+  std::vector<Frame> frames_;
+  // The values that may be used, by number: kNone before they are defined.
+  std::vector<uint32_t> numbers_;
+};
+
+}  // namespace
+
+absl::StatusOr<Bytecode> ReadBytecode(Bytes bytes, const ReadLimits& limits) {
+  return Reader(limits).Read(bytes);
+}
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,30 @@
+// MLIR bytecode of version 6 from flat tables: the inverse of ReadBytecode.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "ir/stablehlo/bytecode.h"
+
+namespace tessera::ir::stablehlo {
+
+// Bytes, appended in the encodings of the format.
+class Emitter {
+ public:
+  void Byte(uint8_t byte) { bytes_.push_back(static_cast<char>(byte)); }
+  void VarInt(uint64_t value);
+  void VarInt(uint64_t value, bool flag) { VarInt(value << 1 | (flag ? 1 : 0)); }
+  void SignedVarInt(int64_t value);
+  void Append(std::string_view bytes) { bytes_.append(bytes); }
+  void Append(Bytes bytes) { bytes_.append(bytes.begin(), bytes.end()); }
+  void Section(int id, std::string_view content);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// The tables hold one root op and what ReadBytecode ensures; its version is not looked at, but the
+// properties of the ops must be those of version 5 or later.
+std::string WriteBytecode(const Bytecode& code);
+
+}  // namespace tessera::ir::stablehlo
