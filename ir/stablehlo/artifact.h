@@ -66,6 +66,7 @@ enum class AttrKind : uint8_t {
   // Locations.
   kCallSite,
   kFileLine,
+  kFileLineRange,
   kFused,
   kNamed,
   kUnknownLocation,

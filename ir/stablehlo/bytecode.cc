@@ -228,6 +228,7 @@ class Reader {
     Cursor& in = *frame.in;
     RawRegion& region = out_.regions[frame.region];
     region.begin = region.end = out_.ops.size();
+    region.first_value = region.end_value = out_.value_types.size();
     const uint64_t blocks = in.VarInt();
     if (blocks == 0) {
       ++frame.region;
@@ -262,6 +263,7 @@ class Reader {
       frame.in->Fail("a region defines fewer values than it announces");
     numbers_.resize(frame.numbers_before);
     out_.regions[frame.region].end = out_.ops.size();
+    out_.regions[frame.region].end_value = out_.value_types.size();
     ++frame.region;
     frame.open = false;
   }

@@ -68,6 +68,8 @@ struct RawRegion {
   Range args;          // in value_types
   uint32_t begin = 0;  // Its ops: begin, ops[begin].end and so on, up to end.
   uint32_t end = 0;
+  // The values that it and the regions within it define: from first_value up to end_value.
+  uint32_t first_value = 0, end_value = 0;
 };
 
 // Views borrow the bytes that were read.

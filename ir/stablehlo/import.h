@@ -1,0 +1,18 @@
+// A StableHLO artifact as a program: each of its ops becomes the op of the same name, or those that
+// do the same.
+#pragma once
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+#include "ir/stablehlo/artifact.h"
+
+namespace tessera::ir::stablehlo {
+
+// The artifact's function "main", at logical types, without shardings: those that the artifact has
+// are not read yet.  Ops carry the file and line that the artifact gives.
+//
+// Errors: those of ReadArtifact; MALFORMED_PROGRAM for a function that is not there or calls
+// itself, for attributes of the wrong kind, and for results of other types than the op gives;
+// NOT_IMPLEMENTED, with the op's name, for an op or a type that Tessera lacks; an op's own errors.
+absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
+
+}  // namespace tessera::ir::stablehlo

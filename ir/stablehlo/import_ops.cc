@@ -1,0 +1,362 @@
+// How each op of StableHLO becomes ours: a row for each.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "ir/ops.h"
+#include "ir/stablehlo/importer.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using Values = std::vector<Value>;
+
+void NeedOperands(const OpReader& op, size_t n) {
+  if (op.in.size() != n)
+    op.Malformed(absl::StrCat("has ", op.in.size(), " operands; expected ", n));
+}
+
+// ---- Elementwise. -------------------------------------------------------------------------------
+// Ops of the same name without attributes, but for result_accuracy, which asks for no more than we
+// do.
+Values SameName(const OpReader& op) {
+  const OpDef* const def = FindOp(op.What());
+  if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
+  NeedOperands(op, def->num_operands);
+  return op.b().Emit(*def, op.in);
+}
+
+Values ImportCompare(const OpReader& op) {
+  NeedOperands(op, 2);
+  constexpr std::array<const char*, 6> kDirections = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+  const uint64_t direction = op.Enum("comparison_direction", AttrKind::kComparisonDirection);
+  if (direction >= kDirections.size()) op.Malformed("compares in no known direction");
+  constexpr int64_t kTotalOrder = 2;
+  const bool total = op.Enum("compare_type", AttrKind::kComparisonType) == kTotalOrder;
+  return {total ? CompareTotalOrder(op.in[0], op.in[1], kDirections[direction])
+                : Compare(op.in[0], op.in[1], kDirections[direction])};
+}
+Values ImportSelect(const OpReader& op) {
+  NeedOperands(op, 3);
+  return {Select(op.in[0], op.in[1], op.in[2])};
+}
+Values ImportClamp(const OpReader& op) {
+  NeedOperands(op, 3);
+  return {Clamp(op.in[0], op.in[1], op.in[2])};
+}
+Values ImportConvert(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {Convert(op.in[0], op.ResultType().dtype)};
+}
+Values ImportBitcast(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {BitcastConvert(op.in[0], op.ResultType().dtype)};
+}
+Values ImportReducePrecision(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {ReducePrecision(op.in[0], static_cast<int>(op.Int("exponent_bits")),
+                          static_cast<int>(op.Int("mantissa_bits")))};
+}
+Values ImportMap(const OpReader& op) { return MapComputation(op.Computation(0), op.in); }
+
+// ---- Movement. ----------------------------------------------------------------------------------
+Values ImportConstant(const OpReader& op) {
+  Tensor tensor = op.Constant("value");
+  const Value literal = Constant(op.b(), std::move(tensor.literal));
+  if (!tensor.is_splat || tensor.type.rank() == 0) return {literal};
+  return {BroadcastInDim(literal, tensor.type.shape, {})};
+}
+Values ImportIota(const OpReader& op) {
+  const Type type = op.ResultType();
+  return {Iota(op.b(), type.dtype, type.shape, static_cast<int>(op.Int("iota_dimension")))};
+}
+Values ImportBroadcastInDim(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {BroadcastInDim(op.in[0], op.ResultType().shape, op.Ints("broadcast_dimensions"))};
+}
+// New dims in front.
+Values ImportBroadcast(const OpReader& op) {
+  NeedOperands(op, 1);
+  std::vector<int64_t> dims(op.in[0].rank());
+  std::iota(dims.begin(), dims.end(), op.Ints("broadcast_sizes").size());
+  return {BroadcastInDim(op.in[0], op.ResultType().shape, dims)};
+}
+Values ImportReshape(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {Reshape(op.in[0], op.ResultType().shape)};
+}
+Values ImportTranspose(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {Transpose(op.in[0], op.Ints("permutation"))};
+}
+Values ImportSlice(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {Slice(op.in[0], op.Ints("start_indices"), op.Ints("limit_indices"), op.Ints("strides"))};
+}
+Values ImportConcatenate(const OpReader& op) {
+  return {Concatenate(op.in, static_cast<int>(op.Int("dimension")))};
+}
+Values ImportPad(const OpReader& op) {
+  NeedOperands(op, 2);
+  return {Pad(op.in[0], op.in[1], op.Ints("edge_padding_low"), op.Ints("edge_padding_high"),
+              op.Ints("interior_padding"))};
+}
+Values ImportReverse(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {Reverse(op.in[0], op.Ints("dimensions"))};
+}
+
+// ---- Indexing. ----------------------------------------------------------------------------------
+Values ImportDynamicSlice(const OpReader& op) {
+  if (op.in.empty()) op.Malformed("has no operands");
+  return {DynamicSlice(op.in[0], op.From(1), op.Ints("slice_sizes"))};
+}
+Values ImportDynamicUpdateSlice(const OpReader& op) {
+  if (op.in.size() < 2) op.Malformed("has too few operands");
+  return {DynamicUpdateSlice(op.in[0], op.in[1], op.From(2))};
+}
+
+// Indices whose vectors lie along the last dim, as ours do; StableHLO's lie along any, or along one
+// of size 1 that is not there.
+Value VectorsLast(const OpReader& op, Value indices) {
+  const int64_t dim = op.Int("index_vector_dim");
+  if (dim < 0 || dim > indices.rank()) op.Malformed("has index vectors along a dim that is none");
+  if (dim == indices.rank()) return ExpandDims(indices, {dim});
+  return MoveDim(indices, static_cast<int>(dim), indices.rank() - 1);
+}
+
+Values ImportGather(const OpReader& op) {
+  NeedOperands(op, 2);
+  const GatherDimensionNumbers dims = {
+      op.Ints("offset_dims"), op.Ints("collapsed_slice_dims"), op.Ints("start_index_map"),
+      op.IntsOrNone("operand_batching_dims"), op.IntsOrNone("start_indices_batching_dims")};
+  GatherScatterOptions options;
+  options.mode = GatherScatterMode::kClip;
+  options.indices_are_sorted = op.Bool("indices_are_sorted");
+  const Value indices = VectorsLast(op, op.in[1]);
+  return {Gather(op.in[0], indices, dims, op.Ints("slice_sizes"), options)};
+}
+
+Values ImportScatter(const OpReader& op) {
+  if (op.in.size() % 2 != 1) op.Malformed("has an even number of operands");
+  const size_t n = op.in.size() / 2;
+  const ScatterDimensionNumbers dims = {
+      op.Ints("update_window_dims"), op.Ints("inserted_window_dims"),
+      op.Ints("scatter_dims_to_operand_dims"), op.IntsOrNone("input_batching_dims"),
+      op.IntsOrNone("scatter_indices_batching_dims")};
+  GatherScatterOptions options;
+  options.mode = GatherScatterMode::kFillOrDrop;
+  options.indices_are_sorted = op.Bool("indices_are_sorted");
+  options.unique_indices = op.Bool("unique_indices");
+  const Value indices = VectorsLast(op, op.in[n]);
+  return ScatterBy(op.First(n), indices, op.From(n + 1), op.Computation(0), dims, options);
+}
+
+// ---- Reductions and order. ----------------------------------------------------------------------
+Values ImportReduce(const OpReader& op) {
+  if (op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
+  const size_t n = op.in.size() / 2;
+  return Reduce(op.First(n), op.From(n), op.Computation(0), op.Ints("dimensions"));
+}
+// A window over all elements before, or after, each along one dim: a cumulative op.
+Values ImportReduceWindow(const OpReader& op) {
+  if (op.in.size() != 2) op.NotSupported("of several arrays is not one that Tessera knows");
+  const Value x = op.in[0], init = op.in[1];
+  const std::vector<int64_t> window = op.Ints("window_dimensions"), padding = op.Ints("padding");
+  const auto all_ones = [&](std::string_view attr) {
+    const std::vector<int64_t> values = op.Ints(attr);
+    return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == 1; });
+  };
+  const FunctionRef f = op.Computation(0);
+  Value (*cumulative)(Value, int, bool) = nullptr;
+  Value (*combine)(Value, Value) = nullptr;
+  if (f->ops.size() == 1) {
+    const OpDef* const def = f->ops[0].def;
+    if (def == &ops::kAdd) cumulative = Cumsum, combine = Add;
+    if (def == &ops::kMul) cumulative = Cumprod, combine = Mul;
+    if (def == &ops::kMax) cumulative = Cummax, combine = Max;
+    if (def == &ops::kMin) cumulative = Cummin, combine = Min;
+  }
+  int dim = -1;
+  bool fits = cumulative != nullptr && static_cast<int>(window.size()) == x.rank() &&
+              padding.size() == 2 * window.size() && all_ones("window_strides") &&
+              all_ones("base_dilations") && all_ones("window_dilations");
+  for (int d = 0; fits && d < x.rank(); ++d) {
+    if (window[d] == 1 && padding[2 * d] == 0 && padding[2 * d + 1] == 0) continue;
+    fits = dim < 0 && window[d] == x.dim(d) &&
+           padding[2 * d] + padding[2 * d + 1] == window[d] - 1 &&
+           (padding[2 * d] == 0 || padding[2 * d + 1] == 0);
+    dim = d;
+  }
+  if (!fits || dim < 0) op.NotSupported("is of windows that Tessera does not know");
+  const bool reverse = padding[2 * dim] == 0;
+  return {combine(BroadcastInDim(init, x.shape(), {}), cumulative(x, dim, reverse))};
+}
+Values ImportSort(const OpReader& op) {
+  int64_t dim = op.Int("dimension");
+  if (dim < 0 && !op.in.empty()) dim += op.in[0].rank();
+  return SortBy(op.in, op.Computation(0), static_cast<int>(dim), op.Bool("is_stable"));
+}
+
+// ---- Products. ----------------------------------------------------------------------------------
+// The result's dtype may hold more than the operands': they are converted before, which is exact.
+Values ImportDotGeneral(const OpReader& op) {
+  NeedOperands(op, 2);
+  const DType dtype = op.ResultType().dtype;
+  const Value lhs = Convert(op.in[0], dtype), rhs = Convert(op.in[1], dtype);
+  return {
+      DotGeneral(lhs, rhs,
+                 {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
+                  op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
+}
+// The last dim of one with the first of the other.
+Values ImportDot(const OpReader& op) {
+  NeedOperands(op, 2);
+  const DType dtype = op.ResultType().dtype;
+  const Value lhs = Convert(op.in[0], dtype), rhs = Convert(op.in[1], dtype);
+  if (lhs.rank() == 0 || rhs.rank() == 0) op.Malformed("is of a scalar");
+  return {DotGeneral(lhs, rhs, {{}, {}, {lhs.rank() - 1}, {0}})};
+}
+
+// ---- Control. -----------------------------------------------------------------------------------
+Values ImportCall(const OpReader& op) {
+  const FunctionRef f = op.Callee("callee");
+  return Call(op.b(), f, op.in, f->name);
+}
+// An op of several others, which its decomposition says.
+Values ImportComposite(const OpReader& op) {
+  const FunctionRef f = op.Callee("decomposition");
+  return Call(op.b(), f, op.in, f->name);
+}
+Values ImportIf(const OpReader& op) {
+  NeedOperands(op, 1);
+  const std::vector<uint32_t> captures = op.Captures({0, 1});
+  const FunctionRef if_true = op.Region(0, captures), if_false = op.Region(1, captures);
+  return Case(Convert(op.in[0], DType::kS32), {if_false, if_true}, op.ValuesOf(captures));
+}
+// An index of no branch means the last.
+Values ImportCase(const OpReader& op) {
+  NeedOperands(op, 1);
+  const int n = op.num_regions();
+  std::vector<int> regions(n);
+  std::iota(regions.begin(), regions.end(), 0);
+  const std::vector<uint32_t> captures = op.Captures(regions);
+  std::vector<FunctionRef> branches;
+  for (const int r : regions) branches.push_back(op.Region(r, captures));
+  const Value zero = Constant(op.b(), op.in[0].dtype(), 0);
+  const Value last = Constant(op.b(), op.in[0].dtype(), n - 1);
+  const Value index = Select(Compare(op.in[0], zero, "LT"), last, op.in[0]);
+  return Case(index, branches, op.ValuesOf(captures));
+}
+Values ImportWhile(const OpReader& op) {
+  const std::vector<uint32_t> of_predicate = op.Captures({0}), of_body = op.Captures({1});
+  const FunctionRef predicate = op.Region(0, of_predicate), body = op.Region(1, of_body);
+  Values operands = op.ValuesOf(of_predicate);
+  for (const Value v : op.ValuesOf(of_body)) operands.push_back(v);
+  operands.insert(operands.end(), op.in.begin(), op.in.end());
+  return While(op.b(), predicate, body, operands, static_cast<int>(of_predicate.size()),
+               static_cast<int>(of_body.size()));
+}
+Values ImportOptimizationBarrier(const OpReader& op) { return OptimizationBarrier(op.b(), op.in); }
+
+// ---- What says where and how, not what. ---------------------------------------------------------
+Values AsItIs(const OpReader& op) { return op.in; }
+Values ImportCustomCall(const OpReader& op) {
+  const std::string_view target = op.Text("call_target_name");
+  if (target == "Sharding") return op.in;
+  op.NotSupported(absl::StrCat("of the target ", Quoted(target), ", which Tessera does not know"));
+}
+
+constexpr ImportRow kRows[] = {
+    {"abs", SameName},
+    {"add", SameName},
+    {"and", SameName},
+    {"atan2", SameName},
+    {"bitcast_convert", ImportBitcast},
+    {"broadcast", ImportBroadcast},
+    {"broadcast_in_dim", ImportBroadcastInDim},
+    {"call", ImportCall},
+    {"case", ImportCase},
+    {"cbrt", SameName},
+    {"ceil", SameName},
+    {"clamp", ImportClamp},
+    {"compare", ImportCompare},
+    {"composite", ImportComposite},
+    {"concatenate", ImportConcatenate},
+    {"constant", ImportConstant},
+    {"convert", ImportConvert},
+    {"cosine", SameName},
+    {"count_leading_zeros", SameName},
+    {"custom_call", ImportCustomCall},
+    {"divide", SameName},
+    {"dot", ImportDot},
+    {"dot_general", ImportDotGeneral},
+    {"dynamic_slice", ImportDynamicSlice},
+    {"dynamic_update_slice", ImportDynamicUpdateSlice},
+    {"exponential", SameName},
+    {"exponential_minus_one", SameName},
+    {"floor", SameName},
+    {"gather", ImportGather},
+    {"if", ImportIf},
+    {"iota", ImportIota},
+    {"is_finite", SameName},
+    {"log", SameName},
+    {"log_plus_one", SameName},
+    {"logistic", SameName},
+    {"map", ImportMap},
+    {"maximum", SameName},
+    {"minimum", SameName},
+    {"multiply", SameName},
+    {"negate", SameName},
+    {"not", SameName},
+    {"optimization_barrier", ImportOptimizationBarrier},
+    {"or", SameName},
+    {"pad", ImportPad},
+    {"popcnt", SameName},
+    {"power", SameName},
+    {"reduce", ImportReduce},
+    {"reduce_precision", ImportReducePrecision},
+    {"reduce_window", ImportReduceWindow},
+    {"remainder", SameName},
+    {"reshape", ImportReshape},
+    {"reverse", ImportReverse},
+    {"round_nearest_afz", SameName},
+    {"round_nearest_even", SameName},
+    {"rsqrt", SameName},
+    {"scatter", ImportScatter},
+    {"select", ImportSelect},
+    {"shift_left", SameName},
+    {"shift_right_arithmetic", SameName},
+    {"shift_right_logical", SameName},
+    {"sign", SameName},
+    {"sine", SameName},
+    {"slice", ImportSlice},
+    {"sort", ImportSort},
+    {"sqrt", SameName},
+    {"subtract", SameName},
+    {"tan", SameName},
+    {"tanh", SameName},
+    {"transpose", ImportTranspose},
+    {"unrealized_conversion_cast", AsItIs},
+    {"while", ImportWhile},
+    {"xor", SameName},
+};
+static_assert(std::is_sorted(std::begin(kRows), std::end(kRows),
+                             [](const ImportRow& a, const ImportRow& b) {
+                               return a.name < b.name;
+                             }));
+
+}  // namespace
+
+const ImportRow* FindImport(std::string_view dialect, std::string_view name) {
+  if (dialect == "sdy") return nullptr;
+  const auto* const row =
+      std::lower_bound(std::begin(kRows), std::end(kRows), name,
+                       [](const ImportRow& r, std::string_view n) { return r.name < n; });
+  return row != std::end(kRows) && row->name == name ? row : nullptr;
+}
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,119 @@
+#include "ir/stablehlo/import.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "ir/eval/eval.h"
+#include "ir/verify.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// An export of JAX 0.10.2, of tests/fuzz/stablehlo.
+std::string Exported(const std::string& name) {
+  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc",
+                   std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+absl::StatusOr<Program> Import(const std::string& bytes) {
+  TESSERA_ASSIGN_OR_RETURN(
+      const Artifact artifact,
+      ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  return ImportProgram(artifact);
+}
+std::vector<Array> RunExported(const std::string& name, std::vector<Array> args) {
+  const absl::StatusOr<Program> program = Import(Exported(name));
+  if (!program.ok()) {
+    ADD_FAILURE() << program.status();
+    return {};
+  }
+  EXPECT_THAT(Verify(*program), IsOk());
+  absl::StatusOr<std::vector<Array>> out = Evaluator().Run(*program->entry, std::move(args));
+  if (out.ok()) return *out;
+  ADD_FAILURE() << out.status();
+  return {};
+}
+
+// tanh(x @ w + b)
+TEST(ImportTest, ALayerGivesWhatItSaysAndKnowsItsLines) {
+  const std::vector<Array> out =
+      RunExported("affine", {Array::Of(DType::kF32, {4, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1}),
+                             Array::Of(DType::kF32, {3, 2}, {0, 1, 2, 3, 4, 5}),
+                             Array::Of(DType::kF32, {2}, {0, -1})});
+  ASSERT_EQ(out.size(), 1);
+  EXPECT_EQ(out[0].shape(), Dims({4, 2}));
+  EXPECT_EQ(out[0].At(0), 0);
+  EXPECT_FLOAT_EQ(out[0].At(3), std::tanh(2.0F));
+  EXPECT_FLOAT_EQ(out[0].At(7), std::tanh(8.0F));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("affine")));
+  bool known = false;
+  for (size_t i = 0; i < program.entry->ops.size(); ++i)
+    known |= program.entry->sites[i].valid() &&
+             std::string_view(program.entry->sites[i].file) == "model.py";
+  EXPECT_TRUE(known);
+}
+
+// fori_loop, scan, cond, sort and top_k, with values that the loops use of outside.
+TEST(ImportTest, LoopsAndBranchesTakeWhatTheyUseOfOutside) {
+  const std::vector<Array> out = RunExported(
+      "control", {Array::Of(DType::kF32, {4}, {4, 3, 8, 1}), Array::Scalar(DType::kS32, 2)});
+  ASSERT_EQ(out.size(), 5);
+  // y = x / 4 + 1 = 2, 1.75, 3, 1.25; z = y[0] + their sum.
+  EXPECT_EQ(out[0].At(0), 2 * 10.0);
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(2, 4, 5.75, 8.75));
+  EXPECT_THAT(out[2].ToDoubles(), ElementsAre(1, 3, 4, 8));
+  EXPECT_THAT(out[3].ToDoubles(), ElementsAre(8, 4));
+  EXPECT_THAT(out[4].ToDoubles(), ElementsAre(2, 0));
+}
+
+TEST(ImportTest, GathersAndScattersDoAsInJax) {
+  const std::vector<Array> out = RunExported(
+      "indexing", {Array::Of(DType::kF32, {5}, {10, 11, 12, 13, 14}),
+                   Array::Of(DType::kS32, {2}, {-1, 1}), Array::Of(DType::kF32, {2}, {1, 2})});
+  ASSERT_EQ(out.size(), 4);
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(14, 11));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(10, 13, 12, 13, 15));
+  EXPECT_THAT(out[2].ToDoubles(), ElementsAre(13, 14));
+  EXPECT_EQ(out[3].IntAt(0), 4);
+}
+
+TEST(ImportTest, RandomNumbersAreJaxsBits) {
+  const std::vector<Array> out = RunExported("randoms", {Array::Of(DType::kU32, {2}, {1, 2})});
+  ASSERT_EQ(out.size(), 2);
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(0x1.5d9d38p-1, 0x1.affe78p-2, 0x1.f71fcp-2));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(629071667, 2343584484, 629003988, 1317161160));
+}
+
+TEST(ImportTest, WhatIsNotReadYetIsRefusedByItsName) {
+  EXPECT_THAT(Import(Exported("sharded")),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("is an op that Tessera lacks"), HasSubstr("model.py:"))));
+}
+
+// Each changed byte ends in a status or a program that verifies.
+TEST(ImportTest, AChangedByteEndsInAStatusOrInAValidProgram) {
+  for (const char* name : {"affine", "control", "indexing"}) {
+    const std::string bytes = Exported(name);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      std::string changed = bytes;
+      changed[i] = static_cast<char>(changed[i] ^ 4);
+      const absl::StatusOr<Program> program = Import(changed);
+      if (!program.ok()) continue;
+      EXPECT_THAT(Verify(*program), IsOk()) << name << ", byte " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,102 @@
+// The state of an import, which the rows of import_ops.cc read.  Internal to this folder.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/builder.h"
+#include "ir/stablehlo/artifact.h"
+#include "ir/stablehlo/values.h"
+
+namespace tessera::ir::stablehlo {
+
+class Importer {
+ public:
+  explicit Importer(const Artifact& artifact);
+
+  // The function of this name as a function of ours; throws if it is not there or calls itself.
+  FunctionRef Function(std::string_view name);
+
+  // ---- For the rows. ----
+  const Artifact& artifact() const { return a_; }
+  Builder& b() { return *builder_; }
+
+ private:
+  friend class OpReader;
+  // Emits the ops of a region; the results are the operands of its last op.
+  std::vector<Value> Run(const RawRegion& region);
+  std::vector<Value> Emit(uint32_t op);
+
+  const Artifact& a_;
+  Builder* builder_ = nullptr;
+  std::vector<Value> values_;                         // of each value of the artifact, in builder_
+  std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
+  std::map<std::string, uint32_t, std::less<>> ops_;  // the functions
+  std::map<uint32_t, FunctionRef> functions_;         // null while one is imported
+};
+
+// One op, for its row: attributes by name, operands, regions.
+class OpReader {
+ public:
+  OpReader(Importer& importer, uint32_t op, std::vector<Value> operands)
+      : in(std::move(operands)), importer_(importer), op_(op) {}
+
+  const std::vector<Value> in;
+
+  Builder& b() const { return importer_.b(); }
+  bool Has(std::string_view attr) const { return importer_.a_.Find(op_, attr) != kNone; }
+  int64_t Int(std::string_view attr) const;
+  // Absent: false.
+  bool Bool(std::string_view attr) const;
+  std::vector<int64_t> Ints(std::string_view attr) const;
+  // Absent: none.
+  std::vector<int64_t> IntsOrNone(std::string_view attr) const;
+  std::string_view Text(std::string_view attr) const;
+  int64_t Enum(std::string_view attr, AttrKind kind) const;
+  Tensor Constant(std::string_view attr) const;
+  FunctionRef Callee(std::string_view attr) const;
+
+  // The declared type of a result.
+  Type ResultType(int i = 0) const;
+  int num_results() const { return static_cast<int>(raw().results.size); }
+  // The first `n` operands, and those after them.
+  std::vector<Value> First(size_t n) const;
+  std::vector<Value> From(size_t n) const;
+
+  int num_regions() const { return static_cast<int>(raw().regions.size); }
+  // A region that uses no values of outside but constants: a computation of scalars.
+  FunctionRef Computation(int region) const;
+  // What the regions use of outside, without repetition.
+  std::vector<uint32_t> Captures(std::vector<int> regions) const;
+  std::vector<Value> ValuesOf(const std::vector<uint32_t>& captures) const;
+  // A region as a function: of the captures, then of its own arguments. Constants of outside are
+  // repeated in it.
+  FunctionRef Region(int region, const std::vector<uint32_t>& captures,
+                     const std::vector<uint32_t>& constants = {}) const;
+
+  // "slice", and "slice: strides".
+  std::string What() const;
+  std::string What(std::string_view attr) const;
+  [[noreturn]] void Malformed(std::string_view problem) const;
+  [[noreturn]] void NotSupported(std::string_view problem) const;
+
+ private:
+  const RawOp& raw() const { return importer_.a_.code.ops[op_]; }
+  const RawRegion& region(int i) const {
+    return importer_.a_.code.regions[raw().regions.begin + i];
+  }
+
+  Importer& importer_;
+  const uint32_t op_;
+};
+
+// A row: how an op becomes ours.
+struct ImportRow {
+  std::string_view name;  // "slice"; "sdy.mesh" of another dialect than VHLO
+  std::vector<Value> (*import)(const OpReader& op);
+};
+// Null for an op that Tessera lacks.
+const ImportRow* FindImport(std::string_view dialect, std::string_view name);
+
+}  // namespace tessera::ir::stablehlo
