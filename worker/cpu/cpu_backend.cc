@@ -30,16 +30,16 @@ namespace {
 
 using ir::Array;
 
-// Up to these bounds a program is evaluated op by op. A cost is the sum of flops and bytes.
-// Compiling a kernel takes milliseconds, in which the evaluator does a few hundred thousand of
-// them. A program of many ops is compiled, as it was probably written to be run again, and so is
-// one whose loops run many, which cost the evaluator a microsecond each. The decision depends on
-// the program alone, so that it gives the same bits each time.
-constexpr double kEvaluatedCost = 65'536;
+// Up to these bounds a program is evaluated op by op. A cost is the sum of flops and bytes. Above
+// them the evaluator takes microseconds longer in each call than code that is compiled once, in
+// milliseconds. A program of many ops is compiled, and so is one whose loops run many, which cost
+// the evaluator a microsecond each. The decision depends on the program alone, so that it gives
+// the same bits each time.
+constexpr double kEvaluatedCost = 2'048;
 constexpr double kEvaluatedOps = 48;
 // Up to these bounds an executable is quick: it runs in about 20 us, as long as a context switch.
 constexpr int64_t kQuickOps = 16;
-constexpr double kQuickEvaluatedCost = 16'384;
+constexpr double kQuickEvaluatedCost = 16'384;  // with host steps
 constexpr double kQuickCompiledCost = 131'072;
 constexpr double kQuickLoopCost = 1'048'576;  // of small kernels, which are in the caches
 
@@ -208,6 +208,7 @@ bool HasOnlyCountedNativeLoops(const HostProgram& host) {
 
 bool IsQuick(const HostProgram& host, double cost) {
   if (host.has_collectives || host.num_steps > kQuickOps) return false;
+  if (host.has_host_steps && cost > kQuickEvaluatedCost) return false;
   if (host.program.num_loops == 0) return cost <= kQuickCompiledCost;
   return cost <= kQuickLoopCost && HasOnlyCountedNativeLoops(host);
 }
@@ -289,8 +290,7 @@ class CpuBackend final : public Backend {
     if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&
         ops <= kEvaluatedOps && !OnlySorts(entry) && !ir::AnyOp(entry, Communicates) &&
         !ir::AnyOp(entry, RoundsDifferently)) {
-      return std::make_shared<const EvaluatedExecutable>(
-          program, /*quick=*/ops <= kQuickOps && cost <= kQuickEvaluatedCost);
+      return std::make_shared<const EvaluatedExecutable>(program, /*quick=*/ops <= kQuickOps);
     }
     program::BuildOptions options;
     options.has_matmul = [this](ir::DType in, ir::DType out) {

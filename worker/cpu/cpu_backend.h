@@ -2,7 +2,7 @@
 //
 // A device program becomes a step program (program/step_program.h) whose kernels are compiled for
 // this machine; matmuls use oneDNN, collectives use Collectives. A program with little to compute
-// is evaluated op by op instead, as compiling it would take longer than running it. The
+// is evaluated op by op instead, as code for it would hardly save anything. The
 // cancellation flag is polled between steps and on the back-edges of loops, and the op in flight is
 // recorded with its source location. Enqueue is synchronous.
 #pragma once

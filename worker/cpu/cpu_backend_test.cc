@@ -149,9 +149,9 @@ TEST(DotTest, OtherDtypesAndEmptyArraysAgreeToo) {
   }
 }
 
-ir::FunctionRef Chain(int ops) {
+ir::FunctionRef Chain(int ops, int64_t elements = 256) {
   Builder b({});
-  ir::Value x = b.Param(ir::MakeType(DType::kF32, {256}));
+  ir::Value x = b.Param(ir::MakeType(DType::kF32, {elements}));
   for (int i = 0; i < ops; ++i) {
     b.SetSite({"/src/model.cc", 10 + i});
     x = ir::Neg(x);
@@ -161,8 +161,8 @@ ir::FunctionRef Chain(int ops) {
 
 TEST(CpuBackendTest, CancelStopsBetweenOps) {
   std::unique_ptr<Backend> backend = MakeCpuBackend({});
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(Chain(4))));
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {256}, 1)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(Chain(4, 64))));
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {64}, 1)));
   CancelToken cancel;
   RunContext context;
   context.cancel = &cancel;
@@ -175,8 +175,8 @@ TEST(CpuBackendTest, CancelStopsBetweenOps) {
 
 TEST(CpuBackendTest, RecordsTheOpInFlightWithItsLine) {
   std::unique_ptr<Backend> backend = MakeCpuBackend({});
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(Chain(3))));
-  TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {256}, 1)));
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(Chain(3, 64))));
+  TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {64}, 1)));
   InFlightPage page(1);
   CancelToken cancel;
   RunContext context;
@@ -273,6 +273,21 @@ TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto much,
                                backend->Compile(ProgramOf(b.Build({{ir::Matmul2D(x, x)}}))));
   EXPECT_FALSE(much->quick());
+}
+
+// The evaluator takes longer than code for as much.
+TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  for (const auto& [elements, quick] : {std::pair(1024, true), std::pair(4096, false)}) {
+    for (const bool by_host : {true, false}) {
+      Builder b({});
+      const ir::Value x = b.Param(ir::MakeType(DType::kF32, {elements}));
+      const ir::Value sums = by_host ? ir::Cumlogsumexp(x, 0) : ir::Cumsum(x, 0);
+      TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable,
+                                   backend->Compile(ProgramOf(b.Build({{sums}}))));
+      EXPECT_EQ(executable->quick(), quick || !by_host) << elements;
+    }
+  }
 }
 
 // Whatever is fused, shared and overwritten.
@@ -577,8 +592,8 @@ TEST(CpuBackendTest, WhatDoesLittleIsEvaluatedAndWhatDoesMuchIsCompiled) {
     for (int i = 0; i < ops; ++i) x = ir::Neg(x);
     return b.Build({{x}});
   };
-  TESSERA_ASSERT_OK_AND_ASSIGN(const auto little, backend->Compile(ProgramOf(negated(256, 3))));
-  EXPECT_EQ(little->memory_bytes(), 3 * 1024);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto little, backend->Compile(ProgramOf(negated(64, 3))));
+  EXPECT_EQ(little->memory_bytes(), 3 * 256);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto many_ops, backend->Compile(ProgramOf(negated(16, 60))));
   EXPECT_EQ(many_ops->memory_bytes(), 2 * 64);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto much, backend->Compile(ProgramOf(negated(1 << 16, 3))));

@@ -469,7 +469,10 @@ absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCo
     int64_t scratch = 0;
     if (const auto* m = std::get_if<MatmulStep>(&step.what))
       scratch = matmul.ScratchBytes(m->shape);
-    if (const auto* h = std::get_if<HostStep>(&step.what)) scratch = PeakBytes(*h->function);
+    if (const auto* h = std::get_if<HostStep>(&step.what)) {
+      host.has_host_steps = true;
+      scratch = PeakBytes(*h->function);
+    }
     host.scratch_bytes = std::max(host.scratch_bytes, scratch);
   });
   host.native_of.assign(host.program.num_loops, -1);

@@ -32,7 +32,7 @@ struct HostProgram {
   std::vector<NativeLoop> native_loops;  // loop i is loop i of the code
   std::vector<int> native_of;   // by the program's number of a loop: its native loop, or -1
   std::vector<HostTile> tiles;  // by the program's number; without parts in native loops
-  bool has_collectives = false;
+  bool has_collectives = false, has_host_steps = false;
   int64_t num_steps = 0;      // including the steps of loop bodies, counted once
   int64_t scratch_bytes = 0;  // besides the arena: for matmuls and host steps
 };
