@@ -188,9 +188,9 @@ std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionConte
 Cost CostByFactors(const InferContext& c, absl::Span<const Type> out) {
   const Signature s = c.def.factors(c, out);
   Cost cost;
-  cost.flops = c.def.family == Family::kContraction    ? 2
-               : c.def.lowering == Lowering::kIndexMap ? 0
-                                                       : 1;
+  const bool moves =
+      c.def.lowering == Lowering::kIndexMap || c.def.lowering == Lowering::kDynamicIndex;
+  cost.flops = c.def.family == Family::kContraction ? 2 : moves ? 0 : 1;
   for (const Factor& f : s.factors) cost.flops *= static_cast<double>(f.size);
   for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
   for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());

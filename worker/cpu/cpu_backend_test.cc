@@ -275,6 +275,19 @@ TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
   EXPECT_FALSE(much->quick());
 }
 
+// What it does is to copy, whatever the number of places where the slice may begin.
+TEST(CpuBackendTest, ASliceAtARunTimeOffsetIsQuick) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  Builder b({});
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {1024}));
+  const ir::Value start = b.Param(ir::MakeType(DType::kS32, {}));
+  const ir::Value slice = ir::DynamicSlice(x, {start}, {512});
+  const ir::Value updated = ir::DynamicUpdateSlice(x, slice, {start});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable,
+                               backend->Compile(ProgramOf(b.Build({{slice, updated}}))));
+  EXPECT_TRUE(executable->quick());
+}
+
 // The evaluator takes longer than code for as much.
 TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
