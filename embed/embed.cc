@@ -21,7 +21,7 @@ namespace {
 static_assert(kEmbeddedDevicesMax == worker::InFlightPage::kMaxDevices);
 // A worker in this process cannot fail alone: a late heartbeat means a busy machine.
 constexpr int64_t kLeaseMs = 60'000;
-constexpr int64_t kOperationsKept = 256;
+constexpr int64_t kOperationsKept = 64;
 
 Options CoordinatorOptions() {
   Options options;

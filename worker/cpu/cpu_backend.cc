@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_limits.h"
 #include "base/log.h"
@@ -126,7 +127,7 @@ struct Shared {
 class CpuExecutable : public Executable {
  public:
   virtual absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
-                                                 std::vector<Array> args) const = 0;
+                                                 absl::Span<const DeviceBufferRef> args) const = 0;
   virtual std::vector<int> ChooseDonations(const std::vector<bool>& donated) const = 0;
 };
 
@@ -154,7 +155,10 @@ class EvaluatedExecutable final : public CpuExecutable {
   std::vector<int> ChooseDonations(const std::vector<bool>&) const override { return {}; }
 
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
-                                         std::vector<Array> args) const override {
+                                         absl::Span<const DeviceBufferRef> args) const override {
+    std::vector<Array> in;
+    in.reserve(args.size());
+    for (const DeviceBufferRef& arg : args) in.push_back(ArrayOf(*arg));
     const std::string* label = nullptr;
     ir::EvalOptions options;
     options.device = context.mesh_device;
@@ -170,7 +174,7 @@ class EvaluatedExecutable final : public CpuExecutable {
     };
     options.check_cancel = [&] { return context.cancel->status(); };
     absl::StatusOr<std::vector<Array>> results =
-        ir::Evaluator(std::move(options)).Run(*program_.entry, std::move(args));
+        ir::Evaluator(std::move(options)).Run(*program_.entry, std::move(in));
     if (results.ok() || label == nullptr) return results;
     return WithLabel(results.status(), context, *label);
   }
@@ -229,22 +233,23 @@ class CompiledExecutable final : public CpuExecutable {
   }
 
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
-                                         std::vector<Array> args) const override {
+                                         absl::Span<const DeviceBufferRef> args) const override {
     const program::StepProgram& p = host_.program;
-    std::vector<const std::byte*> arguments;
-    for (const Array& arg : args) arguments.push_back(arg.data());
-    std::vector<std::byte*> result_addresses(p.results.size(), nullptr);
+    absl::InlinedVector<const std::byte*, 8> arguments;
+    for (const DeviceBufferRef& arg : args) arguments.push_back(ArrayOf(*arg).data());
+    absl::InlinedVector<std::byte*, 8> result_addresses(p.results.size(), nullptr);
     std::vector<Array> results;
+    results.reserve(p.results.size());
     for (size_t i = 0; i < p.results.size(); ++i) {
       const program::Result& r = p.results[i];
       const program::Slot& slot = p.slots[r.slot];
       std::shared_ptr<std::byte[]> bytes;
       if (slot.kind == program::Slot::Kind::kArgument) {
-        bytes = args[slot.index].bytes();
+        bytes = ArrayOf(*args[slot.index]).bytes();
       } else if (slot.index < static_cast<int>(i)) {
         bytes = results[slot.index].bytes();
       } else if (!context.donations.empty() && context.donations[i] >= 0) {
-        bytes = args[context.donations[i]].bytes();
+        bytes = ArrayOf(*args[context.donations[i]]).bytes();
         result_addresses[i] = bytes.get();
       } else {
         bytes = shared_->pool.Allocate(slot.bytes());
@@ -329,13 +334,10 @@ class CpuBackend final : public Backend {
   absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
                                    absl::Span<const DeviceBufferRef> args) override {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
-    std::vector<Array> in;
-    in.reserve(args.size());
-    for (const DeviceBufferRef& arg : args) in.push_back(ArrayOf(*arg));
-    TESSERA_ASSIGN_OR_RETURN(
-        std::vector<Array> results,
-        static_cast<const CpuExecutable&>(executable).Run(context, std::move(in)));
+    TESSERA_ASSIGN_OR_RETURN(std::vector<Array> results,
+                             static_cast<const CpuExecutable&>(executable).Run(context, args));
     Enqueued enqueued;
+    enqueued.results.reserve(results.size());
     for (Array& result : results) {
       enqueued.results.push_back(std::make_shared<const HostBuffer>(std::move(result)));
     }

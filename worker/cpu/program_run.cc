@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -369,8 +370,8 @@ class Run {
   const RunContext& context_;
   const HostMemory& memory_;
   const HostResources& resources_;
-  std::vector<int64_t> iterations_;  // the current iteration of each loop
-  std::vector<void*> buffers_;       // of the kernel that runs
+  std::vector<int64_t> iterations_;         // the current iteration of each loop
+  absl::InlinedVector<void*, 16> buffers_;  // of the kernel that runs
   CallNumbers numbers_;
 };
 

@@ -54,9 +54,15 @@ Reservation Reservation::Split(int64_t bytes, MemoryHolder holder) {
   TESSERA_CHECK(bytes >= 0 && bytes <= bytes_) << "bytes=" << bytes << " of " << bytes_;
   if (account_ == nullptr) return {};
   absl::MutexLock lock(&account_->mu_);
-  account_->AdjustUsage(account_->entries_.find(reservation_id_)->second, -bytes);
-  bytes_ -= bytes;
-  return account_->ReserveUnchecked(bytes, std::move(holder));
+  MemoryAccount::Entry& entry = account_->entries_.find(reservation_id_)->second;
+  account_->AdjustUsage(entry, -bytes);
+  if (bytes < bytes_) {
+    bytes_ -= bytes;
+    return account_->ReserveUnchecked(bytes, std::move(holder));
+  }
+  entry.holder = std::move(holder);
+  account_->AdjustUsage(entry, bytes);
+  return std::move(*this);
 }
 
 absl::StatusOr<Reservation> MemoryAccount::Reserve(int64_t bytes, MemoryHolder holder) {

@@ -42,7 +42,7 @@ class Reservation {
   ~Reservation() { Release(); }
 
   int64_t bytes() const { return bytes_; }
-  // Transfers `bytes`, at most bytes(), to another holder.
+  // Transfers `bytes`, at most bytes(), to another holder; with all of them, this one is over.
   Reservation Split(int64_t bytes, MemoryHolder holder);
   void Release();
 

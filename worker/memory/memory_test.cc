@@ -59,6 +59,21 @@ TEST(MemoryAccountTest, SplitHandsOverWithoutRoomForBoth) {
   EXPECT_EQ(account.peak_bytes(), 100);
 }
 
+TEST(MemoryAccountTest, WhatIsHandedOverWholeIsTheOthers) {
+  MemoryAccount account("cpu:0", 100);
+  TESSERA_ASSERT_OK_AND_ASSIGN(Reservation run, account.Reserve(100, "launch 1"));
+  Reservation part = run.Split(100, "array 2");
+  EXPECT_EQ(run.bytes(), 0);
+  EXPECT_EQ(run.Split(0, "array 3").bytes(), 0);
+  run.Release();
+  EXPECT_EQ(account.reserved_bytes(), 100);
+  EXPECT_THAT(account.Reserve(1, "launch 4"),
+              ReasonIs("OUT_OF_MEMORY", HasSubstr("Held: array 2 100 B.")));
+  part.Release();
+  EXPECT_EQ(account.reserved_bytes(), 0);
+  EXPECT_EQ(account.peak_bytes(), 100);
+}
+
 class BufferTableTest : public ::testing::Test {
  protected:
   Reservation Space(int64_t bytes) { return *account_.Reserve(bytes, "test"); }

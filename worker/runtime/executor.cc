@@ -60,7 +60,8 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
     accounts_.push_back(std::make_unique<MemoryAccount>(device, backend_->memory_bytes()));
     const DeviceMetrics& shown = metrics_.device(d);
     accounts_.back()->SetMetrics(shown.reserved, shown.arrays, shown.workspace, shown.peak);
-    in_flight_queues_.push_back(std::make_unique<InFlightQueue>(&in_flight_->slot(d), &shown));
+    in_flight_queues_.push_back(std::make_unique<InFlightQueue>(
+        &in_flight_->slot(d), metrics_.enabled() ? &shown : nullptr));
     streams_.push_back(std::make_unique<Stream>(absl::StrCat("device ", d)));
   }
 }
@@ -311,7 +312,7 @@ Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
   launch->id = id;
   launch->in_flight.resize(num_devices_);
   launch->timeout = timeout;
-  launch->arrival_ns = AgeGauge::Now();
+  launch->arrival_ns = DispatchClock();
   absl::MutexLock lock(&mu_);
   launches_[id] = launch;
   return launch;
@@ -364,7 +365,7 @@ absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
 }
 
 absl::Status Executor::Admit(const LaunchRef& launch) {
-  const std::vector<int32_t>& devices = launch->devices;
+  const auto& devices = launch->devices;
   for (const int32_t device : devices) {
     if (streams_[device]->depth() >= options_.queue_bound) {
       return MakeError(ErrorKind::kQueueFull,

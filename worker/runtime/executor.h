@@ -23,6 +23,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -69,6 +70,8 @@ class Executor {
   ~Executor();
 
   api::ExecutorInfo info() const;
+  int32_t index() const { return options_.index; }
+  uint64_t incarnation() const { return options_.incarnation; }
   // What it holds, per device, for an ExecutorInventory: without what it has been told to delete
   // and deletes once earlier launches have ended.
   std::vector<api::ExecutorInventory::Device> Arrays() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -156,15 +159,18 @@ class Executor {
   absl::Status AwaitRunEnd(const Launch& launch, int32_t device, int64_t had)
       ABSL_LOCKS_EXCLUDED(mu_);
   int64_t RunsEnqueued(int32_t device) const ABSL_LOCKS_EXCLUDED(mu_);
+  // The time for the metrics of dispatch; without metrics 0, as to read the clock takes longer than
+  // most of what a launch of little work does.
+  int64_t DispatchClock() const { return metrics_.enabled() ? AgeGauge::Now() : 0; }
   // Reserves the memory of a launch; waits while earlier launches on the device hold too much.
   absl::StatusOr<Reservation> ReserveOnDevice(const Launch& launch, int32_t device, int64_t bytes);
   // The arguments, and the outcomes of the earlier launches that produce them.
   struct Args {
-    std::vector<DeviceBufferRef> buffers;
-    std::vector<OutcomeRef> outcomes;  // per argument; null: its value was ready
+    absl::InlinedVector<DeviceBufferRef, 4> buffers;
+    absl::InlinedVector<OutcomeRef, 4> outcomes;  // per argument; null: its value was ready
     // The reservations of donated arguments that may be overwritten; null for the others.
-    std::vector<std::shared_ptr<Reservation>> donated_reservations;
-    // For each result the argument whose memory it reuses; -1: it has its own.
+    absl::InlinedVector<std::shared_ptr<Reservation>, 4> donated_reservations;
+    // For each result the argument whose memory it reuses; -1: it has its own. Empty: all have.
     std::vector<int> donations;
   };
   // Takes all arguments or none.

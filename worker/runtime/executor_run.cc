@@ -96,10 +96,14 @@ absl::Status Executor::AwaitRunEnd(const Launch& launch, int32_t device, int64_t
 
 absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int32_t device,
                                                       int64_t bytes) {
+  const auto reserve = [&] {
+    return accounts_[device]->Reserve(std::max<int64_t>(bytes, 0),
+                                      {"launch", launch.id, launch.program->name});
+  };
+  if (absl::StatusOr<Reservation> at_once = reserve(); at_once.ok()) return at_once;
   while (true) {
     const int64_t enqueued = RunsEnqueued(device);
-    absl::StatusOr<Reservation> reservation = accounts_[device]->Reserve(
-        std::max<int64_t>(bytes, 0), {"launch", launch.id, launch.program->name});
+    absl::StatusOr<Reservation> reservation = reserve();
     if (reservation.ok() || enqueued == 0) return reservation;
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(launch, device, enqueued));
   }
@@ -177,7 +181,7 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
 }
 
 absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
-  const int64_t began = AgeGauge::Now();
+  const int64_t began = DispatchClock();
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
   TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
@@ -208,9 +212,12 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   const Executable& executable = **launch->program->executable;
   int64_t held = 0;
   for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
-  std::vector<bool> donated;
-  for (const auto& r : args.donated_reservations) donated.push_back(r != nullptr);
-  args.donations = backend_->ChooseDonations(executable, args.buffers, std::move(donated));
+  const auto& reservations = args.donated_reservations;
+  if (!std::all_of(reservations.begin(), reservations.end(), [](auto& r) { return !r; })) {
+    std::vector<bool> donated;
+    for (const auto& r : reservations) donated.push_back(r != nullptr);
+    args.donations = backend_->ChooseDonations(executable, args.buffers, std::move(donated));
+  }
   for (const int arg : args.donations) {
     if (arg >= 0) held += args.buffers[arg]->num_bytes();  // Its memory is the result's, too.
   }
@@ -224,7 +231,7 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   TESSERA_ASSIGN_OR_RETURN(const RunContext context,
                            ContextOf(*launch, mesh_device, device, args.donations));
   metrics_.RecordDispatch(absl::Nanoseconds(began - launch->arrival_ns),
-                          absl::Nanoseconds(AgeGauge::Now() - began));
+                          absl::Nanoseconds(DispatchClock() - began));
   *enqueued = true;
   launch->donated_inputs_consumed = true;
   TESSERA_ASSIGN_OR_RETURN(Enqueued work, backend_->Enqueue(executable, context, args.buffers));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "worker/runtime/executor.h"
@@ -46,7 +47,7 @@ struct Executor::Launch {
   std::shared_ptr<const std::vector<int>> ranks;
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;
-  std::vector<int32_t> devices;
+  absl::InlinedVector<int32_t, 2> devices;
   std::vector<BufferId> expected;
   std::vector<BufferId> inline_results;  // whose values LaunchDone returns
   absl::Duration timeout;
@@ -54,7 +55,7 @@ struct Executor::Launch {
 
   CancelToken cancel;
   // Per device of the executor; written by the device's own run, before its work is enqueued.
-  std::vector<InFlightQueue::Launch*> in_flight;
+  absl::InlinedVector<InFlightQueue::Launch*, 2> in_flight;
   std::atomic<int> remaining{0};
   std::atomic<bool> failed{false};  // the run on some device failed
   // A device was given the arguments, so those that are donated no longer hold their values.

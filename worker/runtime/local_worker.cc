@@ -12,8 +12,7 @@ namespace tessera::worker {
 // The coordinator may keep this longer than the worker lives.
 class LocalWorker::Link : public api::WorkerLink {
  public:
-  explicit Link(Executor* executor)
-      : executor_(executor), incarnation_(executor->info().incarnation) {}
+  explicit Link(Executor* executor) : executor_(executor), incarnation_(executor->incarnation()) {}
 
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override {
     absl::ReaderMutexLock lock(&mu_);
@@ -88,8 +87,8 @@ void LocalWorker::OnReport(api::ReportBody body) {
     mu_.Await(absl::Condition(&known));
     if (stopping_) return;
   }
-  const api::ExecutorInfo info = executor_->info();
-  events_->OnReport(welcome_.session, {info.index, info.incarnation, std::move(body)});
+  events_->OnReport(welcome_.session,
+                    {executor_->index(), executor_->incarnation(), std::move(body)});
 }
 
 void LocalWorker::Beat() {

@@ -34,6 +34,7 @@ class ExecutorMetrics {
   // `platform`: "cpu", "gpu". Sets the total memory of each device.
   ExecutorMetrics(MetricsPage* page, std::string_view platform, int64_t device_memory_bytes);
 
+  bool enabled() const { return page_ != nullptr; }
   const DeviceMetrics& device(int d) const { return page_ == nullptr ? none_ : devices_[d]; }
 
   void RecordCompile(absl::Duration time, bool ok) const {
