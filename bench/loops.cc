@@ -16,6 +16,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/locks.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "bench/compared.h"
@@ -169,6 +170,7 @@ absl::Status Run(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  SkipDeadlockDetection();
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];

@@ -1,7 +1,7 @@
 // Ops, one by one: jitted programs on an embedded cluster of one device, compared with the same ops
 // in JAX on the same cores.
 //
-//   bench-ops [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]
+//   bench-ops [--only WORD] [--size N] [--rounds N] [--smoke] [--jax PYTHON]
 //
 // A call runs one op on arrays that are there and waits for its results. Ours and JAX's take turns,
 // round by round. Each row's results are compared with JAX's once. The ratios are ours over JAX's,
@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/locks.h"
 #include "base/status.h"
 #include "bench/compared.h"
 #include "bench/samples.h"
@@ -366,6 +367,7 @@ absl::Status Run(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  SkipDeadlockDetection();
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -378,9 +380,14 @@ int Main(int argc, char** argv) {
       flags.jax = argv[++i];
     } else if (arg == "--only" && value) {
       flags.only = argv[++i];
+    } else if (int64_t size = 0;
+               arg == "--size" && value && absl::SimpleAtoi(argv[i + 1], &size) && size > 0) {
+      flags.sizes = {size};
+      ++i;
     } else if (!(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
                  flags.rounds > 0)) {
-      std::cerr << "usage: bench-ops [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]\n";
+      std::cerr
+          << "usage: bench-ops [--only WORD] [--size N] [--rounds N] [--smoke] [--jax PYTHON]\n";
       return 2;
     }
   }
