@@ -1,6 +1,7 @@
 #include "ir/stablehlo/import.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,12 +16,9 @@ namespace {
   Throw(ErrorKind::kMalformedProgram, absl::StrCat("StableHLO: ", ToAbsl(problem)));
 }
 
-// In the order in which they come first.
-void AddOnce(std::vector<uint32_t>* list, uint32_t value) {
-  if (std::find(list->begin(), list->end(), value) == list->end()) list->push_back(value);
-}
-
 constexpr size_t kCapturesMax = 4096;
+// As deep as regions may be: a call has its function as one.
+constexpr int kCallDepthMax = 64;
 
 }  // namespace
 
@@ -45,6 +43,10 @@ FunctionRef Importer::Function(std::string_view name) {
     if (done->second == nullptr) ThrowMalformed(absl::StrCat(Quoted(name), " calls itself"));
     return done->second;
   }
+  if (call_depth_ == kCallDepthMax)
+    Throw(ErrorKind::kLimitExceeded,
+          absl::StrCat("StableHLO: calls are more than ", kCallDepthMax, " deep"));
+  ++call_depth_;
   functions_[op] = nullptr;
   const Range regions = a_.code.ops[op].regions;
   if (regions.size != 1) ThrowMalformed(absl::StrCat(Quoted(name), " has not one region"));
@@ -58,6 +60,7 @@ FunctionRef Importer::Function(std::string_view name) {
   }
   const std::vector<Value> results = Run(region);
   builder_ = outer;
+  --call_depth_;
   return functions_[op] = builder.Build(results);
 }
 
@@ -161,14 +164,19 @@ std::vector<Value> OpReader::From(size_t n) const {
 
 std::vector<uint32_t> OpReader::Captures(std::vector<int> regions) const {
   std::vector<uint32_t> captures;
+  std::unordered_set<uint32_t> seen;
   for (const int r : regions) {
     if (r >= num_regions()) Malformed("has too few regions");
     const RawRegion& within = region(r);
-    for (uint32_t i = within.begin; i < within.end; ++i)
+    for (uint32_t i = within.begin; i < within.end; ++i) {
       for (const uint32_t value :
-           Slice(importer_.a_.code.operands, importer_.a_.code.ops[i].operands))
-        if (value < within.first_value || value >= within.end_value) AddOnce(&captures, value);
-    if (captures.size() > kCapturesMax) NotSupported("uses too many values of outside its regions");
+           Slice(importer_.a_.code.operands, importer_.a_.code.ops[i].operands)) {
+        const bool inside = value >= within.first_value && value < within.end_value;
+        if (!inside && seen.insert(value).second) captures.push_back(value);
+      }
+      if (captures.size() > kCapturesMax)
+        NotSupported("uses too many values of outside its regions");
+    }
   }
   return captures;
 }

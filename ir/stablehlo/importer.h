@@ -33,6 +33,7 @@ class Importer {
   std::vector<Value> values_;                         // of each value of the artifact, in builder_
   std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
   std::map<std::string, uint32_t, std::less<>> ops_;  // the functions
+  int call_depth_ = 0;                                // of the function that is imported
   std::map<uint32_t, FunctionRef> functions_;         // null while one is imported
 };
 
@@ -67,7 +68,7 @@ class OpReader {
   int num_regions() const { return static_cast<int>(raw().regions.size); }
   // A region that uses no values of outside but constants: a computation of scalars.
   FunctionRef Computation(int region) const;
-  // What the regions use of outside, without repetition.
+  // What the regions use of outside, without repetition, in the order of the first uses.
   std::vector<uint32_t> Captures(std::vector<int> regions) const;
   std::vector<Value> ValuesOf(const std::vector<uint32_t>& captures) const;
   // A region as a function: of the captures, then of its own arguments. Constants of outside are

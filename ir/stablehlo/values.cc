@@ -117,8 +117,9 @@ bool BoolOf(const Artifact& a, uint32_t attr, std::string_view what) {
 }
 
 std::string_view TextOf(const Artifact& a, uint32_t attr, std::string_view what) {
+  // A symbol names itself by a text.
   if (attr != kNone && a.attrs[attr].kind == AttrKind::kSymbol)
-    return TextOf(a, a.refs[a.attrs[attr].refs.begin], what);
+    attr = a.refs[a.attrs[attr].refs.begin];
   return AttrOf(a, attr, AttrKind::kString, what).text();
 }
 
