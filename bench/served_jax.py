@@ -1,6 +1,6 @@
 """Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use it.
 
-A script calls prepare() before it imports jax, and serve() with its calls. For each line "time<TAB>NAME<TAB>N"
+A script calls prepare() before it imports jax, and serve() or serve_compilations() with its calls. For each line "time<TAB>NAME<TAB>N"
 on standard input that call is made N times, each waited for, and the times are printed in microseconds. For
 "check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is printed, or what
 differs.
@@ -66,3 +66,33 @@ def serve(calls):
                 wait(run(*args))
                 times.append(clock() - begin)
         print(*(f"{t * 1e-3:.2f}" for t in times), flush=True)
+
+
+def serve_compilations(programs):
+    """`programs`: by name, a function and its arguments. What is timed is the first call of the function in a process
+    without caches, less a call once it is compiled; "NAME, cpu" stands for the processor time of the last that was
+    timed. What is compared is the last result."""
+    import jax
+
+    def run(f, args):
+        clocks = time.perf_counter_ns, time.process_time_ns
+        begin = [clock() for clock in clocks]
+        results = jax.block_until_ready(f(*args))
+        return results, [clock() - b for clock, b in zip(clocks, begin)]
+
+    print("ready", flush=True)
+    for line in sys.stdin:
+        what, name, operand = line.rstrip("\n").split("\t")
+        if name.endswith(", cpu"):
+            print(f"{cpu * 1e-3:.2f}", flush=True)
+            continue
+        f, args = programs[name]
+        if what == "check":
+            results, _ = run(jax.jit(f), args)
+            print(difference(jax.tree.leaves(results)[-1:], operand), flush=True)
+            continue
+        jax.clear_caches()
+        jitted = jax.jit(f)
+        first, *later = (run(jitted, args)[1] for _ in range(3))
+        wall, cpu = (t - min(others) for t, *others in zip(first, *later))
+        print(f"{wall * 1e-3:.2f}", flush=True)

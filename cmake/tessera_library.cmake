@@ -19,7 +19,7 @@ set(TESSERA_LAYER_server 2)
 set(TESSERA_LAYER_worker 2)
 set(TESSERA_LAYER_embed 3)
 set(TESSERA_LAYER_tests 4)
-set(TESSERA_LAYER_bench 4)
+set(TESSERA_LAYER_bench 5)
 set(TESSERA_LAYER_examples 4)
 
 # The only folders that may see generated protobuf and gRPC types. tests/tidy_test checks includes.
@@ -234,7 +234,7 @@ function(tessera_check_layers)
     if(NOT TESSERA_LAYER_${to_top} LESS TESSERA_LAYER_${from_top})
       message(FATAL_ERROR "${target} (${from}/) depends on ${dep} (${to}/): a folder may only use "
                           "lower layers: base < ir < {client, server, worker} < embed < "
-                          "{tests, bench, examples}")
+                          "{tests, examples} < bench")
     endif()
   endforeach()
 endfunction()

@@ -1,5 +1,5 @@
 // A small GPT learns to write like a text, byte by byte, and then writes some: the tutorial of
-// token embeddings, dropout, tied weights, checkpoints and sampling.
+// token embeddings, dropout, tied weights (gpt_model.cc), checkpoints and sampling.
 //
 //   gpt                                  learns this project's glossary on four CPU devices
 //   gpt --text FILE --steps 2000         any text
@@ -9,88 +9,20 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/tessera.h"
-#include "examples/adam.h"
 #include "examples/command_line.h"
+#include "examples/gpt_model.h"
 
 namespace tessera::examples {
 
-// 1. The parameters. A token is a byte.
-struct Block {
-  Array norm1, qkv, out, norm2, up, down;
-};
-TESSERA_TREE(Block, norm1, qkv, out, norm2, up, down)
-struct Gpt {
-  Array tokens, positions;  // [kVocabulary, kWidth], [kLength, kWidth]
-  std::vector<Block> blocks;
-  Array norm;
-};
-TESSERA_TREE(Gpt, tokens, positions, blocks, norm)
-
 namespace {
 
-constexpr int64_t kVocabulary = 256, kLength = 64, kWidth = 64, kHeads = 4, kBatch = 16;
-constexpr int64_t kHeadWidth = kWidth / kHeads, kHidden = 4 * kWidth, kBlocks = 2, kTop = 8;
-constexpr double kKeep = 0.9;  // dropout's
+constexpr int64_t kBatch = 16, kBlocks = 2, kTop = 8;
 
-// 2. The model, for one device and a batch of texts.
-Array Norm(const Array& x, const Array& scale) {
-  const Array centred = x - mean(x, -1, /*keepdims=*/true);
-  return centred * lax::rsqrt(mean(square(centred), -1, true) + 1e-5) * scale;
-}
-
-// Without a key nothing is dropped.
-Array Dropout(const Array& x, const std::optional<Array>& key) {
-  if (!key) return x;
-  return where(random::bernoulli(*key, kKeep, x.shape()), x / kKeep, 0);
-}
-
-Array Attention(const Block& p, const Array& x) {
-  const int64_t length = x.shape()[1];
-  const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c: query, key, value
-  const Array scores = einsum("bhtk,bhsk->bhts", {qkv[0], qkv[1]}) / std::sqrt(kHeadWidth);
-  const Array at = arange(length);
-  const Array past = expand_dims(at, 1) >= expand_dims(at, 0);
-  const Array weights = softmax(where(past, scores, -1e9));
-  return einsum("bthk,hkd->btd", {einsum("bhts,bhsk->bthk", {weights, qkv[2]}), p.out});
-}
-
-// tokens: s32[batch, length]; the result: the logits of the token after each.
-Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key = std::nullopt) {
-  const int64_t length = tokens.shape()[1];
-  const auto key_of = [&](int64_t i) {
-    return key ? std::optional(random::fold_in(*key, static_cast<int32_t>(i))) : std::nullopt;
-  };
-  Array x = take(p.tokens, tokens, 0) + p.positions[Slice(0, length)];
-  for (size_t i = 0; i < p.blocks.size(); ++i) {
-    const Block& block = p.blocks[i];
-    x = x + Dropout(Attention(block, Norm(x, block.norm1)), key_of(2 * i));
-    const Array hidden = gelu(matmul(Norm(x, block.norm2), block.up));
-    x = x + Dropout(matmul(hidden, block.down), key_of(2 * i + 1));
-  }
-  // The weights are tied: a token is written with the embedding that it is read with.
-  return matmul(Norm(x, p.norm), transpose(p.tokens));
-}
-
-Array Loss(const Gpt& p, const Array& text, const std::optional<Array>& key) {
-  const Array read = text[{Slice(), Slice(0, -1)}], next = text[{Slice(), Slice(1)}];
-  const Array log_p = log_softmax(Logits(p, read, key));
-  return -mean(take_along_axis(log_p, expand_dims(next, -1), -1));
-}
-
-using State = AdamState<Gpt>;
-
-std::pair<State, Array> Step(const State& state, const Array& text, const Array& key) {
-  const auto [loss, grads] =
-      value_and_grad([&](const Gpt& p) { return Loss(p, text, key); })(state.params);
-  return {AdamStep(state, grads, {.learning_rate = 3e-3}), loss};
-}
-
-// 3. Sampling: each new token is one of the likeliest, drawn by its probability (the largest of
+// 1. Sampling: each new token is one of the likeliest, drawn by its probability (the largest of
 // logits with Gumbel noise). The whole text is one program, a loop over its positions.
 Array Write(const Gpt& p, const Array& prompt, const Array& key) {
   const int64_t begin = prompt.shape()[0];
@@ -107,7 +39,7 @@ Array Write(const Gpt& p, const Array& prompt, const Array& key) {
       room);
 }
 
-// 4. Where the parameters live: heads and hidden units over `model`; the batch over `data`.
+// 2. Where the parameters live: heads and hidden units over `model`; the batch over `data`.
 const PartitionSpec kBatchSpec = P("data");
 const Prefix<PartitionSpec> kBlockSpecs = {P(), P(None, None, "model"), P("model"),
                                            P(), P(None, "model"),       P("model")};

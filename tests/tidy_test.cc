@@ -28,7 +28,7 @@ using ::testing::IsEmpty;
 const std::map<std::string, int>& Layers() {
   static const auto* const layers = new std::map<std::string, int>{
       {"base", 0},   {"proto", 0}, {"ir", 1},    {"client", 2}, {"server", 2},
-      {"worker", 2}, {"embed", 3}, {"tests", 4}, {"bench", 4},  {"examples", 4}};
+      {"worker", 2}, {"embed", 3}, {"tests", 4}, {"examples", 4}, {"bench", 5}};
   return *layers;
 }
 
@@ -112,8 +112,8 @@ std::string IncludeFault(const std::string& file, const std::string& header, boo
   if (header.find('/') == std::string::npos) return "";
   const int from = Layers().at(Top(file));
   if (Top(file) != Top(header) && to->second >= from) {
-    return "goes up or sideways: base < ir < {client, server, worker} < embed < {tests, bench, "
-           "examples}";
+    return "goes up or sideways: base < ir < {client, server, worker} < embed < {tests, examples} "
+           "< bench";
   }
   const bool in_server = Top(file) == "server" && Top(header) == "server";
   const std::string from_role = Second(file), to_role = Second(header);

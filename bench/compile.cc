@@ -1,0 +1,385 @@
+// Compilation: how long programs take from their C++ to machine code, on an embedded cluster of one
+// device, compared with the same programs in JAX on the same cores.
+//
+//   bench-compile [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]
+//
+// What is timed is the first call of a jitted function, in a session of its own and without caches
+// on disk, less a call once it is compiled; in JAX the same after jax.clear_caches(). Ours and
+// JAX's take turns, round by round, and the last result of each program is compared with JAX's
+// once. The second table says where the time goes, with each stage called by itself:
+//
+//   trace     the C++ function to a program, transforms included
+//   plan      the program to that of one device
+//   lower     that to steps and kernels
+//   code      the kernels to machine code, by LLVM, and loaded
+//   load      the code from a cache on disk, instead
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "bench/compared.h"
+#include "bench/samples.h"
+#include "client/tessera.h"
+#include "examples/gpt_model.h"
+#include "server/planner/planner.h"
+#include "worker/cpu/cpu_backend.h"
+
+namespace tessera::bench {
+namespace {
+
+// JAX takes minutes for longer ones.
+constexpr int64_t kChainInJax = 2'000;
+
+struct Flags {
+  std::vector<int64_t> chains = {200, 2'000, 20'000};
+  int64_t layers = 12;
+  std::string only;  // rows whose name has it
+  int rounds = 3;
+  std::string jax;
+};
+
+struct Stages {
+  Samples trace, plan, lower, lower_and_code, lower_and_load;
+};
+
+// How long a call took, and the processor time of this process meanwhile.
+struct Times {
+  absl::Duration wall, cpu;
+};
+
+struct Row {
+  std::string name;  // as bench/compile_jax.py has it
+  bool in_jax;
+  // Calls a function that is jitted anew, `calls` times.
+  std::function<std::vector<Times>(int calls)> call;
+  std::function<std::vector<double>()> last_result;
+  std::function<ir::Program()> trace;
+  int64_t ops = 0;  // of the device's program
+  Samples ours = {}, jax = {}, our_cpu = {}, jax_cpu = {};
+  Stages stages = {};
+};
+
+// ---- Numbers that look random, the same in bench/compile_jax.py. --------------------------------
+
+double NumberAt(uint32_t salt, int64_t i) {
+  const auto h = (static_cast<uint32_t>(i) + salt * 7919U) * 2654435761U;
+  return (h >> 8) * 0x1p-24;  // [0, 1)
+}
+Array Numbers(uint32_t salt, const ir::Dims& shape, double from = -1, double to = 1,
+              DType dtype = kF32) {
+  ir::Array a(dtype, shape);
+  for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, from + (to - from) * NumberAt(salt, i));
+  return put(a);
+}
+Array Integers(uint32_t salt, int64_t limit, const ir::Dims& shape) {
+  ir::Array a(kS32, shape);
+  for (int64_t i = 0; i < a.num_elements(); ++i)
+    a.Set(i, std::floor(NumberAt(salt, i) * static_cast<double>(limit)));
+  return put(a);
+}
+
+absl::Duration ProcessorTime() {
+  rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  return absl::DurationFromTimeval(used.ru_utime) + absl::DurationFromTimeval(used.ru_stime);
+}
+
+// ---- Programs. ----------------------------------------------------------------------------------
+
+constexpr int64_t kNumbers = 1024;
+
+std::vector<Array> Functions(const Array& x) {
+  return {
+      lax::exp(x),      lax::expm1(x),        lax::exp2(x),      lax::log(x),    lax::log1p(x),
+      lax::sin(x),      lax::cos(x),          lax::tan(x),       lax::sqrt(x),   lax::rsqrt(x),
+      lax::cbrt(x),     lax::erf(x),          lax::erf_inv(x),   lax::erfc(x),   lax::asin(x),
+      lax::acos(x),     lax::atan(x),         lax::sinh(x),      lax::cosh(x),   lax::asinh(x),
+      lax::atanh(x),    lax::tanh(x),         lax::acosh(x + 1), lax::lgamma(x), lax::digamma(x),
+      lax::logistic(x), lax::atan2(x, x + 1), lax::pow(x, x),    gelu(x),        silu(x)};
+}
+
+// 30 functions of f32 and of bf16.
+std::vector<Array> SixtyFunctions(const Array& x, const Array& narrow) {
+  std::vector<Array> all = Functions(narrow);
+  for (const Array& f : Functions(x)) all.push_back(f);
+  return all;
+}
+
+Array SinesAndProducts(const Array& x) {
+  Array y = x;
+  for (int i = 0; i < 30; ++i) y = lax::sin(y) * x;
+  return y;
+}
+
+// A block of a norm and a softmax, and its gradient.
+Array NormAndSoftmax(const Array& x, const Array& w, const Array& v) {
+  const auto loss = [&](const Array& x) {
+    const Array centred = x - mean(x, 1, /*keepdims=*/true);
+    const Array y = centred * lax::rsqrt(mean(square(centred), 1, true) + 1e-5) * w;
+    return sum(softmax(y) * v);
+  };
+  return grad(loss)(x);
+}
+
+// 15 times a sort, a gather, a scatter and a slice, each of another size.
+Array GathersScattersSorts(const Array& x, const Array& ids) {
+  Array y = x;
+  for (int64_t i = 0; i < 15; ++i) {
+    const int64_t n = kNumbers - 16 * (i + 1);
+    const Array at = ids[Slice{0, n}];
+    y = take(sort(y), at);
+    y = y.at(at).add(y);
+  }
+  return y;
+}
+
+Array Chain(const Array& x, int64_t ops) {
+  Array y = x;
+  for (int64_t i = 0; i < ops; ++i) {
+    const int64_t kind = i % 10;
+    y = kind == 9 ? lax::tanh(y) : kind % 2 == 0 ? y * x : y + x;
+  }
+  return y;
+}
+
+// ---- The GPT of examples/gpt.cc with more layers. -----------------------------------------------
+
+using examples::Gpt;
+
+examples::State GptState(int64_t layers) {
+  using namespace examples;  // NOLINT(google-build-using-namespace): the sizes of the model
+  uint32_t salt = 0;
+  const auto of = [&](const ir::Dims& shape) { return Numbers(++salt, shape, -0.1, 0.1); };
+  const auto norm = [&] { return Numbers(++salt, {kWidth}, 0.9, 1.1); };
+  Gpt p;
+  p.tokens = of({kVocabulary, kWidth});
+  p.positions = of({kLength, kWidth});
+  for (int64_t i = 0; i < layers; ++i) {
+    Block block;
+    block.norm1 = norm();
+    block.qkv = of({kWidth, 3, kHeads, kHeadWidth});
+    block.out = of({kHeads, kHeadWidth, kWidth});
+    block.norm2 = norm();
+    block.up = of({kWidth, kHidden});
+    block.down = of({kHidden, kWidth});
+    p.blocks.push_back(block);
+  }
+  p.norm = norm();
+  const auto zero = [](const Array& a) { return a * 0; };
+  return {p, tree_map(zero, p), tree_map(zero, p), put(ir::Array(kF32, {}))};
+}
+
+// ---- Rows. --------------------------------------------------------------------------------------
+
+class Table {
+ public:
+  explicit Table(const Flags& flags) : flags_(flags) {
+    Add("60 functions", SixtyFunctions, [] {
+      return std::tuple(Numbers(1, {kNumbers}, 0.1, 0.9), Numbers(1, {kNumbers}, 0.1, 0.9, kBF16));
+    });
+    Add("60 sines and products", SinesAndProducts,
+        [] { return std::tuple(Numbers(1, {kNumbers})); });
+    Add("norm, softmax, gradient", NormAndSoftmax, [] {
+      return std::tuple(Numbers(1, {128, 256}), Numbers(2, {256}), Numbers(3, {128, 256}));
+    });
+    Add("60 gathers, scatters, sorts", GathersScattersSorts,
+        [] { return std::tuple(Numbers(1, {kNumbers}), Integers(2, kNumbers / 2, {kNumbers})); });
+    for (const int64_t ops : flags.chains)
+      Add(
+          absl::StrCat("chain of ", ops), [ops](const Array& x) { return Chain(x, ops); },
+          [] { return std::tuple(Numbers(1, {kNumbers})); }, ops <= kChainInJax);
+    Add(absl::StrCat("step of a GPT of ", flags.layers), examples::Step, [layers = flags.layers] {
+      return std::tuple(GptState(layers),
+                        Integers(1000, examples::kVocabulary, {2, examples::kLength + 1}),
+                        random::key(1));
+    });
+  }
+  std::vector<Row> Take() && { return std::move(rows_); }
+
+ private:
+  template <class F, class MakeArgs>
+  void Add(const std::string& name, F f, MakeArgs make_args, bool in_jax = true) {
+    if (!absl::StrContains(name, flags_.only)) return;
+    Row row;
+    row.name = name;
+    row.in_jax = in_jax;
+    const auto waited = [](const auto& results) {
+      std::vector<Array> leaves = flatten(results).leaves;
+      for (const Array& leaf : leaves) leaf.wait();
+      return leaves;
+    };
+    row.call = [=](int calls) {
+      Session::SetDefault(Session::Embedded({.devices = 1}));
+      const auto args = make_args();
+      waited(args);
+      const auto run = jit(f);
+      std::vector<Times> times;
+      for (int i = 0; i < calls; ++i) {
+        const absl::Time begin = absl::Now();
+        const absl::Duration cpu = ProcessorTime();
+        waited(std::apply(run, args));
+        times.push_back({absl::Now() - begin, ProcessorTime() - cpu});
+      }
+      return times;
+    };
+    row.last_result = [=] {
+      Session::SetDefault(Session::Embedded({.devices = 1}));
+      return waited(std::apply(jit(f), make_args())).back().template get<double>();
+    };
+    row.trace = [=] {
+      return std::apply([&](const auto&... args) { return trace(f, args...).program; },
+                        make_args());
+    };
+    rows_.push_back(std::move(row));
+  }
+
+  const Flags& flags_;
+  std::vector<Row> rows_;
+};
+
+// ---- Measuring. ---------------------------------------------------------------------------------
+
+// Adds the times of a first call, less those of one that finds it compiled.
+void AddTimes(const std::vector<Times>& calls, Samples* wall, Samples* cpu) {
+  wall->Add(calls[0].wall - std::min(calls[1].wall, calls[2].wall));
+  cpu->Add(calls[0].cpu - std::min(calls[1].cpu, calls[2].cpu));
+}
+
+// Adds the time of f() to `to`.
+template <class F>
+auto Timed(Samples* to, const F& f) {
+  const absl::Time begin = absl::Now();
+  auto result = f();
+  to->Add(absl::Now() - begin);
+  return result;
+}
+
+absl::Status MeasureStages(Row* row) {
+  using worker::CpuBackendOptions;
+  Session::SetDefault(Session::Embedded({.devices = 1}));
+  server::core::PlanRequest request;
+  request.program = Timed(&row->stages.trace, row->trace);
+  request.cluster.devices = {{0, "cpu", "", "", 0}};
+  request.options.explain = false;
+  TESSERA_ASSIGN_OR_RETURN(const server::core::Plan plan, Timed(&row->stages.plan, [&] {
+                             return server::planner::MakePlan(request);
+                           }));
+  row->ops = static_cast<int64_t>(plan.device_program->ops.size());
+  ir::Program program;
+  program.entry = plan.device_program;
+  const auto compile = [&](Samples* to, CpuBackendOptions options) {
+    const std::unique_ptr<worker::Backend> backend = worker::MakeCpuBackend(options);
+    return Timed(to, [&] { return backend->Compile(program); }).status();
+  };
+  using Kernels = CpuBackendOptions::Kernels;
+  TESSERA_RETURN_IF_ERROR(compile(&row->stages.lower, {.kernels = Kernels::kInterpreted}));
+  Samples unused;
+  TESSERA_RETURN_IF_ERROR(compile(&row->stages.lower_and_code, {.kernels = Kernels::kAlways}));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / absl::StrCat("tessera-bench-code-", getpid());
+  CpuBackendOptions cached{.kernels = Kernels::kAlways};
+  cached.codegen.cache_dir = folder.string();
+  absl::Status status = compile(&unused, cached);
+  if (status.ok()) status = compile(&row->stages.lower_and_load, cached);
+  std::filesystem::remove_all(folder);
+  return status;
+}
+
+double Ms(const Samples& us) { return us.Quantile(0) * 1e-3; }
+
+void Print(const std::vector<Row>& rows) {
+  std::printf("%-28s %6s %9s %9s %9s %9s %6s %6s\n", "program", "ops", "ms", "cpu", "JAX: ms",
+              "cpu", "ratio", "cpu");
+  for (const Row& row : rows) {
+    std::printf("%-28s %6d %9.1f %9.1f", row.name.c_str(), static_cast<int>(row.ops), Ms(row.ours),
+                Ms(row.our_cpu));
+    if (row.jax.size() > 0)
+      std::printf(" %9.1f %9.1f %6.2f %6.2f", Ms(row.jax), Ms(row.jax_cpu),
+                  Ms(row.ours) / Ms(row.jax), Ms(row.our_cpu) / Ms(row.jax_cpu));
+    std::printf("\n");
+  }
+  std::printf("\n%-28s %9s %9s %9s %9s %9s\n", "where: ms", "trace", "plan", "lower", "code",
+              "load");
+  for (const Row& row : rows) {
+    const Stages& s = row.stages;
+    std::printf("%-28s %9.1f %9.1f %9.1f %9.1f %9.1f\n", row.name.c_str(), Ms(s.trace), Ms(s.plan),
+                Ms(s.lower), Ms(s.lower_and_code) - Ms(s.lower),
+                Ms(s.lower_and_load) - Ms(s.lower));
+  }
+}
+
+absl::Status Run(const Flags& flags) {
+  std::vector<Row> rows = Table(flags).Take();
+  std::optional<Jax> jax;
+  if (!flags.jax.empty()) {
+    std::vector<std::string> args = {absl::StrCat(flags.layers)};
+    for (const Row& row : rows)
+      if (row.in_jax) args.push_back(row.name);
+    TESSERA_ASSIGN_OR_RETURN(Jax started, Jax::Start(flags.jax, "compile_jax.py", args));
+    jax.emplace(std::move(started));
+    for (const Row& row : rows)
+      if (row.in_jax) TESSERA_RETURN_IF_ERROR(jax->Check(row.name, row.last_result()));
+  }
+  for (int round = 0; round < flags.rounds; ++round) {
+    for (Row& row : rows) {
+      AddTimes(row.call(3), &row.ours, &row.our_cpu);
+      if (jax && row.in_jax) {
+        TESSERA_RETURN_IF_ERROR(jax->Measure(row.name, 1, &row.jax));
+        TESSERA_RETURN_IF_ERROR(jax->Measure(row.name + ", cpu", 1, &row.jax_cpu));
+      }
+      TESSERA_RETURN_IF_ERROR(MeasureStages(&row));
+    }
+  }
+  Session::SetDefault(nullptr);
+  Print(rows);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const bool value = i + 1 < argc;
+    if (arg == "--smoke") {
+      flags.chains = {200};
+      flags.layers = 1;
+      flags.rounds = 1;
+    } else if (arg == "--jax" && value) {
+      flags.jax = argv[++i];
+    } else if (arg == "--only" && value) {
+      flags.only = argv[++i];
+    } else if (!(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
+                 flags.rounds > 0)) {
+      std::cerr << "usage: bench-compile [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]\n";
+      return 2;
+    }
+  }
+  // Without these an embedded cluster keeps no code on disk.
+  unsetenv("XDG_CACHE_HOME");
+  unsetenv("HOME");
+  const absl::Status status = Run(flags);
+  if (!status.ok()) std::cerr << status << "\n";
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }

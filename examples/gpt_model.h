@@ -1,0 +1,39 @@
+// The GPT of examples/gpt.cc: its parameters, its loss and a step of its training.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/adam.h"
+
+namespace tessera::examples {
+
+// The parameters. A token is a byte.
+struct Block {
+  Array norm1, qkv, out, norm2, up, down;
+};
+TESSERA_TREE(Block, norm1, qkv, out, norm2, up, down)
+struct Gpt {
+  Array tokens, positions;  // [kVocabulary, kWidth], [kLength, kWidth]
+  std::vector<Block> blocks;
+  Array norm;
+};
+TESSERA_TREE(Gpt, tokens, positions, blocks, norm)
+
+constexpr int64_t kVocabulary = 256, kLength = 64, kWidth = 64, kHeads = 4;
+constexpr int64_t kHeadWidth = kWidth / kHeads, kHidden = 4 * kWidth;
+
+// The model, for one device and a batch of texts.
+// tokens: s32[batch, length]; the result: the logits of the token after each. Without a key nothing
+// is dropped.
+Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key = std::nullopt);
+// text: s32[batch, length + 1]; the mean of -log p of each token after the first.
+Array Loss(const Gpt& p, const Array& text, const std::optional<Array>& key);
+
+using State = AdamState<Gpt>;
+// The next state, and the loss before.
+std::pair<State, Array> Step(const State& state, const Array& text, const Array& key);
+
+}  // namespace tessera::examples
