@@ -27,6 +27,7 @@ class HostEmitter : private HostBlocks {
       : HostBlocks(PlanHost(kernel, target), function),
         kernel_(kernel),
         has_fma_(target.has_fma),
+        vector_bytes_(target.vector_bytes),
         levels_(LevelsOf(kernel)),
         module_(*function->getParent()),
         rows_(plan_.rows, Row(kernel)),
@@ -116,6 +117,10 @@ class HostEmitter : private HostBlocks {
   // With lanes along the innermost parallel dim: loops over rows of it, then over blocks of a row.
   // As many rows as the plan says are computed together, where the range has them all.
   void EmitRows(Value* begin, Value* end) {
+    if (plan_.lane_dim == 0) {  // There is one row.
+      EmitRow(begin, Int(0), begin, end);
+      return;
+    }
     Value* const extent = Int(kernel_.shape[plan_.lane_dim]);
     const int64_t together = plan_.rows;
     For(begin, end, [&](Value* i) {
@@ -617,9 +622,37 @@ class HostEmitter : private HostBlocks {
     const bool scalar = !args[0]->getType()->isVectorTy();
     if (scalar)
       for (Value*& arg : args) arg = b_.CreateVectorSplat(1, arg);
-    Value* result = EmitWidePrim(b_, node.prim, node.dtype, args);
+    Value* result = SharesWide(node.prim) ? b_.CreateCall(WideFunction(node, args), args)
+                                          : EmitWidePrim(b_, node.prim, node.dtype, args);
     if (IsTrigonometric(node.prim)) result = WithLargeAngles(node, args, result);
     return scalar ? b_.CreateExtractElement(result, uint64_t{0}) : result;
+  }
+  // To compile one of these takes milliseconds, so that of those that a kernel has often there is a
+  // function. A call costs next to nothing beside it.
+  bool SharesWide(ScalarPrim prim) const {
+    constexpr int kInstancesMin = 2;
+    return std::count_if(kernel_.nodes.begin(), kernel_.nodes.end(), [&](const Node& node) {
+             return node.kind == Node::Kind::kScalar && node.prim == prim &&
+                    node.dtype == DType::kF32;
+           }) >= kInstancesMin;
+  }
+  // The module's function of these vectors.
+  llvm::Function* WideFunction(const Node& node, const std::vector<Value*>& args) {
+    Type* const lanes = args[0]->getType();
+    const std::string name =
+        "wide." + std::to_string(static_cast<int>(node.prim)) + "." +
+        std::to_string(llvm::cast<llvm::FixedVectorType>(lanes)->getNumElements());
+    if (llvm::Function* const known = module_.getFunction(name)) return known;
+    const std::vector<Type*> params(args.size(), lanes);
+    llvm::Function* const function =
+        AddHostFunction(llvm::FunctionType::get(lanes, params, /*isVarArg=*/false),
+                        llvm::Function::InternalLinkage, vector_bytes_, name, &module_);
+    function->addFnAttr(llvm::Attribute::NoInline);
+    llvm::IRBuilder<> b(BasicBlock::Create(b_.getContext(), "entry", function));
+    std::vector<Value*> values;
+    for (llvm::Argument& arg : function->args()) values.push_back(&arg);
+    b.CreateRet(EmitWidePrim(b, node.prim, node.dtype, values));
+    return function;
   }
   static bool IsTrigonometric(ScalarPrim prim) {
     return prim == ScalarPrim::kSin || prim == ScalarPrim::kCos || prim == ScalarPrim::kTan;
@@ -780,6 +813,7 @@ class HostEmitter : private HostBlocks {
 
   const Kernel& kernel_;
   const bool has_fma_;
+  const int vector_bytes_;
   const std::vector<Level> levels_;
   llvm::Module& module_;
   std::vector<Value*> params_;

@@ -294,6 +294,40 @@ const char* const kReductions[] = {"sum f32",    "sum s32",    "sum s64",    "su
                                    "argmax f32", "argmin f64", "argmax s64", "argmin bool"};
 
 // Rows of `n` reduced, or columns of `n`; `kept` of them.
+// Of those that are computed in f64, a function of the module is called where a kernel has several.
+TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
+  constexpr int kSize = 100;
+  for (const char* const prim : {"Sin", "Tan", "Log1p", "Expm1", "Cbrt", "Pow", "Atan2"}) {
+    const bool binary = prim[0] == 'P' || prim[0] == 'A';
+    const auto text = [&](bool twice) {
+      std::string out = absl::StrCat("kernel [", kSize, "] reduced 0\nin f32 ", kSize, "\nin f32 ",
+                                     kSize, "\nout f32 ", kSize, "\n", twice ? "out f32 100\n" : "",
+                                     "%0 = load p0 [0: 1] : f32\n%1 = load p1 [0: 1] : f32\n");
+      absl::StrAppend(&out, "%2 = ", prim, binary ? " %0, %1" : " %0", " : f32\n");
+      if (twice) absl::StrAppend(&out, "%3 = ", prim, binary ? " %1, %0" : " %1", " : f32\n");
+      return absl::StrCat(out, "store %2 p2 [0: 1]\n", twice ? "store %3 p3 [0: 1]\n" : "");
+    };
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Kernel once, ParseKernel(text(false)));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const Kernel twice, ParseKernel(text(true)));
+    const auto code = Compile({once, twice});
+    ASSERT_NE(code, nullptr);
+    std::vector<float> x(kSize), y(kSize), of_x(kSize), of_y(kSize), both[2];
+    for (int i = 0; i < kSize; ++i) {
+      x[i] = i % 9 == 0 ? 1e30F * static_cast<float>(i) : 0.37F * static_cast<float>(i - 20);
+      y[i] = 2.5F - 0.11F * static_cast<float>(i);
+    }
+    for (std::vector<float>& b : both) b.resize(kSize);
+    const auto run = [&](int kernel, std::vector<void*> buffers) {
+      code->function(kernel)(buffers.data(), 0, kSize);
+    };
+    run(0, {x.data(), y.data(), of_x.data()});
+    run(0, {y.data(), x.data(), of_y.data()});
+    run(1, {x.data(), y.data(), both[0].data(), both[1].data()});
+    EXPECT_EQ(std::memcmp(of_x.data(), both[0].data(), kSize * sizeof(float)), 0) << prim;
+    EXPECT_EQ(std::memcmp(of_y.data(), both[1].data(), kSize * sizeof(float)), 0) << prim;
+  }
+}
+
 Kernel ReductionOf(const std::string& what, int64_t kept, int64_t n, bool columns) {
   const std::vector<std::string> words = absl::StrSplit(what, ' ');
   const std::string result = words[0].rfind("arg", 0) == 0 ? "s32" : words[1];
