@@ -80,9 +80,9 @@ class HostCompiler::Impl {
     for (size_t i = 0; i < loops.size(); ++i)
       units.push_back(UnitOf(&loops[i], absl::StrCat("loop ", i)));
     CompileMissing(MissingOf(&units), deadline);
+    for (const Unit& unit : units) TESSERA_RETURN_IF_ERROR(unit.status);
     std::vector<std::shared_ptr<const void>> mapped;
     for (Unit& unit : units) {
-      TESSERA_RETURN_IF_ERROR(unit.status);
       // One that occurs twice was compiled once.
       if (unit.function == nullptr) unit.function = Loaded(unit.key);
       TESSERA_CHECK(unit.function != nullptr) << unit.label;
@@ -142,9 +142,11 @@ class HostCompiler::Impl {
     }
   };
 
-  // Compiles the units, several at once where they are many. After an error no more are begun, and
-  // all before the first that has one are compiled.
-  void CompileMissing(const std::vector<Unit*>& units, absl::Time deadline) {
+  // Compiles the units, several at once where they are many, and those first that take long, so
+  // that none ends long after the others. After an error no more are begun.
+  void CompileMissing(std::vector<Unit*> units, absl::Time deadline) {
+    std::stable_sort(units.begin(), units.end(),
+                     [](const Unit* a, const Unit* b) { return a->text.size() > b->text.size(); });
     std::atomic<size_t> next{0};
     std::atomic<bool> failed{false};
     const auto work = [&] {

@@ -1,6 +1,7 @@
 #include "worker/codegen/kernel.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <map>
 #include <numeric>
@@ -24,6 +25,32 @@ bool HasAccess(const Node& node) {
 }
 
 // ---- Normal form. ------------------------------------------------------------------------------
+
+// Equal keys mean equal nodes: all that the text of a node says.
+std::vector<int64_t> KeyOf(const Node& node) {
+  std::vector<int64_t> key = {static_cast<int64_t>(node.kind), static_cast<int64_t>(node.dtype)};
+  const auto add_list = [&key](const auto& list) {
+    key.push_back(static_cast<int64_t>(list.size()));
+    key.insert(key.end(), list.begin(), list.end());
+  };
+  if (node.kind == Node::Kind::kReduce) key.push_back(static_cast<int64_t>(node.reduce));
+  if (node.kind == Node::Kind::kScalar) {
+    key.push_back(static_cast<int64_t>(node.prim));
+    if (node.prim == ir::ScalarPrim::kConstant)
+      key.push_back(ir::IsFloat(node.dtype) ? std::bit_cast<int64_t>(node.value) : node.int_value);
+  }
+  if (!HasAccess(node)) {
+    add_list(node.args);
+    return key;
+  }
+  key.insert(key.end(), {node.param, node.access.offset});
+  add_list(node.access.strides);
+  for (const DynamicOffset& shift : node.access.shifts) {
+    key.insert(key.end(), {shift.param, shift.max, shift.stride, shift.offset});
+    add_list(shift.strides);
+  }
+  return key;
+}
 
 // Keeps the nodes that the stores need, equal ones once, in depth-first order from the first store.
 class Renumbering {
@@ -54,18 +81,14 @@ class Renumbering {
  private:
   int Add(Node node) {
     for (int& arg : node.args) arg = new_ids_[arg];
-    // Equal texts mean equal nodes, as constants are printed exactly.
-    Kernel one;
-    one.shape = from_.shape;
-    one.nodes = {node};
-    const auto [it, is_new] = known_.try_emplace(one.ToString(), static_cast<int>(nodes_.size()));
+    const auto [it, is_new] = known_.try_emplace(KeyOf(node), static_cast<int>(nodes_.size()));
     if (is_new) nodes_.push_back(std::move(node));
     return it->second;
   }
 
   const Kernel& from_;
   std::vector<int> new_ids_;
-  std::map<std::string, int> known_;
+  std::map<std::vector<int64_t>, int> known_;
   std::vector<Node> nodes_;
 };
 

@@ -12,7 +12,7 @@ constexpr size_t kSearchMax = 4096;  // nodes that Precedes visits
 }  // namespace
 
 int PartialOrder::AddFirst() {
-  nodes_.push_back({--first_, {}, {}});
+  nodes_.push_back({--first_, {}, {}, 0});
   return size() - 1;
 }
 
@@ -20,15 +20,18 @@ bool PartialOrder::Precedes(int first, int second) const {
   const int64_t end = nodes_[second].position;
   if (nodes_[first].position >= end) return false;
   std::vector<int> stack = {first};
-  std::set<int> seen;
+  const int64_t search = ++searches_;
+  size_t seen = 0;
   while (!stack.empty()) {
     const int node = stack.back();
     stack.pop_back();
     for (int next : nodes_[node].next) {
       if (next == second) return true;
-      if (nodes_[next].position < end && seen.insert(next).second) stack.push_back(next);
+      if (nodes_[next].position >= end || !IsNew(next, search)) continue;
+      ++seen;
+      stack.push_back(next);
     }
-    if (seen.size() > kSearchMax) return true;
+    if (seen > kSearchMax) return true;
   }
   return false;
 }
@@ -41,15 +44,17 @@ void PartialOrder::AddEdge(int first, int second) {
   // The successors of `second` and the predecessors of `first` that lie between the two in the
   // total order exchange their positions.
   std::vector<int> after = {second}, before = {first};
-  std::set<int> seen = {first, second};
+  const int64_t search = ++searches_;
+  IsNew(first, search);
+  IsNew(second, search);
   for (size_t i = 0; i < after.size(); ++i)
     for (int node : nodes_[after[i]].next) {
       TESSERA_CHECK(node != first) << "steps wait for each other";
-      if (nodes_[node].position <= high && seen.insert(node).second) after.push_back(node);
+      if (nodes_[node].position <= high && IsNew(node, search)) after.push_back(node);
     }
   for (size_t i = 0; i < before.size(); ++i)
     for (int node : nodes_[before[i]].previous)
-      if (nodes_[node].position >= low && seen.insert(node).second) before.push_back(node);
+      if (nodes_[node].position >= low && IsNew(node, search)) before.push_back(node);
   const auto by_position = [this](int a, int b) { return nodes_[a].position < nodes_[b].position; };
   std::sort(after.begin(), after.end(), by_position);
   std::sort(before.begin(), before.end(), by_position);
@@ -63,7 +68,7 @@ void PartialOrder::AddEdge(int first, int second) {
 
 void PartialOrder::Merge(int from, int into) {
   const Node gone = std::move(nodes_[from]);
-  nodes_[from] = {gone.position, {}, {}};
+  nodes_[from] = {gone.position, {}, {}, 0};
   for (int node : gone.next) {
     nodes_[node].previous.erase(from);
     AddEdge(into, node);

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace tessera::worker::program {
@@ -30,10 +31,16 @@ class PartialOrder {
   struct Node {
     int64_t position = 0;
     std::set<int> next, previous;
+    mutable int64_t seen = 0;  // the last search that saw it
   };
+  // Whether this search sees the node for the first time.
+  bool IsNew(int node, int64_t search) const {
+    return std::exchange(nodes_[node].seen, search) != search;
+  }
 
   std::vector<Node> nodes_;
   int64_t first_ = 0;
+  mutable int64_t searches_ = 0;
 };
 
 }  // namespace tessera::worker::program
