@@ -89,7 +89,8 @@ class Table {
     AddIndexing();
     AddOrdering();
     AddReductions();
-    AddNorms();
+    AddNorms(DType::kF32, "");
+    AddNorms(DType::kBF16, " bf16");
     AddElementwise(DType::kF32, "f32");
     AddElementwise(DType::kBF16, "bf16");
     AddF64();
@@ -206,26 +207,27 @@ class Table {
         "logsumexp", [](const Array& x) { return logsumexp(x); }, x_);
   }
 
-  void AddNorms() {
-    family_ = "norms";
-    const Array w = Numbers(6, {side_}), b = Numbers(7, {side_});
+  void AddNorms(DType dtype, const std::string& suffix) {
+    family_ = absl::StrCat("norms", suffix);
+    const Array m = Numbers(5, {side_, side_}, dtype);
+    const Array w = Numbers(6, {side_}, dtype), b = Numbers(7, {side_}, dtype);
     Add(
-        "softmax", [](const Array& m) { return softmax(m); }, m_);
+        "softmax" + suffix, [](const Array& m) { return softmax(m); }, m);
     Add(
-        "log_softmax", [](const Array& m) { return log_softmax(m); }, m_);
+        "log_softmax" + suffix, [](const Array& m) { return log_softmax(m); }, m);
     Add(
-        "layer norm",
+        "layer norm" + suffix,
         [](const Array& m, const Array& w, const Array& b) {
           const Array centred = m - mean(m, 1, /*keepdims=*/true);
           return centred * rsqrt(var(m, 1, /*keepdims=*/true) + 1e-5) * w + b;
         },
-        m_, w, b);
+        m, w, b);
     Add(
-        "rms norm",
+        "rms norm" + suffix,
         [](const Array& m, const Array& w) {
           return m * rsqrt(mean(m * m, 1, /*keepdims=*/true) + 1e-5) * w;
         },
-        m_, w);
+        m, w);
   }
 
   void AddElementwise(DType dtype, const std::string& name) {

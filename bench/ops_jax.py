@@ -86,14 +86,18 @@ def rows_of(n):
         "column sums": (lambda m: jnp.sum(m, 0), (m,)),
         "var": (jnp.var, (x,)),
         "logsumexp": (jax.nn.logsumexp, (x,)),
-        "softmax": (jax.nn.softmax, (m,)),
-        "log_softmax": (jax.nn.log_softmax, (m,)),
-        "layer norm": (layer_norm, (m, w, b)),
-        "rms norm": (rms_norm, (m, w)),
         "sort_by": (lambda x: -jnp.sort(-x), (x,)),
         "reduce": (lambda x: lax.reduce(x, jnp.float32(-10), lambda a, b: jnp.where(a < b, b, a), (0,)), (x,)),
         "at[].apply": (lambda x, i: x.at[i].apply(jnp.square), (x, distinct)),
     }
+    for suffix in ("", " bf16"):
+        k, s, c = (a.astype(jnp.bfloat16) if suffix else a for a in (m, w, b))
+        rows |= {
+            f"softmax{suffix}": (jax.nn.softmax, (k,)),
+            f"log_softmax{suffix}": (jax.nn.log_softmax, (k,)),
+            f"layer norm{suffix}": (layer_norm, (k, s, c)),
+            f"rms norm{suffix}": (rms_norm, (k, s)),
+        }
     for dtype in ("f32", "bf16"):
         u, v, t = ((a if dtype == "f32" else a.astype(jnp.bfloat16)) for a in (x, y, z))
         rows |= {
