@@ -160,10 +160,10 @@ class HostCompiler::Impl {
         if (!function.ok()) failed = true;
       }
     };
-    // To start a compiler takes as long as some kernels do.
-    constexpr size_t kUnitsEach = 8;
+    // To start a compiler takes as long as some kernels do, and in a child process as many do.
+    const size_t units_each = options_.compile_binary.empty() ? 2 : 8;
     std::vector<std::thread> others;
-    while (others.size() + 1 < units.size() / kUnitsEach && AddHelper()) {
+    while (others.size() + 1 < units.size() / units_each && AddHelper()) {
       try {
         others.emplace_back([&] {
           work();
