@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 // A folder includes itself and lower layers; folders of one layer never include each other.
 const std::map<std::string, int>& Layers() {
   static const auto* const layers = new std::map<std::string, int>{
-      {"base", 0},   {"proto", 0}, {"ir", 1},    {"client", 2}, {"server", 2},
+      {"base", 0},   {"proto", 0}, {"ir", 1},    {"client", 2},   {"server", 2},
       {"worker", 2}, {"embed", 3}, {"tests", 4}, {"examples", 4}, {"bench", 5}};
   return *layers;
 }
