@@ -293,7 +293,6 @@ const char* const kReductions[] = {"sum f32",    "sum s32",    "sum s64",    "su
                                    "min u32",    "max bool",   "and bool",   "or s32",
                                    "argmax f32", "argmin f64", "argmax s64", "argmin bool"};
 
-// Rows of `n` reduced, or columns of `n`; `kept` of them.
 // Of those that are computed in f64, a function of the module is called where a kernel has several.
 TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
   constexpr int kSize = 100;
@@ -328,6 +327,7 @@ TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
   }
 }
 
+// Rows of `n` reduced, or columns of `n`; `kept` of them.
 Kernel ReductionOf(const std::string& what, int64_t kept, int64_t n, bool columns) {
   const std::vector<std::string> words = absl::StrSplit(what, ' ');
   const std::string result = words[0].rfind("arg", 0) == 0 ? "s32" : words[1];
