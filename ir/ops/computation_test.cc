@@ -94,6 +94,39 @@ TEST(ScatterBy, AKnownComputationIsItsOp) {
   EXPECT_EQ(of(Of(Sub)), "scatter_by");
 }
 
+TEST(SortBy, OfOneComparisonIsASort) {
+  const auto of = [](int left, const char* direction, int right) {
+    return OpsOf(*Fn({S32({2, 4}), S32({2, 4})}, [&](Builder&, const V& v) {
+      return SortBy(v,
+                    Scalars(std::vector<DType>(4, DType::kS32),
+                            [&](const V& p) { return V{Compare(p[left], p[right], direction)}; }),
+                    1);
+    }));
+  };
+  EXPECT_EQ(of(0, "LT", 1), "sort");
+  EXPECT_EQ(of(1, "GT", 0), "sort");
+  EXPECT_EQ(of(0, "GT", 1), "reverse reverse sort reverse reverse");
+  EXPECT_EQ(of(1, "LT", 0), "reverse reverse sort reverse reverse");
+  // Of equals the one that came later is put first, or another operand is compared.
+  EXPECT_EQ(of(0, "LE", 1), "sort_by");
+  EXPECT_EQ(of(2, "LT", 3), "sort_by");
+  EXPECT_EQ(of(0, "LT", 2), "sort_by");
+  EXPECT_EQ(of(0, "LT", 0), "sort_by");
+}
+
+TEST(SortBy, DescendingKeepsEqualsInTheirOrder) {
+  const FunctionRef f = Fn({S32({6}), S32({6})}, [](Builder&, const V& v) {
+    return SortBy(v,
+                  Scalars(std::vector<DType>(4, DType::kS32),
+                          [](const V& p) { return V{Compare(p[0], p[1], "GT")}; }),
+                  0);
+  });
+  const std::vector<Array> got = Eval(*f, {Array::Of(DType::kS32, {6}, {1, 2, 1, 3, 2, 1}),
+                                           Array::Of(DType::kS32, {6}, {0, 1, 2, 3, 4, 5})});
+  EXPECT_THAT(got[0].ToDoubles(), ::testing::ElementsAre(3, 2, 2, 1, 1, 1));
+  EXPECT_THAT(got[1].ToDoubles(), ::testing::ElementsAre(3, 1, 4, 0, 2, 5));
+}
+
 // ---- Meanings. ----
 
 // Neighbours are combined, in the elements' order: a computation that does not commute, products of
@@ -173,7 +206,10 @@ TEST(SortBy, ManyElements) {
   const FunctionRef f = Fn({S32({n, rows})}, [&](Builder&, const V& v) {
     return SortBy({v[0]},
                   Scalars({DType::kS32, DType::kS32},
-                          [](const V& p) { return V{Compare(p[0], p[1], "GT")}; }),
+                          [](const V& p) {
+                            const Value left = -p[0];
+                            return V{Compare(left, -p[1], "LT")};
+                          }),
                   0);
   });
   std::vector<double> values;
@@ -305,7 +341,7 @@ TEST(Reduce, DerivativesKeepShardingsAndVaryingAxes) {
 // The op may stand on any mesh and move to another: its computation stands in none.
 TEST(Computation, StandsInNoMesh) {
   const FunctionRef less =
-      Scalars({DType::kF32, DType::kF32}, [](const V& v) { return V{Compare(v[0], v[1], "LT")}; });
+      Scalars({DType::kF32, DType::kF32}, [](const V& v) { return V{Compare(v[0], v[1], "LE")}; });
   const Scope on_mesh = MeshScope({{"x", 2}});
   const auto sorted = [&](Builder&, const V& v) { return SortBy({v[0]}, less, 0); };
   const Program program{kOpset, Fn(on_mesh, {F32({4})}, sorted), {}, {}};
