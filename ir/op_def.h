@@ -38,7 +38,7 @@ enum class Family : uint8_t {
 enum class Lowering : uint8_t {
   kUnset,
   kScalar,        // one loop over the scalar graph
-  kReduce,        // a loop with a combiner
+  kReduce,        // a loop with a combiner, a ReduceKind or a computation
   kContract,      // dot_general
   kIndexMap,      // each result element is an operand element at a static affine index, or a fill
   kDynamicIndex,  // an index map with run-time offsets, of all elements or of each
@@ -209,9 +209,10 @@ using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out)
 bool IsWhole(const IndexPiece& piece, const Type& out);
 
 // ---- Scatters. ---------------------------------------------------------------------------------
-// How the updates, operand 2, are written to the result, which begins as operand 0; with a `reduce`
-// each is combined with what is there. Index j of `shape` is the updates' flat element
-// sum(read * j), and goes to the result's element sum(write * j) plus the offsets in `shifts`.
+// The operands are one for each result, which begins as it is; the indices; and the updates of each
+// result. How updates are written: with a `reduce`, or a computation, each is combined with what is
+// there. Index j of `shape` is the updates' flat element sum(read * j), and goes to the result's
+// element sum(write * j) plus the offsets in `shifts`.
 struct ScatterMap {
   Dims shape;
   // Of the first dims: no two indices that differ along them go to the same element. Along the
@@ -372,9 +373,9 @@ consteval OpDef Checked(OpDef d) {
   if (d.batch.kind == Rule<BatchFn>::kUnset) throw "op has no batching rule";
   if (d.partition.kind == Rule<PartitionFn>::kUnset) throw "op has no partition rule";
   if (d.cost.kind == Rule<CostFn>::kUnset) throw "op has no cost rule";
+  const bool computes = !d.regions.empty() && d.regions[0] == RegionRole::kComputation;
   for (size_t i = 0; i < d.regions.size(); ++i) {
-    const bool computes = d.regions[i] == RegionRole::kComputation;
-    if (computes != (d.regions[0] == RegionRole::kComputation))
+    if (computes != (d.regions[i] == RegionRole::kComputation))
       throw "op has computations beside other regions";
     if (d.has_rules() && i > 0 && d.regions[i] != RegionRole::kRule)
       throw "op with derivative rules has more than one other region";
@@ -392,8 +393,9 @@ consteval OpDef Checked(OpDef d) {
     throw "op has no region, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kReduce || d.lowering == Lowering::kContract ||
        d.lowering == Lowering::kScan) &&
-      d.reduce == ReduceKind::kNone)
+      d.reduce == ReduceKind::kNone && !(d.lowering == Lowering::kReduce && computes))
     throw "op has no combiner";
+  if (computes && !d.eval) throw "op with a computation has no evaluator";
   if ((d.lowering == Lowering::kIndexMap || d.lowering == Lowering::kDynamicIndex) !=
       (d.index_map != nullptr))
     throw "op has no index map, or has one and is lowered otherwise";

@@ -548,6 +548,14 @@ Cost ScatterByCost(const InferContext& c, absl::Span<const Type> out) {
   return sum;
 }
 
+ScatterMap MapScatterBy(const InferContext& c) {
+  const std::vector<Type> in = Scattered(c.in, 0);
+  ScatterMap map = MapScatter(WithOperands(c, in));
+  for (DynamicOffset& shift : map.shifts)
+    shift.operand = static_cast<int>(NumScattered(c.in.size()));
+  return map;
+}
+
 // Elements of an operand, and the updates that each is combined with, all at once.
 struct Wave {
   std::vector<int64_t> elements, updates;
@@ -615,7 +623,7 @@ constexpr OpDef kScatterBy = Checked({.name = "scatter_by",
                                       .num_operands = kAnyNumber,
                                       .regions = kOneComputation,
                                       .attrs = kScatterAttrs,
-                                      .lowering = Lowering::kHost,
+                                      .lowering = Lowering::kScatter,
                                       .infer = InferScatterBy,
                                       .factors = ScatterByFactors,
                                       .sharding = ScatterBySharding,
@@ -626,6 +634,7 @@ constexpr OpDef kScatterBy = Checked({.name = "scatter_by",
                                       .partition = PartitionScatterBy,
                                       .localize = LocalizeScatter,
                                       .cost = ScatterByCost,
+                                      .scatter_map = MapScatterBy,
                                       .eval = EvalScatterBy});
 
 }  // namespace tessera::ir::ops

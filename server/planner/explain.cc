@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/words.h"
+#include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
 #include "ir/op_def.h"
 
@@ -136,10 +137,16 @@ bool IsCodeOfCpus(ir::Lowering kind) {
          kind == ir::Lowering::kScatter;
 }
 
+// Whether the op's computation, if it has one, has code.
+bool HasCodeInside(const ir::Op& op) {
+  return !ir::HasComputation(*op.def) || ir::GraphOf(*op.regions[0]).has_value();
+}
+
 // Whether it has code on every device.
 bool HasCode(const ir::Function& f, const ir::Op& op) {
   const ir::Lowering kind = op.def->lowering;
-  if (kind != ir::Lowering::kScalar) return kind != ir::Lowering::kHost && !IsCodeOfCpus(kind);
+  if (kind != ir::Lowering::kScalar)
+    return kind != ir::Lowering::kHost && !IsCodeOfCpus(kind) && HasCodeInside(op);
   return ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
                                               f.type(op.results[0]).dtype));
 }
@@ -151,7 +158,8 @@ std::vector<HostUse> HostOpsOf(const ir::Function& f) {
   ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
     const ir::Op& op = in.ops[i];
     if (HasCode(in, op)) return;
-    HostUse u{std::string(op.def->name), 0, times, in.sites[i], IsCodeOfCpus(op.def->lowering)};
+    const bool cpu_code = IsCodeOfCpus(op.def->lowering) && HasCodeInside(op);
+    HostUse u{std::string(op.def->name), 0, times, in.sites[i], cpu_code};
     for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
       for (const ir::ValueId v : *values) u.bytes += in.types[v].num_bytes() * times;
     uses.push_back(std::move(u));

@@ -25,8 +25,9 @@ struct CollectiveUse {
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
 // An op of the device program that has no code, or none for accelerators (`cpu_code`): because of
-// its Lowering, or of dtypes without kernels (ir::HasKernels). `bytes` are those of its operands
-// and results, which an accelerator copies to the host and back, per run of the program.
+// its Lowering, its computation, or dtypes without kernels (ir::HasKernels). `bytes` are those of
+// its operands and results, which an accelerator copies to the host and back, per run of the
+// program.
 struct HostUse {
   std::string op;
   int64_t bytes = 0;

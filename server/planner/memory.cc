@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/array.h"
+#include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
 #include "ir/op_def.h"
 
@@ -128,6 +129,16 @@ int64_t CopiesForGather(const Function& f, const Op& op) {
   return Plus(Bytes(f.types[op.results[0]]), Bytes(numbers));
 }
 
+// Partial results. Those of a computation are of runs of two or more elements, two times over.
+int64_t CopiesForReduction(const Function& f, const Op& op) {
+  if (!ir::HasComputation(*op.def))
+    return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
+  int64_t bytes = 0;
+  for (size_t k = 0; k < op.results.size(); ++k)
+    bytes = Plus(bytes, Plus(Bytes(f.types[op.operands[k]]), Bytes(f.types[op.operands[k]])));
+  return bytes;
+}
+
 int64_t CopiesFor(const Function& f, const Op& op) {
   switch (op.def->lowering) {
     case ir::Lowering::kContract:
@@ -139,7 +150,7 @@ int64_t CopiesFor(const Function& f, const Op& op) {
     case ir::Lowering::kDynamicIndex:
       return CopiesForGather(f, op);
     case ir::Lowering::kReduce:
-      return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
+      return CopiesForReduction(f, op);
     case ir::Lowering::kRegion:
       return kAlignment;  // the condition of a loop
     default:
@@ -163,6 +174,12 @@ bool MayComeLate(const Op& op, int uses) {
   }
 }
 
+// Whether the copies that a worker makes for the op may be live until its result is read: what a
+// computation has partly reduced.
+bool KeepsCopies(const Op& op) {
+  return op.def->lowering == ir::Lowering::kReduce && ir::HasComputation(*op.def);
+}
+
 // The last op at which each value is live; -1: none. An op that may come late keeps its operands
 // until its result is read last: all but one as large as the result, in place of which that counts.
 std::vector<int> LastOps(const Function& f) {
@@ -176,13 +193,15 @@ std::vector<int> LastOps(const Function& f) {
   }
   for (size_t i = f.ops.size(); i-- > 0;) {
     const Op& op = f.ops[i];
-    if (op.results.size() != 1 || !MayComeLate(op, uses[op.results[0]])) continue;
+    if (op.results.empty() || !MayComeLate(op, uses[op.results[0]])) continue;
+    int read = -1;
+    for (ValueId v : op.results) read = std::max(read, last[v]);
     bool replaced = false;
     for (ValueId v : op.operands) {
       if (!replaced && Bytes(f.types[v]) <= Bytes(f.types[op.results[0]])) {
         replaced = true;
       } else {
-        last[v] = std::max(last[v], last[op.results[0]]);
+        last[v] = std::max(last[v], read);
       }
     }
   }
@@ -208,14 +227,23 @@ int64_t Peak(const Function& f, int64_t held) {
   std::vector<std::vector<ValueId>> dead(f.ops.size());  // by op: temporaries that are live last
   for (ValueId v = 0; v < static_cast<ValueId>(last.size()); ++v)
     if (last[v] >= 0 && is_temporary(v)) dead[last[v]].push_back(v);
+  std::vector<int64_t> kept(f.ops.size(), 0);  // by op: copies that are live last
   int64_t live = held, peak = held;
   for (size_t i = 0; i < f.ops.size(); ++i) {
     for (ValueId v : f.ops[i].results)
       if (is_temporary(v)) live = Plus(live, Bytes(f.types[v]));
     int64_t inner = 0;
     for (const ir::FunctionRef& r : f.ops[i].regions) inner = std::max(inner, PeakOfRegion(*r));
-    peak = std::max(peak, Plus(live, Plus(inner, CopiesFor(f, f.ops[i]))));
+    const int64_t copies = CopiesFor(f, f.ops[i]);
+    peak = std::max(peak, Plus(live, Plus(inner, copies)));
+    if (KeepsCopies(f.ops[i])) {
+      int read = 0;
+      for (ValueId v : f.ops[i].results) read = std::max(read, last[v]);
+      live = Plus(live, copies);
+      if (read < static_cast<int>(f.ops.size())) kept[read] = Plus(kept[read], copies);
+    }
     for (ValueId v : dead[i]) live -= Bytes(f.types[v]);
+    live -= kept[i];
   }
   return peak;
 }

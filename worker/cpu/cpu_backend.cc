@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/any_op.h"
+#include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/region.h"

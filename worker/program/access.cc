@@ -97,12 +97,6 @@ int64_t NumElements(absl::Span<const int64_t> dims) {
   return n;
 }
 
-ir::Dims Joined(std::initializer_list<ir::Dims> lists) {
-  ir::Dims all;
-  for (const ir::Dims& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
 Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& view) {
   const Digits digits(view.shape);
   std::vector<Term> terms;

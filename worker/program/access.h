@@ -70,6 +70,11 @@ ValueAccess Dense(const ir::Dims& box, int num_dims);
 bool IsDense(const ir::Dims& box, int num_dims, const ValueAccess& access);
 
 int64_t NumElements(absl::Span<const int64_t> dims);
-ir::Dims Joined(std::initializer_list<ir::Dims> lists);
+template <class T>
+std::vector<T> Joined(std::initializer_list<std::vector<T>> lists) {
+  std::vector<T> all;
+  for (const std::vector<T>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
 
 }  // namespace tessera::worker::program

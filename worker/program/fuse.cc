@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "worker/program/graph_builder.h"
 #include "worker/program/group.h"
 #include "worker/program/matmul_operands.h"
 #include "worker/program/order.h"
@@ -441,28 +442,38 @@ class BlockFuser {
     AddReadersAfter(result, node);
   }
 
-  // A copy of the operand, and then the updates.
+  // Copies of the operands, and then the updates.
   void VisitUpdate(const Item& item, const UpdateItem& update) {
-    const int result = item.results[0];
-    const int64_t elements = value(result).elements;
     const int node =
         NewNode(item, Group(update.box, static_cast<int>(update.box.size()) - update.num_parallel));
     Group& g = group(node);
-    const int root = g.AddRead(value(update.update), update.update,
-                               Dense(update.box, static_cast<int>(update.box.size())));
-    g.AddStore(root, result, update.write);
+    std::vector<std::pair<int, int>> roots;
+    for (size_t k = 0; k < item.results.size(); ++k) {
+      const int root = g.AddRead(value(update.updates[k]), update.updates[k],
+                                 Dense(update.box, static_cast<int>(update.box.size())));
+      g.AddStore(root, item.results[k], update.write);
+      roots.emplace_back(root, static_cast<int>(k));
+    }
     std::vector<int> inputs;
     for (const UpdateItem::Input& input : update.inputs) inputs.push_back(input.value);
-    g.FuseScalarProducer({{root, 0}}, {update.graph}, inputs, lowered_.values);
+    g.FuseScalarProducer(roots, {update.graph}, inputs, lowered_.values);
     for (const UpdateItem::Input& input : update.inputs) {
-      const int operand = input.operand < 0 ? result : item.operands[input.operand];
+      const int operand =
+          input.result >= 0 ? item.results[input.result] : item.operands[input.operand];
       for (const int read : g.ReadsOf(input.value))
         FuseBoxView(node, read, {{update.box, input.access}}, operand);
     }
     NoteReads(node);
+    for (size_t k = 0; k < item.results.size(); ++k)
+      BeginAs(item, item.operands[k], item.results[k], node);
+  }
+
+  // Copies the operand to the result, which the group `node` then updates.
+  void BeginAs(const Item& item, int operand, int result, int node) {
+    const int64_t elements = value(result).elements;
     const int copy = NewGroup(item, ir::Dims{elements});
     const ViewItem all{{{elements}, {0, {1}, {}}}};
-    group(copy).AddStore(AddBoxRead(copy, result, all, item.operands[0]), result, all.view.access);
+    group(copy).AddStore(AddBoxRead(copy, result, all, operand), result, all.view.access);
     NoteReads(copy);
     AddEdge(copy, node);
     std::set<int> after = MemoryReaders(result);

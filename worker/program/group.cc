@@ -76,12 +76,6 @@ std::optional<ir::Dims> CommonRefinement(const ir::Dims& a, const ir::Dims& b) {
 
 }  // namespace
 
-int WeightOf(const ir::ScalarGraph& graph) {
-  int weight = 0;
-  for (const ir::ScalarNode& node : graph.nodes) weight += codegen::InfoOf(node.prim).fusion_weight;
-  return weight;
-}
-
 int Group::weight() const {
   int weight = 0;
   for (const Node& n : nodes_)
@@ -294,8 +288,10 @@ bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
   if (!access) return false;
   const DType dtype = nodes_[read].dtype;
   if (operand >= 0) {
+    const int before = num_nodes();
     const int source = AddRead(values[operand], operand, *std::move(access));
     nodes_[read] = Node(nodes_[source]);
+    if (source == before) nodes_.pop_back();  // The read has become it.
     return true;
   }
   if (!access->shifts.empty()) return false;

@@ -126,7 +126,4 @@ class Group {
   std::vector<Store> stores_;
 };
 
-// The cost of one element of the item's results, in simple operations.
-int WeightOf(const ir::ScalarGraph& graph);
-
 }  // namespace tessera::worker::program

@@ -10,9 +10,11 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/any_op.h"
+#include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "worker/codegen/scalar_fn.h"
+#include "worker/program/graph_builder.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -29,8 +31,13 @@ constexpr int64_t kPartialsMax = 1024;
 constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
 
 // A scan's iteration does all of its elements in one call, which no cancel ends; the evaluator goes
-// through longer ones.
+// through longer ones. Of a computation of more than so many simple operations it does fewer.
 constexpr int64_t kScannedMax = 1 << 24;
+constexpr int64_t kScannedWeight = 16;
+
+// A kernel that combines neighbours combines two, or as many as make so many reads, primitives and
+// simple operations.
+constexpr int64_t kCombinedReadsMax = 16, kCombinedNodesMax = 112, kCombinedWeightMax = 240;
 
 // How deep while loops stand in the predicates of others.
 constexpr int kPredicateDepthMax = 4;
@@ -74,57 +81,6 @@ int64_t ElementsBefore(const Dims& shape, int64_t dim) {
 int64_t ElementsFrom(const Dims& shape, int64_t dim) {
   return NumElements(absl::MakeConstSpan(shape).subspan(dim));
 }
-
-// A scalar graph under construction.
-class GraphBuilder {
- public:
-  int Add(ir::ScalarPrim prim, ir::DType dtype, std::vector<int> args) {
-    return Add({prim, dtype, std::move(args)});
-  }
-  int Input(int operand, ir::DType dtype) {
-    return Add({ir::ScalarPrim::kInput, dtype, {}, static_cast<double>(operand)});
-  }
-  int Convert(int node, ir::DType to) {
-    return graph_.nodes[node].dtype == to ? node : Add(ir::ScalarPrim::kConvert, to, {node});
-  }
-  // `x` and `y` combined in the dtype in which theirs computes, and rounded to theirs.
-  int Combine(ir::ReduceKind kind, int x, int y) {
-    using enum ir::ScalarPrim;
-    const ir::DType dtype = graph_.nodes[x].dtype, computed = ir::ComputeDType(dtype);
-    const bool truth = dtype == ir::DType::kBool;
-    const ir::ScalarPrim prim = kind == ir::ReduceKind::kSum    ? kAdd
-                                : kind == ir::ReduceKind::kProd ? kMul
-                                : kind == ir::ReduceKind::kMax  ? (truth ? kOr : kMax)
-                                                                : (truth ? kAnd : kMin);
-    const int left = Convert(x, computed);
-    const int right = Convert(y, computed);
-    return Convert(Add(prim, computed, {left, right}), dtype);
-  }
-  // Whether `node`, a number of any integer dtype, is in [0, max], and `and_also` holds, a node or
-  // -1. A u64 that is too large for an s64 becomes negative, and is outside either way.
-  int AndInside(int and_also, int node, int64_t max) {
-    const int number = Convert(node, ir::DType::kS64);
-    for (const auto& [compare, bound] :
-         {std::pair(ir::ScalarPrim::kGe, int64_t{0}), std::pair(ir::ScalarPrim::kLe, max)}) {
-      const int limit = Add({ir::ScalarPrim::kConstant, ir::DType::kS64, {}, 0, bound});
-      const int holds = Add(compare, ir::DType::kBool, {number, limit});
-      and_also =
-          and_also < 0 ? holds : Add(ir::ScalarPrim::kAnd, ir::DType::kBool, {and_also, holds});
-    }
-    return and_also;
-  }
-  ir::ScalarGraph WithRoot(int node) && {
-    graph_.roots = {node};
-    return ir::Canonical(graph_);
-  }
-
- private:
-  int Add(ir::ScalarNode node) {
-    graph_.nodes.push_back(std::move(node));
-    return static_cast<int>(graph_.nodes.size()) - 1;
-  }
-  ir::ScalarGraph graph_;
-};
 
 class Lowerer {
  public:
@@ -396,15 +352,28 @@ class Lowerer {
     return std::vector<int>{result};
   }
 
+  // What the op's computation is; nullopt if there is no code for it.
+  static std::optional<ir::ScalarGraph> ComputationOf(const At& at) {
+    std::optional<ir::ScalarGraph> graph = ir::GraphOf(*at.op.regions[0]);
+    return graph ? WithScalarFns(*std::move(graph)) : std::nullopt;
+  }
+
   std::optional<std::vector<int>> LowerScatter(const At& at) {
-    if (at.in(2).num_elements() == 0) return std::vector<int>{at.operands[0]};
-    const ir::DType dtype = at.out(0).dtype;
-    const bool combines = at.def().reduce != ir::ReduceKind::kNone;
-    if (!options_.has_scans || (combines && CarrierOf(dtype).dtype != dtype)) return std::nullopt;
+    const size_t n = at.op.results.size();  // operands, then the indices, then as many updates
+    if (at.in(static_cast<int>(n) + 1).num_elements() == 0)
+      return std::vector<int>(at.operands.begin(), at.operands.begin() + n);
+    std::optional<ir::ScalarGraph> computation;
+    if (ir::HasComputation(at.def())) {
+      computation = ComputationOf(at);
+      if (!computation) return std::nullopt;
+    }
+    const bool combines = computation || at.def().reduce != ir::ReduceKind::kNone;
+    const Carrier carrier = CarrierOf(at.out(0).dtype);
+    if (!options_.has_scans || (combines && carrier.dtype != at.out(0).dtype)) return std::nullopt;
     const std::vector<ir::Type> in = at.in_types();
     ir::ScatterMap map =
         at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
-    OfCarriers(CarrierOf(dtype).per_element, &map);
+    OfCarriers(carrier.per_element, &map);
     if (map.num_parallel == static_cast<int>(map.shape.size())) {  // A scan has a dim to scan.
       map.shape.push_back(1);
       map.read.push_back(0);
@@ -414,36 +383,51 @@ class Lowerer {
     }
     if (map.shape.size() > kGroupDimsMax || map.shifts.size() > kShiftsMax) return std::nullopt;
     const Dims scanned(map.shape.begin() + map.num_parallel, map.shape.end());
-    if (NumElements(scanned) > kScannedMax) return std::nullopt;
-    const int result = NewValue(at.out(0));
+    const int64_t weight = computation ? WeightOf(*computation) : 0;
+    if (NumElements(scanned) > kScannedMax / std::max<int64_t>(1, weight / kScannedWeight))
+      return std::nullopt;
+    const std::vector<int> results = NewResults(at);
     UpdateItem item;
     item.box = map.shape;
     item.num_parallel = map.num_parallel;
     item.write = {0, map.write, ShiftsOf(at, map.shifts)};
+    const int64_t points = NumElements(item.box);
     GraphBuilder graph;
-    const auto input = [&](int operand, ir::DType of, ValueAccess access) {
-      item.inputs.push_back({NewValue(of, NumElements(item.box)), operand, std::move(access)});
+    const auto input = [&](UpdateItem::Input what, ir::DType of) {
+      what.value = NewValue(of, points);
+      item.inputs.push_back(std::move(what));
       return graph.Input(static_cast<int>(item.inputs.size()) - 1, of);
     };
-    const ir::DType carried = out_.values[result].dtype;
-    int value = input(2, carried, {0, map.read, {}});
-    int before = -1;
-    if (combines || map.drops) before = input(-1, carried, item.write);
-    if (combines) value = graph.Combine(at.def().reduce, before, value);
+    std::vector<int> before, updates;
+    for (size_t k = 0; k < n && (combines || map.drops); ++k)
+      before.push_back(input({.result = static_cast<int>(k), .access = item.write},
+                             out_.values[results[k]].dtype));
+    for (size_t k = 0; k < n; ++k)
+      updates.push_back(input({.operand = static_cast<int>(n + 1 + k), .access = {0, map.read, {}}},
+                              out_.values[results[k]].dtype));
+    std::vector<int> after = updates;
+    if (computation) {
+      after = graph.Apply(*computation, Joined({before, updates}));
+    } else if (combines) {
+      after = {graph.Combine(at.def().reduce, before[0], updates[0])};
+    }
     int inside = -1;
     for (const ir::DynamicOffset& s : map.shifts) {
       if (!map.drops) break;
       Dims strides = s.strides;
       strides.resize(item.box.size(), 0);
-      const ir::DType of = out_.values[at.operands[s.operand]].dtype;
-      inside =
-          graph.AndInside(inside, input(s.operand, of, {s.offset, std::move(strides), {}}), s.max);
+      inside = graph.AndInside(
+          inside,
+          input({.operand = s.operand, .access = {s.offset, std::move(strides), {}}},
+                out_.values[at.operands[s.operand]].dtype),
+          s.max);
     }
-    if (inside >= 0) value = graph.Add(ir::ScalarPrim::kSelect, carried, {inside, value, before});
-    item.graph = std::move(graph).WithRoot(value);
-    item.update = NewValue(carried, NumElements(item.box));
-    Add(at.operands, {result}, std::move(item));
-    return std::vector<int>{result};
+    for (size_t k = 0; k < n && inside >= 0; ++k)
+      after[k] = graph.Select(inside, after[k], before[k]);
+    item.graph = std::move(graph).WithRoots(after);
+    for (int v : results) item.updates.push_back(NewValue(out_.values[v].dtype, points));
+    Add(at.operands, results, std::move(item));
+    return results;
   }
 
   // An element that is carried by several gets a dim of them.
@@ -488,9 +472,9 @@ class Lowerer {
     int value = graph.Input(0, dtype);
     if (inside >= 0) {
       const int otherwise = graph.Input(1, dtype);
-      value = graph.Add(ir::ScalarPrim::kSelect, dtype, {inside, value, otherwise});
+      value = graph.Select(inside, value, otherwise);
     }
-    Add(std::move(operands), {result}, ScalarItem{std::move(graph).WithRoot(value)});
+    Add(std::move(operands), {result}, ScalarItem{std::move(graph).WithRoots({value})});
   }
 
   // The type of a result of index map `map` as it lies in its slot. An element that is carried by
@@ -555,13 +539,23 @@ class Lowerer {
     return std::vector<int>{NewConstant((*values)[0])};
   }
 
-  std::optional<std::vector<int>> LowerReduce(const At& at) {
-    if (IsEmpty(at)) return LowerEmpty(at);
+  // The dims of operand 0 that results have, and the others.
+  struct ReducedDims {
+    std::vector<int> kept, reduced;
+  };
+  static ReducedDims ReducedDimsOf(const At& at) {
     const ir::Signature s = SignatureOf(at);
     const std::set<int> kept_factors = FactorsIn(s.results[0]);
-    std::vector<int> kept, reduced;
+    ReducedDims dims;
     for (int d = 0; d < at.in(0).rank(); ++d)
-      (Has(kept_factors, s.operands[0][d]) ? kept : reduced).push_back(d);
+      (Has(kept_factors, s.operands[0][d]) ? dims.kept : dims.reduced).push_back(d);
+    return dims;
+  }
+
+  std::optional<std::vector<int>> LowerReduce(const At& at) {
+    if (ir::HasComputation(at.def())) return LowerReduceBy(at);
+    if (IsEmpty(at)) return LowerEmpty(at);
+    const auto [kept, reduced] = ReducedDimsOf(at);
     if (reduced.empty()) return std::vector<int>{at.operands[0]};
     const Dims strides = ir::StridesOf(at.in(0).shape);
     ReduceItem item;
@@ -632,6 +626,114 @@ class Lowerer {
     const int partial = NewValue(accumulator, kept * parts);
     Add({operand}, {partial}, std::move(item));
     Add({partial}, {result}, std::move(rest));
+  }
+
+  // Neighbours along a dim are combined in pairs, minor dims first, which are the evaluator's: each
+  // kernel does the pairs of some levels, from a run of neighbours to one. At last come the initial
+  // values, the second half of the operands.
+  std::optional<std::vector<int>> LowerReduceBy(const At& at) {
+    const size_t n = at.op.results.size();
+    const std::optional<ir::ScalarGraph> computation = ComputationOf(at);
+    if (!computation) return std::nullopt;
+    std::vector<int> xs(at.operands.begin(), at.operands.begin() + n);
+    const std::vector<int> inits(at.operands.begin() + n, at.operands.end());
+    const std::vector<int> results = NewResults(at);
+    if (at.in(0).num_elements() == 0) {
+      for (size_t k = 0; k < n; ++k)
+        Add({inits[k]}, {results[k]}, ViewItem{{{out_.values[results[k]].elements}, {0, {0}, {}}}});
+      return results;
+    }
+    Dims shape = at.in(0).shape;
+    std::vector<int> reduced = ReducedDimsOf(at).reduced;
+    std::sort(reduced.rbegin(), reduced.rend());
+    for (const int d : reduced) {
+      const int64_t outer = ElementsBefore(shape, d), inner = ElementsFrom(shape, d + 1);
+      for (; shape[d] > 1; shape[d] = NumRuns(shape[d], *computation))
+        xs = CombineRuns(*computation, xs, {outer, shape[d], inner});
+    }
+    GraphBuilder graph;
+    std::vector<int> in;
+    std::vector<int> operands = Joined({inits, xs});
+    for (const int v : operands)
+      in.push_back(graph.Input(static_cast<int>(in.size()), out_.values[v].dtype));
+    Add(std::move(operands), results,
+        ScalarItem{std::move(graph).WithRoots(graph.Apply(*computation, in))});
+    return results;
+  }
+
+  // How many neighbours a kernel combines, a power of two; and how many runs of so many there are.
+  static int64_t RunLength(int64_t rows, const ir::ScalarGraph& computation) {
+    const auto operands = static_cast<int64_t>(computation.roots.size());
+    int64_t length = 2;
+    const auto fits = [&](int64_t longer) {
+      return longer * operands <= kCombinedReadsMax && longer / 2 < rows &&
+             (longer - 1) * static_cast<int64_t>(computation.nodes.size()) <= kCombinedNodesMax &&
+             (longer - 1) * WeightOf(computation) <= kCombinedWeightMax;
+    };
+    while (fits(2 * length)) length *= 2;
+    return length;
+  }
+  static int64_t NumRuns(int64_t rows, const ir::ScalarGraph& computation) {
+    const int64_t length = RunLength(rows, computation);
+    return (rows + length - 1) / length;
+  }
+
+  // Of values of shape (outer, rows, inner), each run of rows combined to one.
+  std::vector<int> CombineRuns(const ir::ScalarGraph& computation, const std::vector<int>& xs,
+                               const Dims& shape) {
+    const int64_t outer = shape[0], rows = shape[1], inner = shape[2];
+    const int64_t length = RunLength(rows, computation), runs = rows / length, rest = rows % length;
+    if (runs == 0) return CombineRun(computation, xs, shape, {0, 1, rest});
+    const std::vector<int> whole = CombineRun(computation, xs, shape, {0, runs, length});
+    if (rest == 0) return whole;
+    const std::vector<int> last = CombineRun(computation, xs, shape, {runs * length, 1, rest});
+    std::vector<int> results;
+    const auto piece = [&](int operand, int64_t from, int64_t count) {
+      const Dims strides = {(runs + 1) * inner, inner, 1};
+      return PiecesItem::Piece{{outer, count, inner},
+                               operand,
+                               {0, {count * inner, inner, 1}, {}},
+                               {from * inner, strides, {}}};
+    };
+    for (size_t k = 0; k < xs.size(); ++k) {
+      results.push_back(NewValue(out_.values[xs[k]].dtype, outer * (runs + 1) * inner));
+      Add({whole[k], last[k]}, {results[k]}, PiecesItem{{piece(0, 0, runs), piece(1, runs, 1)}});
+    }
+    return results;
+  }
+
+  // `count` runs of `length` rows from row `first` on, each combined to one.
+  struct Runs {
+    int64_t first, count, length;
+  };
+  std::vector<int> CombineRun(const ir::ScalarGraph& computation, const std::vector<int>& xs,
+                              const Dims& shape, const Runs& runs) {
+    const int64_t rows = shape[1], inner = shape[2];
+    const Dims box = {shape[0], runs.count, inner};
+    const Dims strides = {rows * inner, runs.length * inner, 1};
+    GraphBuilder graph;
+    std::vector<int> views;
+    std::vector<std::vector<int>> elements;  // nodes of each row of a run
+    for (int64_t row = 0; row < runs.length; ++row) {
+      std::vector<int>& element = elements.emplace_back();
+      for (const int x : xs) {
+        const ir::DType dtype = out_.values[x].dtype;
+        element.push_back(graph.Input(static_cast<int>(views.size()), dtype));
+        views.push_back(NewValue(dtype, NumElements(box)));
+        Add({x}, {views.back()}, ViewItem{{box, {(runs.first + row) * inner, strides, {}}}});
+      }
+    }
+    while (elements.size() > 1) {
+      std::vector<std::vector<int>> combined;
+      for (size_t i = 0; i + 1 < elements.size(); i += 2)
+        combined.push_back(graph.Apply(computation, Joined({elements[i], elements[i + 1]})));
+      if (elements.size() % 2 != 0) combined.push_back(elements.back());
+      elements = std::move(combined);
+    }
+    std::vector<int> results;
+    for (const int x : xs) results.push_back(NewValue(out_.values[x].dtype, NumElements(box)));
+    Add(std::move(views), results, ScalarItem{std::move(graph).WithRoots(elements[0])});
+    return results;
   }
 
   std::optional<std::vector<int>> LowerContract(const At& at) {
@@ -913,12 +1015,8 @@ class Lowerer {
     if (!flow.manual_axes.empty()) return LowerToHost(at);
     if (at.def().RoleOf(0) == ir::RegionRole::kBranch) return LowerBranches(at, flow);
     if (at.def().RoleOf(0) == ir::RegionRole::kPredicate) return LowerWhile(at, flow);
-    const auto has_leading_dim = [](const ir::DataFlowEdge& edge) { return edge.leading_dim; };
-    const ir::RegionDataFlow& edges = flow.regions[0];
-    const bool loop = flow.trip_count != 1 || !edges.carries.empty() ||
-                      std::any_of(edges.operands.begin(), edges.operands.end(), has_leading_dim) ||
-                      std::any_of(edges.results.begin(), edges.results.end(), has_leading_dim);
-    return loop ? LowerLoop(at, flow) : LowerCall(at, flow.regions[0], *at.op.regions[0]);
+    return ir::IsCall(at.def(), flow) ? LowerCall(at, flow.regions[0], *at.op.regions[0])
+                                      : LowerLoop(at, flow);
   }
 
   // The lowered operands as the region's params.

@@ -76,18 +76,19 @@ struct ScanItem {
   ir::Dims box;
   ValueAccess access;
 };
-// Operand 0 with elements updated, one after the other where indices of `box` differ in dims after
-// the first num_parallel: at each index the element `write` becomes that of `update`, the graph's
-// root. It and the graph's inputs are values over the box that nothing else reads: an input is its
-// `operand` (-1: the result as it is then) at its access.
+// The first operands, one for each result, with elements updated, one after the other where indices
+// of `box` differ in dims after the first num_parallel: at each index the element `write` of result
+// k becomes that of updates[k], root k of the graph. They and the graph's inputs are values over
+// the box that nothing else reads: an input is an operand, or a result as it is then, at its
+// access.
 struct UpdateItem {
   struct Input {
-    int value = 0, operand = -1;
+    int value = 0, operand = -1, result = -1;  // one of the latter two
     ValueAccess access;
   };
   ir::Dims box;
   int num_parallel = 0;
-  int update = 0;
+  std::vector<int> updates;
   ir::ScalarGraph graph;
   std::vector<Input> inputs;
   ValueAccess write;

@@ -937,6 +937,11 @@ TEST(RowTiles, AreRefusedWhereTheyAreNone) {
 
 // ---- Scans. ------------------------------------------------------------------------------------
 
+bool HasHostStep(const StepProgram& p) {
+  return std::any_of(p.steps.begin(), p.steps.end(),
+                     [](const Step& step) { return std::holds_alternative<HostStep>(step.what); });
+}
+
 // What a scan does for one parallel point no cancel ends, so that a long one is the evaluator's,
 // which has all its operands in memory.
 TEST(Scans, OfManyElementsInARowAreTheHosts) {
@@ -960,18 +965,53 @@ TEST(Scans, OfManyElementsInARowAreTheHosts) {
         ValueOrThrow(ir::ParseProgram(absl::StrReplaceAll(text, {{"N", absl::StrCat(n)}})));
     return ValueOrThrow(Build(*program.entry, options));
   };
-  const auto has_host_step = [](const StepProgram& p) {
-    return std::any_of(p.steps.begin(), p.steps.end(), [](const Step& step) {
-      return std::holds_alternative<HostStep>(step.what);
-    });
-  };
-  EXPECT_FALSE(has_host_step(built(kCumsum, 1 << 24)));
-  EXPECT_TRUE(has_host_step(built(kCumsum, (1 << 24) + 1)));
-  EXPECT_FALSE(has_host_step(built(kScatter, 16)));
-  EXPECT_TRUE(has_host_step(built(kScatter, 17)));
+  EXPECT_FALSE(HasHostStep(built(kCumsum, 1 << 24)));
+  EXPECT_TRUE(HasHostStep(built(kCumsum, (1 << 24) + 1)));
+  EXPECT_FALSE(HasHostStep(built(kScatter, 16)));
+  EXPECT_TRUE(HasHostStep(built(kScatter, 17)));
   const StepProgram endless = built(kScatter, 1 << 20);
-  EXPECT_TRUE(has_host_step(endless));
+  EXPECT_TRUE(HasHostStep(endless));
   EXPECT_GE(endless.arena_bytes, int64_t{8} << 40);
+}
+
+// Rows of every length, and more than one dim; of a computation whose result depends on which
+// elements are combined, and of as many operands as a kernel combines.
+TEST(Computations, ReduceInTheEvaluatorsPairs) {
+  const auto reduction = [](const ir::Dims& shape, const std::vector<int64_t>& dims, size_t n) {
+    ir::Builder b(ir::Scope{});
+    std::vector<ir::Value> xs, inits;
+    for (size_t k = 0; k < n; ++k) xs.push_back(b.Param(ir::MakeType(ir::DType::kF32, shape)));
+    for (size_t k = 0; k < n; ++k) inits.push_back(b.Param(ir::MakeType(ir::DType::kF32, {})));
+    ir::Builder c(ir::Scope{});
+    std::vector<ir::Value> params, combined;
+    for (size_t k = 0; k < 2 * n; ++k) params.push_back(c.Param(ir::MakeType(ir::DType::kF32, {})));
+    for (size_t k = 0; k < n; ++k) {
+      const ir::Value half = params[k] * ir::FullLike(params[k], 0.5);
+      combined.push_back(half - params[n + (k + 1) % n]);
+    }
+    return b.Build(ir::Reduce(xs, inits, c.Build(combined), dims));
+  };
+  const auto check = [&](const ir::FunctionRef& f) {
+    const StepProgram built = ValueOrThrow(Build(*f, {}));
+    ASSERT_THAT(Verify(built), IsOk()) << built.ToString();
+    EXPECT_FALSE(HasHostStep(built));
+    std::vector<Array> args;
+    for (int i = 0; i < f->num_params; ++i) args.push_back(WholeNumbers(f->types[i], i));
+    const std::vector<Array> want = ValueOrThrow(ir::Evaluate(*f, args));
+    const std::vector<Array> got = Runner(built, args).Run();
+    for (size_t r = 0; r < got.size(); ++r)
+      EXPECT_TRUE(got[r] == want[r])
+          << got[r].ToString() << "\nexpected " << want[r].ToString() << "\n"
+          << ir::PrintFunction(*f) << built.ToString();
+  };
+  for (int64_t n = 0; n < 70; ++n) check(reduction({n}, {0}, 1));
+  for (const int64_t n : {255, 256, 257, 1000, 4097}) check(reduction({n}, {0}, 1));
+  for (const size_t operands : {2, 3, 8})
+    for (const int64_t n : {1, 2, 3, 7, 8, 9, 31}) check(reduction({2, n}, {1}, operands));
+  for (const std::vector<int64_t>& dims :
+       {std::vector<int64_t>{}, {0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2}})
+    check(reduction({5, 18, 3}, dims, 1));
+  EXPECT_TRUE(HasHostStep(ValueOrThrow(Build(*reduction({4}, {0}, 9), {})))) << "more operands";
 }
 
 TEST(ProgramTranscripts, AreAsRecorded) {

@@ -1,0 +1,146 @@
+#include "ir/derive/computation_graph.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ir/derive/factors.h"
+#include "ir/op_def.h"
+
+namespace tessera::ir {
+namespace {
+
+// What a computation may come to, which may be compiled several times into one kernel; and how many
+// ops it may run, most of which add no node.
+constexpr size_t kNodesMax = 128;
+constexpr int kOpsMax = 1024;
+constexpr size_t kResultsMax = 8;  // a kernel has params for some of each
+
+class Inliner {
+ public:
+  // The nodes of the results of `f` of these arguments; false if there are none.
+  bool Run(const Function& f, const std::vector<int>& args, std::vector<int>* results) {
+    std::vector<int> env(f.types.size(), -1);
+    std::copy(args.begin(), args.end(), env.begin());
+    for (const Op& op : f.ops) {
+      const std::vector<int> in = ElementsAt(env, op.operands);
+      std::vector<int> out;
+      if (++ops_ > kOpsMax || !RunOp(f, op, in, &out) || graph_.nodes.size() > kNodesMax)
+        return false;
+      for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
+    }
+    *results = ElementsAt(env, f.results);
+    return true;
+  }
+  int Input(int param, DType dtype) {
+    return graph_.Add(ScalarPrim::kInput, dtype, {}, static_cast<double>(param));
+  }
+  ScalarGraph Take(std::vector<int> roots) {
+    graph_.roots = std::move(roots);
+    return Canonical(graph_);
+  }
+
+ private:
+  bool RunOp(const Function& f, const Op& op, const std::vector<int>& in, std::vector<int>* out) {
+    switch (op.def->lowering) {
+      case Lowering::kAlias:
+      case Lowering::kBarrier:
+        *out = in;
+        return true;
+      case Lowering::kScalar:
+        return RunScalar(f, op, in, out);
+      case Lowering::kIndexMap:
+        return RunIndexMap(f, op, in, out);
+      case Lowering::kRegion:
+        return RunCall(f, op, in, out);
+      default:
+        return false;
+    }
+  }
+
+  bool RunScalar(const Function& f, const Op& op, const std::vector<int>& in,
+                 std::vector<int>* out) {
+    const ScalarGraph body = op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
+                                                   f.type(op.results[0]).dtype);
+    if (!HasKernels(body)) return false;
+    std::vector<int> added;
+    for (ScalarNode node : body.nodes) {
+      if (node.prim == ScalarPrim::kInput) {
+        added.push_back(in[static_cast<int>(node.value)]);
+        continue;
+      }
+      for (int& arg : node.args) arg = added[arg];
+      graph_.nodes.push_back(std::move(node));
+      added.push_back(static_cast<int>(graph_.nodes.size()) - 1);
+    }
+    *out = ElementsAt(added, body.roots);
+    return true;
+  }
+
+  // Of scalars: an operand as it is, or a constant.
+  bool RunIndexMap(const Function& f, const Op& op, const std::vector<int>& in,
+                   std::vector<int>* out) {
+    const std::vector<Type> types = ElementsAt(f.types, op.operands);
+    const IndexMap map = op.def->index_map({*op.def, f.scope, types, op.attrs, op.regions},
+                                           ElementsAt(f.types, op.results));
+    if (map.pieces.size() != 1) return false;
+    const IndexPiece& piece = map.pieces[0];
+    if (!piece.read.empty() || !piece.write.empty() || piece.fills) return false;
+    if (piece.source >= 0) {
+      *out = {in[piece.source]};
+      return true;
+    }
+    const DType dtype = f.type(op.results[0]).dtype;
+    if (piece.source != IndexPiece::kLiteral || !IsComputable(dtype)) return false;
+    const DType computed = ComputeDType(dtype);
+    int node = IsFloat(dtype)
+                   ? graph_.Add(ScalarPrim::kConstant, computed, {}, map.literal->At(0))
+                   : graph_.Add(ScalarPrim::kConstant, computed, {}, 0, map.literal->IntAt(0));
+    if (computed != dtype) node = graph_.Add(ScalarPrim::kConvert, dtype, {node});
+    *out = {node};
+    return true;
+  }
+
+  bool RunCall(const Function& f, const Op& op, const std::vector<int>& in, std::vector<int>* out) {
+    const DataFlow flow = DataFlowOf(f, op);
+    if (!IsCall(*op.def, flow)) return false;
+    const Function& body = *op.regions[0];
+    std::vector<int> args(body.num_params, -1), inner;
+    for (const DataFlowEdge& edge : flow.regions[0].operands) args[edge.inner] = in[edge.outer];
+    if (!Run(body, args, &inner)) return false;
+    out->assign(op.results.size(), -1);
+    for (const DataFlowEdge& edge : flow.regions[0].results) (*out)[edge.outer] = inner[edge.inner];
+    return true;
+  }
+
+  ScalarGraph graph_;
+  int ops_ = 0;
+};
+
+}  // namespace
+
+bool HasComputation(const OpDef& def) {
+  return !def.regions.empty() && def.regions[0] == RegionRole::kComputation;
+}
+
+bool IsCall(const OpDef& def, const DataFlow& flow) {
+  const auto has_leading_dim = [](const DataFlowEdge& edge) { return edge.leading_dim; };
+  const RegionDataFlow& edges = flow.regions[0];
+  return def.RoleOf(0) == RegionRole::kBody && flow.manual_axes.empty() && flow.trip_count == 1 &&
+         edges.carries.empty() &&
+         std::none_of(edges.operands.begin(), edges.operands.end(), has_leading_dim) &&
+         std::none_of(edges.results.begin(), edges.results.end(), has_leading_dim);
+}
+
+std::optional<ScalarGraph> GraphOf(const Function& f) {
+  Inliner inliner;
+  std::vector<int> params, roots;
+  if (f.results.size() > kResultsMax) return std::nullopt;
+  for (int i = 0; i < f.num_params; ++i) {
+    if (!IsComputable(f.types[i].dtype)) return std::nullopt;
+    params.push_back(inliner.Input(i, f.types[i].dtype));
+  }
+  if (!inliner.Run(f, params, &roots)) return std::nullopt;
+  return inliner.Take(std::move(roots));
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,45 @@
+// Scalar graphs: one under construction, with value semantics, thread-compatible; and what one
+// costs.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "ir/op_def.h"
+#include "ir/scalar_graph.h"
+
+namespace tessera::worker::program {
+
+class GraphBuilder {
+ public:
+  int Input(int operand, ir::DType dtype) {
+    return graph_.Add(ir::ScalarPrim::kInput, dtype, {}, static_cast<double>(operand));
+  }
+  int Convert(int node, ir::DType to) {
+    return DTypeOf(node) == to ? node : graph_.Add(ir::ScalarPrim::kConvert, to, {node});
+  }
+  int Select(int pred, int x, int otherwise) {
+    return graph_.Add(ir::ScalarPrim::kSelect, DTypeOf(x), {pred, x, otherwise});
+  }
+  // `x` and `y` combined in the dtype in which theirs computes, and rounded to theirs.
+  int Combine(ir::ReduceKind kind, int x, int y);
+  // Whether `node`, a number of any integer dtype, is in [0, max], and `and_also` holds, a node or
+  // -1. A u64 that is too large for an s64 becomes negative, and is outside either way.
+  int AndInside(int and_also, int node, int64_t max);
+  // The roots of `graph` with inputs `args`.
+  std::vector<int> Apply(const ir::ScalarGraph& graph, const std::vector<int>& args);
+
+  ir::ScalarGraph WithRoots(std::vector<int> nodes) && {
+    graph_.roots = std::move(nodes);
+    return ir::Canonical(graph_);
+  }
+
+ private:
+  ir::DType DTypeOf(int node) const { return graph_.nodes[node].dtype; }
+
+  ir::ScalarGraph graph_;
+};
+
+// The cost of one element of the roots, in simple operations.
+int WeightOf(const ir::ScalarGraph& graph);
+
+}  // namespace tessera::worker::program
