@@ -230,7 +230,7 @@ using ScatterMapFn = ScatterMap (*)(const InferContext&);
 struct SortRule {
   int dimension = 0;
   int num_keys = 1;                   // the first operands, of which later ones decide among equals
-  bool descending = false;            // of other than equals
+  bool descending = false;            // in IEEE's total order: -0 below +0, NaNs by their sign
   std::optional<int64_t> first = {};  // how many elements of each sorted row are kept; else all
   bool indices = false;               // a last result, of s32, says where each stood in its row
 };

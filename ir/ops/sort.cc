@@ -1,12 +1,13 @@
 // sort, sort_by and top_k.
 //
 // Elements are in the order of lax.sort: numbers ascending, -0 as +0, NaNs last, false before true;
-// of sort_by, in that of its comparator.
+// of top_k, in IEEE's total order from the greatest; of sort_by, in that of its comparator.
 // Reference: jax.lax.sort, jax.lax.top_k; StableHLO's sort.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -50,9 +51,16 @@ Value TakeAlong(Value x, Value indices, int dim) {
 
 // ---- The order. ----
 
-// A number whose unsigned order is that of the elements.
-uint64_t Rank(const Array& x, int64_t at) {
+// A number whose unsigned order is that of the elements; `total`: as SortRule::descending has it.
+uint64_t Rank(const Array& x, int64_t at, bool total) {
   constexpr uint64_t kSign = uint64_t{1} << 63;
+  if (total && IsComputable(x.dtype()) && IsFloat(x.dtype())) {
+    const int64_t width = ByteWidth(x.dtype());
+    uint64_t bits = 0;
+    std::memcpy(&bits, x.data() + at * width, width);
+    bits <<= 64 - 8 * width;
+    return (bits & kSign) != 0 ? ~bits : bits | kSign;
+  }
   if (!IsFloat(x.dtype())) {
     const auto bits = static_cast<uint64_t>(x.IntAt(at));
     return IsSignedInt(x.dtype()) ? bits ^ kSign : bits;
@@ -70,7 +78,7 @@ std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_
   std::vector<std::vector<uint64_t>> ranks;
   for (const Array& key : keys) {
     std::vector<uint64_t>& of_key = ranks.emplace_back(n);
-    for (int64_t i = 0; i < n; ++i) of_key[i] = Rank(key, begin + i * stride);
+    for (int64_t i = 0; i < n; ++i) of_key[i] = Rank(key, begin + i * stride, descending);
   }
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);
@@ -418,7 +426,8 @@ constexpr OpDef kSortBy = Sorting({.name = "sort_by",
                                    .cost = SortByCost,
                                    .eval = EvalSortBy});
 
-// ---- top_k: the `k` largest along `dimension`, and where they are; NaNs are the largest. ----
+// ---- top_k: the `k` largest along `dimension`, and where they are. As in XLA, +0 is larger than
+// -0, a NaN than infinity, and a NaN with a sign less than all. ----
 namespace {
 
 Types InferTopK(const InferContext& c) {

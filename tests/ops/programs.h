@@ -6,6 +6,7 @@
 // moved afterwards, or returned. The same seed gives the same program everywhere.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,17 +18,19 @@ struct RandomProgram {
   uint64_t seed = 0;
   // A call of the program.
   Sample sample;
-  // How many units in the last place each result may be off; 0: every bit is known.
-  std::vector<double> ulps;
+  // How many units in the last place each result may be off, and beside JAX's, where XLA is further
+  // off than ours; 0: every bit is known.
+  std::vector<double> ulps, ulps_of_xla;
 };
 // Throws StatusException when ops do not fit each other: a defect of this file.
 RandomProgram MakeRandomProgram(uint64_t seed);
 
-// The names of the ops that programs are made of: all but those of collectives and shardings, which
-// a placement brings, and those whose results are not known exactly.
+// The names of the ops that programs are made of, and of the others with why not.
 std::vector<std::string> OpsOfRandomPrograms();
+const std::map<std::string, std::string>& NotInPrograms();
 
-// As many as the environment variable TESSERA_RANDOM_PROGRAMS says, or 100.
+// Of the seeds that the environment variable TESSERA_RANDOM_PROGRAMS says, as "1-120", which they
+// are without it.
 const std::vector<RandomProgram>& RandomPrograms();
 
 }  // namespace tessera::ir::samples

@@ -97,6 +97,9 @@ std::vector<Sample> OrderSamples() {
     top_k(N(d) + "/ties", Of(d, {2, 8}, Values({1, 0, 1, 1, 0})), 4, 1)
         .NotSmooth("elements are equal");
     if (!IsFloat(d)) continue;
+    top_k(N(d) + "/total_order",
+          Of(d, {2, 8}, Values({-0.0, 0, -kNan, 1, kNan, -0.0, 0, -kInf, kInf})), 8, 1)
+        .NotSmooth("NaNs and infinities have no finite difference");
     for (const int64_t n : {6, 8}) {
       const std::string label = absl::StrCat(N(d), n == 6 ? "/special" : "/special_of_8");
       sort(label, {Of(d, {2, n}, special), Of(kS32, {2, n}, Ints(0, 99))}, 1, 1)

@@ -41,6 +41,12 @@ struct SignedKey {
   using Bits = U;
   U operator()(U bits) const { return bits ^ kSign<U>; }
 };
+// IEEE's total order: by the sign, then the magnitude, of NaNs too.
+template <class U>
+struct TotalKey {
+  using Bits = U;
+  U operator()(U bits) const { return (bits & kSign<U>) != 0 ? U(~bits) : U(bits | kSign<U>); }
+};
 // Zeros have one key, and so do NaNs, which is that of no other number.
 template <class U, U kInfinity>
 struct FloatKey {
@@ -51,7 +57,7 @@ struct FloatKey {
   U operator()(U bits) const {
     if (IsNaN(bits)) return kNaN;
     if (IsZero(bits)) return kZero;
-    return (bits & kSign<U>) != 0 ? U(~bits) : U(bits | kSign<U>);
+    return TotalKey<U>()(bits);
   }
 };
 // Of a dtype of one byte.
@@ -129,7 +135,18 @@ void WithKey(DType dtype, const F& f) {
 }
 template <class F>
 void WithKey(DType dtype, bool descending, const F& f) {
-  WithKey(dtype, [&](auto key) { descending ? f(Descending<decltype(key)>{key}) : f(key); });
+  if (!descending) return WithKey(dtype, f);
+  switch (dtype) {
+    case DType::kF64:
+      return f(Descending<TotalKey<uint64_t>>());
+    case DType::kF32:
+      return f(Descending<TotalKey<uint32_t>>());
+    case DType::kF16:
+    case DType::kBF16:
+      return f(Descending<TotalKey<uint16_t>>());
+    default:
+      return WithKey(dtype, [&](auto key) { f(Descending<decltype(key)>{key}); });
+  }
 }
 
 // ---- What is sorted: keys with or without the places of their elements in the row. --------------

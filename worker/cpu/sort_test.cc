@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -60,13 +61,22 @@ Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random)
   return a;
 }
 
-// Whether element i of the row comes before element j.
-bool IsBefore(const Array& x, int64_t i, int64_t j) {
+// Whether element i of the row comes before element j, or does so in total order.
+bool IsBefore(const Array& x, int64_t i, int64_t j, bool total) {
   if (!ir::IsFloat(x.dtype())) {
     const int64_t a = x.IntAt(i), b = x.IntAt(j);
     return ir::IsSignedInt(x.dtype()) ? a < b : static_cast<uint64_t>(a) < static_cast<uint64_t>(b);
   }
   const double a = x.At(i), b = x.At(j);
+  if (total && ir::IsComputable(x.dtype())) {
+    const auto place = [&](int64_t at) {
+      const int64_t width = ir::ByteWidth(x.dtype());
+      int64_t bits = 0;  // at the top, so that the sign is the sign
+      std::memcpy(reinterpret_cast<std::byte*>(&bits) + 8 - width, x.data() + at * width, width);
+      return bits < 0 ? std::numeric_limits<int64_t>::min() - bits - 1 : bits;
+    };
+    return place(i) < place(j);
+  }
   return std::isnan(b) ? !std::isnan(a) : a < b;
 }
 
@@ -83,8 +93,8 @@ std::vector<Array> Expected(const SortShape& s, const std::vector<Array>& in) {
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       if (s.descending) std::swap(a, b);
       for (int k = 0; k < s.num_keys; ++k) {
-        if (IsBefore(in[k], at(a, s.n), at(b, s.n))) return true;
-        if (IsBefore(in[k], at(b, s.n), at(a, s.n))) return false;
+        if (IsBefore(in[k], at(a, s.n), at(b, s.n), s.descending)) return true;
+        if (IsBefore(in[k], at(b, s.n), at(a, s.n), s.descending)) return false;
       }
       return false;
     });
