@@ -403,8 +403,10 @@ consteval OpDef Checked(OpDef d) {
     throw "op has no scatter map, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kSort) != (d.sort != nullptr))
     throw "op has no order of its rows, or has one and is lowered otherwise";
-  if ((d.lowering == Lowering::kHost || d.lowering == Lowering::kSort) && !d.eval)
-    throw "op is the host's, which has no evaluator";
+  if ((d.lowering == Lowering::kHost || d.lowering == Lowering::kSort ||
+       d.lowering == Lowering::kScan || d.lowering == Lowering::kScatter) &&
+      !d.eval)
+    throw "op may be the host's, and has no evaluator";
   if ((d.lowering == Lowering::kCollective) != (d.collective != CollectiveKind::kNone))
     throw "op has no kind of collective, or has one and is lowered otherwise";
   if (InfoOf(d.collective).combines && d.reduce == ReduceKind::kNone)

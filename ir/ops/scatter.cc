@@ -356,7 +356,7 @@ Batched BatchScatter(const RuleContext& c, absl::Span<const int> dims, int64_t s
   return {{EmitMatched(c.def, {x, at, updates}, std::move(attrs))}, {0}};
 }
 
-Attrs LocalizeScatter(const RuleContext& c, const PartitionContext&) {
+Attrs LocalAttrs(const RuleContext& c) {
   Attrs attrs = c.attrs;
   attrs.Erase("out_sharding");
   return attrs;
@@ -373,7 +373,7 @@ std::vector<Value> PartitionScatter(const RuleContext& c, const PartitionContext
   for (size_t f = 0; f < p.factor_axes.size(); ++f)
     if (p.signature.factors[f].kind == FactorKind::kReduction)
       cut.insert(cut.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
-  Attrs attrs = LocalizeScatter(c, p);
+  Attrs attrs = LocalAttrs(c);
   if (!local.axes.empty()) {
     attrs.Erase("indices_are_sorted");
     attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
@@ -416,7 +416,6 @@ consteval OpDef ScatterLike(OpDef d) {
   d.varying = Derived{};
   d.batch = BatchScatter;
   d.partition = PartitionScatter;
-  d.localize = LocalizeScatter;
   d.cost = ScatterCost;
   d.scatter_map = MapScatter;
   d.eval = EvalScatter;
@@ -528,7 +527,7 @@ std::vector<Value> PartitionScatterBy(const RuleContext& c, const PartitionConte
   one.in_types = Scattered<Type>(c.in_types, 0);
   const Geometry g(w, one.in[0].rank(), one.in[1].rank());
   const LocalIndices local = LocalIndicesOf(one, p, w, WindowOf(g, one.in_types[2].shape));
-  Attrs attrs = LocalizeScatter(c, p);
+  Attrs attrs = LocalAttrs(c);
   if (!local.axes.empty()) {
     attrs.Erase("indices_are_sorted");
     attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
@@ -632,7 +631,6 @@ constexpr OpDef kScatterBy = Checked({.name = "scatter_by",
                                       .transpose = Refused{"it is not linear"},
                                       .batch = BatchScatterBy,
                                       .partition = PartitionScatterBy,
-                                      .localize = LocalizeScatter,
                                       .cost = ScatterByCost,
                                       .scatter_map = MapScatterBy,
                                       .eval = EvalScatterBy});
