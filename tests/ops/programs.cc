@@ -36,7 +36,8 @@ class Random {
 enum class Takes : uint8_t {
   kAnything,  // it is exact
   kMoves,     // also what is not known bit for bit
-  kSmall,     // it sums or multiplies floats
+  kSmall,     // it sums or multiplies floats: small whole numbers
+  kSums,      // the row's own numbers, of which its sums are exact, or small whole numbers
   kInRange,   // a function of floats, known to some units on the row's own numbers
   kOwn,       // only the row's own operands
 };
@@ -86,6 +87,11 @@ bool SumsInRegions(const Sample& s) {
          std::all_of(s.regions.begin(), s.regions.end(),
                      [](const FunctionRef& f) { return StaysWhole(*f); });
 }
+bool SumsFloats(const OpDef& def) {
+  const std::vector<const Sample*> rows = SamplesOf(def);
+  return std::any_of(rows.begin(), rows.end(),
+                     [](const Sample* s) { return s->tolerance.kind == Tolerance::kReordered; });
+}
 // Not in programs: nullopt.
 std::optional<Takes> TakesOf(const Sample& s) {
   if (!s.scope.mesh.empty() || s.Excludes(Check::kRecorded)) return std::nullopt;
@@ -106,7 +112,7 @@ std::optional<Takes> TakesOf(const Sample& s) {
       if (s.def->name == "reduce") return Takes::kOwn;  // its initial values must change nothing
       if (s.def->lowering == Lowering::kIndexMap || s.def->lowering == Lowering::kAlias)
         return Takes::kMoves;
-      return Takes::kAnything;
+      return SumsFloats(*s.def) ? Takes::kSums : Takes::kAnything;
   }
   return std::nullopt;
 }
@@ -194,7 +200,7 @@ class Maker {
         *ulps_of_xla = std::max(*ulps_of_xla, k.ulps_of_xla);
         Value v = Shaped(k.value, o.type);
         if (is_float && takes != Takes::kMoves) v = Normal(v);
-        if (is_float && takes == Takes::kSmall) v = Small(v);
+        if (is_float && (takes == Takes::kSmall || takes == Takes::kSums)) v = Small(v);
         if (is_float && takes == Takes::kInRange) {
           const Value high = Constant(b_, o.type.dtype, o.fill.high);
           v = Clamp(Constant(b_, o.type.dtype, o.fill.low), v, high);
@@ -289,6 +295,7 @@ const std::map<std::string, std::string>& NotInPrograms() {
       {"pvary", kCollective},
       {"manual_computation", "its mesh is fixed, and a program runs on several"},
       {"sharding_constraint", "its mesh is fixed, and a program runs on several"},
+      {"custom_lin", "a plan refuses it: a gradient has taken its place"},
       {"cumlogsumexp", "its rows bound sums of its terms, not its units"},
   };
   return *kOps;
