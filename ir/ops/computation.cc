@@ -1,6 +1,7 @@
 #include "ir/ops/computation.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "ir/eval/eval.h"
@@ -15,7 +16,10 @@ namespace {
 // Evaluated together: enough that the walk over the ops is cheap beside their work.
 constexpr int64_t kTuplesMax = 4096;
 
-absl::Status CheckInside(const InferContext& c, const Function& f) {
+// Functions that occur often are looked at once.
+absl::Status CheckInside(const InferContext& c, const Function& f,
+                         std::unordered_set<const Function*>& seen) {
+  if (!seen.insert(&f).second) return absl::OkStatus();
   for (const Type& t : f.types)
     if (t.rank() != 0)
       return TypeError(c, "a value of the computation is ", t.ToString(),
@@ -24,7 +28,8 @@ absl::Status CheckInside(const InferContext& c, const Function& f) {
     if (op.def->lowering == Lowering::kCollective)
       return TypeError(c, "the computation exchanges data by ", ToAbsl(op.def->lax_name),
                        "; expected no collective in it");
-    for (const FunctionRef& region : op.regions) TESSERA_RETURN_IF_ERROR(CheckInside(c, *region));
+    for (const FunctionRef& region : op.regions)
+      TESSERA_RETURN_IF_ERROR(CheckInside(c, *region, seen));
   }
   return absl::OkStatus();
 }
@@ -60,7 +65,8 @@ absl::Status CheckComputation(const InferContext& c, absl::Span<const DType> par
                                   "; expected no mesh"));
   TESSERA_RETURN_IF_ERROR(CheckScalars(c, "param", f.param_types(), params));
   TESSERA_RETURN_IF_ERROR(CheckScalars(c, "result", f.result_types(), results));
-  return CheckInside(c, f);
+  std::unordered_set<const Function*> seen;
+  return CheckInside(c, f, seen);
 }
 
 std::vector<DType> DTypesOf(absl::Span<const Type> types) {

@@ -566,6 +566,8 @@ Order OrderOf(const Function& comparator) {
       comparator.results != comparator.ops[0].results)
     return Order::kUnknown;
   const Op& op = comparator.ops[0];
+  // In the total order -0 and 0 are not equals, nor are NaNs.
+  if (op.attrs.Has("compare_type") && IsFloat(comparator.type(0).dtype)) return Order::kUnknown;
   const bool forward = op.operands == std::vector<ValueId>{0, 1};
   if (!forward && op.operands != std::vector<ValueId>{1, 0}) return Order::kUnknown;
   const std::string& direction = op.attrs.Str("direction");

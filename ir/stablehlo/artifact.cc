@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -93,11 +94,6 @@ std::string_view NextWord(std::string_view& words) {
 absl::Status NotSupported(std::string what) {
   return MakeError(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: ", what));
 }
-// An untrusted text for a message: escaped and cut.
-std::string Quoted(std::string_view text) {
-  return absl::StrCat("'", absl::CEscape(ToAbsl(text.substr(0, 64))), "'");
-}
-
 // ---- Attributes and types. ----------------------------------------------------------------------
 class Decoder {
  public:
@@ -269,9 +265,9 @@ class Decoder {
 };
 
 // ---- Ops. ---------------------------------------------------------------------------------------
-class OpReader {
+class OpDecoder {
  public:
-  explicit OpReader(Artifact& out) : out_(out), code_(out.code) {}
+  explicit OpDecoder(Artifact& out) : out_(out), code_(out.code) {}
 
   absl::Status Read() {
     for (const OpName& name : code_.op_names) AddForm(name);
@@ -280,8 +276,7 @@ class OpReader {
       const RawOp& op = code_.ops[i];
       if (rows_[op.name] == nullptr) return Unknown(op);
       out_.op_attrs[i].begin = out_.named.size();
-      TESSERA_RETURN_IF_ERROR(ReadAttrs(op, *rows_[op.name]));
-      out_.op_attrs[i].size = out_.named.size() - out_.op_attrs[i].begin;
+      TESSERA_RETURN_IF_ERROR(ReadAttrs(op, *rows_[op.name], &out_.op_attrs[i]));
     }
     return absl::OkStatus();
   }
@@ -315,7 +310,8 @@ class OpReader {
         ": only VHLO's and Shardy's are read; send a portable artifact, as jax.export writes"));
   }
 
-  absl::Status ReadAttrs(const RawOp& op, const OpRow& row) {
+  // `out` has where the op's attributes begin in `named`.
+  absl::Status ReadAttrs(const RawOp& op, const OpRow& row, Range* out) {
     std::string_view words = row.attributes;
     if (op.properties != kNone && code_.op_names[op.name].registered) {
       Cursor in(code_.properties[op.properties], "properties of an op");
@@ -328,6 +324,7 @@ class OpReader {
         if (there)
           out_.named.push_back({name, in.Checked(index, code_.attrs.size(), "attributes")});
       }
+      out->size = out_.named.size() - out->begin;
       return in.Finish();
     }
     // In a dictionary, among those that the op only carries.
@@ -337,7 +334,21 @@ class OpReader {
       return MakeError(ErrorKind::kMalformedProgram,
                        absl::StrCat("StableHLO: the attributes of ", Quoted(out_.form(op).name),
                                     " are no dictionary"));
+    // Ops that share one have its attributes once.
+    const auto [known, is_new] = read_.try_emplace({dictionary, op.name});
+    if (!is_new) {
+      *out = known->second;
+      return absl::OkStatus();
+    }
     const absl::Span<const uint32_t> refs = Slice(out_.refs, out_.attrs[dictionary].refs);
+    std::set<std::string_view> keys;
+    for (size_t i = 0; i + 1 < refs.size(); i += 2) {
+      const Attr& key = out_.attrs[refs[i]];
+      if (key.kind != AttrKind::kString || !keys.insert(key.text()).second)
+        return MakeError(ErrorKind::kMalformedProgram,
+                         absl::StrCat("StableHLO: the attributes of ", Quoted(out_.form(op).name),
+                                      " have a name twice, or one that is no text"));
+    }
     while (!words.empty()) {
       std::string_view name = NextWord(words);
       if (name.back() == '?') name.remove_suffix(1);
@@ -347,15 +358,23 @@ class OpReader {
           out_.named.push_back({name, refs[i + 1]});
       }
     }
+    out->size = out_.named.size() - out->begin;
+    known->second = *out;
     return absl::OkStatus();
   }
 
   Artifact& out_;
   const Bytecode& code_;
   std::vector<const OpRow*> rows_;  // of code_.op_names
+  // What dictionaries have for op names.
+  std::map<std::pair<uint32_t, uint32_t>, Range> read_;
 };
 
 }  // namespace
+
+std::string Quoted(std::string_view text) {
+  return absl::StrCat("'", absl::CEscape(ToAbsl(text.substr(0, 64))), "'");
+}
 
 uint32_t Artifact::Find(uint32_t op, std::string_view name) const {
   for (const NamedAttr& attr : Slice(named, op_attrs[op]))
@@ -367,7 +386,7 @@ absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits) {
   Artifact out;
   TESSERA_ASSIGN_OR_RETURN(out.code, ReadBytecode(bytes, limits));
   TESSERA_RETURN_IF_ERROR(Decoder(out).Decode());
-  TESSERA_RETURN_IF_ERROR(OpReader(out).Read());
+  TESSERA_RETURN_IF_ERROR(OpDecoder(out).Read());
   return out;
 }
 

@@ -145,6 +145,9 @@ struct Artifact {
 // wrote. Borrows the bytes.
 absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits = {});
 
+// An untrusted text for a message: escaped and cut.
+std::string Quoted(std::string_view text);
+
 // How many there are of each op, as "add", "sdy.mesh": in alphabetical order.
 std::vector<std::pair<std::string, int64_t>> CountOps(const Artifact& artifact);
 

@@ -128,7 +128,9 @@ class Reader {
 
  private:
   absl::Status ReadStrings(Cursor& in) {
-    out_.strings.resize(in.Count("strings"));
+    const size_t count = in.Count("strings");
+    if (count > limits_.entries) return TooMany("strings", limits_.entries);
+    out_.strings.resize(count);
     std::vector<uint64_t> sizes(out_.strings.size());
     // The last comes first; each counts the zero at its end.
     for (size_t i = sizes.size(); i > 0; --i) sizes[i - 1] = in.VarInt();
@@ -147,7 +149,9 @@ class Reader {
   }
 
   absl::Status ReadDialects(Cursor& in) {
-    out_.dialects.resize(in.Count("dialects"));
+    const size_t count = in.Count("dialects");
+    if (count > limits_.names) return TooMany("dialects", limits_.names);
+    out_.dialects.resize(count);
     for (std::string_view& dialect : out_.dialects) {
       bool has_version = false;
       const uint64_t name =
@@ -160,6 +164,7 @@ class Reader {
     while (!in.done()) {
       const uint32_t dialect = in.Index(out_.dialects.size(), "dialects");
       const size_t names = in.Count("op names");
+      if (out_.op_names.size() + names > limits_.names) return TooMany("op names", limits_.names);
       for (size_t i = 0; i < names && in.ok(); ++i) {
         OpName& op = out_.op_names.emplace_back();
         op.dialect = dialect;
@@ -194,7 +199,9 @@ class Reader {
   }
 
   absl::Status ReadProperties(Cursor& in) {
-    out_.properties.resize(in.Count("properties"));
+    const size_t count = in.Count("properties");
+    if (count > limits_.entries) return TooMany("properties", limits_.entries);
+    out_.properties.resize(count);
     for (Bytes& bytes : out_.properties) bytes = in.Take(in.VarInt());
     return in.Finish();
   }
@@ -238,6 +245,7 @@ class Reader {
       return NotSupported("a region has several blocks, between which it branches");
     region.has_block = true;
     const size_t values = in.Count("values");
+    if (numbers_.size() + values > limits_.values) return TooMany("values", limits_.values);
     frame.numbers_before = frame.next_number = numbers_.size();
     numbers_.resize(numbers_.size() + values, kNone);
     frame.open = true;
@@ -315,6 +323,8 @@ class Reader {
     const uint64_t regions = (mask & kHasRegions) != 0 ? in.VarInt(&isolated) : 0;
     if ((mask & 0x80) != 0) in.Fail("an op's record is of an unknown form");
     if (regions > in.left()) in.Fail("an op has more regions than bytes are left");
+    if (in.ok() && out_.regions.size() + regions > limits_.ops)
+      return TooMany("regions", limits_.ops);
     TESSERA_RETURN_IF_ERROR(in.status());
     if (out_.value_types.size() > limits_.values || out_.operands.size() > 2 * limits_.values)
       return TooMany("values", limits_.values);

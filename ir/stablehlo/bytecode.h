@@ -15,12 +15,13 @@
 
 namespace tessera::ir::stablehlo {
 
-// What a reader accepts.  Each bounds memory; real artifacts are far below.
+// What a reader accepts.  Together they bound its memory; real artifacts are far below.
 struct ReadLimits {
   size_t bytes = size_t{256} << 20;
-  size_t ops = 1'000'000;
+  size_t ops = 1'000'000;  // and regions
   size_t values = 4'000'000;
-  size_t entries = 4'000'000;  // attributes and types
+  size_t entries = 4'000'000;  // attributes and types; strings; properties
+  size_t names = 65'536;       // dialects; op names
   int nesting = 64;            // of regions
 };
 

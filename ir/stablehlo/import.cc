@@ -4,10 +4,12 @@
 #include <unordered_set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/importer.h"
+#include "ir/verify.h"
 
 namespace tessera::ir::stablehlo {
 namespace {
@@ -17,19 +19,20 @@ namespace {
 }
 
 constexpr size_t kCapturesMax = 4096;
-// As deep as regions may be: a call has its function as one.
-constexpr int kCallDepthMax = 64;
-
 }  // namespace
 
 Importer::Importer(const Artifact& artifact)
     : a_(artifact),
       values_(artifact.code.value_types.size()),
       defined_by_(artifact.code.value_types.size(), kNone) {
-  for (uint32_t i = 0; i < a_.code.ops.size(); ++i) {
-    const Range results = a_.code.ops[i].results;
-    for (uint32_t r = 0; r < results.size; ++r) defined_by_[results.begin + r] = i;
-    if (a_.form(a_.code.ops[i]).name != "func") continue;
+  const std::vector<RawOp>& ops = a_.code.ops;
+  for (uint32_t i = 0; i < ops.size(); ++i)
+    for (uint32_t r = 0; r < ops[i].results.size; ++r) defined_by_[ops[i].results.begin + r] = i;
+  // Functions stand in the module; one within another op's region is nobody's.
+  if (ops.empty() || ops[0].regions.size != 1) ThrowMalformed("is no module of one region");
+  const RawRegion& module = a_.code.regions[ops[0].regions.begin];
+  for (uint32_t i = module.begin; i < module.end; i = ops[i].end) {
+    if (a_.form(ops[i]).name != "func") continue;
     const std::string name(TextOf(a_, a_.Find(i, "sym_name"), "func: sym_name"));
     if (!ops_.emplace(name, i).second) ThrowMalformed(absl::StrCat("two functions ", Quoted(name)));
   }
@@ -43,25 +46,79 @@ FunctionRef Importer::Function(std::string_view name) {
     if (done->second == nullptr) ThrowMalformed(absl::StrCat(Quoted(name), " calls itself"));
     return done->second;
   }
-  if (call_depth_ == kCallDepthMax)
-    Throw(ErrorKind::kLimitExceeded,
-          absl::StrCat("StableHLO: calls are more than ", kCallDepthMax, " deep"));
-  ++call_depth_;
   functions_[op] = nullptr;
   const Range regions = a_.code.ops[op].regions;
   if (regions.size != 1) ThrowMalformed(absl::StrCat(Quoted(name), " has not one region"));
-  const RawRegion& region = a_.code.regions[regions.begin];
-  Builder builder(Scope{}, std::string(name.substr(0, kValueNameMax)));
+  std::string shown(name.substr(0, kValueNameMax));
+  for (char& c : shown)
+    if (!absl::ascii_isprint(c)) c = '_';
+  return functions_[op] = Build(a_.code.regions[regions.begin], Scope{}, std::move(shown), {}, {});
+}
+
+FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string name,
+                            const std::vector<uint32_t>& captures,
+                            const std::vector<uint32_t>& constants) {
+  const int64_t depth_max = Limits().region_depth;
+  if (depth_ == depth_max)
+    Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: regions and calls are more than ",
+                                                  depth_max, " within each other"));
+  Spend(static_cast<int64_t>(captures.size() + region.args.size));
+  std::vector<uint32_t> shadowed = captures;
+  shadowed.insert(shadowed.end(), constants.begin(), constants.end());
+  const std::vector<Value> outside = ValuesOf(shadowed, "a region");
+  Builder builder(std::move(scope), std::move(name));
   Builder* const outer = std::exchange(builder_, &builder);
+  ++depth_;
+  for (size_t i = 0; i < captures.size(); ++i)
+    values_[captures[i]] = builder.Param(outside[i].type());
   for (uint32_t i = 0; i < region.args.size; ++i) {
     const uint32_t value = region.args.begin + i;
     values_[value] =
         builder.Param(TensorType(a_, a_.code.value_types[value], absl::StrCat("argument ", i)));
   }
+  for (const uint32_t value : constants) values_[value] = Emit(defined_by_[value])[0];
   const std::vector<Value> results = Run(region);
+  const FunctionRef f = builder.Build(results);
+  --depth_;
   builder_ = outer;
-  --call_depth_;
-  return functions_[op] = builder.Build(results);
+  // Nothing of the builder is left.
+  std::fill(values_.begin() + region.first_value, values_.begin() + region.end_value, Value());
+  for (size_t i = 0; i < shadowed.size(); ++i) values_[shadowed[i]] = outside[i];
+  if (SizeOf(f) > Limits().ops)
+    Throw(ErrorKind::kLimitExceeded,
+          absl::StrCat("StableHLO: ", Quoted(f->name), " has more than ", Limits().ops,
+                       " ops, those of what it calls included"));
+  return f;
+}
+
+void Importer::Spend(int64_t ops) {
+  spent_ += ops;
+  if (spent_ > Limits().ops)
+    Throw(ErrorKind::kLimitExceeded,
+          absl::StrCat("StableHLO: more than ", Limits().ops, " ops and params"));
+}
+
+int64_t Importer::SizeOf(const FunctionRef& f) {
+  if (const auto known = sizes_.find(f); known != sizes_.end()) return known->second;
+  int64_t size = 1;
+  for (const Op& op : f->ops) {
+    ++size;
+    for (const FunctionRef& region : op.regions) size += SizeOf(region);
+    size = std::min(size, Limits().ops + 1);
+  }
+  return sizes_[f] = size;
+}
+
+std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values,
+                                      std::string_view what) const {
+  std::vector<Value> out;
+  for (const uint32_t value : values) {
+    out.push_back(values_[value]);
+    // One of outside of the module's functions.
+    if (!out.back() || &out.back().builder() != builder_)
+      ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot"));
+  }
+  return out;
 }
 
 std::vector<Value> Importer::Run(const RawRegion& region) {
@@ -82,19 +139,14 @@ std::vector<Value> Importer::Run(const RawRegion& region) {
 std::vector<Value> Importer::Emit(uint32_t index) {
   const RawOp& op = a_.code.ops[index];
   const OpForm& form = a_.form(op);
-  std::vector<Value> operands;
-  for (const uint32_t value : Slice(a_.code.operands, op.operands)) {
-    const Value v = values_[value];
-    // One of another function, or of an op that came to nothing.
-    if (!v || &v.builder() != builder_)
-      ThrowMalformed(absl::StrCat(ToAbsl(form.name), " uses a value that it cannot"));
-    operands.push_back(v);
-  }
+  Spend(1);
+  std::vector<Value> operands = ValuesOf(Slice(a_.code.operands, op.operands), form.name);
   if (form.name == "return") return operands;
   const OpReader reader(*this, index, std::move(operands));
   const ImportRow* const row = FindImport(form.dialect, form.name);
   if (row == nullptr) reader.NotSupported("is an op that Tessera lacks");
   std::vector<Value> values = row->import(reader);
+  if (op.regions.size > 0 && reader.regions_read_ == 0) reader.Malformed("has regions");
   if (values.size() != op.results.size)
     reader.Malformed(absl::StrCat("has ", op.results.size, " results, and gives ", values.size()));
   for (size_t r = 0; r < values.size(); ++r) {
@@ -143,8 +195,18 @@ std::string_view OpReader::Text(std::string_view attr) const {
 int64_t OpReader::Enum(std::string_view attr, AttrKind kind) const {
   return EnumOf(importer_.a_, importer_.a_.Find(op_, attr), kind, What(attr));
 }
+// Ops that share an attribute share its bytes.
 Tensor OpReader::Constant(std::string_view attr) const {
-  return TensorOf(importer_.a_, importer_.a_.Find(op_, attr), What(attr));
+  const uint32_t index = importer_.a_.Find(op_, attr);
+  const auto known = importer_.constants_.find(index);
+  if (known != importer_.constants_.end()) return known->second;
+  return importer_.constants_[index] = TensorOf(importer_.a_, index, What(attr));
+}
+int OpReader::Small(std::string_view attr, int limit) const {
+  const int64_t value = Int(attr);
+  if (value < -limit || value > limit)
+    Malformed(absl::StrCat("has ", value, " as its ", ToAbsl(attr)));
+  return static_cast<int>(value);
 }
 FunctionRef OpReader::Callee(std::string_view attr) const { return importer_.Function(Text(attr)); }
 
@@ -181,36 +243,14 @@ std::vector<uint32_t> OpReader::Captures(std::vector<int> regions) const {
   return captures;
 }
 std::vector<Value> OpReader::ValuesOf(const std::vector<uint32_t>& captures) const {
-  std::vector<Value> values;
-  for (const uint32_t value : captures) {
-    values.push_back(importer_.values_[value]);
-    if (!values.back()) Malformed("uses a value that it cannot");
-  }
-  return values;
+  return importer_.ValuesOf(captures, What());
 }
 
 FunctionRef OpReader::Region(int r, const std::vector<uint32_t>& captures,
                              const std::vector<uint32_t>& constants) const {
   if (r >= num_regions()) Malformed("has too few regions");
-  Importer& to = importer_;
-  const RawRegion& within = region(r);
-  const std::vector<Value> outside = ValuesOf(captures);
-  Builder builder(b().scope(), absl::StrCat(What(), "_", r));
-  Builder* const outer = std::exchange(to.builder_, &builder);
-  for (size_t i = 0; i < captures.size(); ++i)
-    to.values_[captures[i]] = builder.Param(outside[i].type());
-  for (uint32_t i = 0; i < within.args.size; ++i) {
-    const uint32_t value = within.args.begin + i;
-    to.values_[value] =
-        builder.Param(TensorType(to.a_, to.a_.code.value_types[value], What("an argument")));
-  }
-  const std::vector<Value> constants_outside = ValuesOf(constants);
-  for (const uint32_t value : constants) to.values_[value] = to.Emit(to.defined_by_[value])[0];
-  const std::vector<Value> results = to.Run(within);
-  to.builder_ = outer;
-  for (size_t i = 0; i < captures.size(); ++i) to.values_[captures[i]] = outside[i];
-  for (size_t i = 0; i < constants.size(); ++i) to.values_[constants[i]] = constants_outside[i];
-  return builder.Build(results);
+  ++regions_read_;
+  return importer_.Build(region(r), b().scope(), absl::StrCat(What(), "_", r), captures, constants);
 }
 
 // Those who write artifacts hoist constants out of computations, too.
@@ -222,6 +262,11 @@ FunctionRef OpReader::Computation(int r) const {
       NotSupported("has a computation that uses values of outside");
   }
   return Region(r, {}, constants);
+}
+FunctionRef OpReader::Inlined(int r) const {
+  const FunctionRef f = Computation(r);
+  importer_.Spend(importer_.SizeOf(f));
+  return f;
 }
 
 // -------------------------------------------------------------------------------------------------

@@ -10,6 +10,10 @@ namespace tessera::ir::stablehlo {
 // The artifact's function "main", at logical types, without shardings: those that the artifact has
 // are not read yet.  Ops carry the file and line that the artifact gives.
 //
+// What the artifact asks for beyond the ops' results is left out: the accuracy of functions, the
+// algorithm of products. A scatter drops a window that is partly outside, as XLA does; StableHLO's
+// text drops its elements that are.
+//
 // Errors: those of ReadArtifact; MALFORMED_PROGRAM for a function that is not there or calls
 // itself, for attributes of the wrong kind, and for results of other types than the op gives;
 // NOT_IMPLEMENTED, with the op's name, for an op or a type that Tessera lacks; an op's own errors.

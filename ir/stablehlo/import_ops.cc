@@ -7,12 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "ir/ops.h"
+#include "ir/ops/computation.h"
 #include "ir/stablehlo/importer.h"
 
 namespace tessera::ir::stablehlo {
 namespace {
 
-using Values = std::vector<Value>;
+using Results = std::vector<Value>;
 
 void NeedOperands(const OpReader& op, size_t n) {
   if (op.in.size() != n)
@@ -22,14 +23,14 @@ void NeedOperands(const OpReader& op, size_t n) {
 // ---- Elementwise. -------------------------------------------------------------------------------
 // Ops of the same name without attributes, but for result_accuracy, which asks for no more than we
 // do.
-Values SameName(const OpReader& op) {
+Results SameName(const OpReader& op) {
   const OpDef* const def = FindOp(op.What());
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
   NeedOperands(op, def->num_operands);
   return op.b().Emit(*def, op.in);
 }
 
-Values ImportCompare(const OpReader& op) {
+Results ImportCompare(const OpReader& op) {
   NeedOperands(op, 2);
   constexpr std::array<const char*, 6> kDirections = {"EQ", "NE", "GE", "GT", "LE", "LT"};
   const uint64_t direction = op.Enum("comparison_direction", AttrKind::kComparisonDirection);
@@ -39,130 +40,134 @@ Values ImportCompare(const OpReader& op) {
   return {total ? CompareTotalOrder(op.in[0], op.in[1], kDirections[direction])
                 : Compare(op.in[0], op.in[1], kDirections[direction])};
 }
-Values ImportSelect(const OpReader& op) {
+Results ImportSelect(const OpReader& op) {
   NeedOperands(op, 3);
   return {Select(op.in[0], op.in[1], op.in[2])};
 }
-Values ImportClamp(const OpReader& op) {
+Results ImportClamp(const OpReader& op) {
   NeedOperands(op, 3);
   return {Clamp(op.in[0], op.in[1], op.in[2])};
 }
-Values ImportConvert(const OpReader& op) {
+Results ImportConvert(const OpReader& op) {
   NeedOperands(op, 1);
   return {Convert(op.in[0], op.ResultType().dtype)};
 }
-Values ImportBitcast(const OpReader& op) {
+Results ImportBitcast(const OpReader& op) {
   NeedOperands(op, 1);
   return {BitcastConvert(op.in[0], op.ResultType().dtype)};
 }
-Values ImportReducePrecision(const OpReader& op) {
+Results ImportReducePrecision(const OpReader& op) {
   NeedOperands(op, 1);
-  return {ReducePrecision(op.in[0], static_cast<int>(op.Int("exponent_bits")),
-                          static_cast<int>(op.Int("mantissa_bits")))};
+  return {ReducePrecision(op.in[0], op.Small("exponent_bits"), op.Small("mantissa_bits"))};
 }
-Values ImportMap(const OpReader& op) { return MapComputation(op.Computation(0), op.in); }
+Results ImportMap(const OpReader& op) { return MapComputation(op.Inlined(0), op.in); }
 
 // ---- Movement. ----------------------------------------------------------------------------------
-Values ImportConstant(const OpReader& op) {
+Results ImportConstant(const OpReader& op) {
   Tensor tensor = op.Constant("value");
   const Value literal = Constant(op.b(), std::move(tensor.literal));
   if (!tensor.is_splat || tensor.type.rank() == 0) return {literal};
   return {BroadcastInDim(literal, tensor.type.shape, {})};
 }
-Values ImportIota(const OpReader& op) {
+Results ImportIota(const OpReader& op) {
   const Type type = op.ResultType();
-  return {Iota(op.b(), type.dtype, type.shape, static_cast<int>(op.Int("iota_dimension")))};
+  return {Iota(op.b(), type.dtype, type.shape, op.Small("iota_dimension"))};
 }
-Values ImportBroadcastInDim(const OpReader& op) {
+Results ImportBroadcastInDim(const OpReader& op) {
   NeedOperands(op, 1);
   return {BroadcastInDim(op.in[0], op.ResultType().shape, op.Ints("broadcast_dimensions"))};
 }
 // New dims in front.
-Values ImportBroadcast(const OpReader& op) {
+Results ImportBroadcast(const OpReader& op) {
   NeedOperands(op, 1);
-  std::vector<int64_t> dims(op.in[0].rank());
-  std::iota(dims.begin(), dims.end(), op.Ints("broadcast_sizes").size());
-  return {BroadcastInDim(op.in[0], op.ResultType().shape, dims)};
+  std::vector<int64_t> shape = op.Ints("broadcast_sizes"), dims(op.in[0].rank());
+  std::iota(dims.begin(), dims.end(), shape.size());
+  shape.insert(shape.end(), op.in[0].shape().begin(), op.in[0].shape().end());
+  return {BroadcastInDim(op.in[0], Dims(shape.begin(), shape.end()), dims)};
 }
-Values ImportReshape(const OpReader& op) {
+Results ImportReshape(const OpReader& op) {
   NeedOperands(op, 1);
   return {Reshape(op.in[0], op.ResultType().shape)};
 }
-Values ImportTranspose(const OpReader& op) {
+Results ImportTranspose(const OpReader& op) {
   NeedOperands(op, 1);
   return {Transpose(op.in[0], op.Ints("permutation"))};
 }
-Values ImportSlice(const OpReader& op) {
+Results ImportSlice(const OpReader& op) {
   NeedOperands(op, 1);
   return {Slice(op.in[0], op.Ints("start_indices"), op.Ints("limit_indices"), op.Ints("strides"))};
 }
-Values ImportConcatenate(const OpReader& op) {
-  return {Concatenate(op.in, static_cast<int>(op.Int("dimension")))};
+Results ImportConcatenate(const OpReader& op) {
+  return {Concatenate(op.in, op.Small("dimension"))};
 }
-Values ImportPad(const OpReader& op) {
+Results ImportPad(const OpReader& op) {
   NeedOperands(op, 2);
   return {Pad(op.in[0], op.in[1], op.Ints("edge_padding_low"), op.Ints("edge_padding_high"),
               op.Ints("interior_padding"))};
 }
-Values ImportReverse(const OpReader& op) {
+Results ImportReverse(const OpReader& op) {
   NeedOperands(op, 1);
   return {Reverse(op.in[0], op.Ints("dimensions"))};
 }
 
 // ---- Indexing. ----------------------------------------------------------------------------------
-Values ImportDynamicSlice(const OpReader& op) {
+Results ImportDynamicSlice(const OpReader& op) {
   if (op.in.empty()) op.Malformed("has no operands");
   return {DynamicSlice(op.in[0], op.From(1), op.Ints("slice_sizes"))};
 }
-Values ImportDynamicUpdateSlice(const OpReader& op) {
+Results ImportDynamicUpdateSlice(const OpReader& op) {
   if (op.in.size() < 2) op.Malformed("has too few operands");
   return {DynamicUpdateSlice(op.in[0], op.in[1], op.From(2))};
 }
 
 // Indices whose vectors lie along the last dim, as ours do; StableHLO's lie along any, or along one
-// of size 1 that is not there.
-Value VectorsLast(const OpReader& op, Value indices) {
+// of size 1 that is not there. `batching`, dims of the indices, are renumbered.
+Value VectorsLast(const OpReader& op, Value indices, std::vector<int64_t>* batching) {
   const int64_t dim = op.Int("index_vector_dim");
   if (dim < 0 || dim > indices.rank()) op.Malformed("has index vectors along a dim that is none");
+  for (int64_t& d : *batching) {
+    if (d == dim) op.Malformed("has a batching dim that is that of the index vectors");
+    d -= d > dim ? 1 : 0;
+  }
   if (dim == indices.rank()) return ExpandDims(indices, {dim});
   return MoveDim(indices, static_cast<int>(dim), indices.rank() - 1);
 }
 
-Values ImportGather(const OpReader& op) {
+Results ImportGather(const OpReader& op) {
   NeedOperands(op, 2);
-  const GatherDimensionNumbers dims = {
-      op.Ints("offset_dims"), op.Ints("collapsed_slice_dims"), op.Ints("start_index_map"),
-      op.IntsOrNone("operand_batching_dims"), op.IntsOrNone("start_indices_batching_dims")};
+  GatherDimensionNumbers dims = {op.Ints("offset_dims"), op.Ints("collapsed_slice_dims"),
+                                 op.Ints("start_index_map"), op.IntsOrNone("operand_batching_dims"),
+                                 op.IntsOrNone("start_indices_batching_dims")};
   GatherScatterOptions options;
   options.mode = GatherScatterMode::kClip;
   options.indices_are_sorted = op.Bool("indices_are_sorted");
-  const Value indices = VectorsLast(op, op.in[1]);
+  const Value indices = VectorsLast(op, op.in[1], &dims.start_indices_batching_dims);
   return {Gather(op.in[0], indices, dims, op.Ints("slice_sizes"), options)};
 }
 
-Values ImportScatter(const OpReader& op) {
+Results ImportScatter(const OpReader& op) {
   if (op.in.size() % 2 != 1) op.Malformed("has an even number of operands");
   const size_t n = op.in.size() / 2;
-  const ScatterDimensionNumbers dims = {
-      op.Ints("update_window_dims"), op.Ints("inserted_window_dims"),
-      op.Ints("scatter_dims_to_operand_dims"), op.IntsOrNone("input_batching_dims"),
-      op.IntsOrNone("scatter_indices_batching_dims")};
+  ScatterDimensionNumbers dims = {op.Ints("update_window_dims"), op.Ints("inserted_window_dims"),
+                                  op.Ints("scatter_dims_to_operand_dims"),
+                                  op.IntsOrNone("input_batching_dims"),
+                                  op.IntsOrNone("scatter_indices_batching_dims")};
   GatherScatterOptions options;
   options.mode = GatherScatterMode::kFillOrDrop;
   options.indices_are_sorted = op.Bool("indices_are_sorted");
   options.unique_indices = op.Bool("unique_indices");
-  const Value indices = VectorsLast(op, op.in[n]);
+  const Value indices = VectorsLast(op, op.in[n], &dims.scatter_indices_batching_dims);
   return ScatterBy(op.First(n), indices, op.From(n + 1), op.Computation(0), dims, options);
 }
 
 // ---- Reductions and order. ----------------------------------------------------------------------
-Values ImportReduce(const OpReader& op) {
+Results ImportReduce(const OpReader& op) {
   if (op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
   const size_t n = op.in.size() / 2;
   return Reduce(op.First(n), op.From(n), op.Computation(0), op.Ints("dimensions"));
 }
 // A window over all elements before, or after, each along one dim: a cumulative op.
-Values ImportReduceWindow(const OpReader& op) {
+Results ImportReduceWindow(const OpReader& op) {
   if (op.in.size() != 2) op.NotSupported("of several arrays is not one that Tessera knows");
   const Value x = op.in[0], init = op.in[1];
   const std::vector<int64_t> window = op.Ints("window_dimensions"), padding = op.Ints("padding");
@@ -171,10 +176,10 @@ Values ImportReduceWindow(const OpReader& op) {
     return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == 1; });
   };
   const FunctionRef f = op.Computation(0);
+  const Type x_scalar = MakeType(x.dtype(), {});
   Value (*cumulative)(Value, int, bool) = nullptr;
   Value (*combine)(Value, Value) = nullptr;
-  if (f->ops.size() == 1) {
-    const OpDef* const def = f->ops[0].def;
+  if (const OpDef* const def = ops::SoleOp(*f); def != nullptr && f->type(0) == x_scalar) {
     if (def == &ops::kAdd) cumulative = Cumsum, combine = Add;
     if (def == &ops::kMul) cumulative = Cumprod, combine = Mul;
     if (def == &ops::kMax) cumulative = Cummax, combine = Max;
@@ -186,8 +191,9 @@ Values ImportReduceWindow(const OpReader& op) {
               all_ones("base_dilations") && all_ones("window_dilations");
   for (int d = 0; fits && d < x.rank(); ++d) {
     if (window[d] == 1 && padding[2 * d] == 0 && padding[2 * d + 1] == 0) continue;
+    // Before, or after, each: all padding on one side.
     fits = dim < 0 && window[d] == x.dim(d) &&
-           padding[2 * d] + padding[2 * d + 1] == window[d] - 1 &&
+           (padding[2 * d] == window[d] - 1 || padding[2 * d + 1] == window[d] - 1) &&
            (padding[2 * d] == 0 || padding[2 * d + 1] == 0);
     dim = d;
   }
@@ -195,50 +201,59 @@ Values ImportReduceWindow(const OpReader& op) {
   const bool reverse = padding[2 * dim] == 0;
   return {combine(BroadcastInDim(init, x.shape(), {}), cumulative(x, dim, reverse))};
 }
-Values ImportSort(const OpReader& op) {
-  int64_t dim = op.Int("dimension");
+Results ImportSort(const OpReader& op) {
+  int dim = op.Small("dimension");
   if (dim < 0 && !op.in.empty()) dim += op.in[0].rank();
-  return SortBy(op.in, op.Computation(0), static_cast<int>(dim), op.Bool("is_stable"));
+  return SortBy(op.in, op.Computation(0), dim, op.Bool("is_stable"));
 }
 
 // ---- Products. ----------------------------------------------------------------------------------
-// The result's dtype may hold more than the operands': they are converted before, which is exact.
-Values ImportDotGeneral(const OpReader& op) {
-  NeedOperands(op, 2);
-  const DType dtype = op.ResultType().dtype;
+// The products are of the dtype that holds the most, of the operands' and the result's: the
+// operands are converted before, which is exact, or the result is rounded after.
+Value Product(const OpReader& op, const DotDims& dims) {
+  const DType result = op.ResultType().dtype;
+  const auto holds_more = [](DType a, DType b) {
+    if (IsFloat(a) != IsFloat(b)) return IsFloat(a);
+    return BitWidth(a) > BitWidth(b);
+  };
+  DType dtype = result;
+  for (const Value v : op.in)
+    if (holds_more(v.dtype(), dtype)) dtype = v.dtype();
   const Value lhs = Convert(op.in[0], dtype), rhs = Convert(op.in[1], dtype);
+  return Convert(DotGeneral(lhs, rhs, dims), result);
+}
+Results ImportDotGeneral(const OpReader& op) {
+  NeedOperands(op, 2);
   return {
-      DotGeneral(lhs, rhs,
-                 {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
-                  op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
+      Product(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
+                   op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
 }
 // The last dim of one with the first of the other.
-Values ImportDot(const OpReader& op) {
+Results ImportDot(const OpReader& op) {
   NeedOperands(op, 2);
-  const DType dtype = op.ResultType().dtype;
-  const Value lhs = Convert(op.in[0], dtype), rhs = Convert(op.in[1], dtype);
-  if (lhs.rank() == 0 || rhs.rank() == 0) op.Malformed("is of a scalar");
-  return {DotGeneral(lhs, rhs, {{}, {}, {lhs.rank() - 1}, {0}})};
+  if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("is of a scalar");
+  return {Product(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
 }
 
 // ---- Control. -----------------------------------------------------------------------------------
-Values ImportCall(const OpReader& op) {
+Results ImportCall(const OpReader& op) {
   const FunctionRef f = op.Callee("callee");
   return Call(op.b(), f, op.in, f->name);
 }
 // An op of several others, which its decomposition says.
-Values ImportComposite(const OpReader& op) {
+Results ImportComposite(const OpReader& op) {
   const FunctionRef f = op.Callee("decomposition");
   return Call(op.b(), f, op.in, f->name);
 }
-Values ImportIf(const OpReader& op) {
+Results ImportIf(const OpReader& op) {
   NeedOperands(op, 1);
+  if (op.in[0].dtype() != DType::kBool) op.Malformed("has a predicate that is no truth value");
   const std::vector<uint32_t> captures = op.Captures({0, 1});
   const FunctionRef if_true = op.Region(0, captures), if_false = op.Region(1, captures);
   return Case(Convert(op.in[0], DType::kS32), {if_false, if_true}, op.ValuesOf(captures));
 }
 // An index of no branch means the last.
-Values ImportCase(const OpReader& op) {
+Results ImportCase(const OpReader& op) {
   NeedOperands(op, 1);
   const int n = op.num_regions();
   std::vector<int> regions(n);
@@ -251,20 +266,20 @@ Values ImportCase(const OpReader& op) {
   const Value index = Select(Compare(op.in[0], zero, "LT"), last, op.in[0]);
   return Case(index, branches, op.ValuesOf(captures));
 }
-Values ImportWhile(const OpReader& op) {
+Results ImportWhile(const OpReader& op) {
   const std::vector<uint32_t> of_predicate = op.Captures({0}), of_body = op.Captures({1});
   const FunctionRef predicate = op.Region(0, of_predicate), body = op.Region(1, of_body);
-  Values operands = op.ValuesOf(of_predicate);
+  Results operands = op.ValuesOf(of_predicate);
   for (const Value v : op.ValuesOf(of_body)) operands.push_back(v);
   operands.insert(operands.end(), op.in.begin(), op.in.end());
   return While(op.b(), predicate, body, operands, static_cast<int>(of_predicate.size()),
                static_cast<int>(of_body.size()));
 }
-Values ImportOptimizationBarrier(const OpReader& op) { return OptimizationBarrier(op.b(), op.in); }
+Results ImportOptimizationBarrier(const OpReader& op) { return OptimizationBarrier(op.b(), op.in); }
 
 // ---- What says where and how, not what. ---------------------------------------------------------
-Values AsItIs(const OpReader& op) { return op.in; }
-Values ImportCustomCall(const OpReader& op) {
+Results AsItIs(const OpReader& op) { return op.in; }
+Results ImportCustomCall(const OpReader& op) {
   const std::string_view target = op.Text("call_target_name");
   if (target == "Sharding") return op.in;
   op.NotSupported(absl::StrCat("of the target ", Quoted(target), ", which Tessera does not know"));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,57 @@ TEST(ImportTest, WhatIsNotReadYetIsRefusedByItsName) {
   EXPECT_THAT(Import(Exported("sharded")),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr("is an op that Tessera lacks"), HasSubstr("model.py:"))));
+}
+
+TEST(ImportTest, BatchingDimsFollowTheIndexVectors) {
+  std::vector<double> rows(10);
+  std::iota(rows.begin(), rows.end(), 0);
+  const Array x = Array::Of(DType::kF32, {2, 5}, rows);
+  const std::vector<Array> read =
+      RunExported("gather_batched", {x, Array::Of(DType::kS32, {1, 2, 3}, {0, 1, 2, 3, 4, 0})});
+  ASSERT_EQ(read.size(), 1);
+  EXPECT_THAT(read[0].ToDoubles(), ElementsAre(0, 1, 2, 8, 9, 5));
+  const std::vector<Array> written =
+      RunExported("scatter_batched", {x, Array::Of(DType::kS32, {1, 2, 2}, {0, 1, 3, 4}),
+                                      Array::Of(DType::kF32, {2, 2}, {100, 200, 300, 400})});
+  ASSERT_EQ(written.size(), 1);
+  EXPECT_THAT(written[0].ToDoubles(), ElementsAre(100, 200, 2, 3, 4, 5, 6, 7, 300, 400));
+}
+
+TEST(ImportTest, AProductIsRoundedToItsResultOnce) {
+  const std::vector<Array> out =
+      RunExported("dot_narrow", {Array::Of(DType::kF32, {2}, {1.5, 2.5}),
+                                 Array::Of(DType::kF32, {2}, {1.5, 2.5 + 1.0 / 1024})});
+  ASSERT_EQ(out.size(), 2);
+  EXPECT_EQ(out[0].At(0), 8.5);
+  EXPECT_EQ(out[1].IntAt(0), 8);
+}
+
+TEST(ImportTest, ASortInTheTotalOrderTellsZerosApart) {
+  const std::vector<Array> out =
+      RunExported("sort_total", {Array::Of(DType::kF32, {6}, {0, -0.0, 1, NAN, -1, -0.0})});
+  ASSERT_EQ(out.size(), 1);
+  EXPECT_EQ(out[0].At(0), -1);
+  EXPECT_TRUE(std::signbit(out[0].At(1)) && std::signbit(out[0].At(2)));
+  EXPECT_FALSE(std::signbit(out[0].At(3)));
+  EXPECT_EQ(out[0].At(4), 1);
+  EXPECT_TRUE(std::isnan(out[0].At(5)));
+}
+
+TEST(ImportTest, WhatHasNoBoundOrNoSenseIsRefused) {
+  EXPECT_THAT(Import(Exported("no_main")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has no function 'main'")));
+  EXPECT_THAT(Import(Exported("calls_itself")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'f0' calls itself")));
+  EXPECT_THAT(
+      Import(Exported("calls_deep")),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 64 within each other")));
+  for (const char* name : {"calls_doubling", "map_doubling"})
+    EXPECT_THAT(Import(Exported(name)),
+                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000000 ops")));
+  EXPECT_THAT(Import(Exported("window_twice")),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("reduce_window is of windows that Tessera does not know")));
 }
 
 // Each changed byte ends in a status or a program that verifies.

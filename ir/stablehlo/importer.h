@@ -18,12 +18,20 @@ class Importer {
   // The function of this name as a function of ours; throws if it is not there or calls itself.
   FunctionRef Function(std::string_view name);
 
-  // ---- For the rows. ----
-  const Artifact& artifact() const { return a_; }
   Builder& b() { return *builder_; }
 
  private:
   friend class OpReader;
+  // A region as a function of values of outside, which become params, then of its arguments.
+  // Constants of outside are emitted in it.
+  FunctionRef Build(const RawRegion& region, Scope scope, std::string name,
+                    const std::vector<uint32_t>& captures, const std::vector<uint32_t>& constants);
+  // Counts ops, params and what is inlined; throws LIMIT_EXCEEDED above what a program may have.
+  void Spend(int64_t ops);
+  // The ops of a function, with those of what it calls, each time.
+  int64_t SizeOf(const FunctionRef& f);
+  // The values of the artifact in builder_; throws for one that is not there.
+  std::vector<Value> ValuesOf(absl::Span<const uint32_t> values, std::string_view what) const;
   // Emits the ops of a region; the results are the operands of its last op.
   std::vector<Value> Run(const RawRegion& region);
   std::vector<Value> Emit(uint32_t op);
@@ -33,8 +41,11 @@ class Importer {
   std::vector<Value> values_;                         // of each value of the artifact, in builder_
   std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
   std::map<std::string, uint32_t, std::less<>> ops_;  // the functions
-  int call_depth_ = 0;                                // of the function that is imported
-  std::map<uint32_t, FunctionRef> functions_;         // null while one is imported
+  std::map<uint32_t, Tensor> constants_;              // by their attributes
+  std::map<FunctionRef, int64_t> sizes_;
+  int64_t spent_ = 0;
+  int depth_ = 0;                              // of functions and regions within each other
+  std::map<uint32_t, FunctionRef> functions_;  // null while one is imported
 };
 
 // One op, for its row: attributes by name, operands, regions.
@@ -56,6 +67,8 @@ class OpReader {
   std::string_view Text(std::string_view attr) const;
   int64_t Enum(std::string_view attr, AttrKind kind) const;
   Tensor Constant(std::string_view attr) const;
+  // An int within [-limit, limit].
+  int Small(std::string_view attr, int limit = 1 << 16) const;
   FunctionRef Callee(std::string_view attr) const;
 
   // The declared type of a result.
@@ -68,13 +81,15 @@ class OpReader {
   int num_regions() const { return static_cast<int>(raw().regions.size); }
   // A region that uses no values of outside but constants: a computation of scalars.
   FunctionRef Computation(int region) const;
+  // The same, of which an op's function inlines what it calls.
+  FunctionRef Inlined(int region) const;
   // What the regions use of outside, without repetition, in the order of the first uses.
   std::vector<uint32_t> Captures(std::vector<int> regions) const;
   std::vector<Value> ValuesOf(const std::vector<uint32_t>& captures) const;
-  // A region as a function: of the captures, then of its own arguments. Constants of outside are
-  // repeated in it.
-  FunctionRef Region(int region, const std::vector<uint32_t>& captures,
-                     const std::vector<uint32_t>& constants = {}) const;
+  // A region as a function: of the captures, then of its own arguments.
+  FunctionRef Region(int region, const std::vector<uint32_t>& captures) const {
+    return Region(region, captures, {});
+  }
 
   // "slice", and "slice: strides".
   std::string What() const;
@@ -84,12 +99,16 @@ class OpReader {
 
  private:
   const RawOp& raw() const { return importer_.a_.code.ops[op_]; }
+  FunctionRef Region(int region, const std::vector<uint32_t>& captures,
+                     const std::vector<uint32_t>& constants) const;
   const RawRegion& region(int i) const {
     return importer_.a_.code.regions[raw().regions.begin + i];
   }
 
+  friend class Importer;
   Importer& importer_;
   const uint32_t op_;
+  mutable int regions_read_ = 0;
 };
 
 // A row: how an op becomes ours.

@@ -4,9 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/verify.h"
 
 namespace tessera::ir::stablehlo {
 namespace {
@@ -15,10 +16,14 @@ constexpr int64_t kRankMax = 32;
 constexpr int64_t kIntsMax = 4096;
 constexpr int64_t kElementsMax = int64_t{1} << 48;
 constexpr int kLocationDepth = 16;
+constexpr size_t kFileNameMax = 256;
 
 [[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
   Throw(ErrorKind::kMalformedProgram,
         absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
+}
+[[noreturn]] void TooLarge(std::string_view what, std::string_view problem) {
+  Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
 }
 [[noreturn]] void NotSupported(std::string_view what, std::string_view problem) {
   Throw(ErrorKind::kNotImplemented,
@@ -76,10 +81,6 @@ void Extend(DType dtype, absl::Span<std::byte> bytes) {
 
 }  // namespace
 
-std::string Quoted(std::string_view text) {
-  return absl::StrCat("'", absl::CEscape(ToAbsl(text.substr(0, 64))), "'");
-}
-
 Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
   const TypeOf& type = a.types[index];
   const bool encoded = type.kind == TypeKind::kEncodedTensor;
@@ -88,13 +89,13 @@ Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
     NotSupported(what, "is a tuple or a token, not an array");
   if (type.kind != TypeKind::kTensor && !encoded) Malformed(what, "is not a tensor");
   const absl::Span<const int64_t> dims = Slice(a.ints, type.ints).subspan(1);
-  if (dims.size() > kRankMax) NotSupported(what, absl::StrCat("has ", dims.size(), " dims"));
+  if (dims.size() > kRankMax) TooLarge(what, absl::StrCat("has ", dims.size(), " dims"));
   const DType dtype = ElementOf(a, Slice(a.refs, type.refs).back(), what);
   int64_t elements = 1;
   for (const int64_t dim : dims) {
     if (dim < 0)
       NotSupported(what, "has a dim that is known only when it runs; refine the program's shapes");
-    if (dim > 0 && elements > kElementsMax / dim) NotSupported(what, "has too many elements");
+    if (dim > 0 && elements > kElementsMax / dim) TooLarge(what, "has too many elements");
     elements *= std::max<int64_t>(dim, 1);
   }
   return MakeType(dtype, Dims(dims.begin(), dims.end()));
@@ -132,7 +133,7 @@ std::vector<int64_t> IntsOf(const Artifact& a, uint32_t attr, std::string_view w
   const DType dtype = tensor.type.dtype;
   if (!IsInteger(dtype) && dtype != DType::kBool) Malformed(what, "is not of integers");
   const int64_t elements = tensor.type.num_elements();
-  if (elements > kIntsMax) Malformed(what, absl::StrCat("has ", elements, " elements"));
+  if (elements > kIntsMax) TooLarge(what, absl::StrCat("has ", elements, " elements"));
   std::vector<int64_t> out(elements);
   for (int64_t i = 0; i < elements; ++i) out[i] = tensor.literal.IntAt(tensor.is_splat ? 0 : i);
   return out;
@@ -145,6 +146,8 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   const DType dtype = out.type.dtype;
   const int64_t elements = out.type.num_elements(), width = ByteWidth(dtype);
   const Bytes bytes = dense.bytes;
+  if (static_cast<int64_t>(bytes.size()) > Limits().attr_bytes)
+    TooLarge(what, absl::StrCat("has ", bytes.size(), " bytes; pass it as an argument"));
   if (elements == 0) {
     if (!bytes.empty()) Malformed(what, "has bytes, and no elements");
     out.literal = Array(dtype, out.type.shape);
@@ -181,8 +184,11 @@ Site SiteOf(const Artifact& a, uint32_t location) {
         const size_t line = attr.kind == AttrKind::kFileLine ? 0 : 1;
         const Attr& file = a.attrs[refs[0]];
         if (ints.size() <= line || file.kind != AttrKind::kString) return {};
-        return {InternFile(file.text()),
-                static_cast<int>(std::clamp<int64_t>(ints[line], 0, 1 << 30))};
+        const std::string_view name = file.text();
+        if (name.size() > kFileNameMax ||
+            !std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isprint(c); }))
+          return {};
+        return {InternFile(name), static_cast<int>(std::clamp<int64_t>(ints[line], 0, 1 << 30))};
       }
       case AttrKind::kNamed:
         location = refs[1];

@@ -1,7 +1,8 @@
 // What attributes and types of an artifact say, as our types, arrays and numbers.
 //
 // All throw StatusException: MALFORMED_PROGRAM for one of another kind than is asked for,
-// NOT_IMPLEMENTED for a type that Tessera lacks.  `what` names it in errors: "slice: strides".
+// NOT_IMPLEMENTED for a type that Tessera lacks, LIMIT_EXCEEDED for one that is too large.  `what`
+// names it in errors: "slice: strides".
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,9 +16,6 @@
 
 namespace tessera::ir::stablehlo {
 
-// An untrusted text for a message: escaped and cut.
-std::string Quoted(std::string_view text);
-
 // A tensor's dtype and shape; all its dims are known and it has at most 32 of them.
 Type TensorType(const Artifact& artifact, uint32_t type, std::string_view what);
 
@@ -29,8 +27,8 @@ int64_t EnumOf(const Artifact& artifact, uint32_t attr, AttrKind kind, std::stri
 // Of a tensor of integers or truth values; at most 4,096 of them.
 std::vector<int64_t> IntsOf(const Artifact& artifact, uint32_t attr, std::string_view what);
 
-// A tensor's elements.  One that has the same element everywhere may be written as that alone: then
-// `literal` is a scalar.
+// A tensor's elements, of at most 16 MiB.  One that has the same element everywhere may be written
+// as that alone: then `literal` is a scalar.
 struct Tensor {
   Type type;
   Array literal;
@@ -38,7 +36,8 @@ struct Tensor {
 };
 Tensor TensorOf(const Artifact& artifact, uint32_t attr, std::string_view what);
 
-// The file and line of a location; an invalid site if it has none.
+// The file and line of a location; an invalid site if it has none, or a file without a printable
+// name.
 Site SiteOf(const Artifact& artifact, uint32_t location);
 
 }  // namespace tessera::ir::stablehlo
