@@ -211,19 +211,20 @@ bool HasOnlyCountedNativeLoops(const HostProgram& host) {
   return counted && static_cast<int>(loops) == host.program.num_loops;
 }
 
-bool IsQuick(const HostProgram& host, double cost) {
+bool IsQuick(const HostProgram& host, double cost, double ops) {
   if (host.has_collectives || host.num_steps > kQuickOps) return false;
-  if (host.has_host_steps && cost > kQuickEvaluatedCost) return false;
+  // A host step may have loops, also those on a condition.
+  if (host.has_host_steps && (cost > kQuickEvaluatedCost || ops > kEvaluatedOps)) return false;
   if (host.program.num_loops == 0) return cost <= kQuickCompiledCost;
   return cost <= kQuickLoopCost && HasOnlyCountedNativeLoops(host);
 }
 
 class CompiledExecutable final : public CpuExecutable {
  public:
-  CompiledExecutable(HostProgram host, std::shared_ptr<Shared> shared, double cost)
+  CompiledExecutable(HostProgram host, std::shared_ptr<Shared> shared, double cost, double ops)
       : host_(std::move(host)),
         shared_(std::move(shared)),
-        quick_(IsQuick(host_, cost)),
+        quick_(IsQuick(host_, cost, ops)),
         memory_bytes_(host_.program.arena_bytes + host_.scratch_bytes +
                       host_.program.argument_and_result_bytes()) {}
   int64_t memory_bytes() const override { return memory_bytes_; }
@@ -320,7 +321,7 @@ class CpuBackend final : public Backend {
                                   : HostCodeKind::kNativeLoops;
     TESSERA_ASSIGN_OR_RETURN(HostProgram host,
                              MakeHostProgram(std::move(built), kind, compiler_, shared_->matmul));
-    return std::make_shared<const CompiledExecutable>(std::move(host), shared_, cost);
+    return std::make_shared<const CompiledExecutable>(std::move(host), shared_, cost, ops);
   }
 
   std::vector<int> ChooseDonations(const Executable& executable,

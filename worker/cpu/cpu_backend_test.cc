@@ -303,6 +303,49 @@ TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
   }
 }
 
+// A computation with a loop on a condition may go on for ever: not on the thread that reads
+// commands.
+TEST(CpuBackendTest, AComputationThatMayNotEndIsNotQuick) {
+  const auto scalar = ir::MakeType(DType::kF32, {});
+  Builder predicate({}), body({}), computation({});
+  const ir::Value c = predicate.Param(scalar);
+  const ir::FunctionRef always = predicate.Build({{ir::Compare(c, c, "EQ")}});
+  const ir::FunctionRef same = body.Build({{ir::Neg(body.Param(scalar))}});
+  const ir::Value l = computation.Param(scalar), r = computation.Param(scalar);
+  const std::vector<ir::Value> out = ir::While(computation, always, same, {{ir::Add(l, r)}}, 0, 0);
+  const ir::FunctionRef endless = computation.Build({{out[0]}});
+  Builder b({});
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {64}));
+  const ir::Value zero = ir::Constant(b, DType::kF32, 0);
+  const ir::Value reduced = ir::Reduce({x}, {zero}, endless, {0})[0];
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable,
+                               backend->Compile(ProgramOf(b.Build({{reduced}}))));
+  EXPECT_FALSE(executable->quick());
+}
+
+// The update is a copy then, from what a step before it made.
+TEST(CpuBackendTest, AScatterOfTheWholeOperandWritesTheUpdate) {
+  constexpr int64_t kSize = 64;
+  for (const bool computed : {false, true}) {
+    Builder b({});
+    const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kSize}));
+    const ir::Value at = b.Param(ir::MakeType(DType::kS32, {1}));
+    ir::Value update = b.Param(ir::MakeType(DType::kF32, {kSize}));
+    if (computed) update = ir::Cumsum(update, 0);
+    const ir::Value out =
+        ir::Scatter(x, at, update, {{0}, {}, {0}}, {.mode = ir::GatherScatterMode::kClip});
+    const ir::FunctionRef f = b.Build({{out, update}});
+    std::vector<Array> in = {Array(DType::kF32, {kSize}), Array(DType::kS32, {1}),
+                             Array(DType::kF32, {kSize})};
+    for (int64_t i = 0; i < kSize; ++i) in[2].Set(i, static_cast<double>(i + 1));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunCompiled(f, in));
+    EXPECT_TRUE(got[0] == want[0]) << got[0].ToString();
+    EXPECT_TRUE(got[1] == want[1]) << got[1].ToString();
+  }
+}
+
 // Whatever is fused, shared and overwritten.
 TEST(CpuBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
   for (uint32_t seed = 0; seed < 150; ++seed) {

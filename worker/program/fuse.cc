@@ -65,6 +65,7 @@ class BlockFuser {
     int item = kEnd;
     int group = -1;
     int merged_into = -1;
+    bool begins = false;  // copies what its item then updates, late: with no other that reads it
     std::vector<int> labels;
   };
   const Value& value(int v) const { return lowered_.values[v]; }
@@ -472,6 +473,7 @@ class BlockFuser {
   void BeginAs(const Item& item, int operand, int result, int node) {
     const int64_t elements = value(result).elements;
     const int copy = NewGroup(item, ir::Dims{elements});
+    nodes_[copy].begins = true;
     const ViewItem all{{{elements}, {0, {1}, {}}}};
     group(copy).AddStore(AddBoxRead(copy, result, all, operand), result, all.view.access);
     NoteReads(copy);
@@ -579,6 +581,7 @@ class BlockFuser {
   // Merges the kernel `b` into `a`, if it can.
   bool TryMerge(int a, int b) {
     if (nodes_[a].group < 0 || nodes_[b].group < 0 || a == b) return false;
+    if (nodes_[a].begins || nodes_[b].begins) return false;
     if (order_.Precedes(a, b) || order_.Precedes(b, a)) return false;
     if (!group(a).CanMerge(&group(b))) return false;
     group(a).Merge(group(b));
@@ -628,7 +631,9 @@ class BlockFuser {
     if (n.group >= 0) {
       Group::Built built = group(node).Build(lowered_.values, lowered_.constants);
       if (IsCopy(built)) {
-        step.what = CopyStep{built.values[0], built.values[1]};
+        // A scan has what it writes before what it reads.
+        step.what = CopyStep{built.values[built.kernel.nodes[0].param],
+                             built.values[built.kernel.stores[0].param]};
       } else {
         step.what = KernelStep{kernels_.Add(std::move(built.kernel)), std::move(built.values)};
       }
