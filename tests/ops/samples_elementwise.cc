@@ -166,7 +166,8 @@ void AddMoreFunctions(Rows& r) {
   for (DType d : Floats()) {
     r.Add(Make("lgamma", absl::StrCat(N(d), "/reflected"), {Of(d, {4, 4}, Uniform(-2.4, -2.2))})
               .Within(Near(d, 64, 64)));
-    r.Add(Make("digamma", absl::StrCat(N(d), "/reflected"), {Of(d, {4, 4}, Uniform(-2.8, -2.6))})
+    // Away from its root at -2.61, where no bound in units of the result holds.
+    r.Add(Make("digamma", absl::StrCat(N(d), "/reflected"), {Of(d, {4, 4}, Uniform(-2.85, -2.65))})
               .Within(Near(d, 64, 64)));
     r.Add(Make("erfc", absl::StrCat(N(d), "/tail"), {Of(d, {4, 4}, Uniform(3, 5))})
               .Within(Near(d, 64, 64)));
