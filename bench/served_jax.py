@@ -1,7 +1,7 @@
 """Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use it.
 
-A script calls prepare() before it imports jax, and serve() or serve_compilations() with its calls. For each line "time<TAB>NAME<TAB>N"
-on standard input that call is made N times, each waited for, and the times are printed in microseconds. For
+A script calls prepare() before it imports jax, and serve() or serve_compilations() with its calls. For each
+line "time<TAB>NAME<TAB>N" on standard input that call is made N times, each waited for, and the times are printed in microseconds. For
 "check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is printed, or what
 differs.
 """
