@@ -102,7 +102,8 @@ TEST(CursorTest, VarIntsOfEveryLengthAreReadAsTheyAreWritten) {
 }
 
 TEST(CursorTest, TheFirstErrorStaysAndEverythingAfterItIsZero) {
-  Cursor in(AsBytes("\x03"), "strings", 40);
+  const std::string bytes = "\x03";
+  Cursor in(AsBytes(bytes), "strings", 40);
   EXPECT_EQ(in.Count("words", 2), 0);
   EXPECT_EQ(in.Byte(), 0);
   EXPECT_EQ(in.left(), 0);
