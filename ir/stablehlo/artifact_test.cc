@@ -47,7 +47,8 @@ std::map<std::string, std::string> Exported() {
 std::optional<std::filesystem::path> Shared(const std::string& folder) {
   const char* const shared = std::getenv("TESSERA_SHARED");
   if (shared == nullptr) return std::nullopt;
-  return std::filesystem::path(shared) / "stablehlo" / folder;
+  const std::filesystem::path path = std::filesystem::path(shared) / "stablehlo" / folder;
+  return std::filesystem::is_directory(path) ? std::optional(path) : std::nullopt;
 }
 
 // The sections around an IR section, with one op name, builtin.module, and one attribute of these

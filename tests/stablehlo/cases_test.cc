@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -36,7 +37,8 @@ using nlohmann::json;
 std::optional<std::string> Shared() {
   const char* const shared = std::getenv("TESSERA_SHARED");
   if (shared == nullptr) return std::nullopt;
-  return absl::StrCat(shared, "/stablehlo/cases/");
+  const std::string folder = absl::StrCat(shared, "/stablehlo/cases/");
+  return std::filesystem::is_directory(folder) ? std::optional(folder) : std::nullopt;
 }
 
 // Calls `f` for each line of a compressed file.
