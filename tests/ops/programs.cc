@@ -255,7 +255,8 @@ class Maker {
       return And(of, FullLike(of, static_cast<double>(m)));
     };
     const Value all = BitcastConvert(v, bits);
-    const Value is_small = Compare(mask(all, infinity), FullLike(all, 0), "EQ");
+    const Value none = FullLike(all, 0);
+    const Value is_small = Compare(mask(all, infinity), none, "EQ");
     const Value zero = BitcastConvert(mask(all, sign), dtype);
     if (dtype != DType::kF16) v = Select(is_small, zero, v);  // XLA computes in f32
     const Value magnitude = all - mask(all, sign);
