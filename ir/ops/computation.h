@@ -1,5 +1,5 @@
 // What the ops share whose region is a computation (RegionRole::kComputation): a closed function of
-// scalars that combines or compares elements. Internal to ir/ops; stateless; thread-safe.
+// scalars that combines or compares elements. Internal to ir/; stateless; thread-safe.
 //
 // A computation stands in no mesh, wherever its op does: it means the same on every shard, so that
 // what moves an op from one scope to another leaves it as it is.

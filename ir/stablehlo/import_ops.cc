@@ -21,8 +21,7 @@ void NeedOperands(const OpReader& op, size_t n) {
 }
 
 // ---- Elementwise. -------------------------------------------------------------------------------
-// Ops of the same name without attributes, but for result_accuracy, which asks for no more than we
-// do.
+// Ops of the same name without attributes, but for result_accuracy, which is left out.
 Results SameName(const OpReader& op) {
   const OpDef* const def = FindOp(op.What());
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");

@@ -113,10 +113,10 @@ class OpReader {
 
 // A row: how an op becomes ours.
 struct ImportRow {
-  std::string_view name;  // "slice"; "sdy.mesh" of another dialect than VHLO
+  std::string_view name;  // "slice"
   std::vector<Value> (*import)(const OpReader& op);
 };
-// Null for an op that Tessera lacks.
+// Null for an op that Tessera lacks, as all of Shardy's.
 const ImportRow* FindImport(std::string_view dialect, std::string_view name);
 
 }  // namespace tessera::ir::stablehlo

@@ -184,10 +184,12 @@ void RunCase(const json& test, worker::Backend& backend, Counts* counts) {
       wrong(absl::StrCat(ToAbsl(how), ": ", got.status().ToString()));
       return false;
     }
+    if (got->size() != expected.size()) {
+      wrong(absl::StrCat(ToAbsl(how), ": has ", got->size(), " results"));
+      return false;
+    }
     for (size_t i = 0; i < expected.size(); ++i) {
-      const std::string mismatch = i < got->size()
-                                       ? Mismatch(name, (*got)[i], expected[i], test["checks"][i])
-                                       : std::string("has too few results");
+      const std::string mismatch = Mismatch(name, (*got)[i], expected[i], test["checks"][i]);
       if (mismatch.empty()) continue;
       wrong(absl::StrCat(ToAbsl(how), ": result ", i, ": ", mismatch));
       return false;
