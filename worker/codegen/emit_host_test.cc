@@ -286,13 +286,6 @@ TEST_P(EmitHost, AnElementsBitsDoNotDependOnItsPlace) {
   }
 }
 
-// ---- Reductions. -------------------------------------------------------------------------------
-
-const char* const kReductions[] = {"sum f32",    "sum s32",    "sum s64",    "sum f64",
-                                   "prod f32",   "max f32",    "min f64",    "max s32",
-                                   "min u32",    "max bool",   "and bool",   "or s32",
-                                   "argmax f32", "argmin f64", "argmax s64", "argmin bool"};
-
 // Of those that are computed in f64, a function of the module is called where a kernel has several.
 TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
   constexpr int kSize = 100;
@@ -326,6 +319,13 @@ TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
     EXPECT_EQ(std::memcmp(of_y.data(), both[1].data(), kSize * sizeof(float)), 0) << prim;
   }
 }
+
+// ---- Reductions. -------------------------------------------------------------------------------
+
+const char* const kReductions[] = {"sum f32",    "sum s32",    "sum s64",    "sum f64",
+                                   "prod f32",   "max f32",    "min f64",    "max s32",
+                                   "min u32",    "max bool",   "and bool",   "or s32",
+                                   "argmax f32", "argmin f64", "argmax s64", "argmin bool"};
 
 // Rows of `n` reduced, or columns of `n`; `kept` of them.
 Kernel ReductionOf(const std::string& what, int64_t kept, int64_t n, bool columns) {
