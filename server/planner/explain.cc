@@ -12,6 +12,7 @@
 #include "base/words.h"
 #include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
+#include "ir/derive/scan_size.h"
 #include "ir/op_def.h"
 
 namespace tessera::server::planner {
@@ -131,10 +132,12 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
 
 namespace {
 
-// Whether CPUs have code for what accelerators have none for.
-bool IsCodeOfCpus(ir::Lowering kind) {
-  return kind == ir::Lowering::kSort || kind == ir::Lowering::kScan ||
-         kind == ir::Lowering::kScatter;
+// Whether CPUs run code for what accelerators leave to the host.
+bool IsCodeOfCpus(const ir::Function& f, const ir::Op& op) {
+  const ir::Lowering kind = op.def->lowering;
+  return kind == ir::Lowering::kSort ||
+         ((kind == ir::Lowering::kScan || kind == ir::Lowering::kScatter) &&
+          !ir::IsForAccelerators(ir::ScanSizeOf(f, op)));
 }
 
 // Whether the op's computation, if it has one, has code.
@@ -146,7 +149,7 @@ bool HasCodeInside(const ir::Op& op) {
 bool HasCode(const ir::Function& f, const ir::Op& op) {
   const ir::Lowering kind = op.def->lowering;
   if (kind != ir::Lowering::kScalar)
-    return kind != ir::Lowering::kHost && !IsCodeOfCpus(kind) && HasCodeInside(op);
+    return kind != ir::Lowering::kHost && !IsCodeOfCpus(f, op) && HasCodeInside(op);
   return ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
                                               f.type(op.results[0]).dtype));
 }
@@ -158,7 +161,7 @@ std::vector<HostUse> HostOpsOf(const ir::Function& f) {
   ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
     const ir::Op& op = in.ops[i];
     if (HasCode(in, op)) return;
-    const bool cpu_code = IsCodeOfCpus(op.def->lowering) && HasCodeInside(op);
+    const bool cpu_code = IsCodeOfCpus(in, op) && HasCodeInside(op);
     HostUse u{std::string(op.def->name), 0, times, in.sites[i], cpu_code};
     for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
       for (const ir::ValueId v : *values) u.bytes += in.types[v].num_bytes() * times;

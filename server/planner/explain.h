@@ -24,10 +24,10 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// An op of the device program that has no code, or none for accelerators (`cpu_code`): because of
-// its Lowering, its computation, or dtypes without kernels (ir::HasKernels). `bytes` are those of
-// its operands and results, which an accelerator copies to the host and back, per run of the
-// program.
+// An op of the device program that has no code, or none that accelerators run (`cpu_code`): because
+// of its Lowering, its computation, dtypes without kernels (ir::HasKernels), or its size
+// (ir::ScanSize). `bytes` are those of its operands and results, which an accelerator copies to the
+// host and back, per run of the program.
 struct HostUse {
   std::string op;
   int64_t bytes = 0;

@@ -56,7 +56,7 @@ bool HasHostStep(const std::vector<worker::program::Step>& steps) {
 // Whether a CPU runs the program without the evaluator.
 bool IsCodeAlone(const Function& f) {
   worker::program::BuildOptions options;
-  options.has_scans = true;
+  options.has_scan = [](const ir::ScanSize&) { return true; };
   options.sort_scratch = [](const worker::SortShape&) { return int64_t{64}; };
   const worker::program::StepProgram built = ValueOrThrow(worker::program::Build(f, options));
   return !HasHostStep(built.steps);

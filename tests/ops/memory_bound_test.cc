@@ -20,7 +20,7 @@ using worker::program::StepProgram;
 
 BuildOptions WithLibrary() {
   BuildOptions options;
-  options.has_scans = true;
+  options.has_scan = [](const ir::ScanSize&) { return true; };
   options.sort_scratch = [](const worker::SortShape& shape) {
     return worker::SortScratchBytes(shape, /*num_threads=*/16);
   };

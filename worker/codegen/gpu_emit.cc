@@ -1,5 +1,6 @@
 #include "worker/codegen/gpu_emit.h"
 
+#include <bit>
 #include <functional>
 
 #include "worker/codegen/combine.h"
@@ -30,6 +31,9 @@ class GpuEmitter : private GpuNodes {
         break;
       case GpuPlan::Layout::kColumns:
         EmitColumns();
+        break;
+      case GpuPlan::Layout::kScan:
+        EmitScan();
         break;
     }
     b_.CreateRetVoid();
@@ -135,6 +139,44 @@ class GpuEmitter : private GpuNodes {
     if (split > 1) CombineColumns(x, y, split, &partials);
     If(b_.CreateAnd(b_.CreateICmpEQ(y, Int(0)), inside),
        [&] { Finish(group, groups, partials, lanes); });
+  }
+
+  void EmitScan() {
+    const int64_t points = kernel_.num_iterations();
+    Value* const thread =
+        b_.CreateAdd(b_.CreateMul(BlockIdxX(), Int(plan_.block[0])), ThreadIdxX());
+    If(b_.CreateICmpSLT(thread, Int(points * plan_.owners)), [&] {
+      // Neighbours are points, whose elements may be neighbours, too.
+      Value* const owner = b_.CreateUDiv(thread, Int(points));
+      SetCoords(b_.CreateURem(thread, Int(points)), 0, kernel_.num_parallel());
+      EmitLevel(Level::kBefore, 1);
+      StartReductions(1);
+      For(Int(0), Int(kernel_.num_reduced_elements()), 1, [&](Value* r) {
+        SetCoords(r, kernel_.num_parallel(), kernel_.rank());
+        if (plan_.owners == 1) return EmitScanned();
+        If(b_.CreateICmpEQ(OwnerOf(kernel_.stores[0].access), owner), [&] { EmitScanned(); });
+      });
+    });
+  }
+  void EmitScanned() {
+    EmitLevel(Level::kInner, 1, [&](int id) {
+      const Node& node = kernel_.nodes[id];
+      const Accumulator& acc = accumulators_[id][0];
+      const Partial sum = Combine(node, Read(acc), {ValueAt(node.args[0], 0), nullptr});
+      Write(sum, acc);
+      values_[id] = {sum.value};
+    });
+    EmitStores(1);
+  }
+  // A hash of where the element lies among those of its parallel point: neighbours have different
+  // owners. The high bits of a product by 2^32 / phi (Knuth, The Art of Computer Programming 6.4).
+  Value* OwnerOf(const Access& access) {
+    Value* const element = ElementFrom(access, kernel_.num_parallel());
+    Value* const hash =
+        b_.CreateMul(b_.CreateZExtOrTrunc(element, b_.getInt32Ty()), b_.getInt32(2654435769));
+    return b_.CreateZExtOrTrunc(
+        b_.CreateLShr(hash, 32 - std::countr_zero(static_cast<uint32_t>(plan_.owners))),
+        index_type_);
   }
 
   // The part of `count` reduced elements that this block reduces, a multiple of `turn`: the
@@ -252,7 +294,10 @@ class GpuEmitter : private GpuNodes {
       const Node& node = kernel_.nodes[id];
       accumulators_[id].clear();
       for (int l = 0; l < lanes; ++l) {
-        const Partial identity = IdentityOf(b_, node.reduce, OperandOf(node), index_type_);
+        Partial identity = IdentityOf(b_, node.reduce, OperandOf(node), index_type_);
+        // The first result of a scan is the first element, whatever its sign.
+        if (kernel_.scans && node.reduce == ir::ReduceKind::kSum && ir::IsFloat(node.dtype))
+          identity.value = ConstantOf(b_, node.dtype, -0.0, 0);
         const bool arg = identity.index != nullptr;
         accumulators_[id].push_back(
             {Local(identity.value->getType()), arg ? Local(index_type_) : nullptr});

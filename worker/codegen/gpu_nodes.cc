@@ -73,16 +73,17 @@ void GpuNodes::LoadShifts(const Access& access) {
   }
 }
 
-Value* GpuNodes::Affine(int64_t offset, const ir::Dims& strides) {
+Value* GpuNodes::Affine(int64_t offset, const ir::Dims& strides, int begin) {
   Value* element = Int(offset);
-  for (size_t d = 0; d < strides.size(); ++d) {
+  for (size_t d = begin; d < strides.size(); ++d) {
     if (strides[d] == 0 || kernel_.shape[d] == 1) continue;
     element = b_.CreateAdd(element, b_.CreateMul(coords_[d], Int(strides[d])));
   }
   return element;
 }
-Value* GpuNodes::Element(const Access& access) {
-  Value* element = Affine(access.offset, access.strides);
+Value* GpuNodes::Element(const Access& access) { return ElementFrom(access, 0); }
+Value* GpuNodes::ElementFrom(const Access& access, int begin) {
+  Value* element = Affine(access.offset, access.strides, begin);
   for (const DynamicOffset& shift : access.shifts) {
     Value* const start = shift.strides.empty() ? shifts_.at({shift.param, shift.offset, shift.max})
                                                : LoadShift(shift);
@@ -162,10 +163,15 @@ void GpuNodes::EmitStores(int lanes) {
   for (const Store& store : kernel_.stores) StoreLanes(store, lanes);
 }
 
-void GpuNodes::EmitLevel(Level level, int lanes) {
-  for (size_t id = 0; id < kernel_.nodes.size(); ++id)
-    if (levels_[id] == level && kernel_.nodes[id].kind != Node::Kind::kReduce)
+void GpuNodes::EmitLevel(Level level, int lanes, const std::function<void(int)>& reduce) {
+  for (size_t id = 0; id < kernel_.nodes.size(); ++id) {
+    if (levels_[id] != level) continue;
+    if (kernel_.nodes[id].kind != Node::Kind::kReduce) {
       values_[id] = EmitNode(kernel_.nodes[id], LanesOfLevel(level, lanes));
+    } else if (reduce) {
+      reduce(static_cast<int>(id));
+    }
+  }
 }
 // In rows the lanes lie along a reduced dim, so that nodes outside the reduction have one lane.
 int GpuNodes::LanesOfLevel(Level level, int lanes) const {

@@ -1,6 +1,7 @@
 // Emits the body of a kernel's loops for one thread of a GPU: addresses, vector loads and stores,
 // scalar ops. gpu_emit.cc emits the loops around it. Thread-compatible.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -22,8 +23,11 @@ class GpuNodes : protected GpuThread {
 
   // Sets the coordinates of lane 0 in dims [begin, end) from their row-major number.
   void SetCoords(llvm::Value* flat, int begin, int end);
-  // Emits the nodes of a level, except reductions, at `lanes` lanes.
-  void EmitLevel(Level level, int lanes);
+  // Emits the nodes of a level at `lanes` lanes, except reductions: reduce(id), if given, does.
+  void EmitLevel(Level level, int lanes, const std::function<void(int)>& reduce = nullptr);
+  // The part of the element of an access that varies over the dims from `begin` on: all of its
+  // shifts, and those dims' strides.
+  llvm::Value* ElementFrom(const Access& access, int begin);
   void EmitStores(int lanes);
   llvm::Value* ValueAt(int id, int lane) {
     return values_[id].size() == 1 ? values_[id][0] : values_[id][lane];
@@ -37,8 +41,8 @@ class GpuNodes : protected GpuThread {
   llvm::Value* LoadShift(const DynamicOffset& shift);
   void LoadShifts(const Access& access);
   llvm::Value* Buffer(int param) { return function_->getArg(param); }
-  // offset + sum(strides[d] * i_d) at lane 0.
-  llvm::Value* Affine(int64_t offset, const ir::Dims& strides);
+  // offset + sum(strides[d] * i_d) over the dims from `begin` on, at lane 0.
+  llvm::Value* Affine(int64_t offset, const ir::Dims& strides, int begin = 0);
   // The flat element of the access at lane 0.
   llvm::Value* Element(const Access& access);
   llvm::Value* Address(int param, llvm::Value* element);

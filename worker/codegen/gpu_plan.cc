@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -21,6 +22,13 @@ constexpr int64_t kFewBlocks = 64;
 constexpr int64_t kBlocksPerResultMax = 128;
 constexpr int64_t kIterationsMin = 8;
 constexpr int64_t kSharedBytesMax = 32 << 10;
+// A scan's threads go through memory alone, so that many multiprocessors are better than large
+// blocks.
+constexpr int64_t kScanThreads = 128;
+// Each thread of a scan reads where all updates go: no more of them than save work.
+constexpr int64_t kOwnersMax = 1024;
+constexpr int64_t kPointsOfOwnerMin = 8;
+constexpr int64_t kThreadsOfNarrowIndex = int64_t{1} << 30;
 constexpr int kSlotBytes = 8;  // of shared memory, for a value or an index
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -176,6 +184,38 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   ShareResults(reduced, split * kIterationsMin, plan);
 }
 
+// Whether the threads of a point may share what the scan stores by owning elements: all that it
+// stores, and loads of that, is one element for each point, and which one is known at run time.
+bool HasOwners(const Kernel& kernel) {
+  const auto is_reduction = [](const Node& node) { return node.kind == Node::Kind::kReduce; };
+  if (kernel.stores.empty() || absl::c_any_of(kernel.nodes, is_reduction)) return false;
+  const Access& element = kernel.stores[0].access;
+  const auto loads_another = [&](const Node& node) {
+    return node.kind == Node::Kind::kLoad && kernel.params[node.param].output &&
+           node.access != element;
+  };
+  const auto stores_another = [&](const Store& store) { return store.access != element; };
+  if (absl::c_any_of(kernel.nodes, loads_another) || absl::c_any_of(kernel.stores, stores_another))
+    return false;
+  for (int d = kernel.num_parallel(); d < kernel.rank(); ++d)
+    if (ShiftsVaryOver(element, d)) return true;
+  return false;
+}
+
+void PlanScan(const Kernel& kernel, int64_t scanned, GpuPlan* plan) {
+  plan->layout = GpuPlan::Layout::kScan;
+  const int64_t points = kernel.num_iterations();
+  if (HasOwners(kernel))
+    while (plan->owners < kOwnersMax && 2 * plan->owners * kPointsOfOwnerMin <= scanned &&
+           2 * plan->owners * points <= kManyBlocks * kScanThreads)
+      plan->owners *= 2;
+  const int64_t threads = points * plan->owners;
+  plan->wide_index |= threads > kThreadsOfNarrowIndex;
+  plan->block[0] =
+      static_cast<uint32_t>(std::min(kScanThreads, CeilDiv(threads, kWarpSize) * kWarpSize));
+  plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));
+}
+
 }  // namespace
 
 std::string GpuEntryName(int kernel) { return absl::StrCat("tessera_kernel_", kernel); }
@@ -196,11 +236,11 @@ bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes
 absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel) {
   GpuPlan plan;
   if (kernel.num_iterations() == 0) return plan;
-  if (kernel.scans)
-    return MakeError(ErrorKind::kNotImplemented, "gpu code: there is none for a kernel that scans");
   plan.wide_index = NeedsWideIndex(kernel);
   const int64_t reduced = kernel.num_reduced_elements();
-  if (kernel.num_reduced == 0) {
+  if (kernel.scans) {
+    PlanScan(kernel, reduced, &plan);
+  } else if (kernel.num_reduced == 0) {
     PlanElementwise(kernel, &plan);
   } else if (ReducesRows(kernel)) {
     PlanRows(kernel, reduced, &plan);

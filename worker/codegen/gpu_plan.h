@@ -18,6 +18,7 @@ struct GpuPlan {
     kElementwise,  // a thread computes `lanes` consecutive elements
     kRows,         // `threads_per_row` threads reduce a row: part of a warp, a warp or a block
     kColumns,      // a block is block[0] columns wide; block[1] threads reduce a column
+    kScan,         // `owners` threads scan for each point of the parallel dims
   };
   Layout layout = Layout::kNothing;
   // How many consecutive elements along `lane_dim` a thread computes at once, by vector loads and
@@ -29,6 +30,10 @@ struct GpuPlan {
   // They combine their partial results in global variables of the module, in the order of their
   // indices; so runs of a kernel must not overlap.
   int blocks_per_result = 1;
+  // A scan that updates elements at run-time offsets goes through all its points in each of so many
+  // threads, a power of two: a thread leaves out the elements that another one owns. What is done
+  // to an element is thus done in order, by one thread, without atomics.
+  int owners = 1;
   bool wide_index = false;  // element numbers need 64 bits
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};

@@ -209,6 +209,73 @@ TEST(GpuCode, RandomKernelsAgreeWithTheInterpreter) {
   }
 }
 
+// ---- Scans. -------------------------------------------------------------------------------------
+
+TEST(GpuCode, RandomScansHaveTheBitsOfTheInterpreter) {
+  std::vector<Kernel> kernels;
+  for (uint32_t seed = 0; seed < 100; ++seed)
+    kernels.push_back(RandomKernel(seed, {.scan = true, .exact_reductions = true, .size_max = 20}));
+  kernels.push_back(
+      Parsed("kernel [70,50] scanned 1\nin f64 3500\nout f64 3500\n%0 = load p0 [49: 50,-1] : f64\n"
+             "%1 = reduce sum %0 : f64\nstore %1 p1 [49: 50,-1]\n"));
+  const SimtKernels compiled(kernels);
+  for (size_t i = 0; i < kernels.size(); ++i)
+    EXPECT_THAT(SimtDifference(compiled, static_cast<int>(i), kernels[i],
+                               TestBuffers(kernels[i], static_cast<uint32_t>(i)), {}),
+                IsEmpty())
+        << "seed " << i << "\n"
+        << kernels[i].ToString();
+}
+
+// 300 rows of 3 columns are added to 7; single elements are, at places of two numbers.
+constexpr const char* kUpdates[] = {
+    "kernel [3,300] scanned 1\nin f32 900\nin s32 300\nout f32 21\n"
+    "%0 = load p0 [0: 1,3] : f32\n"
+    "%1 = load p2 [0: 1,0] shift p1 [0: 0,1] max 6 stride 3 : f32\n"
+    "%2 = Add %1, %0 : f32\n"
+    "store %2 p2 [0: 1,0] shift p1 [0: 0,1] max 6 stride 3\n",
+    "kernel [100,5] scanned 2\nin f64 500\nin s64 200\nout f64 77\n"
+    "%0 = load p0 [0: 5,1] : f64\n"
+    "%1 = load p2 [0: 0,1] shift p1 [0: 2,0] max 6 stride 11 shift p1 [1: 2,0] max 6 stride 1 : "
+    "f64\n"
+    "%2 = Add %1, %0 : f64\n"
+    "store %2 p2 [0: 0,1] shift p1 [0: 2,0] max 6 stride 11 shift p1 [1: 2,0] max 6 stride 1\n"};
+
+// Sums of floats at places that come again, in the order of the updates, by several threads for
+// each column: the bits tell which update came first, and none is lost.
+TEST(GpuCode, UpdatesOfAnElementAreInOrder) {
+  std::vector<Kernel> kernels;
+  for (const char* text : kUpdates) kernels.push_back(Parsed(text));
+  const SimtKernels compiled(kernels);
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    EXPECT_GT(PlanGpu(Canonical(kernels[i]))->owners, 8);
+    EXPECT_THAT(SimtDifference(compiled, static_cast<int>(i), kernels[i],
+                               TestBuffers::Tame(kernels[i], 5), {}),
+                IsEmpty());
+  }
+}
+
+// Threads own elements where each point updates one, known at run time.
+TEST(GpuPlans, ScansHaveOwnersWhereElementsAreUpdated) {
+  const auto owners = [](absl::string_view text) { return PlanGpu(Parsed(text))->owners; };
+  constexpr char kCumsum[] =
+      "kernel [3,300] scanned 1\nin f32 900\nout f32 900\n%0 = load p0 [0: 300,1] : f32\n"
+      "%1 = reduce sum %0 : f32\nstore %1 p1 [0: 300,1]\n";
+  EXPECT_EQ(owners(kCumsum), 1);
+  const auto updates = [&](int columns, int rows) {
+    return owners(absl::StrCat("kernel [", columns, ",", rows, "] scanned 1\nin f32 ",
+                               columns * rows, "\nin s32 ", rows, "\nout f32 ", 7 * columns,
+                               "\n%0 = load p0 [0: 1,", columns,
+                               "] : f32\nstore %0 p2 [0: 1,0] "
+                               "shift p1 [0: 0,1] max 6 stride ",
+                               columns, "\n"));
+  };
+  EXPECT_EQ(updates(1, 8), 1);
+  EXPECT_EQ(updates(1, 1 << 20), 1024);
+  EXPECT_EQ(updates(256, 8192), 256);
+  EXPECT_EQ(updates(1 << 16, 128), 1);
+}
+
 // ---- Reductions. -------------------------------------------------------------------------------
 
 struct ReduceShape {
@@ -514,6 +581,8 @@ std::vector<Kernel> KernelsToAssemble() {
       if (Takes(kind, DType::kF32, shape)) kernels.push_back(ReduceOf(kind, DType::kF32, shape));
   for (uint32_t seed = 0; seed < 30; ++seed)
     kernels.push_back(RandomKernel(seed, {.reduce = seed % 2 == 0, .functions = true}));
+  for (uint32_t seed = 0; seed < 15; ++seed) kernels.push_back(RandomKernel(seed, {.scan = true}));
+  for (const char* text : kUpdates) kernels.push_back(Parsed(text));
   return kernels;
 }
 

@@ -307,7 +307,7 @@ class CpuBackend final : public Backend {
       return known && shared_->matmul.Supports(in, out);
     };
     options.small_matmul = kSmallMatmul;
-    options.has_scans = true;
+    options.has_scan = [](const ir::ScanSize&) { return true; };
     options.sort_scratch = [this](const SortShape& shape) {
       return SortScratchBytes(shape, shared_->num_threads);
     };

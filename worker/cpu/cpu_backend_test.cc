@@ -380,7 +380,7 @@ ir::FunctionRef Parsed(const std::string& text) {
 std::vector<NativeLoop> NativeLoopsOf(const ir::FunctionRef& f) {
   program::BuildOptions options;
   options.has_matmul = [](DType in, DType) { return in == DType::kF32; };
-  options.has_scans = true;
+  options.has_scan = [](const ir::ScanSize&) { return true; };
   const absl::StatusOr<program::StepProgram> built = program::Build(*f, options);
   EXPECT_THAT(built, IsOk());
   return FindNativeLoops(*built);

@@ -100,6 +100,7 @@ class DeviceBackend final : public Backend {
           codegen::CompileChildOptions{compiler.compile_binary, compiler.compile_args,
                                        device().info().target, compiler.compile_memory_bytes_max});
     }
+    build_options_.has_scan = ir::IsForAccelerators;
     // The guarantees of device_api.h for all_reduce.
     build_options_.has_reduction = [](ir::ReduceKind reduce, ir::DType dtype) {
       const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;

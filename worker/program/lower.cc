@@ -328,11 +328,15 @@ class Lowerer {
     return std::vector<int>{result};
   }
 
-  // ---- Scans and scatters: code of hosts alone. ----
+  // ---- Scans and scatters. ----
+
+  bool HasScan(const At& at) const {
+    return options_.has_scan && options_.has_scan(ir::ScanSizeOf(at.f, at.op));
+  }
 
   std::optional<std::vector<int>> LowerScan(const At& at) {
     const ir::Type& x = at.in(0);
-    if (!options_.has_scans || x.shape.size() > kGroupDimsMax) return std::nullopt;
+    if (!HasScan(at) || x.shape.size() > kGroupDimsMax) return std::nullopt;
     const auto dim = static_cast<int>(at.op.attrs.Int("dimension"));
     if (x.shape[dim] > kScannedMax) return std::nullopt;
     const bool reverse = at.op.attrs.Bool("reverse");
@@ -369,7 +373,7 @@ class Lowerer {
     }
     const bool combines = computation || at.def().reduce != ir::ReduceKind::kNone;
     const Carrier carrier = CarrierOf(at.out(0).dtype);
-    if (!options_.has_scans || (combines && carrier.dtype != at.out(0).dtype)) return std::nullopt;
+    if (!HasScan(at) || (combines && carrier.dtype != at.out(0).dtype)) return std::nullopt;
     const std::vector<ir::Type> in = at.in_types();
     ir::ScatterMap map =
         at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});

@@ -275,7 +275,7 @@ std::string BuildText(const DataCase& c) {
     options.has_matmul = [](ir::DType in, ir::DType out) {
       return in == ir::DType::kF32 && out == ir::DType::kF32;
     };
-  options.has_scans = c.Has("scans");
+  if (c.Has("scans")) options.has_scan = [](const ir::ScanSize&) { return true; };
   if (c.Has("sorts")) options.sort_scratch = SortScratch;
   const absl::StatusOr<StepProgram> built = Build(f, options);
   if (!built.ok()) return absl::StrCat(built.status().message(), "\n");
@@ -314,7 +314,7 @@ TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
     BuildOptions options;
     if (seed % 2 == 0)
       options.has_matmul = [](ir::DType in, ir::DType) { return in == ir::DType::kF32; };
-    options.has_scans = seed % 5 != 0;
+    if (seed % 5 != 0) options.has_scan = [](const ir::ScanSize&) { return true; };
     const absl::StatusOr<StepProgram> built = Build(*f, options);
     ASSERT_THAT(built, IsOk()) << ir::PrintFunction(*f);
     ASSERT_THAT(Verify(*built), IsOk()) << ir::PrintFunction(*f) << built->ToString();
@@ -959,7 +959,7 @@ TEST(Scans, OfManyElementsInARowAreTheHosts) {
   return %y
 })";
   BuildOptions options;
-  options.has_scans = true;
+  options.has_scan = [](const ir::ScanSize&) { return true; };
   const auto built = [&](const char* text, int64_t n) {
     const ir::Program program =
         ValueOrThrow(ir::ParseProgram(absl::StrReplaceAll(text, {{"N", absl::StrCat(n)}})));

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ir/array.h"
+#include "ir/derive/scan_size.h"
 #include "ir/eval/eval.h"
 #include "ir/mesh.h"
 #include "ir/op_def.h"
@@ -216,8 +217,9 @@ struct BuildOptions {
   // Whether the backend's collectives reduce `dtype` by `reduce`; null: always. If not, the blocks
   // are gathered and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
-  // Whether the backend has code for kernels that scan. If not, what needs one is the host's.
-  bool has_scans = false;
+  // Whether the backend's code should scan so much; null: it has no code for kernels that scan. What
+  // it does not scan is the host's.
+  std::function<bool(const ir::ScanSize& size)> has_scan;
 };
 
 // Errors name the op and its source location.

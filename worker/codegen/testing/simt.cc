@@ -96,7 +96,7 @@ class Block {
     if (!launch_.may_access) return address;
     const auto at = reinterpret_cast<uint64_t>(address);
     const bool aligned = at % align == 0;
-    if (aligned && launch_.may_access(at, bytes, write)) return address;
+    if (aligned && launch_.may_access(at, bytes, write, NumberOf(thread))) return address;
     if (fault_.ok())
       fault_ = Fault(absl::StrCat("thread (", absl::StrJoin(thread.thread, ","), ") ",
                                   write ? "writes " : "reads ", bytes, " bytes at ", absl::Hex(at),
@@ -123,6 +123,16 @@ class Block {
   }
 
  private:
+  // Among those of the launch, block by block.
+  uint64_t NumberOf(const Thread& thread) const {
+    uint64_t block = 0, in_block = 0;
+    for (int d = 2; d >= 0; --d) {
+      block = block * launch_.grid[d] + thread.block[d];
+      in_block = in_block * launch_.block[d] + thread.thread[d];
+    }
+    return block * threads_.size() + in_block;
+  }
+
   static bool IsWaiting(const Thread& thread) { return thread.coroutine != nullptr; }
 
   template <class F>

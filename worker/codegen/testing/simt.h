@@ -38,9 +38,10 @@ struct SimtLaunch {
   uint32_t block[3] = {1, 1, 1};
   uint32_t shared_bytes = 0;
   std::vector<uint64_t> args;  // the buffers' addresses
-  // Whether the kernel may read, or write, so many bytes of global memory. If it is given, another
-  // access is an error of the launch, and has no effect; so is one that is not aligned.
-  std::function<bool(uint64_t address, uint64_t bytes, bool write)> may_access;
+  // Whether the thread of this number in the launch may read, or write, so many bytes of global
+  // memory. If it is given, another access is an error of the launch, and has no effect; so is one
+  // that is not aligned.
+  std::function<bool(uint64_t address, uint64_t bytes, bool write, uint64_t thread)> may_access;
   // Blocks and warps run in the opposite order: what depends on the order shows.
   bool reversed = false;
 };

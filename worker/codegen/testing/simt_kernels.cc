@@ -27,19 +27,23 @@ absl::Status SimtKernels::Run(int i, TestBuffers* buffers, bool reversed) const 
   launch.reversed = reversed;
   for (void* pointer : buffers->pointers())
     launch.args.push_back(reinterpret_cast<uint64_t>(pointer));
-  std::vector<std::vector<bool>> written;
+  // By byte: one more than the number of the thread that has written it, or of the only one that
+  // may.
+  std::vector<std::vector<uint64_t>> owners;
   for (size_t p = 0; p < launch.args.size(); ++p)
-    written.emplace_back(buffers->bytes(static_cast<int>(p)).size());
-  launch.may_access = [&](uint64_t address, uint64_t bytes, bool write) {
+    owners.emplace_back(buffers->bytes(static_cast<int>(p)).size());
+  launch.may_access = [&](uint64_t address, uint64_t bytes, bool write, uint64_t thread) {
+    const bool scans = kernels_[i].scans;
     for (size_t p = 0; p < launch.args.size(); ++p) {
-      if (address < launch.args[p] || address + bytes > launch.args[p] + written[p].size())
-        continue;
-      if (!write) return true;
-      if (!kernels_[i].params[p].output) return false;
-      const auto first = written[p].begin() + static_cast<int64_t>(address - launch.args[p]);
-      const bool again = std::find(first, first + bytes, true) != first + bytes;
-      std::fill(first, first + bytes, true);
-      return !again;
+      if (address < launch.args[p] || address + bytes > launch.args[p] + owners[p].size()) continue;
+      if (!kernels_[i].params[p].output) return !write;
+      if (!write && !scans) return true;
+      const auto first = owners[p].begin() + static_cast<int64_t>(address - launch.args[p]);
+      const bool allowed = std::all_of(first, first + static_cast<int64_t>(bytes), [&](uint64_t o) {
+        return o == 0 || (scans && o == thread + 1);
+      });
+      std::fill(first, first + static_cast<int64_t>(bytes), thread + 1);
+      return allowed;
     }
     return false;
   };

@@ -17,7 +17,8 @@ class SimtKernels {
   // Fails the test where that fails.
   explicit SimtKernels(absl::Span<const Kernel> kernels);
   // Runs kernel i in place of an accelerator. It may touch its params and nothing else, and write
-  // each element once: two threads that write the same may not do so at the same time.
+  // each element once: two threads that write the same may not do so at the same time. A scan may
+  // write an element again in the same thread, which is the only one to touch it.
   absl::Status Run(int i, TestBuffers* buffers, bool reversed = false) const;
   const DeviceCode& code() const { return code_; }
 

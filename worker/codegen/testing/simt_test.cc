@@ -172,7 +172,7 @@ define ptx_kernel void @k(ptr addrspace(1) %out) {
   const auto base = reinterpret_cast<uint64_t>(out);
   launch.args = {base};
   uint64_t readable = 12, writable = 16;
-  launch.may_access = [&](uint64_t address, uint64_t bytes, bool write) {
+  launch.may_access = [&](uint64_t address, uint64_t bytes, bool write, uint64_t /*thread*/) {
     return base <= address && address + bytes <= base + (write ? writable : readable);
   };
   EXPECT_THAT(module->Launch(launch), IsOk());

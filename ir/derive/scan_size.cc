@@ -1,0 +1,48 @@
+#include "ir/derive/scan_size.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ir/type.h"
+
+namespace tessera::ir {
+namespace {
+
+// In us, for an accelerator on a PCIe bus. A thread's next element waits for memory; one that is
+// another thread's is only looked at.
+constexpr double kElement = 0.3;
+constexpr double kLook = 0.03;
+constexpr double kThreads = 65'536;  // that run at the same time
+constexpr double kStaging = 50;      // waiting for what was enqueued, two copies
+constexpr double kStagedBytes = 20'000;
+constexpr double kEvaluated = 0.005;  // an element, by the host
+
+}  // namespace
+
+ScanSize ScanSizeOf(const Function& f, const Op& op) {
+  ScanSize size;
+  std::vector<Type> in;
+  for (const ValueId v : op.operands) size.bytes += in.emplace_back(f.types[v]).num_bytes();
+  for (const ValueId v : op.results) size.bytes += f.types[v].num_bytes();
+  if (op.def->lowering == Lowering::kScan) {
+    size.length = in[0].shape[op.attrs.Int("dimension")];
+    size.rows = in[0].num_elements() / std::max<int64_t>(size.length, 1);
+    return size;
+  }
+  const ScatterMap map = op.def->scatter_map({*op.def, f.scope, in, op.attrs, op.regions});
+  size.rows = size.length = 1;
+  for (int d = 0; d < static_cast<int>(map.shape.size()); ++d)
+    (d < map.num_parallel ? size.rows : size.length) *= map.shape[d];
+  size.updates = true;
+  return size;
+}
+
+bool IsForAccelerators(const ScanSize& size) {
+  const auto rows = static_cast<double>(size.rows), length = static_cast<double>(size.length);
+  const double device = length * (size.updates ? kLook : kElement) * std::max(rows / kThreads, 1.0);
+  const double host =
+      kStaging + static_cast<double>(size.bytes) / kStagedBytes + rows * length * kEvaluated;
+  return device <= host;
+}
+
+}  // namespace tessera::ir
