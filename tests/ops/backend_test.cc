@@ -53,32 +53,38 @@ bool HasHostStep(const std::vector<worker::program::Step>& steps) {
     return std::holds_alternative<worker::program::HostStep>(step.what);
   });
 }
-// Whether a CPU runs the program without the evaluator.
-bool IsCodeAlone(const Function& f) {
-  worker::program::BuildOptions options;
-  options.has_scan = [](const ir::ScanSize&) { return true; };
-  options.sort_scratch = [](const worker::SortShape&) { return int64_t{64}; };
-  const worker::program::StepProgram built = ValueOrThrow(worker::program::Build(f, options));
-  return !HasHostStep(built.steps);
-}
 
-// Which ops a CPU has no code for, other than of dtypes without kernels, and how many rows are code
-// alone.
-TEST(CodeTest, OfAllOpsButThese) {
+// Which ops a backend with these options has no code for, other than of dtypes without kernels.
+// Says how many rows are code alone.
+std::set<std::string> EvaluatedOps(const char* backend,
+                                   const worker::program::BuildOptions& options) {
   int64_t rows = 0, compiled = 0;
   std::set<std::string> evaluated;
   for (const Sample* s : AllSamples()) {
     const absl::StatusOr<FunctionRef> f = DropRules(FunctionOf(*s));
     if (!f.ok() || (!s->scope.mesh.empty() && !s->manual())) continue;  // what only a plan can run
-    const bool is_code = IsCodeAlone(**f);
+    const bool is_code = !HasHostStep(ValueOrThrow(worker::program::Build(**f, options)).steps);
     ++rows;
     compiled += is_code;
     const bool has_kernels = std::all_of((*f)->types.begin(), (*f)->types.end(),
                                          [](const Type& t) { return IsComputable(t.dtype); });
     if (!is_code && has_kernels) evaluated.emplace(s->def->name);
   }
-  std::cout << compiled << " of " << rows << " rows run code alone\n";
-  EXPECT_THAT(evaluated, ::testing::ElementsAre("cumlogsumexp", "sort_by"));
+  std::cout << compiled << " of " << rows << " rows run code alone on " << backend << "\n";
+  return evaluated;
+}
+
+TEST(CodeTest, OnCpusOfAllOpsButThese) {
+  worker::program::BuildOptions options;
+  options.has_scan = [](const ir::ScanSize&) { return true; };
+  options.sort_scratch = [](const worker::SortShape&) { return int64_t{64}; };
+  EXPECT_THAT(EvaluatedOps("CPUs", options), ::testing::ElementsAre("cumlogsumexp", "sort_by"));
+}
+TEST(CodeTest, OnAcceleratorsOfAllOpsButThese) {
+  worker::program::BuildOptions options;
+  options.has_scan = ir::IsForAccelerators;
+  EXPECT_THAT(EvaluatedOps("accelerators", options),
+              ::testing::ElementsAre("cumlogsumexp", "sort", "sort_by", "top_k"));
 }
 
 }  // namespace
