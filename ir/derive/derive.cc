@@ -165,9 +165,19 @@ Value Complete(Value local, ReduceKind kind, const AxisList& axes) {
   Throw(MakeError(ErrorKind::kInternal, "partition: a reduce factor without a reduction"));
 }
 
-std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionContext& p) {
+AxisList SummedAxes(const Signature& signature, const std::vector<AxisList>& factor_axes) {
+  AxisList axes;
+  if (signature.reduce != ReduceKind::kSum) return axes;
+  for (size_t f = 0; f < factor_axes.size(); ++f)
+    if (signature.factors[f].kind == FactorKind::kReduction)
+      axes.insert(axes.end(), factor_axes[f].begin(), factor_axes[f].end());
+  return axes;
+}
+
+LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
   const Attrs attrs = c.def.localize ? c.def.localize(c, p) : c.attrs;
-  std::vector<Value> out = c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
+  LocalResults out;
+  out.values = c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
   AxisList reduced;
   int64_t terms = 1;  // of each shard
   for (size_t f = 0; f < p.factor_axes.size(); ++f) {
@@ -176,12 +186,21 @@ std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionConte
     terms *= p.signature.factors[f].size / c.b.mesh().SizeOf(p.factor_axes[f]);
   }
   if (reduced.empty()) return out;
-  for (Value& v : out) {
+  if (p.signature.reduce == ReduceKind::kSum) {
     // A sum is one of 0 too, which it is of -0s alone; a term alone is itself.
-    const bool of_one_each = p.signature.reduce == ReduceKind::kSum && terms == 1;
-    if (of_one_each && IsFloat(v.dtype())) v = v + FullLike(v, 0);
-    v = Complete(v, p.signature.reduce, reduced);
+    for (Value& v : out.values)
+      if (terms == 1 && IsFloat(v.dtype())) v = v + FullLike(v, 0);
+    out.pending = SummedAxes(p.signature, p.factor_axes);
+    return out;
   }
+  for (Value& v : out.values) v = Complete(v, p.signature.reduce, reduced);
+  return out;
+}
+
+std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionContext& p) {
+  auto [out, pending] = PartitionButSums(c, p);
+  if (!pending.empty())
+    for (Value& v : out) v = Psum(v, pending);
   return out;
 }
 

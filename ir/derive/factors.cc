@@ -52,4 +52,20 @@ bool HasKernels(const ScalarGraph& graph) {
   return true;
 }
 
+bool IsLinear(const ScalarGraph& graph) {
+  return std::all_of(graph.nodes.begin(), graph.nodes.end(), [&](const ScalarNode& node) {
+    switch (node.prim) {
+      case ScalarPrim::kInput:
+      case ScalarPrim::kAdd:
+      case ScalarPrim::kSub:
+      case ScalarPrim::kNeg:
+        return true;
+      case ScalarPrim::kConvert:
+        return IsFloat(node.dtype) && IsFloat(graph.nodes[node.args[0]].dtype);
+      default:
+        return false;
+    }
+  });
+}
+
 }  // namespace tessera::ir

@@ -21,5 +21,20 @@ DataFlow DataFlowOf(const Function& f, const Op& op);
 // Whether the dtypes of an elementwise function have kernels: all of them, but for those whose
 // elements are only selected and fit a register.
 bool HasKernels(const ScalarGraph& graph);
+// Whether the function is linear in all its inputs at once, but for how it rounds: sums of them,
+// and of their opposites. Sufficient, not necessary.
+bool IsLinear(const ScalarGraph& graph);
+
+namespace derive {
+// What the derived partition rule emits before sums over shards: `pending` are the axes along which
+// the shards of each result are still to be added up. Other reductions are completed.
+struct LocalResults {
+  std::vector<Value> values;
+  AxisList pending;
+};
+LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p);
+// The axes along which PartitionButSums leaves sums pending.
+AxisList SummedAxes(const Signature& signature, const std::vector<AxisList>& factor_axes);
+}  // namespace derive
 
 }  // namespace tessera::ir

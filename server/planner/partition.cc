@@ -1,6 +1,8 @@
 #include "server/planner/partition.h"
 
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -8,6 +10,7 @@
 #include "base/status_exception.h"
 #include "ir/ops.h"
 #include "server/planner/reshard.h"
+#include "server/planner/sums.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -41,24 +44,43 @@ class Partitioner {
  public:
   explicit Partitioner(std::vector<OpExplanation>* notes) : notes_(notes) {}
 
-  // Emits f's body into `b`.  `args` and the results are shards as s.of says.
-  std::vector<Value> Body(const Function& f, const FunctionShardings& s, Builder& b,
-                          ir::Values args, int depth) {
-    std::vector<Value> env(f.types.size());
-    std::copy(args.begin(), args.end(), env.begin());
+  // Emits f's body into `b`.  `args` are shards as s.of says, the results as `wanted` says.
+  std::vector<Value> Body(const Function& f, const FunctionShardings& s,
+                          const std::vector<DimAxes>& wanted, Builder& b, ir::Values args,
+                          int depth) {
+    const SumPlan sums = PlanSums(f, s, wanted);
+    Env env{f, std::vector<Value>(f.types.size()), s.of, {}};
+    std::copy(args.begin(), args.end(), env.shards.begin());
     for (size_t i = 0; i < f.ops.size(); ++i) {
       ir::SiteScope site(b, f.sites[i]);
       const Op& op = f.ops[i];
       const size_t note = notes_->size();
       notes_->push_back(NoteOf(f, i, s, depth));
-      std::vector<Value> out =
-          op.def->data_flow ? Regions(f, i, s, b, env, depth, note) : Plain(f, op, s, b, env, note);
-      for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
+      if (op.def->data_flow) {
+        const std::vector<Value> out = Regions(i, s, b, &env, depth, note);
+        for (size_t r = 0; r < out.size(); ++r) env.shards[op.results[r]] = out[r];
+      } else {
+        Plain(op, sums.ops[i], sums.complete_to, b, &env, note);
+      }
     }
-    return ir::ElementsAt(env, f.results);
+    std::vector<Value> results;
+    for (size_t r = 0; r < f.results.size(); ++r) {
+      const ValueId v = f.results[r];
+      results.push_back(Reshard(env.shards[v], env.at[v], wanted[r]));
+    }
+    return results;
   }
 
  private:
+  // The values so far of a function: this device's shard of each, under which sharding, and what it
+  // has been resharded to.
+  struct Env {
+    const Function& f;
+    std::vector<Value> shards;
+    std::vector<DimAxes> at;
+    std::map<std::pair<ValueId, DimAxes>, Value> moved;
+  };
+
   static OpExplanation NoteOf(const Function& f, size_t i, const FunctionShardings& s, int depth) {
     OpExplanation n;
     n.op = std::string(f.ops[i].def->name);
@@ -69,22 +91,28 @@ class Partitioner {
     return n;
   }
 
-  // Reshards `shard`, and says so in the note of its op.
-  Value ReshardAndNote(Value shard, const Type& global, const DimAxes& from, const DimAxes& to,
-                       size_t note, std::string_view what) {
-    if (from == to) return shard;
+  // Says in the note of an op that a value is moved.
+  void NoteMove(const Type& global, const DimAxes& from, const DimAxes& to, size_t note,
+                std::string_view what) {
+    if (from == to) return;
     (*notes_)[note].moves.push_back(
         absl::StrCat(ToAbsl(what), " ", Describe(global, from), " -> ", Describe(global, to)));
-    return Reshard(shard, from, to);
+  }
+  // The value's shard under the sharding `to`. What several ops want is moved once.
+  Value Moved(Env* env, ValueId v, const DimAxes& to, size_t note, std::string_view what) {
+    if (env->at[v] == to) return env->shards[v];
+    const auto [moved, is_new] = env->moved.try_emplace({v, to});
+    if (is_new) {
+      NoteMove(env->f.types[v], env->at[v], to, note, what);
+      moved->second = Reshard(env->shards[v], env->at[v], to);
+    }
+    return moved->second;
   }
 
-  std::vector<Value> Plain(const Function& f, const Op& op, const FunctionShardings& s, Builder& b,
-                           const std::vector<Value>& env, size_t note) {
-    const Signature sig = ir::SignatureOf(f, op);
-    const std::vector<DimAxes> in = ir::ElementsAt(s.of, op.operands);
-    const std::vector<DimAxes> out = ir::ElementsAt(s.of, op.results);
-    const std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
-
+  void Plain(const Op& op, const OpCut& cut, const std::vector<std::optional<DimAxes>>& complete_to,
+             Builder& b, Env* env, size_t note) {
+    const Function& f = env->f;
+    const Signature& sig = cut.signature;
     ir::RuleContext rule{b,
                          *op.def,
                          op.attrs,
@@ -94,21 +122,29 @@ class Partitioner {
                          ir::ElementsAt(f.types, op.operands),
                          ir::ElementsAt(f.types, op.results)};
     for (size_t i = 0; i < op.operands.size(); ++i)
-      rule.in.push_back(ReshardAndNote(env[op.operands[i]], f.types[op.operands[i]], in[i],
-                                       ir::JoinAxes(sig.operands[i], axes), note,
-                                       absl::StrCat("operand ", i)));
-    ir::PartitionContext p{sig, axes, {}};
+      rule.in.push_back(Moved(env, op.operands[i], ir::JoinAxes(sig.operands[i], cut.factor_axes),
+                              note, absl::StrCat("operand ", i)));
+    ir::PartitionContext p{sig, cut.factor_axes, {}};
     std::vector<DimAxes> got;
     for (size_t r = 0; r < op.results.size(); ++r) {
-      got.push_back(ir::JoinAxes(sig.results[r], axes));
+      got.push_back(ir::JoinAxes(sig.results[r], cut.factor_axes));
       p.local_out.push_back(ir::LocalType(f.types[op.results[r]], got[r], f.scope.mesh));
     }
-    std::vector<Value> local = op.def->partition.written()
-                                   ? op.def->partition.fn(rule, p)
-                                   : ir::derive::PartitionByFactors(rule, p);
-    for (size_t r = 0; r < local.size(); ++r)
-      local[r] = ReshardAndNote(local[r], f.types[op.results[r]], got[r], out[r], note, "result");
-    return local;
+    ir::derive::LocalResults local;
+    if (op.def->partition.written()) {
+      local.values = op.def->partition.fn(rule, p);
+    } else {
+      local = ir::derive::PartitionButSums(rule, p);
+    }
+    local.pending.insert(local.pending.begin(), cut.carried.begin(), cut.carried.end());
+    for (size_t r = 0; r < op.results.size(); ++r) {
+      const ValueId v = op.results[r];
+      env->shards[v] = local.values[r];
+      if (!local.pending.empty() && !complete_to[v]) continue;  // Its reader goes on with terms.
+      if (!local.pending.empty()) env->at[v] = *complete_to[v];
+      NoteMove(f.types[v], got[r], env->at[v], note, "result");
+      env->shards[v] = Reshard(local.values[r], got[r], env->at[v], local.pending);
+    }
   }
 
   // The axes an outer value must have for the region's value, prefix first.
@@ -154,22 +190,22 @@ class Partitioner {
     return out;
   }
 
-  std::vector<Value> Regions(const Function& f, size_t index, const FunctionShardings& s,
-                             Builder& b, const std::vector<Value>& env, int depth, size_t note) {
+  std::vector<Value> Regions(size_t index, const FunctionShardings& s, Builder& b, Env* env,
+                             int depth, size_t note) {
+    const Function& f = env->f;
     const Op& op = f.ops[index];
     const ir::DataFlow flow = ir::DataFlowOf(f, op);
     const std::vector<std::unique_ptr<FunctionShardings>>& inner =
         s.regions.at(static_cast<int>(index));
     const Boundary boundary = BoundaryOf(op, flow, s, inner);
 
-    std::vector<Value> args = ir::ElementsAt(env, op.operands);
-    for (size_t i = 0; i < args.size(); ++i) {
+    std::vector<Value> args;
+    for (size_t i = 0; i < op.operands.size(); ++i) {
       const ValueId v = op.operands[i];
       const ir::DataFlowEdge* edge = boundary.operand_edges[i];
       const DimAxes need =
           edge ? Needed(*edge, boundary.operands[i], s.of[v]) : DimAxes(s.of[v].size());
-      args[i] =
-          ReshardAndNote(args[i], f.types[v], s.of[v], need, note, absl::StrCat("operand ", i));
+      args.push_back(Moved(env, v, need, note, absl::StrCat("operand ", i)));
     }
     std::vector<Value> out;
     if (!flow.manual_axes.empty()) {
@@ -178,7 +214,8 @@ class Partitioner {
       std::vector<Value> params(body.num_params);
       for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
         params[edge.inner] = args[edge.outer];
-      const std::vector<Value> results = Body(body, *inner[0], b, params, depth + 1);
+      const std::vector<Value> results =
+          Body(body, *inner[0], ir::ElementsAt(inner[0]->of, body.results), b, params, depth + 1);
       out.resize(op.results.size());
       for (const ir::DataFlowEdge& edge : flow.regions[0].results)
         out[edge.outer] = results[edge.inner];
@@ -191,9 +228,9 @@ class Partitioner {
     }
     for (size_t r = 0; r < out.size(); ++r) {
       const ValueId v = op.results[r];
-      out[r] = ReshardAndNote(out[r], f.types[v],
-                              Needed(*boundary.result_edges[r], boundary.results[r], s.of[v]),
-                              s.of[v], note, "result");
+      const DimAxes from = Needed(*boundary.result_edges[r], boundary.results[r], s.of[v]);
+      NoteMove(f.types[v], from, s.of[v], note, "result");
+      out[r] = Reshard(out[r], from, s.of[v]);
     }
     return out;
   }
@@ -217,11 +254,10 @@ class Partitioner {
     for (int i = 0; i < region.num_params; ++i)
       params[i] = b.Param(ir::LocalType(region.types[i], *given[i], region.scope.mesh));
     for (int i = 0; i < region.num_params; ++i) params[i] = Reshard(params[i], *given[i], s.of[i]);
-    std::vector<Value> results = Body(region, s, b, params, depth);
+    std::vector<DimAxes> wanted = ir::ElementsAt(s.of, region.results);
     for (const ir::DataFlowEdge& edge : flow.results)
-      results[edge.inner] = Reshard(results[edge.inner], s.of[region.results[edge.inner]],
-                                    boundary.results[edge.outer]);
-    return b.Build(results);
+      wanted[edge.inner] = boundary.results[edge.outer];
+    return b.Build(Body(region, s, wanted, b, params, depth));
   }
 
   std::vector<OpExplanation>* notes_;
@@ -242,18 +278,15 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program,
       params.push_back(b.Param(ir::LocalType(f.types[i], s.of[i], f.scope.mesh)));
       out.in.push_back(SpecFrom(s.of[i]));
     }
-    std::vector<Value> results = Partitioner(&out.notes).Body(f, s, b, params, 0);
-    for (size_t r = 0; r < results.size(); ++r) {
-      const ValueId v = f.results[r];
-      DimAxes want = s.of[v];
+    std::vector<DimAxes> wanted = ir::ElementsAt(s.of, f.results);
+    for (size_t r = 0; r < wanted.size(); ++r) {
       if (r < program.out_shardings.size() && program.out_shardings[r]) {
-        want = program.out_shardings[r]->dims;
-        want.resize(f.types[v].rank());
+        wanted[r] = program.out_shardings[r]->dims;
+        wanted[r].resize(f.types[f.results[r]].rank());
       }
-      results[r] = Reshard(results[r], s.of[v], want);
-      out.out.push_back(SpecFrom(want));
+      out.out.push_back(SpecFrom(wanted[r]));
     }
-    out.fn = b.Build(results);
+    out.fn = b.Build(Partitioner(&out.notes).Body(f, s, wanted, b, params, 0));
   }));
   return out;
 }

@@ -1,0 +1,125 @@
+#include "server/planner/sums.h"
+
+#include <algorithm>
+
+namespace tessera::server::planner {
+namespace {
+
+using ir::AxisList;
+using ir::DimAxes;
+using ir::Function;
+using ir::Op;
+using ir::ValueId;
+
+// Who reads a value: how often, and as which operand of which op at last.
+struct Reader {
+  int reads = 0;
+  int op = -1;  // -1: it is a result
+  int operand = 0;
+};
+std::vector<Reader> ReadersOf(const Function& f) {
+  std::vector<Reader> readers(f.types.size());
+  for (size_t i = 0; i < f.ops.size(); ++i)
+    for (size_t k = 0; k < f.ops[i].operands.size(); ++k) {
+      Reader& r = readers[f.ops[i].operands[k]];
+      r = {r.reads + 1, static_cast<int>(i), static_cast<int>(k)};
+    }
+  for (size_t k = 0; k < f.results.size(); ++k) {
+    Reader& r = readers[f.results[k]];
+    r = {r.reads + 1, -1, static_cast<int>(k)};
+  }
+  return readers;
+}
+
+bool Uses(const DimAxes& dims, const AxisList& axes) {
+  return std::any_of(dims.begin(), dims.end(), [&](const AxisList& dim) {
+    return std::any_of(dim.begin(), dim.end(), [&](const std::string& axis) {
+      return std::find(axes.begin(), axes.end(), axis) != axes.end();
+    });
+  });
+}
+
+// Whether the op of terms gives terms, as it is linear in all operands at once and rounds no
+// differently, and these are no more bytes than its operands.
+bool GivesTerms(const Function& f, const Op& op) {
+  if (op.def->partition.written()) return false;
+  const ir::DType dtype = f.types[op.operands[0]].dtype;
+  int64_t in = 0, out = 0;
+  for (const ValueId v : op.operands) {
+    if (f.types[v].dtype != dtype) return false;
+    in += f.types[v].num_elements();
+  }
+  for (const ValueId v : op.results) {
+    if (f.types[v].dtype != dtype) return false;
+    out += f.types[v].num_elements();
+  }
+  if (out > in) return false;
+  return op.def->lowering == ir::Lowering::kScalar
+             ? ir::IsLinear(op.def->scalar.record(op.attrs, dtype, dtype))
+             : op.def->jvp.derived();
+}
+
+}  // namespace
+
+SumPlan PlanSums(const Function& f, const FunctionShardings& s,
+                 const std::vector<DimAxes>& wanted) {
+  SumPlan plan;
+  plan.ops.resize(f.ops.size());
+  plan.complete_to.resize(f.types.size());
+  const std::vector<Reader> readers = ReadersOf(f);
+  std::vector<AxisList> pending(f.types.size());
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const Op& op = f.ops[i];
+    if (op.def->data_flow)
+      continue;  // Its operands are complete, with the shardings that they have.
+    OpCut& cut = plan.ops[i];
+    cut.signature = ir::SignatureOf(f, op);
+    const std::vector<DimAxes> in = ir::ElementsAt(s.of, op.operands);
+    const std::vector<DimAxes> out = ir::ElementsAt(s.of, op.results);
+    cut.factor_axes = ChooseFactorAxes(f, op, cut.signature, in, out);
+    // Terms stay where they are, and are read by nobody else.
+    const auto carries = [&](size_t k) {
+      const ValueId v = op.operands[k];
+      const DimAxes need = ir::JoinAxes(cut.signature.operands[k], cut.factor_axes);
+      return readers[v].reads == 1 && pending[v] == pending[op.operands[0]] && need == in[k] &&
+             !Uses(need, pending[v]);
+    };
+    if (!op.operands.empty() && !pending[op.operands[0]].empty() && GivesTerms(f, op)) {
+      size_t k = 0;
+      while (k < op.operands.size() && carries(k)) ++k;
+      if (k == op.operands.size()) cut.carried = pending[op.operands[0]];
+    }
+    for (size_t k = 0; k < op.operands.size(); ++k)
+      if (!cut.carried.empty()) plan.complete_to[op.operands[k]] = std::nullopt;
+    AxisList terms = cut.carried;
+    if (!op.def->partition.written()) {
+      const AxisList own = ir::derive::SummedAxes(cut.signature, cut.factor_axes);
+      terms.insert(terms.end(), own.begin(), own.end());
+    }
+    if (terms.empty()) continue;
+    for (size_t r = 0; r < op.results.size(); ++r) {
+      const ValueId v = op.results[r];
+      plan.complete_to[v] = s.of[v];
+      // What has to be moved or cut by these axes anyhow is completed on the way.
+      if (ir::JoinAxes(cut.signature.results[r], cut.factor_axes) == s.of[v] &&
+          !Uses(s.of[v], terms))
+        pending[v] = terms;
+    }
+  }
+  // A single reader says which blocks of the sum it wants.
+  for (size_t v = 0; v < pending.size(); ++v) {
+    if (pending[v].empty() || !plan.complete_to[v] || readers[v].reads != 1) continue;
+    const Reader& reader = readers[v];
+    DimAxes want;
+    if (reader.op < 0) {
+      want = wanted[reader.operand];
+    } else if (!f.ops[reader.op].def->data_flow) {
+      const OpCut& cut = plan.ops[reader.op];
+      want = ir::JoinAxes(cut.signature.operands[reader.operand], cut.factor_axes);
+    }
+    if (Uses(want, pending[v])) plan.complete_to[v] = want;
+  }
+  return plan;
+}
+
+}  // namespace tessera::server::planner

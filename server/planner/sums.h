@@ -1,0 +1,32 @@
+// Sums over shards that wait: where an op leaves each shard with a term of the result, the sum may
+// be taken later, when terms have been added up, or when each shard wants only its block of the sum
+// (a reduce-scatter in place of an all-reduce).
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "ir/derive/factors.h"
+#include "ir/program.h"
+#include "server/planner/propagate.h"
+
+namespace tessera::server::planner {
+
+// How an op without planned regions is cut, and what of its operands' sums it leaves to its reader:
+// `carried` are the axes along which each operand is a term, and then so is the result.
+struct OpCut {
+  ir::Signature signature;
+  std::vector<ir::AxisList> factor_axes;
+  ir::AxisList carried;
+};
+struct SumPlan {
+  std::vector<OpCut> ops;  // by op
+  // By value whose sums wait when its op has run: the sharding that it is completed to at once, or
+  // nullopt, if its reader carries them.
+  std::vector<std::optional<ir::DimAxes>> complete_to;
+};
+
+// Requires: `s` is the result of Propagate. `wanted` are the shardings of the results.
+SumPlan PlanSums(const ir::Function& f, const FunctionShardings& s,
+                 const std::vector<ir::DimAxes>& wanted);
+
+}  // namespace tessera::server::planner
