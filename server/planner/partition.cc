@@ -42,6 +42,7 @@ std::string Describe(const Type& t, const DimAxes& dims) {
 
 class Partitioner {
  public:
+  // `notes` may be null.
   explicit Partitioner(std::vector<OpExplanation>* notes) : notes_(notes) {}
 
   // Emits f's body into `b`.  `args` are shards as s.of says, the results as `wanted` says.
@@ -54,13 +55,13 @@ class Partitioner {
     for (size_t i = 0; i < f.ops.size(); ++i) {
       ir::SiteScope site(b, f.sites[i]);
       const Op& op = f.ops[i];
-      const size_t note = notes_->size();
-      notes_->push_back(NoteOf(f, i, s, depth));
+      const size_t note = notes_ == nullptr ? 0 : notes_->size();
+      if (notes_ != nullptr) notes_->push_back(NoteOf(f, i, s, depth));
       if (op.def->data_flow) {
         const std::vector<Value> out = Regions(i, s, b, &env, depth, note);
         for (size_t r = 0; r < out.size(); ++r) env.shards[op.results[r]] = out[r];
       } else {
-        Plain(op, sums.ops[i], sums.complete_to, b, &env, note);
+        Plain(op, s.signatures[i], sums.ops[i], sums.complete_to, b, &env, note);
       }
     }
     std::vector<Value> results;
@@ -94,25 +95,25 @@ class Partitioner {
   // Says in the note of an op that a value is moved.
   void NoteMove(const Type& global, const DimAxes& from, const DimAxes& to, size_t note,
                 std::string_view what) {
-    if (from == to) return;
+    if (notes_ == nullptr || from == to) return;
     (*notes_)[note].moves.push_back(
         absl::StrCat(ToAbsl(what), " ", Describe(global, from), " -> ", Describe(global, to)));
   }
-  // The value's shard under the sharding `to`. What several ops want is moved once.
-  Value Moved(Env* env, ValueId v, const DimAxes& to, size_t note, std::string_view what) {
+  // The value's shard under the sharding `to`, for an operand. What several ops want is moved once.
+  Value Moved(Env* env, ValueId v, const DimAxes& to, size_t note, size_t operand) {
     if (env->at[v] == to) return env->shards[v];
     const auto [moved, is_new] = env->moved.try_emplace({v, to});
     if (is_new) {
-      NoteMove(env->f.types[v], env->at[v], to, note, what);
+      NoteMove(env->f.types[v], env->at[v], to, note, absl::StrCat("operand ", operand));
       moved->second = Reshard(env->shards[v], env->at[v], to);
     }
     return moved->second;
   }
 
-  void Plain(const Op& op, const OpCut& cut, const std::vector<std::optional<DimAxes>>& complete_to,
-             Builder& b, Env* env, size_t note) {
+  void Plain(const Op& op, const Signature& sig, const OpCut& cut,
+             const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
+             size_t note) {
     const Function& f = env->f;
-    const Signature& sig = cut.signature;
     ir::RuleContext rule{b,
                          *op.def,
                          op.attrs,
@@ -122,8 +123,8 @@ class Partitioner {
                          ir::ElementsAt(f.types, op.operands),
                          ir::ElementsAt(f.types, op.results)};
     for (size_t i = 0; i < op.operands.size(); ++i)
-      rule.in.push_back(Moved(env, op.operands[i], ir::JoinAxes(sig.operands[i], cut.factor_axes),
-                              note, absl::StrCat("operand ", i)));
+      rule.in.push_back(
+          Moved(env, op.operands[i], ir::JoinAxes(sig.operands[i], cut.factor_axes), note, i));
     ir::PartitionContext p{sig, cut.factor_axes, {}};
     std::vector<DimAxes> got;
     for (size_t r = 0; r < op.results.size(); ++r) {
@@ -205,7 +206,7 @@ class Partitioner {
       const ir::DataFlowEdge* edge = boundary.operand_edges[i];
       const DimAxes need =
           edge ? Needed(*edge, boundary.operands[i], s.of[v]) : DimAxes(s.of[v].size());
-      args.push_back(Moved(env, v, need, note, absl::StrCat("operand ", i)));
+      args.push_back(Moved(env, v, need, note, i));
     }
     std::vector<Value> out;
     if (!flow.manual_axes.empty()) {
@@ -265,8 +266,8 @@ class Partitioner {
 
 }  // namespace
 
-absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program,
-                                             const FunctionShardings& s) {
+absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
+                                             bool with_notes) {
   const Function& f = *program.entry;
   PartitionedProgram out;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
@@ -286,7 +287,8 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program,
       }
       out.out.push_back(SpecFrom(wanted[r]));
     }
-    out.fn = b.Build(Partitioner(&out.notes).Body(f, s, wanted, b, params, 0));
+    out.fn =
+        b.Build(Partitioner(with_notes ? &out.notes : nullptr).Body(f, s, wanted, b, params, 0));
   }));
   return out;
 }

@@ -28,8 +28,8 @@ struct PartitionedProgram {
   std::vector<OpExplanation> notes;
 };
 
-// Requires: `s` is the result of Propagate.
-absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program,
-                                             const FunctionShardings& s);
+// Requires: `s` is the result of Propagate. Notes take as long as all else.
+absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
+                                             bool with_notes);
 
 }  // namespace tessera::server::planner

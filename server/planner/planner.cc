@@ -55,7 +55,8 @@ absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   FunctionShardings shardings;
   TESSERA_RETURN_IF_ERROR(Seed(program, &shardings));
   Propagate(*program.entry, &shardings);
-  TESSERA_ASSIGN_OR_RETURN(const PartitionedProgram device, Partition(program, shardings));
+  TESSERA_ASSIGN_OR_RETURN(const PartitionedProgram device,
+                           Partition(program, shardings, request.options.explain));
   const MemoryBound memory = BoundMemory(*device.fn);
 
   core::Plan plan;

@@ -41,6 +41,7 @@ bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const Axi
   if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
   for (size_t i = have[dim].size(); i < want.size(); ++i) s->why[v][want[i]] = why(want[i]);
   have[dim] = want;
+  s->grown_at[v] = ++s->clock;
   s->settled = false;
   return true;
 }
@@ -53,7 +54,7 @@ std::string Source(const Function& f, size_t op) {
 
 bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
   const Op& op = f.ops[index];
-  const Signature sig = ir::SignatureOf(f, op);
+  const Signature& sig = s->signatures[index];
   const std::vector<DimAxes> in = ir::ElementsAt(s->of, op.operands);
   const std::vector<DimAxes> out = ir::ElementsAt(s->of, op.results);
   const std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
@@ -138,6 +139,7 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s) {
     // always, and a nest would take a time exponential in its depth.)
     if (!inner->settled) {
       changed = true;
+      s->visited_at[index] = -1;  // What has grown inside is for the operands, the next time.
       Propagate(region, inner);
     }
     for (const ir::DataFlowEdge& edge : flow.regions[k].results)
@@ -157,9 +159,25 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s) {
   return changed;
 }
 
+// Whether a visit of the op may change something: a tensor of it, or its regions, have changed
+// since the last one.
+bool HasNews(const Function& f, size_t index, const FunctionShardings& s) {
+  const int64_t visited = s.visited_at[index];
+  const auto is_new = [&](ValueId v) { return s.grown_at[v] > visited; };
+  const Op& op = f.ops[index];
+  if (visited < 0 || std::any_of(op.operands.begin(), op.operands.end(), is_new) ||
+      std::any_of(op.results.begin(), op.results.end(), is_new))
+    return true;
+  if (!op.def->data_flow) return false;
+  const auto& inner = s.regions.at(static_cast<int>(index));
+  return std::any_of(inner.begin(), inner.end(), [](const auto& r) { return !r->settled; });
+}
+
 bool Sweep(const Function& f, FunctionShardings* s) {
   bool changed = false;
   auto visit = [&](size_t i) {
+    if (!HasNews(f, i, *s)) return;
+    s->visited_at[i] = s->clock;
     changed |= f.ops[i].def->data_flow ? SweepRegions(f, i, s) : SweepOp(f, i, s);
   };
   for (size_t i = 0; i < f.ops.size(); ++i) visit(i);
@@ -173,6 +191,8 @@ std::unique_ptr<FunctionShardings> InitialShardings(const Function& f) {
   for (const Type& t : f.types) s->of.emplace_back(t.rank());
   s->why.resize(f.types.size());
   s->fixed_sharding.resize(f.types.size());
+  s->grown_at.resize(f.types.size());
+  s->visited_at.resize(f.ops.size(), -1);
   for (size_t v = 0; v < f.types.size(); ++v)
     if (f.types[v].is_sharded()) {
       s->of[v] = f.types[v].sharding;
@@ -360,6 +380,11 @@ std::string WhoDecided(const FunctionShardings& s, ValueId v) {
 }
 
 void Propagate(const Function& f, FunctionShardings* s) {
+  if (s->signatures.empty()) {
+    s->signatures.resize(f.ops.size());
+    for (size_t i = 0; i < f.ops.size(); ++i)
+      if (!f.ops[i].def->data_flow) s->signatures[i] = ir::SignatureOf(f, f.ops[i]);
+  }
   while (Sweep(f, s)) {
   }
   s->settled = true;

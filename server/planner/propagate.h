@@ -5,6 +5,7 @@
 // visits beyond the order of the program.  Every decision keeps its reason.  Reference: Shardy's
 // propagation over factors.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,6 +26,12 @@ struct FunctionShardings {
   std::vector<std::map<std::string, std::string>> why;
   std::vector<bool> fixed_sharding;  // given, and not extended
   bool settled = false;              // nothing has grown since the last Propagate
+  // By op without planned regions, once Propagate has run.
+  std::vector<ir::Signature> signatures;
+  // When a value has last grown, and when an op was last visited: one that has nothing new to say
+  // is not asked again.
+  std::vector<int64_t> grown_at, visited_at;
+  int64_t clock = 0;
   // By op index, of each region of an op whose regions are planned.
   std::map<int, std::vector<std::unique_ptr<FunctionShardings>>> regions;
 };

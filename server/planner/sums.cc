@@ -73,14 +73,14 @@ SumPlan PlanSums(const Function& f, const FunctionShardings& s,
     if (op.def->data_flow)
       continue;  // Its operands are complete, with the shardings that they have.
     OpCut& cut = plan.ops[i];
-    cut.signature = ir::SignatureOf(f, op);
+    const ir::Signature& sig = s.signatures[i];
     const std::vector<DimAxes> in = ir::ElementsAt(s.of, op.operands);
     const std::vector<DimAxes> out = ir::ElementsAt(s.of, op.results);
-    cut.factor_axes = ChooseFactorAxes(f, op, cut.signature, in, out);
+    cut.factor_axes = ChooseFactorAxes(f, op, sig, in, out);
     // Terms stay where they are, and are read by nobody else.
     const auto carries = [&](size_t k) {
       const ValueId v = op.operands[k];
-      const DimAxes need = ir::JoinAxes(cut.signature.operands[k], cut.factor_axes);
+      const DimAxes need = ir::JoinAxes(sig.operands[k], cut.factor_axes);
       return readers[v].reads == 1 && pending[v] == pending[op.operands[0]] && need == in[k] &&
              !Uses(need, pending[v]);
     };
@@ -93,7 +93,7 @@ SumPlan PlanSums(const Function& f, const FunctionShardings& s,
       if (!cut.carried.empty()) plan.complete_to[op.operands[k]] = std::nullopt;
     AxisList terms = cut.carried;
     if (!op.def->partition.written()) {
-      const AxisList own = ir::derive::SummedAxes(cut.signature, cut.factor_axes);
+      const AxisList own = ir::derive::SummedAxes(sig, cut.factor_axes);
       terms.insert(terms.end(), own.begin(), own.end());
     }
     if (terms.empty()) continue;
@@ -101,8 +101,7 @@ SumPlan PlanSums(const Function& f, const FunctionShardings& s,
       const ValueId v = op.results[r];
       plan.complete_to[v] = s.of[v];
       // What has to be moved or cut by these axes anyhow is completed on the way.
-      if (ir::JoinAxes(cut.signature.results[r], cut.factor_axes) == s.of[v] &&
-          !Uses(s.of[v], terms))
+      if (ir::JoinAxes(sig.results[r], cut.factor_axes) == s.of[v] && !Uses(s.of[v], terms))
         pending[v] = terms;
     }
   }
@@ -115,7 +114,7 @@ SumPlan PlanSums(const Function& f, const FunctionShardings& s,
       want = wanted[reader.operand];
     } else if (!f.ops[reader.op].def->data_flow) {
       const OpCut& cut = plan.ops[reader.op];
-      want = ir::JoinAxes(cut.signature.operands[reader.operand], cut.factor_axes);
+      want = ir::JoinAxes(s.signatures[reader.op].operands[reader.operand], cut.factor_axes);
     }
     if (Uses(want, pending[v])) plan.complete_to[v] = want;
   }

@@ -11,10 +11,9 @@
 
 namespace tessera::server::planner {
 
-// How an op without planned regions is cut, and what of its operands' sums it leaves to its reader:
-// `carried` are the axes along which each operand is a term, and then so is the result.
+// By which axes an op without planned regions is cut, and what of its operands' sums it leaves to
+// its reader: `carried` are the axes along which each operand is a term, and then so is the result.
 struct OpCut {
-  ir::Signature signature;
   std::vector<ir::AxisList> factor_axes;
   ir::AxisList carried;
 };
