@@ -23,6 +23,7 @@ constexpr size_t kCapturesMax = 4096;
 
 Importer::Importer(const Artifact& artifact)
     : a_(artifact),
+      shardings_(artifact),
       values_(artifact.code.value_types.size()),
       defined_by_(artifact.code.value_types.size(), kNone) {
   const std::vector<RawOp>& ops = a_.code.ops;
@@ -38,51 +39,60 @@ Importer::Importer(const Artifact& artifact)
   }
 }
 
-FunctionRef Importer::Function(std::string_view name) {
+FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
   const auto found = ops_.find(name);
   if (found == ops_.end()) ThrowMalformed(absl::StrCat("has no function ", Quoted(name)));
   const uint32_t op = found->second;
-  if (const auto done = functions_.find(op); done != functions_.end()) {
+  const std::tuple key(op, scope.mesh.empty(), scope.mesh.AxesOfType(AxisType::kManual));
+  if (const auto done = functions_.find(key); done != functions_.end()) {
     if (done->second == nullptr) ThrowMalformed(absl::StrCat(Quoted(name), " calls itself"));
     return done->second;
   }
-  functions_[op] = nullptr;
+  functions_[key] = nullptr;
   const Range regions = a_.code.ops[op].regions;
   if (regions.size != 1) ThrowMalformed(absl::StrCat(Quoted(name), " has not one region"));
   std::string shown(name.substr(0, kValueNameMax));
   for (char& c : shown)
     if (!absl::ascii_isprint(c)) c = '_';
-  return functions_[op] = Build(a_.code.regions[regions.begin], Scope{}, std::move(shown), {}, {});
+  return functions_[key] = Build(a_.code.regions[regions.begin], scope, std::move(shown), {}, {});
 }
 
 FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string name,
                             const std::vector<uint32_t>& captures,
                             const std::vector<uint32_t>& constants) {
+  std::vector<uint32_t> shadowed = captures;
+  shadowed.insert(shadowed.end(), constants.begin(), constants.end());
+  const std::vector<Value> outside = ValuesOf(captures, "a region");
+  const FunctionRef f = BuildOf(std::move(scope), std::move(name), shadowed, [&] {
+    Spend(static_cast<int64_t>(captures.size() + region.args.size));
+    for (size_t i = 0; i < captures.size(); ++i)
+      values_[captures[i]] = builder_->Param(outside[i].type());
+    for (uint32_t i = 0; i < region.args.size; ++i) {
+      const uint32_t value = region.args.begin + i;
+      values_[value] =
+          builder_->Param(TensorType(a_, a_.code.value_types[value], absl::StrCat("argument ", i)));
+    }
+    for (const uint32_t value : constants) values_[value] = Emit(defined_by_[value])[0];
+    return Run(region);
+  });
+  // Nothing of the builder is left, of what is no longer shadowed.
+  std::fill(values_.begin() + region.first_value, values_.begin() + region.end_value, Value());
+  return f;
+}
+
+FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
+                              absl::FunctionRef<std::vector<Value>()> body) {
   const int64_t depth_max = Limits().region_depth;
   if (depth_ == depth_max)
     Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: regions and calls are more than ",
                                                   depth_max, " within each other"));
-  Spend(static_cast<int64_t>(captures.size() + region.args.size));
-  std::vector<uint32_t> shadowed = captures;
-  shadowed.insert(shadowed.end(), constants.begin(), constants.end());
   const std::vector<Value> outside = ValuesOf(shadowed, "a region");
   Builder builder(std::move(scope), std::move(name));
   Builder* const outer = std::exchange(builder_, &builder);
   ++depth_;
-  for (size_t i = 0; i < captures.size(); ++i)
-    values_[captures[i]] = builder.Param(outside[i].type());
-  for (uint32_t i = 0; i < region.args.size; ++i) {
-    const uint32_t value = region.args.begin + i;
-    values_[value] =
-        builder.Param(TensorType(a_, a_.code.value_types[value], absl::StrCat("argument ", i)));
-  }
-  for (const uint32_t value : constants) values_[value] = Emit(defined_by_[value])[0];
-  const std::vector<Value> results = Run(region);
-  const FunctionRef f = builder.Build(results);
+  const FunctionRef f = builder.Build(body());
   --depth_;
   builder_ = outer;
-  // Nothing of the builder is left.
-  std::fill(values_.begin() + region.first_value, values_.begin() + region.end_value, Value());
   for (size_t i = 0; i < shadowed.size(); ++i) values_[shadowed[i]] = outside[i];
   if (SizeOf(f) > Limits().ops)
     Throw(ErrorKind::kLimitExceeded,
@@ -123,17 +133,31 @@ std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values,
 
 std::vector<Value> Importer::Run(const RawRegion& region) {
   const std::vector<RawOp>& ops = a_.code.ops;
-  for (uint32_t i = region.begin; i < region.end; i = ops[i].end) {
+  uint32_t next = region.begin;
+  for (uint32_t i = next; i < region.end; i = next) {
     const RawOp& op = ops[i];
+    next = op.end;
     const bool last = op.end == region.end;
     const OpForm& form = a_.form(op);
     if ((form.name == "return") != last) ThrowMalformed("a region ends with no return, or goes on");
-    builder_->SetSite(SiteOf(a_, op.location));
-    std::vector<Value> values = Emit(i);
-    if (last) return values;
-    for (uint32_t r = 0; r < op.results.size; ++r) values_[op.results.begin + r] = values[r];
+    if (EntersShards(i)) {
+      next = RunOnShards(i, region.end);
+      continue;
+    }
+    if (last) {
+      builder_->SetSite(SiteOf(a_, op.location));
+      return Emit(i);
+    }
+    EmitAndKeep(i);
   }
   ThrowMalformed("a region has no ops");
+}
+
+void Importer::EmitAndKeep(uint32_t index) {
+  const RawOp& op = a_.code.ops[index];
+  builder_->SetSite(SiteOf(a_, op.location));
+  const std::vector<Value> values = Emit(index);
+  for (uint32_t r = 0; r < op.results.size; ++r) values_[op.results.begin + r] = values[r];
 }
 
 std::vector<Value> Importer::Emit(uint32_t index) {
@@ -208,7 +232,15 @@ int OpReader::Small(std::string_view attr, int limit) const {
     Malformed(absl::StrCat("has ", value, " as its ", ToAbsl(attr)));
   return static_cast<int>(value);
 }
-FunctionRef OpReader::Callee(std::string_view attr) const { return importer_.Function(Text(attr)); }
+FunctionRef OpReader::Callee(std::string_view attr) const {
+  return importer_.Function(Text(attr), b().scope());
+}
+std::optional<OpReader> OpReader::Defining(size_t operand) const {
+  const uint32_t op =
+      importer_.defined_by_[Slice(importer_.a_.code.operands, raw().operands)[operand]];
+  if (op == kNone) return std::nullopt;
+  return OpReader(importer_, op, {});
+}
 
 Type OpReader::ResultType(int i) const {
   if (i >= num_results()) Malformed("has too few results");
@@ -247,13 +279,13 @@ std::vector<Value> OpReader::ValuesOf(const std::vector<uint32_t>& captures) con
 }
 
 FunctionRef OpReader::Region(int r, const std::vector<uint32_t>& captures,
-                             const std::vector<uint32_t>& constants) const {
+                             const std::vector<uint32_t>& constants, const Scope& scope) const {
   if (r >= num_regions()) Malformed("has too few regions");
   ++regions_read_;
-  return importer_.Build(region(r), b().scope(), absl::StrCat(What(), "_", r), captures, constants);
+  return importer_.Build(region(r), scope, absl::StrCat(What(), "_", r), captures, constants);
 }
 
-// Those who write artifacts hoist constants out of computations, too.
+// Those who write artifacts hoist constants out of computations, too. A computation knows no mesh.
 FunctionRef OpReader::Computation(int r) const {
   const std::vector<uint32_t> constants = Captures({r});
   for (const uint32_t value : constants) {
@@ -261,7 +293,7 @@ FunctionRef OpReader::Computation(int r) const {
     if (op == kNone || importer_.a_.form(importer_.a_.code.ops[op]).name != "constant")
       NotSupported("has a computation that uses values of outside");
   }
-  return Region(r, {}, constants);
+  return Region(r, {}, constants, Scope{});
 }
 FunctionRef OpReader::Inlined(int r) const {
   const FunctionRef f = Computation(r);
@@ -272,8 +304,8 @@ FunctionRef OpReader::Inlined(int r) const {
 // -------------------------------------------------------------------------------------------------
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact) {
   Program program;
-  TESSERA_RETURN_IF_ERROR(
-      CatchStatus([&] { program.entry = Importer(artifact).Function("main"); }));
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { program = Importer(artifact).Main(); }));
+  TESSERA_RETURN_IF_ERROR(VerifySignature(program));
   return program;
 }
 

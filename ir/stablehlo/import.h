@@ -7,8 +7,13 @@
 
 namespace tessera::ir::stablehlo {
 
-// The artifact's function "main", at logical types, without shardings: those that the artifact has
-// are not read yet.  Ops carry the file and line that the artifact gives.
+// The artifact's function "main", at logical types.  Ops carry the file and line that the artifact
+// gives.
+//
+// Shardings are those that Shardy or GSPMD say, on Auto axes of the artifact's mesh, which the
+// caller may lay on any devices; an artifact of several devices without a mesh gets one whose axes
+// are named axis0, axis1, ....  What runs on shards becomes a manual_computation, in which groups
+// of devices are axes again.
 //
 // What the artifact asks for beyond the ops' results is left out: the accuracy of functions, the
 // algorithm of products. A scatter drops a window that is partly outside, as XLA does; StableHLO's
@@ -16,7 +21,8 @@ namespace tessera::ir::stablehlo {
 //
 // Errors: those of ReadArtifact; MALFORMED_PROGRAM for a function that is not there or calls
 // itself, for attributes of the wrong kind, and for results of other types than the op gives;
-// NOT_IMPLEMENTED, with the op's name, for an op or a type that Tessera lacks; an op's own errors.
+// NOT_IMPLEMENTED, with the op's name, for an op, a type or a sharding that Tessera lacks; an op's
+// own errors.
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
 
 }  // namespace tessera::ir::stablehlo

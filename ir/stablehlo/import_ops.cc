@@ -29,6 +29,11 @@ Results SameName(const OpReader& op) {
   return op.b().Emit(*def, op.in);
 }
 
+// JAX writes the position along an axis as the remainder of another number.
+Results ImportRemainder(const OpReader& op) {
+  const std::optional<Value> position = PositionAlongAxis(op);
+  return position ? Results{*position} : SameName(op);
+}
 Results ImportCompare(const OpReader& op) {
   NeedOperands(op, 2);
   constexpr std::array<const char*, 6> kDirections = {"EQ", "NE", "GE", "GT", "LE", "LT"};
@@ -280,7 +285,9 @@ Results ImportOptimizationBarrier(const OpReader& op) { return OptimizationBarri
 Results AsItIs(const OpReader& op) { return op.in; }
 Results ImportCustomCall(const OpReader& op) {
   const std::string_view target = op.Text("call_target_name");
-  if (target == "Sharding") return op.in;
+  if (target == "Sharding" || target == "xla.sdy.FuncResultSharding") return ImportShardingCall(op);
+  // Of memories our devices have one kind.
+  if (target == "annotate_device_placement") return op.in;
   op.NotSupported(absl::StrCat("of the target ", Quoted(target), ", which Tessera does not know"));
 }
 
@@ -334,7 +341,7 @@ constexpr ImportRow kRows[] = {
     {"reduce", ImportReduce},
     {"reduce_precision", ImportReducePrecision},
     {"reduce_window", ImportReduceWindow},
-    {"remainder", SameName},
+    {"remainder", ImportRemainder},
     {"reshape", ImportReshape},
     {"reverse", ImportReverse},
     {"round_nearest_afz", SameName},
@@ -366,7 +373,8 @@ static_assert(std::is_sorted(std::begin(kRows), std::end(kRows),
 }  // namespace
 
 const ImportRow* FindImport(std::string_view dialect, std::string_view name) {
-  if (dialect == "sdy") return nullptr;
+  if (dialect == "sdy") return FindShardy(name);
+  if (const ImportRow* const row = FindCollective(name); row != nullptr) return row;
   const auto* const row =
       std::lower_bound(std::begin(kRows), std::end(kRows), name,
                        [](const ImportRow& r, std::string_view n) { return r.name < n; });

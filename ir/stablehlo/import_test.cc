@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -12,6 +14,7 @@
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "ir/eval/eval.h"
+#include "ir/text.h"
 #include "ir/verify.h"
 
 namespace tessera::ir::stablehlo {
@@ -21,11 +24,13 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 // An export of JAX 0.10.2, of tests/fuzz/stablehlo.
 std::string Exported(const std::string& name) {
-  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc",
-                   std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return ReadFile(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc");
 }
 absl::StatusOr<Program> Import(const std::string& bytes) {
   TESSERA_ASSIGN_OR_RETURN(
@@ -96,10 +101,61 @@ TEST(ImportTest, RandomNumbersAreJaxsBits) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(629071667, 2343584484, 629003988, 1317161160));
 }
 
-TEST(ImportTest, WhatIsNotReadYetIsRefusedByItsName) {
-  EXPECT_THAT(Import(Exported("sharded")),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       AllOf(HasSubstr("is an op that Tessera lacks"), HasSubstr("model.py:"))));
+// ---- Shardings. tests/stablehlo/sharded_test.cc runs many such programs. -----------------------
+TEST(ImportTest, TheMeshAndTheShardingsAreThoseOfTheArtifact) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("sharded_jit_two_meshes")));
+  EXPECT_EQ(program.mesh().ToString(), "(x=2, y=2)");
+  ASSERT_EQ(program.in_shardings.size(), 1);
+  EXPECT_EQ(program.in_shardings[0], PartitionSpec({{{"x"}, {"y"}}, {}, {}, {}}));
+  ASSERT_EQ(program.out_shardings.size(), 1);
+  EXPECT_EQ(program.out_shardings[0], std::nullopt);
+  // The other mesh's only axis is the product of these.
+  EXPECT_THAT(PrintProgram(program), HasSubstr("sharding_constraint(%1) {sharding=P(('x','y'))}"));
+}
+
+TEST(ImportTest, WithoutAMeshItsAxesAreThoseThatTheTextsNeed) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("sharded_gspmd_v1")));
+  EXPECT_EQ(program.mesh().ToString(), "(axis0=2, axis1=2)");
+  EXPECT_EQ(program.in_shardings[0], PartitionSpec({{{"axis0"}, {"axis1"}}, {}, {}, {}}));
+  EXPECT_EQ(program.out_shardings[0], PartitionSpec({{{}, {"axis1"}}, {}, {}, {}}));
+  EXPECT_THAT(PrintProgram(program),
+              AllOf(HasSubstr("in_specs=specs[P('axis0')]"),
+                    HasSubstr("ppermute(%0) {axes=[\"axis0\"], perm=[0,1,1,0]}")));
+}
+
+TEST(ImportTest, DevicesInAnotherOrderAreFoundByTheirIds) {
+  const std::vector<Array> out =
+      RunExported("sharded_order", {Array::Of(DType::kF32, {4}, {10, 11, 12, 13})});
+  ASSERT_EQ(out.size(), 2);
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(0, 10, 11, 12));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(3, 2, 1, 0));
+}
+
+TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
+  struct Row {
+    const char* name;
+    absl::StatusCode code;
+    const char* message;
+  };
+  constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  for (const Row& row : {
+           Row{"groups", kUnimplemented,
+               "all_reduce has replica groups that lie along no axes of the mesh (x=2, y=4)"},
+           Row{"outside", kInvalid, "the mesh has axis 'y', but it is not manual here"},
+           Row{"priority", kUnimplemented, "argument 0 has a sharding of a priority"},
+           Row{"replicas", kUnimplemented, "mhlo.num_replicas is 2"},
+           Row{"sub_axis", kUnimplemented, "argument 0 is sharded by a part of an axis"},
+           Row{"text_broken", kInvalid, "lacks ']', at byte 18"},
+           Row{"text_maximal", kUnimplemented, "argument 0 lies on one device of several"},
+           Row{"text_order", kUnimplemented, "has devices in an order that no mesh has"},
+           Row{"text_overlap", kUnimplemented, "lie along the axes of no one mesh"},
+           Row{"text_tuple", kUnimplemented, "is of a tuple"},
+           Row{"unreduced", kUnimplemented, "argument 0 has unreduced axes"},
+       })
+    EXPECT_THAT(Import(Exported(std::string("sharded_") + row.name)),
+                StatusIs(row.code, HasSubstr(row.message)))
+        << row.name;
 }
 
 TEST(ImportTest, BatchingDimsFollowTheIndexVectors) {
@@ -153,9 +209,37 @@ TEST(ImportTest, WhatHasNoBoundOrNoSenseIsRefused) {
                        HasSubstr("reduce_window is of windows that Tessera does not know")));
 }
 
+// Real artifacts beside the checkout: each that has shardings is a program, and no other ends but
+// by a refusal that names what is lacking.
+TEST(ImportTest, WhatJaxWroteOverTheYearsIsAProgramOrIsRefusedByName) {
+  const char* const shared = std::getenv("TESSERA_SHARED");
+  if (shared == nullptr) GTEST_SKIP() << "TESSERA_SHARED does not name the artifacts";
+  const std::filesystem::path folder =
+      std::filesystem::path(shared) / "stablehlo" / "artifacts" / "jax";
+  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "there are no artifacts";
+  int sharded = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    const absl::StatusOr<Program> program = Import(ReadFile(entry.path()));
+    if (program.ok()) {
+      EXPECT_THAT(Verify(*program), IsOk()) << name;
+    }
+    if (name.find("Sharding") != std::string::npos || name.find("placement") != std::string::npos) {
+      EXPECT_THAT(program.status(), IsOk()) << name;
+      sharded += program.ok() && !program->mesh().empty() ? 1 : 0;
+    } else if (!program.ok()) {
+      EXPECT_EQ(program.status().code(), absl::StatusCode::kUnimplemented)
+          << name << ": " << program.status();
+    }
+  }
+  EXPECT_EQ(sharded, 4);  // Two of @Sharding, and two on a mesh of one device.
+}
+
 // Each changed byte ends in a status or a program that verifies.
 TEST(ImportTest, AChangedByteEndsInAStatusOrInAValidProgram) {
-  for (const char* name : {"affine", "control", "indexing"}) {
+  for (const char* name :
+       {"affine", "control", "indexing", "sharded_frontend_attributes", "sharded_jit_two_meshes",
+        "sharded_map_partially_manual", "sharded_order"}) {
     const std::string bytes = Exported(name);
     for (size_t i = 0; i < bytes.size(); ++i) {
       std::string changed = bytes;

@@ -1,12 +1,16 @@
 // The state of an import, which the rows of import_ops.cc read.  Internal to this folder.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "ir/builder.h"
 #include "ir/stablehlo/artifact.h"
+#include "ir/stablehlo/shardings.h"
 #include "ir/stablehlo/values.h"
 
 namespace tessera::ir::stablehlo {
@@ -15,10 +19,14 @@ class Importer {
  public:
   explicit Importer(const Artifact& artifact);
 
-  // The function of this name as a function of ours; throws if it is not there or calls itself.
-  FunctionRef Function(std::string_view name);
+  // The function "main", with the shardings of its params and results.
+  Program Main();
+  // The function of this name as a function of ours in a scope; throws if it is not there or calls
+  // itself.
+  FunctionRef Function(std::string_view name, const Scope& scope);
 
   Builder& b() { return *builder_; }
+  const Shardings& shardings() const { return shardings_; }
 
  private:
   friend class OpReader;
@@ -26,6 +34,9 @@ class Importer {
   // Constants of outside are emitted in it.
   FunctionRef Build(const RawRegion& region, Scope scope, std::string name,
                     const std::vector<uint32_t>& captures, const std::vector<uint32_t>& constants);
+  // A function of what `body` emits; the values `shadowed` mean what they did again after it.
+  FunctionRef BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
+                      absl::FunctionRef<std::vector<Value>()> body);
   // Counts ops, params and what is inlined; throws LIMIT_EXCEEDED above what a program may have.
   void Spend(int64_t ops);
   // The ops of a function, with those of what it calls, each time.
@@ -35,8 +46,18 @@ class Importer {
   // Emits the ops of a region; the results are the operands of its last op.
   std::vector<Value> Run(const RawRegion& region);
   std::vector<Value> Emit(uint32_t op);
+  void EmitAndKeep(uint32_t op);
+
+  // ---- import_sharded.cc ----
+  // Whether values become shards here, for the ops after this one.
+  bool EntersShards(uint32_t op) const;
+  // The ops on shards, from `begin` on, as a manual_computation; returns the op after them.
+  uint32_t RunOnShards(uint32_t begin, uint32_t end);
+  // The name of a custom call's target; "" for another op.
+  std::string_view TargetOf(uint32_t op) const;
 
   const Artifact& a_;
+  const Shardings shardings_;
   Builder* builder_ = nullptr;
   std::vector<Value> values_;                         // of each value of the artifact, in builder_
   std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
@@ -44,8 +65,10 @@ class Importer {
   std::map<uint32_t, Tensor> constants_;              // by their attributes
   std::map<FunctionRef, int64_t> sizes_;
   int64_t spent_ = 0;
-  int depth_ = 0;                              // of functions and regions within each other
-  std::map<uint32_t, FunctionRef> functions_;  // null while one is imported
+  int depth_ = 0;  // of functions and regions within each other
+  // By their ops and where they are called: whether there is a mesh, and its manual axes. Null
+  // while one is imported.
+  std::map<std::tuple<uint32_t, bool, AxisList>, FunctionRef> functions_;
 };
 
 // One op, for its row: attributes by name, operands, regions.
@@ -57,6 +80,12 @@ class OpReader {
   const std::vector<Value> in;
 
   Builder& b() const { return importer_.b(); }
+  const Shardings& shardings() const { return importer_.shardings_; }
+  // The attribute, or kNone.
+  uint32_t Find(std::string_view attr) const { return importer_.a_.Find(op_, attr); }
+  AttrKind KindOf(std::string_view attr) const { return importer_.a_.attrs[Find(attr)].kind; }
+  // The dictionary of what the op carries for others, or kNone.
+  uint32_t carried() const { return raw().attrs; }
   bool Has(std::string_view attr) const { return importer_.a_.Find(op_, attr) != kNone; }
   int64_t Int(std::string_view attr) const;
   // Absent: false.
@@ -73,6 +102,7 @@ class OpReader {
 
   // The declared type of a result.
   Type ResultType(int i = 0) const;
+  int num_operands() const { return static_cast<int>(raw().operands.size); }
   int num_results() const { return static_cast<int>(raw().results.size); }
   // The first `n` operands, and those after them.
   std::vector<Value> First(size_t n) const;
@@ -88,8 +118,12 @@ class OpReader {
   std::vector<Value> ValuesOf(const std::vector<uint32_t>& captures) const;
   // A region as a function: of the captures, then of its own arguments.
   FunctionRef Region(int region, const std::vector<uint32_t>& captures) const {
-    return Region(region, captures, {});
+    return Region(region, captures, {}, b().scope());
   }
+  // A region without values of outside, in another scope.
+  FunctionRef Within(int region, const Scope& scope) const { return Region(region, {}, {}, scope); }
+  // The reader of the op that defines an operand; nullopt for a param.
+  std::optional<OpReader> Defining(size_t operand) const;
 
   // "slice", and "slice: strides".
   std::string What() const;
@@ -100,7 +134,7 @@ class OpReader {
  private:
   const RawOp& raw() const { return importer_.a_.code.ops[op_]; }
   FunctionRef Region(int region, const std::vector<uint32_t>& captures,
-                     const std::vector<uint32_t>& constants) const;
+                     const std::vector<uint32_t>& constants, const Scope& scope) const;
   const RawRegion& region(int i) const {
     return importer_.a_.code.regions[raw().regions.begin + i];
   }
@@ -116,7 +150,13 @@ struct ImportRow {
   std::string_view name;  // "slice"
   std::vector<Value> (*import)(const OpReader& op);
 };
-// Null for an op that Tessera lacks, as all of Shardy's.
+// Null for an op that Tessera lacks.
 const ImportRow* FindImport(std::string_view dialect, std::string_view name);
+const ImportRow* FindCollective(std::string_view name);
+const ImportRow* FindShardy(std::string_view name);
+// A custom call of @Sharding, and of those that say where shards begin and end.
+std::vector<Value> ImportShardingCall(const OpReader& op);
+// The position along an axis, if `remainder` is of partition_id divided by the axis's stride.
+std::optional<Value> PositionAlongAxis(const OpReader& remainder);
 
 }  // namespace tessera::ir::stablehlo

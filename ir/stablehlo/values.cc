@@ -30,12 +30,6 @@ constexpr size_t kFileNameMax = 256;
         absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
 }
 
-const Attr& AttrOf(const Artifact& a, uint32_t attr, AttrKind kind, std::string_view what) {
-  if (attr == kNone) Malformed(what, "is missing");
-  if (a.attrs[attr].kind != kind) Malformed(what, "is an attribute of another kind");
-  return a.attrs[attr];
-}
-
 DType ElementOf(const Artifact& a, uint32_t index, std::string_view what) {
   const TypeOf& type = a.types[index];
   if (type.kind == TypeKind::kScalar) return type.dtype;
@@ -80,6 +74,12 @@ void Extend(DType dtype, absl::Span<std::byte> bytes) {
 }
 
 }  // namespace
+
+const Attr& AttrOf(const Artifact& a, uint32_t attr, AttrKind kind, std::string_view what) {
+  if (attr == kNone) Malformed(what, "is missing");
+  if (a.attrs[attr].kind != kind) Malformed(what, "is an attribute of another kind");
+  return a.attrs[attr];
+}
 
 Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
   const TypeOf& type = a.types[index];

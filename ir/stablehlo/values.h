@@ -19,6 +19,8 @@ namespace tessera::ir::stablehlo {
 // A tensor's dtype and shape; all its dims are known and it has at most 32 of them.
 Type TensorType(const Artifact& artifact, uint32_t type, std::string_view what);
 
+// One of this kind.
+const Attr& AttrOf(const Artifact& artifact, uint32_t attr, AttrKind kind, std::string_view what);
 int64_t IntOf(const Artifact& artifact, uint32_t attr, std::string_view what);
 bool BoolOf(const Artifact& artifact, uint32_t attr, std::string_view what);
 std::string_view TextOf(const Artifact& artifact, uint32_t attr, std::string_view what);

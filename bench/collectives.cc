@@ -1,0 +1,95 @@
+// What the collectives of sharded training steps send: in Tessera's plans, and in JAX's optimised HLO.
+//
+//   bench-collectives --jax PYTHON [--explain WORD]
+//
+// The steps are written in JAX (collectives_jax.py), which exports each as an artifact; here it is
+// imported and planned. Costs are those of ring algorithms, as in `tessera explain`.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "ir/stablehlo/import.h"
+#include "server/planner/explain.h"
+#include "server/planner/planner.h"
+
+namespace tessera::bench {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream bytes;
+  bytes << in.rdbuf();
+  return bytes.str();
+}
+
+absl::StatusOr<server::core::Plan> PlanOf(const std::string& path) {
+  const std::string bytes = ReadFile(path);
+  TESSERA_ASSIGN_OR_RETURN(const auto artifact,
+                           ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()),
+                                                        bytes.size()}));
+  server::core::PlanRequest request;
+  TESSERA_ASSIGN_OR_RETURN(request.program, ir::stablehlo::ImportProgram(artifact));
+  request.cluster.devices.resize(request.program.mesh().num_devices());
+  return server::planner::MakePlan(request);
+}
+
+int Run(const std::string& python, const std::string& explained) {
+  const std::string folder =
+      std::filesystem::temp_directory_path() / absl::StrCat("bench_collectives.", getpid());
+  const std::string command =
+      absl::StrCat("'", python, "' '", TESSERA_SOURCE_DIR, "/bench/collectives_jax.py' ", folder);
+  FILE* const lines = popen(command.c_str(), "r");
+  if (lines == nullptr) return 1;
+  std::printf("%-32s %14s %14s %8s\n", "program", "bytes", "JAX: bytes", "ratio");
+  int worse = 0;
+  char line[512];
+  while (std::fgets(line, sizeof line, lines) != nullptr) {
+    const std::vector<std::string> fields = absl::StrSplit(absl::StripAsciiWhitespace(line), '\t');
+    int64_t theirs = 0;
+    if (fields.size() != 3 || !absl::SimpleAtoi(fields[2], &theirs)) continue;
+    const absl::StatusOr<server::core::Plan> plan = PlanOf(folder + "/" + fields[1]);
+    if (!plan.ok()) {
+      std::cerr << fields[0] << ": " << plan.status() << "\n";
+      ++worse;
+      continue;
+    }
+    int64_t ours = 0;
+    for (const auto& use : server::planner::CollectivesOf(*plan->device_program)) ours += use.bytes;
+    if (!explained.empty() && fields[0].find(explained) != std::string::npos)
+      std::cout << plan->explain_text;
+    const double ratio = static_cast<double>(ours) / static_cast<double>(theirs);
+    worse += ratio > 1;
+    std::printf("%-32s %14ld %14ld %8.3f\n", fields[0].c_str(), static_cast<long>(ours),
+                static_cast<long>(theirs), ratio);
+    std::fflush(stdout);
+  }
+  const int status = pclose(lines);
+  std::filesystem::remove_all(folder);
+  return status != 0 || worse > 0 ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) {
+  std::string python, explained;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (argv[i] == std::string_view("--jax")) python = argv[i + 1];
+    if (argv[i] == std::string_view("--explain")) explained = argv[i + 1];
+  }
+  if (python.empty()) {
+    std::cerr << "usage: bench-collectives --jax PYTHON [--explain WORD]\n";
+    return 2;
+  }
+  return tessera::bench::Run(python, explained);
+}

@@ -1,0 +1,328 @@
+// Collectives: their groups of devices are axes of the mesh again.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ir/ops.h"
+#include "ir/ops/computation.h"
+#include "ir/stablehlo/importer.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using Results = std::vector<Value>;
+using Group = std::vector<int64_t>;
+
+constexpr int64_t kDevicesMax = 4096;
+// Groups that a computation other than a sum, a maximum or a minimum reduces are at most this
+// large.
+constexpr int64_t kFoldMax = 64;
+
+// A group lists positions, or only names them.
+enum class Order : uint8_t { kMatters, kAny };
+
+AxisList AllAxes(const Mesh& mesh) {
+  AxisList axes;
+  for (const MeshAxis& axis : mesh.axes) axes.push_back(axis.name);
+  return axes;
+}
+
+// A computation of scalars knows no mesh.
+void NeedMesh(const OpReader& op) {
+  if (op.b().mesh().empty() && !op.shardings().mesh().empty())
+    op.NotSupported("is in a computation of scalars");
+}
+
+// The rows of `attr`, a matrix, as places in the mesh.
+std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
+  const Type type = op.Constant(attr).type;
+  if (type.rank() != 2) op.Malformed("has groups that are no matrix");
+  const std::vector<int64_t> ids = op.Ints(attr);
+  const int64_t size = type.shape[1];
+  std::vector<Group> rows(type.shape[0]);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int64_t place = op.b().mesh().empty() ? ids[i] : op.shardings().PlaceOf(ids[i]);
+    if (place < 0 || (op.b().mesh().empty() && place != 0))
+      op.Malformed(absl::StrCat("has the device ", ids[i], ", which the mesh ",
+                                op.b().mesh().ToString(), " lacks"));
+    rows[i / size].push_back(place);
+  }
+  return rows;
+}
+
+// The axes along which the first group lies, major to minor: those whose coordinate changes later
+// are more major.
+AxisList AxesOfGroup(const Mesh& mesh, const Group& group) {
+  const std::vector<int64_t> origin = mesh.Coordinates(group[0]);
+  std::vector<std::pair<size_t, std::string>> changes;
+  std::vector<bool> changed(mesh.axes.size());
+  for (size_t i = 1; i < group.size(); ++i) {
+    const std::vector<int64_t> at = mesh.Coordinates(group[i]);
+    for (size_t a = 0; a < at.size(); ++a) {
+      if (changed[a] || at[a] == origin[a]) continue;
+      changed[a] = true;
+      changes.emplace_back(i, mesh.axes[a].name);
+    }
+  }
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  AxisList axes;
+  for (auto& [index, axis] : changes) axes.push_back(std::move(axis));
+  return axes;
+}
+
+[[noreturn]] void NoAxes(const OpReader& op) {
+  op.NotSupported(absl::StrCat("has replica groups that lie along no axes of the mesh ",
+                               op.b().mesh().ToString()));
+}
+
+AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order) {
+  const Mesh& mesh = op.b().mesh();
+  if (groups.empty() || groups[0].empty()) op.Malformed("has no replica groups");
+  if (order == Order::kAny)
+    for (Group& group : groups) std::sort(group.begin(), group.end());
+  size_t devices = 0;
+  for (const Group& group : groups) devices += group.size();
+  if (static_cast<int64_t>(devices) != mesh.num_devices())
+    op.Malformed(
+        absl::StrCat("has ", devices, " devices in its replica groups, of ", mesh.num_devices()));
+  const AxisList axes = AxesOfGroup(mesh, groups[0]);
+  std::vector<bool> seen(devices);
+  for (const Group& group : groups) {
+    if (group != mesh.GroupOf(group[0], axes)) NoAxes(op);
+    for (const int64_t place : group) {
+      if (seen[place]) op.Malformed("has a device in two of its replica groups");
+      seen[place] = true;
+    }
+  }
+  return axes;
+}
+
+// The axes along which the op exchanges.  Empty: each device is alone.
+//
+// Without a channel groups are of replicas, of which there is one.  With one they are of
+// partitions, or, for those ops that have `use_global_device_ids`, of partitions only with it.
+AxisList AxesOf(const OpReader& op, Order order, bool has_global_ids = true) {
+  NeedMesh(op);
+  constexpr std::string_view kGroups = "replica_groups";
+  const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
+  const bool global = op.Bool("use_global_device_ids");
+  if (op.Has(kGroups) && op.KindOf(kGroups) == AttrKind::kReplicaGroupMeshAxes)
+    return op.shardings().GroupAxes(op.Find(kGroups), op.What(kGroups));
+  if (!channel && !global) return {};
+  if (has_global_ids && !global) return AllAxes(op.b().mesh());
+  return AxesOfGroups(op, RowsOf(op, kGroups), order);
+}
+
+template <typename F>
+Results Each(const OpReader& op, F import) {
+  Results out;
+  for (const Value v : op.in) out.push_back(import(v));
+  return out;
+}
+void NeedDim(const OpReader& op, int dim) {
+  for (const Value v : op.in)
+    if (dim < 0 || dim >= v.rank()) op.Malformed("is along a dim that is none");
+}
+
+// One shard of each position along the axes, combined in their order by a computation of scalars.
+Value Folded(const OpReader& op, Value v, const AxisList& axes, const FunctionRef& f) {
+  const int64_t n = op.b().mesh().SizeOf(axes);
+  if (n > kFoldMax) op.NotSupported("reduces so many shards by a computation of its own");
+  const Value all = AllGather(v, axes, /*dimension=*/0, /*tiled=*/false);
+  std::optional<Value> folded;
+  for (int64_t i = 0; i < n; ++i) {
+    std::vector<int64_t> start(all.rank(), 0), strides(all.rank(), 1);
+    std::vector<int64_t> limit(all.shape().begin(), all.shape().end());
+    start[0] = i;
+    limit[0] = i + 1;
+    const Value shard = Reshape(Slice(all, start, limit, strides), v.shape());
+    folded = folded ? MapComputation(f, {*folded, shard})[0] : shard;
+  }
+  return *folded;
+}
+
+// A computation that is one op has an op of ours.
+using Reducer = Value (*)(Value, AxisList);
+Reducer ReducerOf(const Function& f, DType dtype) {
+  const OpDef* const def = ops::SoleOp(f);
+  if (def == nullptr || f.num_params != 2 || f.type(0) != MakeType(dtype, {})) return nullptr;
+  if (def == &ops::kAdd && dtype != DType::kBool) return Psum;
+  if (def == &ops::kMax) return Pmax;
+  if (def == &ops::kMin) return Pmin;
+  return nullptr;
+}
+
+Results ImportAllReduce(const OpReader& op) {
+  const AxisList axes = AxesOf(op, Order::kAny);
+  const FunctionRef f = op.Inlined(0);
+  if (axes.empty()) return op.in;
+  return Each(op, [&](Value v) {
+    const Reducer reduce = ReducerOf(*f, v.dtype());
+    return reduce != nullptr ? reduce(v, axes) : Folded(op, v, axes, f);
+  });
+}
+Results ImportReduceScatter(const OpReader& op) {
+  const AxisList axes = AxesOf(op, Order::kMatters);
+  const FunctionRef f = op.Inlined(0);
+  const int dim = op.Small("scatter_dimension");
+  NeedDim(op, dim);
+  if (axes.empty()) return op.in;
+  return Each(op, [&](Value v) {
+    if (ReducerOf(*f, v.dtype()) != &Psum) op.NotSupported("is of no sum");
+    return PsumScatter(v, axes, dim, /*tiled=*/true);
+  });
+}
+Results ImportAllGather(const OpReader& op) {
+  const AxisList axes = AxesOf(op, Order::kMatters);
+  const int dim = op.Small("all_gather_dim");
+  NeedDim(op, dim);
+  if (axes.empty()) return op.in;
+  return Each(op, [&](Value v) { return AllGather(v, axes, dim, /*tiled=*/true); });
+}
+Results ImportAllToAll(const OpReader& op) {
+  const AxisList axes = AxesOf(op, Order::kMatters, /*has_global_ids=*/false);
+  const int split = op.Small("split_dimension"), concat = op.Small("concat_dimension");
+  NeedDim(op, split);
+  NeedDim(op, concat);
+  if (op.Int("split_count") != op.b().mesh().SizeOf(axes))
+    op.Malformed("splits into other than as many parts as a group has devices");
+  if (axes.empty()) return op.in;
+  return Each(op, [&](Value v) { return AllToAll(v, axes, split, concat, /*tiled=*/true); });
+}
+
+// Among the positions along `axes` the same pairs everywhere; nullopt if they are not.
+std::optional<std::vector<std::pair<int64_t, int64_t>>> PairsAlong(const Mesh& mesh,
+                                                                   const std::vector<Group>& pairs,
+                                                                   const AxisList& axes) {
+  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> of_group;  // by its first device
+  for (const Group& pair : pairs) {
+    const std::vector<int64_t> group = mesh.GroupOf(pair[0], axes);
+    const int64_t to = mesh.IndexAlong(pair[1], axes);
+    if (group[to] != pair[1]) return std::nullopt;
+    of_group[group[0]].emplace_back(mesh.IndexAlong(pair[0], axes), to);
+  }
+  if (of_group.empty()) return std::vector<std::pair<int64_t, int64_t>>();
+  for (auto& [first, group] : of_group) {
+    std::sort(group.begin(), group.end());
+    if (group != of_group.begin()->second) return std::nullopt;
+  }
+  const auto groups = static_cast<int64_t>(of_group.size());
+  if (groups * mesh.SizeOf(axes) != mesh.num_devices()) return std::nullopt;
+  return of_group.begin()->second;
+}
+
+Results ImportCollectivePermute(const OpReader& op) {
+  NeedMesh(op);
+  const Mesh& mesh = op.b().mesh();
+  const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
+  const std::vector<Group> pairs = RowsOf(op, "source_target_pairs");
+  if (!pairs.empty() && pairs[0].size() != 2) op.Malformed("has pairs that are none");
+  if (mesh.empty() || !channel) {
+    if (pairs.size() != 1) op.NotSupported("is of one device that receives from none");
+    return op.in;
+  }
+  if (mesh.num_devices() > kDevicesMax) op.NotSupported("is among so many devices");
+  // The axes along which something moves, or all.
+  AxisList moved;
+  for (size_t a = 0; a < mesh.axes.size(); ++a)
+    if (std::any_of(pairs.begin(), pairs.end(), [&](const Group& pair) {
+          return mesh.Coordinates(pair[0])[a] != mesh.Coordinates(pair[1])[a];
+        }))
+      moved.push_back(mesh.axes[a].name);
+  for (const AxisList& axes : {moved, mesh.AxesOfType(AxisType::kManual), AllAxes(mesh)}) {
+    if (axes.empty()) continue;
+    if (const auto perm = PairsAlong(mesh, pairs, axes))
+      return Each(op, [&](Value v) { return Ppermute(v, axes, *perm); });
+  }
+  NoAxes(op);
+}
+
+// The first of each group sends to the others.
+Results ImportCollectiveBroadcast(const OpReader& op) {
+  if (op.Bool("has_dynamic_root")) op.NotSupported("has a root that is known only when it runs");
+  NeedMesh(op);
+  const Mesh& mesh = op.b().mesh();
+  if (!op.Has("channel_id") || op.Int("channel_id") <= 0) return op.in;
+  const std::vector<Group> groups = RowsOf(op, "replica_groups");
+  const AxisList axes = AxesOfGroups(op, groups, Order::kAny);
+  if (axes.empty()) return op.in;
+  const int64_t root = mesh.IndexAlong(groups[0][0], axes);
+  for (const Group& group : groups)
+    if (mesh.IndexAlong(group[0], axes) != root)
+      op.NotSupported("has roots at different positions along the axes of its groups");
+  return Each(op, [&](Value v) {
+    const Value all = AllGather(v, axes, /*dimension=*/0, /*tiled=*/false);
+    std::vector<int64_t> start(all.rank(), 0), strides(all.rank(), 1);
+    std::vector<int64_t> limit(all.shape().begin(), all.shape().end());
+    start[0] = root;
+    limit[0] = root + 1;
+    return Reshape(Slice(all, start, limit, strides), v.shape());
+  });
+}
+
+Results ImportPartitionId(const OpReader& op) {
+  NeedMesh(op);
+  const Mesh& mesh = op.b().mesh();
+  if (mesh.empty()) return {Constant(op.b(), DType::kU32, 0)};
+  const AxisList axes = AllAxes(mesh);
+  if (mesh.AxesOfType(AxisType::kManual) != axes)
+    op.NotSupported("is asked for where not all axes are manual");
+  const Value place = AxisIndex(op.b(), axes);
+  const std::vector<int64_t>& ids = op.shardings().device_ids();
+  if (ids.empty()) return {Convert(place, DType::kU32)};
+  Array table(DType::kU32, {static_cast<int64_t>(ids.size())});
+  for (size_t i = 0; i < ids.size(); ++i) table.Set(i, static_cast<double>(ids[i]));
+  return {Reshape(DynamicSlice(Constant(op.b(), std::move(table)), {place}, {1}), {})};
+}
+// There is one replica.
+Results ImportReplicaId(const OpReader& op) { return {Constant(op.b(), DType::kU32, 0)}; }
+
+constexpr ImportRow kRows[] = {
+    {"all_gather", ImportAllGather},
+    {"all_reduce", ImportAllReduce},
+    {"all_to_all", ImportAllToAll},
+    {"collective_broadcast", ImportCollectiveBroadcast},
+    {"collective_permute", ImportCollectivePermute},
+    {"partition_id", ImportPartitionId},
+    {"reduce_scatter", ImportReduceScatter},
+    {"replica_id", ImportReplicaId},
+};
+
+// The number that is an operand of an op, if it is a constant.
+std::optional<int64_t> ConstantOperand(const OpReader& op, size_t operand) {
+  const std::optional<OpReader> from = op.Defining(operand);
+  if (!from || from->What() != "constant") return std::nullopt;
+  const Tensor tensor = from->Constant("value");
+  if (tensor.type != MakeType(DType::kU32, {})) return std::nullopt;
+  return tensor.literal.IntAt(0);
+}
+
+}  // namespace
+
+const ImportRow* FindCollective(std::string_view name) {
+  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows),
+                                       [&](const ImportRow& r) { return r.name == name; });
+  return row != std::end(kRows) ? row : nullptr;
+}
+
+// (partition_id / stride) % size.
+std::optional<Value> PositionAlongAxis(const OpReader& remainder) {
+  const Mesh& mesh = remainder.b().mesh();
+  if (mesh.empty() || !remainder.shardings().device_ids().empty() || remainder.num_operands() != 2)
+    return std::nullopt;
+  const std::optional<OpReader> divide = remainder.Defining(0);
+  if (!divide || divide->What() != "divide" || divide->num_operands() != 2) return std::nullopt;
+  const std::optional<OpReader> id = divide->Defining(0);
+  if (!id || id->What() != "partition_id") return std::nullopt;
+  const std::optional<int64_t> stride = ConstantOperand(*divide, 1);
+  const std::optional<int64_t> size = ConstantOperand(remainder, 1);
+  int64_t step = 1;
+  for (size_t a = mesh.axes.size(); a-- > 0; step *= mesh.axes[a].size)
+    if (step == stride && mesh.axes[a].size == size && mesh.IsManual(mesh.axes[a].name))
+      return Convert(AxisIndex(remainder.b(), {mesh.axes[a].name}), DType::kU32);
+  return std::nullopt;
+}
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,339 @@
+#include "ir/stablehlo/sharding_text.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "ir/stablehlo/artifact.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+constexpr size_t kTextMax = 65'536;
+constexpr size_t kListMax = 65'536;
+constexpr size_t kDimsMax = 64;
+
+// A text that is read from its front.
+class Text {
+ public:
+  Text(std::string_view text, std::string_view what) : whole_(text), rest_(text), what_(what) {
+    if (text.size() > kTextMax) Fail("is too long");
+  }
+
+  [[noreturn]] void Fail(std::string_view problem) const {
+    Throw(ErrorKind::kMalformedProgram,
+          absl::StrCat("StableHLO: ", ToAbsl(what_), ": the sharding ", Quoted(whole_), " ",
+                       ToAbsl(problem), ", at byte ", whole_.size() - rest_.size()));
+  }
+  [[noreturn]] void Refuse(std::string_view thing) const {
+    Throw(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: ", ToAbsl(what_), ": the sharding ",
+                                                   Quoted(whole_), " ", ToAbsl(thing)));
+  }
+
+  bool Take(std::string_view token) {
+    while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
+    if (rest_.substr(0, token.size()) != token) return false;
+    rest_.remove_prefix(token.size());
+    return true;
+  }
+  void Need(std::string_view token) {
+    if (!Take(token)) Fail(absl::StrCat("lacks ", Quoted(token)));
+  }
+  void End() {
+    Take("");
+    if (!rest_.empty()) Fail("goes on after its end");
+  }
+  // Calls `element` for each of a list that ends with `end`.
+  template <typename F>
+  void List(std::string_view end, F element) {
+    size_t count = 0;
+    if (Take(end)) return;
+    do {
+      if (++count > kListMax) Fail("has a list that is too long");
+      element();
+    } while (Take(","));
+    Need(end);
+  }
+  int64_t Int() {
+    Take("");
+    const std::string_view digits = Front([](char c) { return absl::ascii_isdigit(c); });
+    int64_t value = 0;
+    if (digits.size() > 9 || !absl::SimpleAtoi(ToAbsl(digits), &value)) Fail("lacks a number");
+    return value;
+  }
+  std::vector<int64_t> Ints(std::string_view end) {
+    std::vector<int64_t> out;
+    List(end, [&] { out.push_back(Int()); });
+    return out;
+  }
+  std::string_view Word() {
+    Take("");
+    return Front([](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.'; });
+  }
+  // "x", or \"x\" of a text that was quoted again.
+  std::string Name() {
+    const bool escaped = Take("\\");
+    Need("\"");
+    const std::string_view name = Front([](char c) { return c != '"' && c != '\\'; });
+    if (escaped) Need("\\");
+    Need("\"");
+    if (name.empty()) Fail("has a name that is empty");
+    return std::string(name);
+  }
+
+ private:
+  template <typename F>
+  std::string_view Front(F is_of) {
+    size_t n = 0;
+    while (n < rest_.size() && is_of(rest_[n])) ++n;
+    const std::string_view front = rest_.substr(0, n);
+    rest_.remove_prefix(n);
+    return front;
+  }
+
+  const std::string_view whole_;
+  std::string_view rest_;
+  const std::string_view what_;
+};
+
+// ---- Tiles. -------------------------------------------------------------------------------------
+int64_t ProductOf(Text& in, const std::vector<int64_t>& sizes) {
+  int64_t product = 1;
+  for (const int64_t size : sizes) {
+    if (size < 1) in.Fail("has a size of 0");
+    if (size > kTiledDevicesMax / product)
+      Throw(ErrorKind::kLimitExceeded,
+            absl::StrCat("StableHLO: a sharding text of more than ", kTiledDevicesMax, " devices"));
+    product *= size;
+  }
+  return product;
+}
+
+// The devices of "<=[2,4]T(1,0)": those in row-major order over the sizes, whose dims are permuted.
+std::vector<int64_t> ReadIota(Text& in) {
+  in.Need("[");
+  const std::vector<int64_t> sizes = in.Ints("]");
+  const size_t rank = sizes.size();
+  std::vector<int64_t> perm(rank), strides(rank, 1);
+  std::iota(perm.begin(), perm.end(), 0);
+  const int64_t count = ProductOf(in, sizes);
+  if (rank > kDimsMax) in.Fail("has too many dims");
+  if (in.Take("T(")) {
+    std::vector<int64_t> given = in.Ints(")");
+    if (!std::is_permutation(given.begin(), given.end(), perm.begin(), perm.end()))
+      in.Fail("permutes dims that are none");
+    perm = std::move(given);
+  }
+  for (size_t d = rank; d-- > 1;) strides[d - 1] = strides[d] * sizes[d];
+  std::vector<int64_t> devices(count);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t left = i;
+    for (size_t d = rank; d-- > 0;) {
+      devices[i] += left % sizes[perm[d]] * strides[perm[d]];
+      left /= sizes[perm[d]];
+    }
+  }
+  return devices;
+}
+
+// The axes along which a row of places moves, minor to major; false if they are none.
+bool AxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
+  for (size_t done = 1; done < row.size();) {
+    const int64_t stride = row[done];
+    size_t n = 1;
+    while (n * done < row.size() && row[n * done] == static_cast<int64_t>(n) * stride) ++n;
+    if (stride <= 0 || n < 2 || row.size() % (n * done) != 0) return false;
+    for (size_t i = 0; i < n * done; ++i)
+      if (row[i] != row[i % done] + static_cast<int64_t>(i / done) * stride) return false;
+    out->push_back({stride, static_cast<int64_t>(n)});
+    done *= n;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out) {
+  std::vector<int64_t> row = places;
+  if (row.empty()) return false;
+  std::sort(row.begin(), row.end());
+  const int64_t first = row[0];
+  for (int64_t& place : row) place -= first;
+  return AxesOfRow(row, out);
+}
+
+TiledSharding ParseTiled(std::string_view text, std::string_view what) {
+  Text in(text, what);
+  TiledSharding out;
+  in.Need("{");
+  if (in.Take("replicated")) {
+    in.Need("}");
+  } else if (in.Take("manual")) {
+    out.kind = TiledSharding::kManual;
+    in.Need("}");
+  } else if (in.Take("maximal device=")) {
+    out.kind = TiledSharding::kMaximal;
+    in.Int();
+    in.Need("}");
+  } else if (in.Take("devices=[")) {
+    out.kind = TiledSharding::kTiled;
+    const std::vector<int64_t> tiles = in.Ints("]");
+    if (tiles.size() > kDimsMax) in.Fail("has too many dims");
+    out.devices = ProductOf(in, tiles);
+    std::vector<int64_t> devices;
+    if (in.Take("<=")) {
+      devices = ReadIota(in);
+    } else {
+      do devices.push_back(in.Int());
+      while (devices.size() < kListMax && in.Take(","));
+    }
+    if (static_cast<int64_t>(devices.size()) != out.devices)
+      in.Fail("has too few devices, or too many");
+    std::vector<std::string_view> last;
+    if (in.Take("last_tile_dim_replicate")) last = {"replicated"};
+    if (in.Take("last_tile_dims={")) in.List("}", [&] { last.push_back(in.Word()); });
+    if (last.size() > tiles.size()) in.Fail("has too few dims");
+    if (!in.Take("}")) in.Refuse("says more than Tessera's shardings can");
+    // The places along each dim, when the others are at 0, say where its axes lie, ...
+    if (devices[0] != 0) in.Refuse("begins at another device than the first; Tessera's do not");
+    const size_t dims = tiles.size() - last.size();
+    std::vector<std::vector<int64_t>> rows(tiles.size());
+    int64_t step = 1;
+    for (size_t d = tiles.size(); d-- > 0; step *= tiles[d]) {
+      for (int64_t i = 0; i < tiles[d]; ++i) rows[d].push_back(devices[i * step]);
+      std::vector<AxisRange> axes;
+      const bool is_tile = d < dims, is_manual = !is_tile && last[d - dims] == "manual";
+      if (!is_tile && !is_manual) {
+        if (last[d - dims] != "replicated") in.Refuse("has a subgroup that Tessera does not know");
+        continue;
+      }
+      if (!AxesOfRow(rows[d], &axes)) in.Refuse("has devices in an order that no mesh has");
+      std::reverse(axes.begin(), axes.end());
+      if (is_manual) {
+        out.manual.insert(out.manual.end(), axes.begin(), axes.end());
+      } else {
+        out.dims.insert(out.dims.begin(), std::move(axes));
+      }
+    }
+    // ... and then all devices.
+    for (int64_t i = 0; i < out.devices; ++i) {
+      int64_t left = i, device = 0;
+      for (size_t d = tiles.size(); d-- > 0; left /= tiles[d]) device += rows[d][left % tiles[d]];
+      if (device != devices[i]) in.Refuse("has devices in an order that no mesh has");
+    }
+  } else if (in.Take("{")) {
+    in.Refuse("is of a tuple, which Tessera has no values for");
+  } else {
+    in.Refuse("is of a kind that Tessera does not know");
+  }
+  in.End();
+  return out;
+}
+
+// ---- Shardy's. ----------------------------------------------------------------------------------
+namespace {
+
+// x:(1)2 is a part of an axis.
+std::string AxisName(Text& in) {
+  std::string name = in.Name();
+  if (in.Take(":(")) in.Refuse("shards by a part of an axis, which Tessera's meshes do not have");
+  return name;
+}
+
+// <@mesh, [{"x"}, {"y", ?}], replicated={"z"}>
+NamedSharding ReadSharding(Text& in) {
+  NamedSharding out;
+  in.Need("<");
+  if (!in.Take("@")) in.Refuse("has a mesh of its own, which Tessera does not read");
+  out.mesh = std::string(in.Word());
+  in.Need(",");
+  in.Need("[");
+  in.List("]", [&] {
+    AxisList axes;
+    bool open = false;
+    in.Need("{");
+    in.List("}", [&] {
+      if (in.Take("?")) {
+        open = true;
+      } else if (open) {
+        in.Fail("has an axis after a '?'");
+      } else {
+        axes.push_back(AxisName(in));
+      }
+    });
+    if (in.Take("p") && in.Int() != 0)
+      in.Refuse("has a priority, which Tessera's planner does not know");
+    out.dims.push_back(std::move(axes));
+    out.open.push_back(open);
+  });
+  while (in.Take(",")) {
+    if (in.Take("unreduced=")) in.Refuse("has unreduced axes, which Tessera takes of no artifact");
+    in.Need("replicated={");
+    in.List("}", [&] { out.replicated.push_back(AxisName(in)); });
+  }
+  in.Need(">");
+  return out;
+}
+
+}  // namespace
+
+NamedSharding ParseSharding(std::string_view text, std::string_view what) {
+  Text in(text, what);
+  in.Need("#sdy.sharding");
+  NamedSharding out = ReadSharding(in);
+  in.End();
+  return out;
+}
+
+std::vector<NamedSharding> ParseShardingPerValue(std::string_view text, std::string_view what) {
+  Text in(text, what);
+  std::vector<NamedSharding> out;
+  in.Need("#sdy.sharding_per_value<[");
+  in.List("]", [&] { out.push_back(ReadSharding(in)); });
+  in.Need(">");
+  in.End();
+  return out;
+}
+
+AxisList ParseManualAxes(std::string_view text, std::string_view what) {
+  Text in(text, what);
+  AxisList out;
+  in.Need("#sdy<manual_axes{");
+  in.List("}", [&] { out.push_back(in.Name()); });
+  in.Need(">");
+  in.End();
+  return out;
+}
+
+std::vector<NamedMesh> ParseMeshes(std::string_view text, std::string_view what) {
+  Text in(text, what);
+  std::vector<NamedMesh> out;
+  in.Need("{");
+  in.List("}", [&] {
+    NamedMesh mesh;
+    mesh.name = std::string(in.Word());
+    in.Need("=");
+    in.Need("#sdy.mesh<[");
+    in.List("]", [&] {
+      MeshAxis axis;
+      axis.name = in.Name();
+      in.Need("=");
+      axis.size = in.Int();
+      mesh.axes.push_back(std::move(axis));
+    });
+    if (in.Take(",")) {
+      in.Need("device_ids=[");
+      mesh.device_ids = in.Ints("]");
+    }
+    in.Need(">");
+    out.push_back(std::move(mesh));
+  });
+  in.End();
+  return out;
+}
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,103 @@
+#include "ir/stablehlo/sharding_text.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "base/testing/status_matchers.h"
+#include "gmock/gmock.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Each dim's axes as size@stride.
+std::string Shown(const std::vector<AxisRange>& axes) {
+  std::string out = "[";
+  for (const AxisRange& axis : axes) absl::StrAppend(&out, " ", axis.size, "@", axis.stride);
+  return out + " ]";
+}
+std::string Tiled(std::string_view text) {
+  std::string out;
+  const absl::Status status = CatchStatus([&] {
+    const TiledSharding tiled = ParseTiled(text, "x");
+    for (const auto& dim : tiled.dims) out += Shown(dim);
+    if (!tiled.manual.empty()) out += " manual " + Shown(tiled.manual);
+  });
+  return status.ok() ? out : std::string(status.message());
+}
+
+TEST(ShardingTextTest, TilesLieAlongAxes) {
+  EXPECT_EQ(Tiled("{replicated}"), "");
+  EXPECT_EQ(Tiled("{devices=[2,4]<=[8]}"), "[ 2@4 ][ 4@1 ]");
+  EXPECT_EQ(Tiled("{devices=[2,2]0,1,2,3}"), "[ 2@2 ][ 2@1 ]");
+  EXPECT_EQ(Tiled("{devices=[2,2]0,2,1,3}"), "[ 2@1 ][ 2@2 ]");
+  // Major to minor: the axis of stride 1 varies slowest.
+  EXPECT_EQ(Tiled("{devices=[4,1]<=[2,2]T(1,0)}"), "[ 2@1 2@2 ][ ]");
+  EXPECT_EQ(Tiled("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"), "[ 2@4 ][ ]");
+  EXPECT_EQ(Tiled("{devices=[1,2,4]<=[2,4]T(0,1) last_tile_dim_replicate}"), "[ ][ 2@4 ]");
+  EXPECT_EQ(Tiled("{devices=[2,1,2,2]<=[8] last_tile_dims={manual, replicated}}"),
+            "[ 2@4 ][ ] manual [ 2@2 ]");
+  EXPECT_EQ(Tiled("{devices=[3,4]<=[4,3]T(1,0)}"), "[ 3@1 ][ 4@3 ]");
+}
+
+TEST(ShardingTextTest, OtherTextsAreRefusedWithThePlace) {
+  const std::pair<const char*, const char*> kRows[] = {
+      {"", "lacks '{'"},
+      {"{devices=[2]0,1", "'{devices=[2]0,1' says more than Tessera's shardings can"},
+      {"{devices=[2]0}", "has too few devices, or too many"},
+      {"{devices=[0]<=[1]}", "has a size of 0"},
+      {"{devices=[2]<=[2]T(1)}", "permutes dims that are none"},
+      {"{devices=[2]1,0}", "begins at another device than the first"},
+      {"{devices=[4]0,2,3,1}", "in an order that no mesh has"},
+      {"{devices=[2,2]0,1,3,2}", "in an order that no mesh has"},
+      {"{devices=[99999999,99999999]<=[1]}", "more than 4096 devices"},
+      {"{devices=[1,2]<=[2] last_tile_dims={none}}", "has a subgroup that Tessera does not know"},
+      {"{devices=[2]<=[2] last_tile_dims={manual,manual}}", "has too few dims"},
+      {"{replicated}}", "goes on after its end"},
+      {"{{replicated}}", "is of a tuple"},
+      {"{unknown}", "is of a kind that Tessera does not know"},
+  };
+  for (const auto& [text, message] : kRows) EXPECT_THAT(Tiled(text), HasSubstr(message)) << text;
+}
+
+TEST(ShardingTextTest, ShardysTextsAreRead) {
+  const NamedSharding sharding =
+      ParseSharding(R"(#sdy.sharding<@mesh_0, [{"x", "y"}, {?}, {}], replicated={"z"}>)", "x");
+  EXPECT_EQ(sharding.mesh, "mesh_0");
+  EXPECT_THAT(sharding.dims, ElementsAre(AxisList{"x", "y"}, AxisList{}, AxisList{}));
+  EXPECT_THAT(sharding.open, ElementsAre(false, true, false));
+  EXPECT_THAT(sharding.replicated, ElementsAre("z"));
+  EXPECT_EQ(
+      ParseShardingPerValue(R"(#sdy.sharding_per_value<[<@m, [{"x"}]>, <@m, []>]>)", "x").size(),
+      2);
+  EXPECT_THAT(ParseManualAxes(R"(#sdy<manual_axes{"x", \"y\"}>)", "x"), ElementsAre("x", "y"));
+  const std::vector<NamedMesh> meshes =
+      ParseMeshes(R"({a = #sdy.mesh<["x"=2, "y"=1], device_ids=[1, 0]>, b = #sdy.mesh<[]>})", "x");
+  ASSERT_EQ(meshes.size(), 2);
+  EXPECT_EQ(meshes[0].name, "a");
+  EXPECT_EQ(meshes[0].axes[0].name, "x");
+  EXPECT_EQ(meshes[0].axes[0].size, 2);
+  EXPECT_THAT(meshes[0].device_ids, ElementsAre(1, 0));
+  for (const char* text :
+       {R"(#sdy.sharding<mesh<["x"=2]>, []>)", R"(#sdy.sharding<@m, [{"x":(1)2}]>)",
+        R"(#sdy.sharding<@m, [{"x"}p1]>)", R"(#sdy.sharding<@m, [], unreduced={"x"}>)",
+        R"(#sdy.sharding<@m, [{?, "x"}]>)", R"(#sdy.sharding<@m, [{""}]>)", "#sdy.sharding<@m, ["})
+    EXPECT_FALSE(CatchStatus([&] { ParseSharding(text, "x"); }).ok()) << text;
+}
+
+TEST(ShardingTextTest, AGroupOfDevicesLiesAlongAxes) {
+  std::vector<AxisRange> axes;
+  EXPECT_TRUE(GroupRanges({6, 4, 0, 2}, &axes));
+  EXPECT_EQ(Shown(axes), "[ 4@2 ]");
+  axes.clear();
+  EXPECT_TRUE(GroupRanges({1, 2, 9, 10}, &axes));
+  EXPECT_EQ(Shown(axes), "[ 2@1 2@8 ]");
+  EXPECT_FALSE(GroupRanges({0, 1, 3}, &axes));
+  EXPECT_FALSE(GroupRanges({}, &axes));
+}
+
+}  // namespace
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,406 @@
+#include "ir/stablehlo/shardings.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "ir/stablehlo/values.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+constexpr size_t kAxesMax = 32;
+constexpr size_t kMeshesMax = 64;
+constexpr size_t kTextsMax = 1024;
+
+[[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
+  Throw(ErrorKind::kMalformedProgram,
+        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
+}
+[[noreturn]] void NotSupported(std::string_view what, std::string_view problem) {
+  Throw(ErrorKind::kNotImplemented,
+        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
+}
+
+// A step along axis `i`, in devices.
+int64_t StrideOf(const Mesh& mesh, size_t i) {
+  int64_t stride = 1;
+  for (size_t k = i + 1; k < mesh.axes.size(); ++k) stride *= mesh.axes[k].size;
+  return stride;
+}
+
+}  // namespace
+
+bool SaysNothing(const PartitionSpec& spec) {
+  return !spec.dims.empty() && spec.open.size() == spec.dims.size() &&
+         std::all_of(spec.open.begin(), spec.open.end(), [](bool open) { return open; }) &&
+         std::all_of(spec.dims.begin(), spec.dims.end(),
+                     [](const AxisList& axes) { return axes.empty(); });
+}
+
+uint32_t InDictionary(const Artifact& a, uint32_t dictionary, std::string_view name) {
+  if (dictionary == kNone || a.attrs[dictionary].kind != AttrKind::kDictionary) return kNone;
+  const absl::Span<const uint32_t> refs = Slice(a.refs, a.attrs[dictionary].refs);
+  for (size_t i = 0; i + 1 < refs.size(); i += 2)
+    if (a.attrs[refs[i]].kind == AttrKind::kString && a.attrs[refs[i]].text() == name)
+      return refs[i + 1];
+  return kNone;
+}
+
+// ---- Meshes. ------------------------------------------------------------------------------------
+Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
+  if (a_.code.ops.empty()) return;
+  const auto count = [&](std::string_view name) -> std::optional<int64_t> {
+    const uint32_t attr = InDictionary(a_, a_.code.ops[0].attrs, name);
+    if (attr == kNone) return std::nullopt;
+    return std::max<int64_t>(IntOf(a_, attr, name), 1);
+  };
+  num_replicas_ = count("mhlo.num_replicas").value_or(1);
+  num_partitions_ = count("mhlo.num_partitions");
+  ReadMeshes();
+  // Of several the one with the most axes, so that those of the others lie along its own.
+  const Declared* most = nullptr;
+  for (const auto& [name, mesh] : declared_)
+    if (mesh.mesh.axes.size() > (most == nullptr ? 0 : most->mesh.axes.size())) most = &mesh;
+  if (most != nullptr) {
+    mesh_ = most->mesh;
+    device_ids_ = most->device_ids;
+  }
+  if (mesh_.empty()) DeriveMesh();
+  place_of_.assign(device_ids_.size(), -1);
+  for (size_t place = 0; place < device_ids_.size(); ++place) place_of_[device_ids_[place]] = place;
+}
+
+void Shardings::Declare(std::string name, Declared mesh) {
+  const std::string what = absl::StrCat("the mesh ", Quoted(name));
+  if (declared_.size() == kMeshesMax) NotSupported(what, "is one of too many");
+  if (mesh.mesh.axes.size() > kAxesMax) NotSupported(what, "has too many axes");
+  ThrowIfError(CheckMesh(mesh.mesh));
+  std::vector<int64_t>& ids = mesh.device_ids;
+  std::vector<int64_t> sorted = ids;
+  std::sort(sorted.begin(), sorted.end());
+  bool in_order = true,
+       ids_fit = mesh.mesh.empty() || static_cast<int64_t>(ids.size()) == mesh.mesh.num_devices();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids_fit &= mesh.mesh.empty() || sorted[i] == static_cast<int64_t>(i);
+    in_order &= ids[i] == static_cast<int64_t>(i);
+  }
+  if (!ids.empty() && !ids_fit)
+    Malformed(what, "has device ids that are not each of 0, 1, ... once");
+  if (in_order && !mesh.mesh.empty()) ids.clear();
+  if (!declared_.emplace(std::move(name), std::move(mesh)).second)
+    Malformed(what, "is declared twice");
+}
+
+Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) const {
+  const Attr& mesh = AttrOf(a_, attr, AttrKind::kMesh, what);
+  const absl::Span<const int64_t> ints = Slice(a_.ints, mesh.ints);
+  Declared out;
+  // Shardy's has axes, then ids; VHLO's has two attributes.
+  if (ints.empty()) NotSupported(what, "is a mesh of VHLO's, which Tessera does not read");
+  for (const uint32_t ref : Slice(a_.refs, mesh.refs)) {
+    const Attr& axis = AttrOf(a_, ref, AttrKind::kMeshAxis, what);
+    if (axis.refs.size != 0) NotSupported(what, "is a mesh of VHLO's, which Tessera does not read");
+    out.mesh.axes.push_back({std::string(axis.text()), a_.ints[axis.ints.begin]});
+  }
+  out.device_ids.assign(ints.begin() + 2, ints.end());
+  return out;
+}
+
+void Shardings::ReadMeshes() {
+  const std::vector<RawOp>& ops = a_.code.ops;
+  if (ops[0].regions.size == 1) {
+    const RawRegion& module = a_.code.regions[ops[0].regions.begin];
+    for (uint32_t i = module.begin; i < module.end; i = ops[i].end)
+      if (a_.form(ops[i]).dialect == "sdy" && a_.form(ops[i]).name == "mesh")
+        Declare(std::string(TextOf(a_, a_.Find(i, "sym_name"), "mesh: sym_name")),
+                MeshOf(a_.Find(i, "mesh"), "mesh"));
+  }
+  const uint32_t text = FrontendAttr(ops[0].attrs, "xla.sdy.meshes");
+  if (text == kNone || !declared_.empty()) return;
+  for (NamedMesh& mesh : ParseMeshes(TextOf(a_, text, "xla.sdy.meshes"), "xla.sdy.meshes"))
+    Declare(std::move(mesh.name), {Mesh{std::move(mesh.axes)}, std::move(mesh.device_ids)});
+}
+
+void Shardings::DeriveMesh() {
+  std::map<std::string_view, TiledSharding> texts;
+  int64_t devices = num_partitions_.value_or(1);
+  for (size_t i = 0; i < a_.attrs.size(); ++i) {
+    const uint32_t attr = InDictionary(a_, i, "mhlo.sharding");
+    if (attr == kNone) continue;
+    const std::string_view text = TextOf(a_, attr, "mhlo.sharding");
+    if (texts.contains(text)) continue;
+    if (texts.size() == kTextsMax) NotSupported("mhlo.sharding", "has too many different texts");
+    const TiledSharding& tiled = texts[text] = ParseTiled(text, "mhlo.sharding");
+    if (!num_partitions_) devices = std::max(devices, tiled.devices);
+  }
+  if (devices == 1) return;
+  if (devices > kTiledDevicesMax)
+    NotSupported("mhlo.num_partitions", "is more than a program without a mesh may have");
+  std::vector<AxisRange> ranges;
+  for (const auto& [text, tiled] : texts) {
+    if (tiled.devices != devices) continue;
+    ranges.insert(ranges.end(), tiled.manual.begin(), tiled.manual.end());
+    for (const std::vector<AxisRange>& dim : tiled.dims)
+      ranges.insert(ranges.end(), dim.begin(), dim.end());
+  }
+  std::set<uint32_t> seen;
+  for (uint32_t op = 0; op < a_.code.ops.size(); ++op) {
+    const uint32_t attr = a_.Find(op, "replica_groups");
+    if (attr == kNone || a_.attrs[attr].kind != AttrKind::kDense || !seen.insert(attr).second)
+      continue;
+    const Tensor groups = TensorOf(a_, attr, "replica_groups");
+    std::vector<int64_t> group = IntsOf(a_, attr, "replica_groups");
+    if (groups.type.rank() == 2 && groups.type.shape[0] > 0) group.resize(groups.type.shape[1]);
+    std::vector<AxisRange> along;
+    if (GroupRanges(group, &along)) ranges.insert(ranges.end(), along.begin(), along.end());
+  }
+  std::set<int64_t> cuts = {1, devices};
+  for (const AxisRange& range : ranges) {
+    cuts.insert(range.stride);
+    cuts.insert(range.stride * range.size);
+  }
+  int64_t before = 1;
+  for (const int64_t cut : cuts) {
+    if (cut % before != 0 || cut > devices)
+      NotSupported("mhlo.sharding", "has texts that lie along the axes of no one mesh");
+    if (cut > before) mesh_.axes.insert(mesh_.axes.begin(), {"", cut / before});
+    before = cut;
+  }
+  for (size_t i = 0; i < mesh_.axes.size(); ++i) mesh_.axes[i].name = absl::StrCat("axis", i);
+}
+
+int64_t Shardings::PlaceOf(int64_t device) const {
+  if (device < 0 || device >= mesh_.num_devices()) return -1;
+  return device_ids_.empty() ? device : place_of_[device];
+}
+
+const Shardings::Declared& Shardings::MeshNamed(std::string_view name,
+                                                std::string_view what) const {
+  const auto found = declared_.find(name);
+  if (found == declared_.end()) Malformed(what, absl::StrCat("has no mesh ", Quoted(name)));
+  return found->second;
+}
+
+// ---- Axes. --------------------------------------------------------------------------------------
+std::optional<AxisList> Shardings::AxesAt(const AxisRange& range) const {
+  AxisList out;
+  int64_t size = 1;
+  for (size_t i = 0; i < mesh_.axes.size(); ++i) {
+    const int64_t stride = StrideOf(mesh_, i), n = mesh_.axes[i].size;
+    if (n == 1 || stride < range.stride || stride * n > range.stride * range.size) continue;
+    out.push_back(mesh_.axes[i].name);
+    size *= n;
+  }
+  if (size != range.size) return std::nullopt;
+  return out;
+}
+
+void Shardings::AddAxis(const Declared& mesh, std::string_view axis, AxisList* out,
+                        std::string_view what) const {
+  const int i = mesh.mesh.IndexOf(axis);
+  if (i < 0) Malformed(what, absl::StrCat("is sharded along ", Quoted(axis), ", which is no axis"));
+  if (mesh.mesh.SameShape(mesh_) && mesh.device_ids == device_ids_) {
+    out->emplace_back(axis);
+    return;
+  }
+  const bool same_devices =
+      mesh.mesh.num_devices() == mesh_.num_devices() && mesh.device_ids == device_ids_;
+  const std::optional<AxisList> axes =
+      same_devices ? AxesAt({StrideOf(mesh.mesh, i), mesh.mesh.axes[i].size}) : std::nullopt;
+  if (!axes)
+    NotSupported(what, absl::StrCat("is sharded along ", Quoted(axis), " of the mesh ",
+                                    mesh.mesh.ToString(), ", which is no axis of the program's, ",
+                                    mesh_.ToString(), "; use one mesh"));
+  out->insert(out->end(), axes->begin(), axes->end());
+}
+
+std::string Shardings::AxisName(uint32_t attr, std::string_view what) const {
+  const Attr& axis = AttrOf(a_, attr, AttrKind::kAxisRef, what);
+  const absl::Span<const uint32_t> refs = Slice(a_.refs, axis.refs);
+  if (refs.back() != kNone)
+    NotSupported(what, "is sharded by a part of an axis, which Tessera's meshes do not have");
+  // Shardy's has a text; VHLO's an attribute.
+  return std::string(refs.size() == 1 ? axis.text() : TextOf(a_, refs[0], what));
+}
+
+AxisList Shardings::AxesNamed(const AxisList& names, std::string_view what) const {
+  AxisList out;
+  for (const std::string& name : names) {
+    const auto has = [&](const auto& declared) { return declared.second.mesh.Has(name); };
+    const auto found = std::find_if(declared_.begin(), declared_.end(), has);
+    if (mesh_.Has(name)) {
+      out.push_back(name);
+    } else if (found != declared_.end()) {
+      AddAxis(found->second, name, &out, what);
+    } else {
+      Malformed(what, absl::StrCat("is along ", Quoted(name), ", which is no axis"));
+    }
+  }
+  return out;
+}
+
+AxisList Shardings::ManualAxes(uint32_t attr, std::string_view what) const {
+  AxisList names;
+  for (const uint32_t ref : Slice(a_.refs, AttrOf(a_, attr, AttrKind::kManualAxes, what).refs))
+    names.emplace_back(TextOf(a_, ref, what));
+  return AxesNamed(names, what);
+}
+
+AxisList Shardings::GroupAxes(uint32_t attr, std::string_view what) const {
+  AxisList names;
+  const Attr& groups = AttrOf(a_, attr, AttrKind::kReplicaGroupMeshAxes, what);
+  const uint32_t axes = Slice(a_.refs, groups.refs).back();
+  for (const uint32_t ref : Slice(a_.refs, AttrOf(a_, axes, AttrKind::kArray, what).refs))
+    names.push_back(AxisName(ref, what));
+  return AxesNamed(names, what);
+}
+
+// ---- Shardings. ---------------------------------------------------------------------------------
+PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& mesh,
+                                std::string_view what) const {
+  if (mesh.mesh.empty() && mesh.device_ids.size() == 1 && mesh_.num_devices() > 1)
+    NotSupported(what, "lies on one device of several, which Tessera's shardings cannot say");
+  PartitionSpec spec;
+  for (const AxisList& axes : sharding.dims) {
+    AxisList& dim = spec.dims.emplace_back();
+    for (const std::string& axis : axes) AddAxis(mesh, axis, &dim, what);
+  }
+  spec.open = sharding.open;
+  // What is left open is closed when no axis may be used there.  Otherwise the planner may use the
+  // replicated ones, too.
+  const auto may_use = [&](const MeshAxis& axis) {
+    return !spec.Mentions(axis.name) &&
+           std::find(sharding.replicated.begin(), sharding.replicated.end(), axis.name) ==
+               sharding.replicated.end();
+  };
+  if (!sharding.replicated.empty() && std::none_of(mesh_.axes.begin(), mesh_.axes.end(), may_use))
+    spec.open.clear();
+  if (std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end()) {
+    spec.open.clear();
+    while (!spec.dims.empty() && spec.dims.back().empty()) spec.dims.pop_back();
+  }
+  return spec;
+}
+
+PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
+  const Attr& sharding = AttrOf(a_, attr, AttrKind::kTensorSharding, what);
+  const absl::Span<const uint32_t> refs = Slice(a_.refs, sharding.refs);
+  const absl::Span<const int64_t> counts = Slice(a_.ints, sharding.ints);
+  NamedSharding out;
+  size_t next = 1;
+  for (int64_t d = 0; d < counts[0]; ++d) {
+    const Attr& dim = AttrOf(a_, refs[next++], AttrKind::kDimensionSharding, what);
+    const absl::Span<const int64_t> ints = Slice(a_.ints, dim.ints);  // axes, closed, priority
+    AxisList& axes = out.dims.emplace_back();
+    for (const uint32_t ref : Slice(a_.refs, dim.refs)) axes.push_back(AxisName(ref, what));
+    out.open.push_back(ints[1] == 0);
+    if (ints[2] != 0 && ints[3] != 0)
+      NotSupported(what, "has a sharding of a priority, which Tessera's planner does not know");
+  }
+  for (int64_t i = 0; i < counts[1]; ++i) out.replicated.push_back(AxisName(refs[next++], what));
+  if (next < refs.size())
+    NotSupported(what, "has unreduced axes, which Tessera takes of no artifact");
+  if (a_.attrs[refs[0]].kind == AttrKind::kMesh) return SpecOf(out, MeshOf(refs[0], what), what);
+  return SpecOf(out, MeshNamed(TextOf(a_, refs[0], what), what), what);
+}
+
+std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, std::string_view what) const {
+  std::vector<PartitionSpec> out;
+  for (const uint32_t ref :
+       Slice(a_.refs, AttrOf(a_, attr, AttrKind::kShardingPerValue, what).refs))
+    out.push_back(Spec(ref, absl::StrCat(ToAbsl(what), "[", out.size(), "]")));
+  return out;
+}
+
+PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) const {
+  const TiledSharding tiled = ParseTiled(text, what);
+  PartitionSpec spec;
+  if (tiled.kind == TiledSharding::kReplicated) return spec;
+  if (tiled.kind == TiledSharding::kManual)
+    NotSupported(what, "is manual, outside of a manual computation");
+  if (tiled.kind == TiledSharding::kMaximal) {
+    if (mesh_.num_devices() == 1) return spec;
+    NotSupported(what, "lies on one device of several, which Tessera's shardings cannot say");
+  }
+  for (const std::vector<AxisRange>& ranges : tiled.dims) {
+    AxisList& dim = spec.dims.emplace_back();
+    for (const AxisRange& range : ranges) {
+      const std::optional<AxisList> axes =
+          tiled.devices == mesh_.num_devices() && device_ids_.empty() ? AxesAt(range)
+                                                                      : std::nullopt;
+      if (!axes)
+        NotSupported(what,
+                     absl::StrCat("has the sharding ", Quoted(text),
+                                  ", which lies along no axes of the mesh ", mesh_.ToString()));
+      dim.insert(dim.end(), axes->begin(), axes->end());
+    }
+  }
+  while (!spec.dims.empty() && spec.dims.back().empty()) spec.dims.pop_back();
+  return spec;
+}
+
+AxisList Shardings::ManualOfText(std::string_view text, std::string_view what) const {
+  const TiledSharding tiled = ParseTiled(text, what);
+  AxisList out;
+  if (tiled.kind == TiledSharding::kManual)
+    for (const MeshAxis& axis : mesh_.axes) out.push_back(axis.name);
+  for (const AxisRange& range : tiled.manual) {
+    const std::optional<AxisList> axes = AxesAt(range);
+    if (!axes) NotSupported(what, "is manual along no axes of the mesh");
+    out.insert(out.end(), axes->begin(), axes->end());
+  }
+  return out;
+}
+
+// ---- What ops and values carry. -----------------------------------------------------------------
+uint32_t Shardings::FrontendAttr(uint32_t dictionary, std::string_view name) const {
+  return InDictionary(a_, InDictionary(a_, dictionary, "mhlo.frontend_attributes"), name);
+}
+
+std::vector<PartitionSpec> Shardings::CarriedSpecs(uint32_t dictionary, std::string_view name,
+                                                   std::string_view what) const {
+  std::vector<PartitionSpec> out;
+  const std::string_view text = TextOf(a_, FrontendAttr(dictionary, name), what);
+  for (const NamedSharding& sharding : ParseShardingPerValue(text, what))
+    out.push_back(SpecOf(sharding, MeshNamed(sharding.mesh, what), what));
+  return out;
+}
+
+AxisList Shardings::CarriedAxes(uint32_t dictionary, std::string_view name,
+                                std::string_view what) const {
+  return AxesNamed(ParseManualAxes(TextOf(a_, FrontendAttr(dictionary, name), what), what), what);
+}
+
+bool Shardings::IsManual(uint32_t dictionary, std::string_view what) const {
+  const uint32_t attr = InDictionary(a_, dictionary, "mhlo.sharding");
+  return attr != kNone && ParseTiled(TextOf(a_, attr, what), what).kind == TiledSharding::kManual;
+}
+
+std::optional<PartitionSpec> Shardings::Carried(uint32_t dictionary, std::string_view what) const {
+  const auto carried = [&]() -> std::optional<PartitionSpec> {
+    if (const uint32_t attr = InDictionary(a_, dictionary, "sdy.sharding"); attr != kNone)
+      return Spec(attr, what);
+    constexpr std::string_view kText = "xla.sdy.sharding";
+    if (const uint32_t attr = FrontendAttr(dictionary, kText); attr != kNone) {
+      const std::string_view text = TextOf(a_, attr, what);
+      if (absl::StartsWith(ToAbsl(text), "#sdy.sharding_per_value")) {
+        std::vector<PartitionSpec> specs = CarriedSpecs(dictionary, kText, what);
+        if (specs.size() != 1) Malformed(what, "has not one sharding");
+        return specs[0];
+      }
+      const NamedSharding sharding = ParseSharding(text, what);
+      return SpecOf(sharding, MeshNamed(sharding.mesh, what), what);
+    }
+    if (const uint32_t attr = InDictionary(a_, dictionary, "mhlo.sharding"); attr != kNone)
+      return OfText(TextOf(a_, attr, what), what);
+    return std::nullopt;
+  };
+  std::optional<PartitionSpec> spec = carried();
+  return spec && !SaysNothing(*spec) ? spec : std::nullopt;
+}
+
+}  // namespace tessera::ir::stablehlo
