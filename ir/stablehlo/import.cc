@@ -9,6 +9,7 @@
 #include "base/status_exception.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/importer.h"
+#include "ir/stablehlo/on_shards.h"
 #include "ir/verify.h"
 
 namespace tessera::ir::stablehlo {
@@ -140,7 +141,7 @@ std::vector<Value> Importer::Run(const RawRegion& region) {
     const bool last = op.end == region.end;
     const OpForm& form = a_.form(op);
     if ((form.name == "return") != last) ThrowMalformed("a region ends with no return, or goes on");
-    if (EntersShards(i)) {
+    if (OnShards::BeginsAt(a_, i)) {
       next = RunOnShards(i, region.end);
       continue;
     }

@@ -1,6 +1,5 @@
 // What is said about shardings, and what runs on shards.
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,10 +14,6 @@ namespace {
 
 using Results = std::vector<Value>;
 using Specs = std::vector<PartitionSpec>;
-
-constexpr std::string_view kFrontendIn = "xla.sdy.in_shardings";
-constexpr std::string_view kFrontendOut = "xla.sdy.out_shardings";
-constexpr std::string_view kFrontendManual = "xla.sdy.manual_axes";
 
 bool Contains(const AxisList& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
@@ -48,23 +43,6 @@ bool SaysMore(const PartitionSpec& spec, const AxisList& manual) {
     return std::any_of(axes.begin(), axes.end(),
                        [&](const std::string& axis) { return !Contains(manual, axis); });
   });
-}
-
-// A manual_computation. What a boundary says of axes that stay with the planner is a constraint
-// outside of it.
-Results EmitManual(Builder& b, const FunctionRef& body, Results args, const Specs& in_specs,
-                   const Specs& out_specs, const AxisList& manual) {
-  Specs in, out;
-  for (size_t i = 0; i < in_specs.size(); ++i) {
-    if (i < args.size() && SaysMore(in_specs[i], manual))
-      args[i] = Constrained(args[i], in_specs[i]);
-    in.push_back(AlongManual(in_specs[i], manual));
-  }
-  for (const PartitionSpec& spec : out_specs) out.push_back(AlongManual(spec, manual));
-  Results results = ManualComputation(b, body, args, in, out, manual, /*check_vma=*/false);
-  for (size_t r = 0; r < results.size(); ++r)
-    if (SaysMore(out_specs[r], manual)) results[r] = Constrained(results[r], out_specs[r]);
-  return results;
 }
 
 Results ImportManualComputation(const OpReader& op) {
@@ -107,6 +85,22 @@ void OpenDims(const OpReader& op, PartitionSpec* spec) {
 }
 
 }  // namespace
+
+// What a boundary says of axes that stay with the planner is a constraint outside of it.
+Results EmitManual(Builder& b, const FunctionRef& body, Results args, const Specs& in_specs,
+                   const Specs& out_specs, const AxisList& manual) {
+  Specs in, out;
+  for (size_t i = 0; i < in_specs.size(); ++i) {
+    if (i < args.size() && SaysMore(in_specs[i], manual))
+      args[i] = Constrained(args[i], in_specs[i]);
+    in.push_back(AlongManual(in_specs[i], manual));
+  }
+  for (const PartitionSpec& spec : out_specs) out.push_back(AlongManual(spec, manual));
+  Results results = ManualComputation(b, body, args, in, out, manual, /*check_vma=*/false);
+  for (size_t r = 0; r < results.size(); ++r)
+    if (SaysMore(out_specs[r], manual)) results[r] = Constrained(results[r], out_specs[r]);
+  return results;
+}
 
 const ImportRow* FindShardy(std::string_view name) {
   const auto* const row = std::find_if(std::begin(kShardyRows), std::end(kShardyRows),
@@ -183,135 +177,6 @@ Program Importer::Main() {
       CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), f.results.size(), "result");
   program.entry = WithResultShardings(program);
   return program;
-}
-
-// ---- Shards between custom calls. ---------------------------------------------------------------
-// Calls say that values become shards, and that shards become values again; the ops between them
-// run once per shard.
-std::string_view Importer::TargetOf(uint32_t op) const {
-  if (a_.form(a_.code.ops[op]).name != "custom_call") return "";
-  return TextOf(a_, a_.Find(op, "call_target_name"), "custom_call: call_target_name");
-}
-
-bool Importer::EntersShards(uint32_t op) const {
-  const std::string_view target = TargetOf(op);
-  return target == "SPMDFullToShardShape" || target == "xla.sdy.GlobalToLocalShape";
-}
-
-uint32_t Importer::RunOnShards(uint32_t begin, uint32_t end) {
-  const std::vector<RawOp>& ops = a_.code.ops;
-  const Site site = SiteOf(a_, ops[begin].location);
-  std::vector<uint32_t> entering, shards, body, leaving, assembled, constants;
-  Specs in_specs, out_specs;
-  AxisList manual;
-  std::set<uint32_t> inside, after, known;
-  const auto add_spec = [&](Specs* specs, Specs more, size_t values, std::string_view what) {
-    if (more.size() != values)
-      Throw(ErrorKind::kMalformedProgram,
-            absl::StrCat("StableHLO: ", ToAbsl(what), " has not one sharding for each value"));
-    specs->insert(specs->end(), more.begin(), more.end());
-  };
-  // Of what custom calls of GSPMD carry.
-  const auto carried = [&](uint32_t op, std::string_view what) -> Specs {
-    if (op != kNone && !TargetOf(op).empty())
-      if (std::optional<PartitionSpec> spec = shardings_.Carried(ops[op].attrs, what))
-        return {*spec};
-    return {};
-  };
-  uint32_t i = begin;
-  for (; i < end; i = ops[i].end) {
-    const absl::Span<const uint32_t> operands = Slice(a_.code.operands, ops[i].operands);
-    const std::string_view name = a_.form(ops[i]).name, target = TargetOf(i);
-    // What the op uses that it does not define itself.
-    std::vector<uint32_t> uses;
-    uint32_t first = 0, past = 0;
-    if (const absl::Span<const RawRegion> regions = Slice(a_.code.regions, ops[i].regions);
-        !regions.empty()) {
-      first = regions.front().first_value;
-      past = regions.back().end_value;
-    }
-    for (uint32_t j = i; j < ops[i].end; ++j)
-      for (const uint32_t value : Slice(a_.code.operands, ops[j].operands))
-        if (value < first || value >= past) uses.push_back(value);
-    const auto any_of = [&](const std::set<uint32_t>& set) {
-      return std::any_of(uses.begin(), uses.end(), [&](uint32_t v) { return set.contains(v); });
-    };
-    if (name == "return" || any_of(after)) break;
-    if (EntersShards(i)) {
-      AxisList axes;
-      if (target == "SPMDFullToShardShape") {
-        axes = shardings_.ManualOfText(
-            TextOf(a_, InDictionary(a_, ops[i].attrs, "mhlo.sharding"), target), target);
-        add_spec(&in_specs, carried(operands.empty() ? kNone : defined_by_[operands[0]], target), 1,
-                 target);
-      } else {
-        axes = shardings_.CarriedAxes(ops[i].attrs, kFrontendManual, target);
-        add_spec(&in_specs, shardings_.CarriedSpecs(ops[i].attrs, kFrontendIn, target),
-                 operands.size(), target);
-      }
-      if (any_of(inside) || operands.size() != ops[i].results.size ||
-          (i != begin && axes != manual))
-        Throw(ErrorKind::kNotImplemented,
-              absl::StrCat("StableHLO: ", ToAbsl(target),
-                           " is within another, or of other axes than the one before it"));
-      manual = axes;
-      for (size_t k = 0; k < operands.size(); ++k) {
-        entering.push_back(operands[k]);
-        shards.push_back(ops[i].results.begin + k);
-        inside.insert(shards.back());
-      }
-    } else if (target == "SPMDShardToFullShape" || target == "xla.sdy.LocalToGlobalShape") {
-      if (target == "SPMDShardToFullShape") {
-        add_spec(&out_specs, carried(i, target), operands.size(), target);
-      } else {
-        add_spec(&out_specs, shardings_.CarriedSpecs(ops[i].attrs, kFrontendOut, target),
-                 operands.size(), target);
-      }
-      if (operands.size() != ops[i].results.size)
-        Throw(ErrorKind::kMalformedProgram,
-              absl::StrCat("StableHLO: ", ToAbsl(target), " has not a result for each operand"));
-      for (size_t k = 0; k < operands.size(); ++k) {
-        leaving.push_back(operands[k]);
-        assembled.push_back(ops[i].results.begin + k);
-        after.insert(assembled.back());
-      }
-    } else if (any_of(inside) || name == "partition_id" || name == "replica_id") {
-      for (const uint32_t value : uses) {
-        if (inside.contains(value) || !known.insert(value).second) continue;
-        const uint32_t op = defined_by_[value];
-        if (op == kNone || a_.form(ops[op]).name != "constant")
-          Throw(ErrorKind::kNotImplemented,
-                absl::StrCat("StableHLO: ", ToAbsl(name), " is of a shard and of a whole value"));
-        constants.push_back(value);
-      }
-      body.push_back(i);
-      for (uint32_t r = 0; r < ops[i].results.size; ++r) inside.insert(ops[i].results.begin + r);
-    } else {
-      EmitAndKeep(i);
-    }
-  }
-  const FunctionRef f = BuildOf(
-      ManualScope(builder_->scope(), manual, /*check_vma=*/false), "shards", constants, [&] {
-        Spend(static_cast<int64_t>(shards.size()));
-        for (const uint32_t shard : shards)
-          values_[shard] = builder_->Param(TensorType(a_, a_.code.value_types[shard], "a shard"));
-        for (const uint32_t value : constants) values_[value] = Emit(defined_by_[value])[0];
-        for (const uint32_t op : body) EmitAndKeep(op);
-        return ValuesOf(leaving, "a value of shards");
-      });
-  for (const uint32_t value : inside) values_[value] = Value();
-  builder_->SetSite(site);
-  const Results args = ValuesOf(entering, "a shard");
-  const Results results = EmitManual(*builder_, f, args, in_specs, out_specs, manual);
-  for (size_t r = 0; r < results.size(); ++r) {
-    const Type declared = TensorType(a_, a_.code.value_types[assembled[r]], "a value of shards");
-    if (!SameShapeAndDType(results[r].type(), declared))
-      Throw(ErrorKind::kMalformedProgram,
-            absl::StrCat("StableHLO: a value of shards is declared ", declared.ToString(),
-                         " and is ", results[r].type().ToString()));
-    values_[assembled[r]] = results[r];
-  }
-  return i;
 }
 
 }  // namespace tessera::ir::stablehlo

@@ -30,6 +30,7 @@ class Importer {
 
  private:
   friend class OpReader;
+  friend class OnShards;
   // A region as a function of values of outside, which become params, then of its arguments.
   // Constants of outside are emitted in it.
   FunctionRef Build(const RawRegion& region, Scope scope, std::string name,
@@ -48,13 +49,8 @@ class Importer {
   std::vector<Value> Emit(uint32_t op);
   void EmitAndKeep(uint32_t op);
 
-  // ---- import_sharded.cc ----
-  // Whether values become shards here, for the ops after this one.
-  bool EntersShards(uint32_t op) const;
-  // The ops on shards, from `begin` on, as a manual_computation; returns the op after them.
+  // The ops from `begin` on that run on shards, as on_shards.h says; returns the op after them.
   uint32_t RunOnShards(uint32_t begin, uint32_t end);
-  // The name of a custom call's target; "" for another op.
-  std::string_view TargetOf(uint32_t op) const;
 
   const Artifact& a_;
   const Shardings shardings_;
@@ -154,7 +150,11 @@ struct ImportRow {
 const ImportRow* FindImport(std::string_view dialect, std::string_view name);
 const ImportRow* FindCollective(std::string_view name);
 const ImportRow* FindShardy(std::string_view name);
-// A custom call of @Sharding, and of those that say where shards begin and end.
+// A manual_computation of a body that is in its scope.
+std::vector<Value> EmitManual(Builder& b, const FunctionRef& body, std::vector<Value> args,
+                              const std::vector<PartitionSpec>& in_specs,
+                              const std::vector<PartitionSpec>& out_specs, const AxisList& manual);
+// A custom call of @Sharding: a constraint.
 std::vector<Value> ImportShardingCall(const OpReader& op);
 // The position along an axis, if `remainder` is of partition_id divided by the axis's stride.
 std::optional<Value> PositionAlongAxis(const OpReader& remainder);

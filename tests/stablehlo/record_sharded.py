@@ -210,12 +210,98 @@ add("map_within_shardings",
     jax.jit(lambda a, b: jnp.tanh(matmul(a * 2, b)), in_shardings=(s22("y", "x"), s22()),
             out_shardings=s22("y", "x")), f32(8, 8), f32(8, 4))
 
+@mapped((P("x"), P("x")), P("x"), mesh=M41)
+def ring(q, k):
+    def step(_, carry):
+        total, k = carry
+        return total + jnp.tanh(q @ k.T) @ k, lax.ppermute(k, "x", [(i, (i + 1) % 4) for i in range(4)])
+    return lax.fori_loop(0, 4, step, (jnp.zeros_like(q), k))[0]
+
+
+@mapped((P("x", "y"), P()), P("x", "y"), check_vma=False)
+def branches(a, i):
+    return lax.cond(i > 0, lambda a: lax.psum(a, "x"), lambda a: lax.ppermute(a, "y", [(1, 0)]), a)
+
+
+@mapped((P("x"),), P("x"), axis_names={"x"})
+def nested(a):
+    @partial(jax.shard_map, in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"})
+    def within(b):
+        return b + lax.psum(b, "y") * lax.axis_index("y")
+    return within(a) + lax.psum(a, "x")
+
+
+def loss(w, x, y):
+    @mapped((P(), P("x"), P("x")), P(), mesh=M41)
+    def mapped_loss(w, x, y):
+        return lax.pmean(jnp.mean((jnp.tanh(x @ w) - y) ** 2), "x")
+    return mapped_loss(w, x, y)
+
+
+def loss_unchecked(w, x):
+    @mapped((P(None, "y"), P("x")), P("x", "y"), check_vma=False)
+    def mapped_loss(w, x):
+        return jnp.tanh(x @ lax.all_gather(w, "y", axis=1, tiled=True))[:, ::2] * lax.psum(w.sum(), "x")
+    return jnp.sum(mapped_loss(w, x))
+
+
+@mapped((P("x", "y"), P("x", "y")), (P(None, "y"), P("x"), P("x", "y")), check_vma=False)
+def dtypes(a, b):
+    return lax.psum(a, "x"), lax.pmax(b, "y"), lax.all_gather(b, "x", tiled=True, axis=1)[:, 1:5]
+
+
+def ints(*shape):
+    return rng.integers(-5, 5, shape).astype(np.int32)
+
+
+add("map_ring", ring, f32(8, 4), f32(8, 4))
+add("map_branches", branches, f32(8, 8), np.int32(1))
+with jax.set_mesh(M22):
+    add("map_nested", nested, f32(8, 8))
+add("map_grad_of_mean", jax.value_and_grad(loss), f32(4, 2), f32(8, 4), f32(8, 2))
+add("map_grad_unchecked", jax.grad(loss_unchecked, (0, 1)), f32(4, 4), f32(4, 4))
+add("map_integers", dtypes, ints(8, 8), ints(8, 8) > 0)
+add("map_in_scan", lambda a, b: lax.scan(lambda c, w: (jnp.sin(matmul(c, w) @ w.T), None), a, b)[0],
+    f32(8, 8), f32(3, 8, 4))
+add("map_vmapped", jax.vmap(matmul), f32(3, 8, 8), f32(3, 8, 4))
+add("map_remat", jax.grad(lambda a, b: jnp.sum(jax.checkpoint(matmul)(jnp.sin(a), b) ** 2)),
+    f32(8, 8), f32(8, 4))
+
+
+def small(*shape):
+    return f32(*shape) / 4
+
+
+def attention(wq, wk, wv, wo, x):
+    """A layer of attention whose parameters are sharded over all devices."""
+    def heads(w):
+        return lax.with_sharding_constraint(jnp.einsum("bsd,dhk->bshk", x, w), s22("x", None, "y"))
+    q, k, v = heads(wq), heads(wk), heads(wv)
+    p = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), axis=-1)
+    return x + jnp.einsum("bhst,bthk,hkd->bsd", p, v, wo)
+
+
+def attention_step(params, x):
+    value, grads = jax.value_and_grad(lambda p: jnp.mean(attention(*p, x) ** 2))(params)
+    return value, jax.tree.map(lambda p, g: p - 0.5 * g, params, grads)
+
+
+FSDP = (s22("x", "y"),) * 3 + (s22("y", None, "x"),)
+jit_attention = jax.jit(lambda a, b, c, d, x: attention_step((a, b, c, d), x),
+                        in_shardings=(*FSDP, s22("x")), out_shardings=(s22(), FSDP))
+add("jit_attention", jit_attention, small(8, 2, 4), small(8, 2, 4), small(8, 2, 4), small(2, 4, 8),
+    small(4, 4, 8))
+
 # ---- GSPMD. --------------------------------------------------------------------------------------
 add("gspmd_jit",
     jax.jit(lambda a: lax.with_sharding_constraint(jnp.sin(a), s22("x", P.UNCONSTRAINED)) * 2,
             in_shardings=(s22(("y", "x")),), out_shardings=s22(None, "y")), f32(8, 8), shardy=False)
 add("gspmd_map", lambda a: gathers(a) + permutes(a) + extrema(a), f32(8, 8), shardy=False)
 add("gspmd_map_psum", matmul, f32(8, 8), f32(8, 4), shardy=False)
+add("gspmd_partially_manual", mapped((P("x"),), P("x"), axis_names={"x"})(lambda a: lax.psum(a, "x")),
+    f32(8, 8), shardy=False)
+add("gspmd_attention", jit_attention, small(8, 2, 4), small(8, 2, 4), small(8, 2, 4), small(2, 4, 8),
+    small(4, 4, 8), shardy=False)
 
 # What older versions of JAX wrote.
 add_text("gspmd_v1", """

@@ -35,7 +35,10 @@ Array ArrayOf(const json& value) {
   EXPECT_TRUE(absl::Base64Unescape(value["data"].get<std::string>(), &bytes));
   const std::string dtype = value["dtype"];
   const auto shape = value["shape"].get<std::vector<int64_t>>();
-  return Array(dtype == "i32" ? DType::kS32 : DType::kF32, Dims(shape.begin(), shape.end()),
+  return Array(dtype == "i32"  ? DType::kS32
+               : dtype == "i1" ? DType::kBool
+                               : DType::kF32,
+               Dims(shape.begin(), shape.end()),
                {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
 }
 
@@ -105,10 +108,10 @@ TEST(ShardedTest, WhatJaxExportsGivesItsResultsOnFourDevices) {
     if (HasFailure()) std::cout << text << "\n";
   }
   // Nothing of what the artifacts say about shardings was left out.
-  EXPECT_EQ(programs, 29);
-  EXPECT_EQ(on_shards, 16);
-  EXPECT_EQ(constraints, 14);
-  EXPECT_EQ(placed, 27);
+  EXPECT_EQ(programs, 41);
+  EXPECT_EQ(on_shards, 26);
+  EXPECT_EQ(constraints, 17);
+  EXPECT_EQ(placed, 38);
 }
 
 }  // namespace

@@ -1,0 +1,171 @@
+#include "ir/stablehlo/on_shards.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "ir/ops.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+constexpr std::string_view kFullToShard = "SPMDFullToShardShape";
+constexpr std::string_view kShardToFull = "SPMDShardToFullShape";
+constexpr std::string_view kGlobalToLocal = "xla.sdy.GlobalToLocalShape";
+constexpr std::string_view kLocalToGlobal = "xla.sdy.LocalToGlobalShape";
+
+[[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
+  Throw(ErrorKind::kMalformedProgram,
+        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
+}
+[[noreturn]] void NotSupported(std::string_view what, std::string_view problem) {
+  Throw(ErrorKind::kNotImplemented,
+        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
+}
+
+// The target of a custom call; "" for another op.
+std::string_view TargetOf(const Artifact& a, uint32_t op) {
+  if (a.form(a.code.ops[op]).name != "custom_call") return "";
+  return TextOf(a, a.Find(op, "call_target_name"), "custom_call: call_target_name");
+}
+
+bool ContainsAny(const std::set<uint32_t>& set, const std::vector<uint32_t>& values) {
+  return std::any_of(values.begin(), values.end(), [&](uint32_t v) { return set.contains(v); });
+}
+
+}  // namespace
+
+bool OnShards::BeginsAt(const Artifact& artifact, uint32_t op) {
+  const std::string_view target = TargetOf(artifact, op);
+  return target == kFullToShard || target == kGlobalToLocal;
+}
+
+bool OnShards::Take(uint32_t op) {
+  const std::string_view name = a_.form(a_.code.ops[op]).name, target = TargetOf(a_, op);
+  const std::vector<uint32_t> uses = UsesOf(op);
+  if (name == "return" || ContainsAny(after_, uses)) return false;
+  if (BeginsAt(a_, op)) {
+    Enter(op, target);
+  } else if (target == kShardToFull || target == kLocalToGlobal) {
+    Leave(op, target);
+  } else if (ContainsAny(inside_, uses) || name == "partition_id" || name == "replica_id") {
+    Add(op, uses);
+  } else {
+    in_.EmitAndKeep(op);
+  }
+  return true;
+}
+
+std::vector<uint32_t> OnShards::UsesOf(uint32_t op) const {
+  const std::vector<RawOp>& ops = a_.code.ops;
+  const absl::Span<const RawRegion> regions = Slice(a_.code.regions, ops[op].regions);
+  const uint32_t first = regions.empty() ? 0 : regions.front().first_value;
+  const uint32_t end = regions.empty() ? 0 : regions.back().end_value;
+  std::vector<uint32_t> uses;
+  for (uint32_t i = op; i < ops[op].end; ++i)
+    for (const uint32_t value : Slice(a_.code.operands, ops[i].operands))
+      if (value < first || value >= end) uses.push_back(value);
+  return uses;
+}
+
+PartitionSpec OnShards::CarriedBy(uint32_t op, std::string_view target) const {
+  if (op != kNone && !TargetOf(a_, op).empty())
+    if (const auto spec = in_.shardings().Carried(a_.code.ops[op].attrs, target)) return *spec;
+  Malformed(target, "has no sharding of the whole value");
+}
+
+void OnShards::Enter(uint32_t index, std::string_view target) {
+  const RawOp& op = a_.code.ops[index];
+  const Shardings& shardings = in_.shardings();
+  const absl::Span<const uint32_t> operands = Slice(a_.code.operands, op.operands);
+  AxisList manual;
+  if (target == kFullToShard) {
+    if (operands.size() != 1) Malformed(target, "has not one operand");
+    manual = shardings.ManualOfText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), target),
+                                    target);
+    // The call before it says how the whole value is sharded.
+    in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], target));
+  } else {
+    manual = shardings.CarriedAxes(op.attrs, "xla.sdy.manual_axes", target);
+    for (PartitionSpec& spec : shardings.CarriedSpecs(op.attrs, "xla.sdy.in_shardings", target))
+      in_specs_.push_back(std::move(spec));
+  }
+  if (!whole_.empty() && manual != manual_)
+    NotSupported(target, "is of other manual axes than the one before it");
+  manual_ = std::move(manual);
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (inside_.contains(operands[i])) NotSupported(target, "is of a shard");
+    whole_.push_back(operands[i]);
+    shards_.push_back(op.results.begin + i);
+    inside_.insert(shards_.back());
+  }
+  if (op.results.size != operands.size() || in_specs_.size() != whole_.size())
+    Malformed(target, "has not one result, and one sharding, for each operand");
+}
+
+void OnShards::Leave(uint32_t index, std::string_view target) {
+  const RawOp& op = a_.code.ops[index];
+  const absl::Span<const uint32_t> operands = Slice(a_.code.operands, op.operands);
+  if (target == kShardToFull) {
+    out_specs_.push_back(CarriedBy(index, target));
+  } else {
+    for (PartitionSpec& spec :
+         in_.shardings().CarriedSpecs(op.attrs, "xla.sdy.out_shardings", target))
+      out_specs_.push_back(std::move(spec));
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    given_.push_back(operands[i]);
+    assembled_.push_back(op.results.begin + i);
+    after_.insert(assembled_.back());
+  }
+  if (op.results.size != operands.size() || out_specs_.size() != given_.size())
+    Malformed(target, "has not one result, and one sharding, for each operand");
+}
+
+void OnShards::Add(uint32_t op, const std::vector<uint32_t>& uses) {
+  for (const uint32_t value : uses) {
+    if (inside_.contains(value) || !known_.insert(value).second) continue;
+    const uint32_t from = in_.defined_by_[value];
+    if (from == kNone || a_.form(a_.code.ops[from]).name != "constant")
+      NotSupported(a_.form(a_.code.ops[op]).name, "is of a shard and of a whole value");
+    constants_.push_back(value);
+  }
+  body_.push_back(op);
+  const Range results = a_.code.ops[op].results;
+  for (uint32_t r = 0; r < results.size; ++r) inside_.insert(results.begin + r);
+}
+
+void OnShards::Emit() {
+  const FunctionRef body = in_.BuildOf(
+      ManualScope(in_.b().scope(), manual_, /*check_vma=*/false), "shards", constants_, [&] {
+        in_.Spend(static_cast<int64_t>(shards_.size() + constants_.size()));
+        for (const uint32_t shard : shards_)
+          in_.values_[shard] = in_.b().Param(TensorType(a_, a_.code.value_types[shard], "a shard"));
+        for (const uint32_t value : constants_)
+          in_.values_[value] = in_.Emit(in_.defined_by_[value])[0];
+        for (const uint32_t op : body_) in_.EmitAndKeep(op);
+        return in_.ValuesOf(given_, "a value of shards");
+      });
+  for (const uint32_t value : inside_) in_.values_[value] = Value();
+  const std::vector<Value> results =
+      EmitManual(in_.b(), body, in_.ValuesOf(whole_, "a shard"), in_specs_, out_specs_, manual_);
+  for (size_t r = 0; r < results.size(); ++r) {
+    const Type declared = TensorType(a_, a_.code.value_types[assembled_[r]], "a value of shards");
+    if (!SameShapeAndDType(results[r].type(), declared))
+      Malformed("a value of shards", absl::StrCat("is declared ", declared.ToString(), " and is ",
+                                                  results[r].type().ToString()));
+    in_.values_[assembled_[r]] = results[r];
+  }
+}
+
+uint32_t Importer::RunOnShards(uint32_t begin, uint32_t end) {
+  const Site site = SiteOf(a_, a_.code.ops[begin].location);
+  OnShards section(*this);
+  uint32_t op = begin;
+  while (op < end && section.Take(op)) op = a_.code.ops[op].end;
+  builder_->SetSite(site);
+  section.Emit();
+  return op;
+}
+
+}  // namespace tessera::ir::stablehlo
