@@ -1,4 +1,5 @@
-// What the collectives of sharded training steps send: in Tessera's plans, and in JAX's optimised HLO.
+// What the collectives of sharded training steps send: in Tessera's plans, and in JAX's optimised
+// HLO.
 //
 //   bench-collectives --jax PYTHON [--explain WORD]
 //
@@ -34,9 +35,9 @@ std::string ReadFile(const std::string& path) {
 
 absl::StatusOr<server::core::Plan> PlanOf(const std::string& path) {
   const std::string bytes = ReadFile(path);
-  TESSERA_ASSIGN_OR_RETURN(const auto artifact,
-                           ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()),
-                                                        bytes.size()}));
+  TESSERA_ASSIGN_OR_RETURN(
+      const auto artifact,
+      ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
   server::core::PlanRequest request;
   TESSERA_ASSIGN_OR_RETURN(request.program, ir::stablehlo::ImportProgram(artifact));
   request.cluster.devices.resize(request.program.mesh().num_devices());
