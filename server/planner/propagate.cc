@@ -52,12 +52,20 @@ std::string Source(const Function& f, size_t op) {
   return text;
 }
 
-bool SweepOp(const Function& f, size_t index, FunctionShardings* s) {
+// What is summed, from one operand to the others, comes last: a weight that is stored in parts of
+// its rows does not cut what it is multiplied with, which is cut along the batch, unless nothing
+// else does. Shardy's priorities of ops do the same.
+enum class Phase : uint8_t { kPassing, kSummed };
+
+bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
   const Op& op = f.ops[index];
   const Signature& sig = s->signatures[index];
   const std::vector<DimAxes> in = ir::ElementsAt(s->of, op.operands);
   const std::vector<DimAxes> out = ir::ElementsAt(s->of, op.results);
-  const std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
+  std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
+  if (phase == Phase::kPassing)
+    for (size_t k = 0; k < axes.size(); ++k)
+      if (sig.factors[k].kind == ir::FactorKind::kReduction) axes[k].clear();
   auto why = [&](const std::string& axis) {
     for (size_t i = 0; i < in.size(); ++i)
       if (Uses(in[i], axis)) return s->why[op.operands[i]][axis];
@@ -125,7 +133,10 @@ bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Fu
   return changed;
 }
 
-bool SweepRegions(const Function& f, size_t index, FunctionShardings* s) {
+// Propagates in one phase until nothing changes.
+void Settle(const Function& f, FunctionShardings* s, Phase phase);
+
+bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
   const Op& op = f.ops[index];
   const ir::DataFlow flow = ir::DataFlowOf(f, op);
   const std::string source = Source(f, index);
@@ -140,7 +151,7 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s) {
     if (!inner->settled) {
       changed = true;
       s->visited_at[index] = -1;  // What has grown inside is for the operands, the next time.
-      Propagate(region, inner);
+      Settle(region, inner, phase);
     }
     for (const ir::DataFlowEdge& edge : flow.regions[k].results)
       changed |= SyncEdge(f, s, op.results[edge.outer], region, inner, region.results[edge.inner],
@@ -173,16 +184,35 @@ bool HasNews(const Function& f, size_t index, const FunctionShardings& s) {
   return std::any_of(inner.begin(), inner.end(), [](const auto& r) { return !r->settled; });
 }
 
-bool Sweep(const Function& f, FunctionShardings* s) {
+bool Sweep(const Function& f, FunctionShardings* s, Phase phase) {
   bool changed = false;
   auto visit = [&](size_t i) {
     if (!HasNews(f, i, *s)) return;
     s->visited_at[i] = s->clock;
-    changed |= f.ops[i].def->data_flow ? SweepRegions(f, i, s) : SweepOp(f, i, s);
+    changed |= f.ops[i].def->data_flow ? SweepRegions(f, i, s, phase) : SweepOp(f, i, s, phase);
   };
   for (size_t i = 0; i < f.ops.size(); ++i) visit(i);
   for (size_t i = f.ops.size(); i-- > 0;) visit(i);
   return changed;
+}
+
+void Settle(const Function& f, FunctionShardings* s, Phase phase) {
+  if (s->signatures.empty()) {
+    s->signatures.resize(f.ops.size());
+    for (size_t i = 0; i < f.ops.size(); ++i)
+      if (!f.ops[i].def->data_flow) s->signatures[i] = ir::SignatureOf(f, f.ops[i]);
+  }
+  while (Sweep(f, s, phase)) {
+  }
+  s->settled = true;
+}
+
+// All ops are asked again, regions' too.
+void Reopen(FunctionShardings* s) {
+  std::fill(s->visited_at.begin(), s->visited_at.end(), -1);
+  s->settled = false;
+  for (auto& [op, regions] : s->regions)
+    for (auto& region : regions) Reopen(region.get());
 }
 
 // The shardings that Explicit types give; all else is unsharded.
@@ -380,14 +410,9 @@ std::string WhoDecided(const FunctionShardings& s, ValueId v) {
 }
 
 void Propagate(const Function& f, FunctionShardings* s) {
-  if (s->signatures.empty()) {
-    s->signatures.resize(f.ops.size());
-    for (size_t i = 0; i < f.ops.size(); ++i)
-      if (!f.ops[i].def->data_flow) s->signatures[i] = ir::SignatureOf(f, f.ops[i]);
-  }
-  while (Sweep(f, s)) {
-  }
-  s->settled = true;
+  Settle(f, s, Phase::kPassing);
+  Reopen(s);
+  Settle(f, s, Phase::kSummed);
 }
 
 }  // namespace tessera::server::planner
