@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/ops.h"
+#include "server/planner/cuts.h"
 #include "server/planner/reshard.h"
-#include "server/planner/sums.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -49,7 +49,7 @@ class Partitioner {
   std::vector<Value> Body(const Function& f, const FunctionShardings& s,
                           const std::vector<DimAxes>& wanted, Builder& b, ir::Values args,
                           int depth) {
-    const SumPlan sums = PlanSums(f, s, wanted);
+    const CutPlan cuts = PlanCuts(f, s, wanted);
     Env env{f, std::vector<Value>(f.types.size()), s.of, {}};
     std::copy(args.begin(), args.end(), env.shards.begin());
     for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -61,7 +61,7 @@ class Partitioner {
         const std::vector<Value> out = Regions(i, s, b, &env, depth, note);
         for (size_t r = 0; r < out.size(); ++r) env.shards[op.results[r]] = out[r];
       } else {
-        Plain(op, s.signatures[i], sums.ops[i], sums.complete_to, b, &env, note);
+        Plain(op, s.signatures[i], cuts.ops[i], cuts.complete_to, b, &env, note);
       }
     }
     std::vector<Value> results;

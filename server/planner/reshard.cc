@@ -1,6 +1,7 @@
 #include "server/planner/reshard.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@ namespace {
 using ir::AxisList;
 using ir::DimAxes;
 using ir::IsPrefix;
+using ir::Mesh;
 using ir::Value;
 
 int DimOf(const DimAxes& dims, const std::string& axis) {
@@ -23,75 +25,38 @@ int DimOf(const DimAxes& dims, const std::string& axis) {
   return -1;
 }
 
-// This device's part of `shard` along `axis`, without communication.
-Value SliceAlong(Value shard, int dim, const std::string& axis) {
-  ir::Builder& b = shard.builder();
-  ir::Dims sizes = shard.shape();
-  sizes[dim] /= b.mesh().SizeOf(axis);
-  std::vector<Value> starts(shard.rank(), ir::Constant(b, ir::DType::kS32, 0));
-  const Value size = ir::Constant(b, ir::DType::kS32, static_cast<double>(sizes[dim]));
-  starts[dim] = ir::AxisIndex(b, {axis}) * size;
-  return ir::DynamicSlice(shard, starts, sizes);
-}
+// One step from a sharding to the next.
+struct Step {
+  enum class Kind {
+    kSlice,    // cuts `dim` along an axis that is not in use, without communication
+    kScatter,  // the same along an axis whose sum is pending: psum_scatter
+    kSum,      // psum
+    kMove,     // an axis from `dim` to `to`: all_to_all
+    kPermute,  // `dim` is cut by `want` in place of `have`: ppermute along `axes`
+    kGather,   // all_gather of `dim`
+  };
+  Kind kind;
+  AxisList axes;
+  int dim = 0, to = 0;
+  AxisList have = {}, want = {};
+};
 
-// Cuts one dim along the next mesh axis of the target, if the axis is not in use: by a scatter of
-// the sum if it is pending, else without communication.
-bool TrySlice(Value* shard, DimAxes* current, const DimAxes& target, AxisList* pending) {
+// ---- Each of these does its step to `current`, if there is one to do. --------------------------
+
+std::optional<Step> TrySlice(DimAxes* current, const DimAxes& target, AxisList* pending) {
   for (size_t d = 0; d < target.size(); ++d) {
     if ((*current)[d].size() >= target[d].size() || !IsPrefix((*current)[d], target[d])) continue;
     const std::string& axis = target[d][(*current)[d].size()];
     if (DimOf(*current, axis) >= 0) continue;
-    const auto sum = std::find(pending->begin(), pending->end(), axis);
-    if (sum == pending->end()) {
-      *shard = SliceAlong(*shard, static_cast<int>(d), axis);
-    } else {
-      *shard = ir::PsumScatter(*shard, {axis}, static_cast<int>(d), /*tiled=*/true);
-      pending->erase(sum);
-    }
     (*current)[d].push_back(axis);
-    return true;
+    const bool is_sum = std::erase(*pending, axis) > 0;
+    return Step{is_sum ? Step::Kind::kScatter : Step::Kind::kSlice, {axis}, static_cast<int>(d)};
   }
-  return false;
+  return std::nullopt;
 }
 
-// The pairs (from, to) of positions along `axes` by which each gets the block that it has under
-// `want` from one that has it under `have`, from itself where it does.
-std::vector<std::pair<int64_t, int64_t>> BlocksToOwners(const ir::Mesh& mesh, const AxisList& axes,
-                                                        const AxisList& have,
-                                                        const AxisList& want) {
-  const int64_t n = mesh.SizeOf(axes);
-  // The block of a position whose coordinates along `axes` are the digits of its number.
-  const auto block_of = [&](int64_t position, const AxisList& cut) {
-    int64_t block = 0;
-    for (const std::string& axis : cut) {
-      int64_t minor = 1;
-      for (auto a = axes.rbegin(); *a != axis; ++a) minor *= mesh.SizeOf(*a);
-      block = block * mesh.SizeOf(axis) + position / minor % mesh.SizeOf(axis);
-    }
-    return block;
-  };
-  std::vector<std::vector<int64_t>> holders(mesh.SizeOf(have));
-  std::vector<std::pair<int64_t, int64_t>> pairs;
-  std::vector<int64_t> others;
-  for (int64_t p = 0; p < n; ++p) {
-    if (block_of(p, have) == block_of(p, want)) {
-      pairs.emplace_back(p, p);
-    } else {
-      holders[block_of(p, have)].push_back(p);
-      others.push_back(p);
-    }
-  }
-  for (const int64_t p : others) {
-    std::vector<int64_t>& from = holders[block_of(p, want)];
-    pairs.emplace_back(from.back(), p);
-    from.pop_back();
-  }
-  return pairs;
-}
-
-// Moves the minor-most mesh axis of one dim to the dim that has it next in the target: one
-// all_to_all.
-bool TryMove(Value* shard, DimAxes* current, const DimAxes& target) {
+// The minor-most mesh axis of one dim moves to the dim that has it next in the target.
+std::optional<Step> TryMove(DimAxes* current, const DimAxes& target) {
   for (size_t d = 0; d < target.size(); ++d) {
     AxisList& src = (*current)[d];
     if (src.empty() || IsPrefix(src, target[d])) continue;
@@ -102,18 +67,16 @@ bool TryMove(Value* shard, DimAxes* current, const DimAxes& target) {
     if (!IsPrefix(dst, target[e]) || dst.size() >= target[e].size() ||
         target[e][dst.size()] != axis)
       continue;
-    *shard = ir::AllToAll(*shard, {axis}, e, static_cast<int>(d), /*tiled=*/true);
     src.pop_back();
     dst.push_back(axis);
-    return true;
+    return Step{Step::Kind::kMove, {axis}, static_cast<int>(d), e};
   }
-  return false;
+  return std::nullopt;
 }
 
-// Exchanges whole shards where one dim is cut by other axes into as many blocks: one ppermute.
-bool TryPermute(Value* shard, DimAxes* current, const DimAxes& target) {
+// Whole shards change owners where a dim is cut by other axes into as many blocks.
+std::optional<Step> TryPermute(const Mesh& mesh, DimAxes* current, const DimAxes& target) {
   constexpr int64_t kDevicesMax = 4096;  // The pairs are listed.
-  const ir::Mesh& mesh = shard->builder().mesh();
   for (size_t d = 0; d < target.size(); ++d) {
     AxisList& have = (*current)[d];
     const AxisList& want = target[d];
@@ -126,39 +89,145 @@ bool TryPermute(Value* shard, DimAxes* current, const DimAxes& target) {
       axes.push_back(axis);
     }
     if (!is_free || mesh.SizeOf(axes) > kDevicesMax) continue;
-    *shard = ir::Ppermute(*shard, axes, BlocksToOwners(mesh, axes, have, want));
-    have = want;
-    return true;
+    return Step{Step::Kind::kPermute,      axes, static_cast<int>(d), 0,
+                std::exchange(have, want), want};
   }
-  return false;
+  return std::nullopt;
 }
 
-// Gathers one dim over the minor mesh axes that are not in the common prefix with the target.
-bool TryGather(Value* shard, DimAxes* current, const DimAxes& target) {
+// One dim is gathered over the minor mesh axes that are not in the common prefix with the target.
+std::optional<Step> TryGather(DimAxes* current, const DimAxes& target) {
   for (size_t d = 0; d < target.size(); ++d) {
     AxisList& have = (*current)[d];
     if (IsPrefix(have, target[d])) continue;
     size_t keep = 0;
     while (keep < have.size() && keep < target[d].size() && have[keep] == target[d][keep]) ++keep;
-    const AxisList drop(have.begin() + keep, have.end());
-    *shard = ir::AllGather(*shard, drop, static_cast<int>(d), /*tiled=*/true);
+    Step step{Step::Kind::kGather, {have.begin() + keep, have.end()}, static_cast<int>(d)};
     have.resize(keep);
-    return true;
+    return step;
   }
-  return false;
+  return std::nullopt;
+}
+
+// The cheapest step that applies, until the current sharding is the target's.
+std::vector<Step> StepsOf(const Mesh& mesh, DimAxes current, const DimAxes& target,
+                          AxisList pending) {
+  std::vector<Step> steps;
+  while (true) {
+    std::optional<Step> next = TrySlice(&current, target, &pending);
+    if (!next && !pending.empty()) next = Step{Step::Kind::kSum, std::exchange(pending, {})};
+    if (!next) next = TryMove(&current, target);
+    if (!next) next = TryPermute(mesh, &current, target);
+    if (!next) next = TryGather(&current, target);
+    if (!next) return steps;
+    steps.push_back(*std::move(next));
+  }
+}
+
+// ---- What a step is.
+// -----------------------------------------------------------------------------
+
+// This device's part of `shard` along `axis`, without communication.
+Value SliceAlong(Value shard, int dim, const std::string& axis) {
+  ir::Builder& b = shard.builder();
+  ir::Dims sizes = shard.shape();
+  sizes[dim] /= b.mesh().SizeOf(axis);
+  std::vector<Value> starts(shard.rank(), ir::Constant(b, ir::DType::kS32, 0));
+  const Value size = ir::Constant(b, ir::DType::kS32, static_cast<double>(sizes[dim]));
+  starts[dim] = ir::AxisIndex(b, {axis}) * size;
+  return ir::DynamicSlice(shard, starts, sizes);
+}
+
+// The pairs (from, to) of positions along `axes` by which each gets the block that it has under
+// `want` from one that has it under `have`, from itself where it does.
+std::vector<std::pair<int64_t, int64_t>> BlocksToOwners(const Mesh& mesh, const Step& step) {
+  // The block of a position whose coordinates along the axes are the digits of its number.
+  const auto block_of = [&](int64_t position, const AxisList& cut) {
+    int64_t block = 0;
+    for (const std::string& axis : cut) {
+      int64_t minor = 1;
+      for (auto a = step.axes.rbegin(); *a != axis; ++a) minor *= mesh.SizeOf(*a);
+      block = block * mesh.SizeOf(axis) + position / minor % mesh.SizeOf(axis);
+    }
+    return block;
+  };
+  std::vector<std::vector<int64_t>> holders(mesh.SizeOf(step.have));
+  std::vector<std::pair<int64_t, int64_t>> pairs;
+  std::vector<int64_t> others;
+  for (int64_t p = 0; p < mesh.SizeOf(step.axes); ++p) {
+    if (block_of(p, step.have) == block_of(p, step.want)) {
+      pairs.emplace_back(p, p);
+    } else {
+      holders[block_of(p, step.have)].push_back(p);
+      others.push_back(p);
+    }
+  }
+  for (const int64_t p : others) {
+    std::vector<int64_t>& from = holders[block_of(p, step.want)];
+    pairs.emplace_back(from.back(), p);
+    from.pop_back();
+  }
+  return pairs;
+}
+
+Value Take(const Step& step, Value shard) {
+  switch (step.kind) {
+    case Step::Kind::kSlice:
+      return SliceAlong(shard, step.dim, step.axes[0]);
+    case Step::Kind::kScatter:
+      return ir::PsumScatter(shard, step.axes, step.dim, /*tiled=*/true);
+    case Step::Kind::kSum:
+      return ir::Psum(shard, step.axes);
+    case Step::Kind::kMove:
+      return ir::AllToAll(shard, step.axes, step.to, step.dim, /*tiled=*/true);
+    case Step::Kind::kPermute:
+      return ir::Ppermute(shard, step.axes, BlocksToOwners(shard.builder().mesh(), step));
+    case Step::Kind::kGather:
+      break;
+  }
+  return ir::AllGather(shard, step.axes, step.dim, /*tiled=*/true);
 }
 
 }  // namespace
 
-// Takes the cheapest step that applies until the current sharding is the target's.
 Value Reshard(Value shard, DimAxes current, const DimAxes& target, AxisList pending) {
-  while (TrySlice(&shard, &current, target, &pending)) {
-  }
-  if (!pending.empty()) shard = ir::Psum(shard, std::exchange(pending, {}));
-  while (TrySlice(&shard, &current, target, &pending) || TryMove(&shard, &current, target) ||
-         TryPermute(&shard, &current, target) || TryGather(&shard, &current, target)) {
-  }
+  for (const Step& step :
+       StepsOf(shard.builder().mesh(), std::move(current), target, std::move(pending)))
+    shard = Take(step, shard);
   return shard;
+}
+
+int64_t BytesToReshard(const Mesh& mesh, const ir::Type& global, DimAxes current,
+                       const DimAxes& target, AxisList pending) {
+  if (current == target && pending.empty()) return 0;
+  int64_t bytes = global.num_bytes(), sent = 0;  // of a shard
+  for (const AxisList& dim : current) bytes /= mesh.SizeOf(dim);
+  for (const Step& step : StepsOf(mesh, std::move(current), target, std::move(pending))) {
+    const int64_t n = mesh.SizeOf(step.axes);
+    switch (step.kind) {
+      case Step::Kind::kSlice:
+        bytes /= n;
+        break;
+      case Step::Kind::kScatter:
+        sent += bytes / n * (n - 1);
+        bytes /= n;
+        break;
+      case Step::Kind::kSum:
+        sent += 2 * bytes * (n - 1) / n;
+        break;
+      case Step::Kind::kMove:
+        sent += bytes * (n - 1) / n;
+        break;
+      case Step::Kind::kPermute:
+        sent += bytes;
+        break;
+      case Step::Kind::kGather:
+        sent += bytes * (n - 1);
+        bytes *= n;
+        break;
+    }
+  }
+  return sent;
 }
 
 }  // namespace tessera::server::planner

@@ -1,5 +1,7 @@
 // Changes the sharding of an array, by collectives that every device runs alike.
 #pragma once
+#include <cstdint>
+
 #include "ir/builder.h"
 #include "ir/mesh.h"
 
@@ -13,5 +15,10 @@ namespace tessera::server::planner {
 // builder; throws StatusException.
 ir::Value Reshard(ir::Value shard, ir::DimAxes current, const ir::DimAxes& target,
                   ir::AxisList pending = {});
+
+// The bytes that a device sends for that, by the costs of ring algorithms (explain.h); of an array
+// of this type.
+int64_t BytesToReshard(const ir::Mesh& mesh, const ir::Type& global, ir::DimAxes current,
+                       const ir::DimAxes& target, ir::AxisList pending = {});
 
 }  // namespace tessera::server::planner

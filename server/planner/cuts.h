@@ -1,6 +1,7 @@
-// Sums over shards that wait: where an op leaves each shard with a term of the result, the sum may
-// be taken later, when terms have been added up, or when each shard wants only its block of the sum
-// (a reduce-scatter in place of an all-reduce).
+// How each op of a function is cut by mesh axes, so that little is sent, and which sums over shards
+// wait: where an op leaves each shard with a term of the result, the sum may be taken later, when
+// terms have been added up, or when each shard wants only its block of the sum (a reduce-scatter in
+// place of an all-reduce).
 #pragma once
 #include <optional>
 #include <vector>
@@ -17,7 +18,7 @@ struct OpCut {
   std::vector<ir::AxisList> factor_axes;
   ir::AxisList carried;
 };
-struct SumPlan {
+struct CutPlan {
   std::vector<OpCut> ops;  // by op
   // By value whose sums wait when its op has run: the sharding that it is completed to at once, or
   // nullopt, if its reader carries them.
@@ -25,7 +26,7 @@ struct SumPlan {
 };
 
 // Requires: `s` is the result of Propagate. `wanted` are the shardings of the results.
-SumPlan PlanSums(const ir::Function& f, const FunctionShardings& s,
+CutPlan PlanCuts(const ir::Function& f, const FunctionShardings& s,
                  const std::vector<ir::DimAxes>& wanted);
 
 }  // namespace tessera::server::planner

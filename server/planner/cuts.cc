@@ -1,6 +1,9 @@
-#include "server/planner/sums.h"
+#include "server/planner/cuts.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "server/planner/reshard.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -39,6 +42,59 @@ bool Uses(const DimAxes& dims, const AxisList& axes) {
   });
 }
 
+// What moving operands and results costs if the op is cut by these axes; and the number of shards
+// that its work is cut into.
+struct CutCost {
+  int64_t bytes = 0;
+  int64_t shards = 1;
+};
+CutCost CostOf(const Function& f, const Op& op, const ir::Signature& sig,
+               const std::vector<AxisList>& factor_axes, const std::vector<DimAxes>& in,
+               const std::vector<DimAxes>& out) {
+  const ir::Mesh& mesh = f.scope.mesh;
+  CutCost cost;
+  for (const AxisList& axes : factor_axes) cost.shards *= mesh.SizeOf(axes);
+  for (size_t k = 0; k < in.size(); ++k)
+    cost.bytes += BytesToReshard(mesh, f.types[op.operands[k]], in[k],
+                                 ir::JoinAxes(sig.operands[k], factor_axes));
+  const AxisList pending = ir::derive::SummedAxes(sig, factor_axes);
+  for (size_t r = 0; r < out.size(); ++r)
+    cost.bytes += BytesToReshard(mesh, f.types[op.results[r]],
+                                 ir::JoinAxes(sig.results[r], factor_axes), out[r], pending);
+  return cost;
+}
+
+// The axes of each factor: as all tensors suggest, or, if less is sent then and the work is cut
+// into as many shards, as only some of them do.
+std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const ir::Signature& sig,
+                                         const std::vector<DimAxes>& in,
+                                         const std::vector<DimAxes>& out) {
+  std::vector<AxisList> best = ChooseFactorAxes(f, op, sig, in, out);
+  if (op.def->partition.written()) return best;
+  CutCost least = CostOf(f, op, sig, best, in, out);
+  if (least.bytes == 0) return best;
+  std::vector<DimAxes> no_in, no_out;
+  for (const DimAxes& dims : in) no_in.emplace_back(dims.size());
+  for (const DimAxes& dims : out) no_out.emplace_back(dims.size());
+  const auto consider = [&](const std::vector<DimAxes>& some_in,
+                            const std::vector<DimAxes>& some_out) {
+    std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, some_in, some_out);
+    const CutCost cost = CostOf(f, op, sig, axes, in, out);
+    if (cost.bytes >= least.bytes || cost.shards < least.shards) return;
+    best = std::move(axes);
+    least = cost;
+  };
+  consider(in, no_out);
+  consider(no_in, out);
+  for (size_t k = 0; k < in.size() && in.size() > 1; ++k) {
+    std::vector<DimAxes> one = no_in;
+    one[k] = in[k];
+    consider(one, no_out);
+    consider(one, out);
+  }
+  return best;
+}
+
 // Whether the op of terms gives terms, as it is linear in all operands at once and rounds no
 // differently, and these are no more bytes than its operands.
 bool GivesTerms(const Function& f, const Op& op) {
@@ -61,9 +117,9 @@ bool GivesTerms(const Function& f, const Op& op) {
 
 }  // namespace
 
-SumPlan PlanSums(const Function& f, const FunctionShardings& s,
+CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
                  const std::vector<DimAxes>& wanted) {
-  SumPlan plan;
+  CutPlan plan;
   plan.ops.resize(f.ops.size());
   plan.complete_to.resize(f.types.size());
   const std::vector<Reader> readers = ReadersOf(f);
@@ -76,7 +132,7 @@ SumPlan PlanSums(const Function& f, const FunctionShardings& s,
     const ir::Signature& sig = s.signatures[i];
     const std::vector<DimAxes> in = ir::ElementsAt(s.of, op.operands);
     const std::vector<DimAxes> out = ir::ElementsAt(s.of, op.results);
-    cut.factor_axes = ChooseFactorAxes(f, op, sig, in, out);
+    cut.factor_axes = CheapestFactorAxes(f, op, sig, in, out);
     // Terms stay where they are, and are read by nobody else.
     const auto carries = [&](size_t k) {
       const ValueId v = op.operands[k];
