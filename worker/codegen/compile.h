@@ -15,7 +15,7 @@
 namespace tessera::worker::codegen {
 
 // Part of every cache key: changes whenever the same kernel would give other code.
-inline constexpr int kCodegenVersion = 5;
+inline constexpr int kCodegenVersion = 6;
 // The function that every object defines.
 inline constexpr char kFunctionName[] = "tessera_kernel";
 

@@ -583,6 +583,7 @@ class HostEmitter : private HostBlocks {
     switch (node.kind) {
       case Node::Kind::kLoad: {
         if (IsGathered(node.access)) return LoadGathered(n);
+        if (plan_.group_of[n] >= 0) return LoadFromGroup(n);
         Value* const address = Address(node.param, OffsetOf(node.access, row_->node_rows[n]));
         if (plan_.tiled[n]) return LoadFromTile(n);
         if (plan_.lane_variant[n]) return LoadBlock(node.dtype, address, LaneStride(node.access));
@@ -604,6 +605,18 @@ class HostEmitter : private HostBlocks {
         break;
     }
     return nullptr;
+  }
+
+  // The first of a group's loads reads for all.
+  Value* LoadFromGroup(int n) {
+    const std::vector<int>& group = plan_.interleaved[plan_.group_of[n]];
+    if (n != *std::min_element(group.begin(), group.end())) return row_->values[n];
+    const Node& first = kernel_.nodes[group[0]];
+    Value* const address = Address(first.param, OffsetOf(first.access, row_->node_rows[group[0]]));
+    const std::vector<Value*> lanes =
+        LoadInterleaved(first.dtype, address, static_cast<int64_t>(group.size()));
+    for (size_t k = 0; k < group.size(); ++k) row_->values[group[k]] = lanes[k];
+    return row_->values[n];
   }
 
   Value* EmitScalar(const Node& node, bool varying) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -174,6 +175,65 @@ TEST_P(EmitHost, GathersStayInTheirBuffers) {
     code->function(k)(got.pointers().data(), 0, kernel.num_iterations());
     EXPECT_EQ(Difference(kernel, got, want, {}), "") << kernel.ToString();
     EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
+  }
+}
+
+// Loads that together read memory without gaps, in any order, and such with gaps; of rows and of
+// blocks that are full or not.
+TEST_P(EmitHost, InterleavedLoadsAreSorted) {
+  constexpr DType kDTypes[] = {DType::kBool, DType::kU8, DType::kBF16, DType::kS32, DType::kF64};
+  std::vector<Kernel> kernels;
+  std::vector<size_t> num_groups;
+  for (const DType dtype : kDTypes)
+    for (const int loads : {2, 3, 4, 8, 16})
+      for (const int size : {5, 45, 128})
+        for (const bool gap : {false, true}) {
+          const int rows = gap ? 1 : 3;
+          const int row = size * loads + rows - 1;  // elements from one row to the next
+          std::string text, stores;
+          absl::StrAppend(&text, "kernel [", rows, ",", size, "] reduced 0\nin # ",
+                          rows * row + 2 * loads, "\n");
+          for (int k = 0; k < loads; ++k) {
+            // The places of the loads are mixed; the gap is before the last place.
+            const int place = (5 * k + 3) % loads, at = place + (gap && place == loads - 1);
+            absl::StrAppend(&text, "out # ", rows * size, "\n");
+            absl::StrAppend(&stores, "%", k, " = load p0 [", 1 + at, ": ", row, ",", loads,
+                            "] : #\n");
+          }
+          for (int k = 0; k < loads; ++k)
+            absl::StrAppend(&stores, "store %", k, " p", k + 1, " [0: ", size, ",1]\n");
+          absl::StrAppend(&text, stores);
+          kernels.push_back(
+              *ParseKernel(absl::StrReplaceAll(text, {{"#", ToAbsl(DTypeName(dtype))}})));
+          num_groups.push_back(gap || loads == 3 ? 0 : 1);
+        }
+  for (const char* reduced : {"kernel [40] reduced 0\nin s32 320\nout s32 40\n",
+                              "kernel [1,40] reduced 1\nin s32 320\nout s32 1\n"}) {
+    const bool sums = absl::StrContains(reduced, "reduced 1");
+    std::string text = reduced;
+    for (int k = 0; k < 8; ++k)
+      absl::StrAppend(&text, "%", k, " = load p0 [", k, ": ", sums ? "0," : "", "8] : s32\n");
+    for (int k = 8; k < 15; ++k)
+      absl::StrAppend(&text, "%", k, " = Add %", 2 * (k - 8), ", %", 2 * (k - 8) + 1, " : s32\n");
+    if (sums) absl::StrAppend(&text, "%15 = reduce sum %14 : s32\n");
+    absl::StrAppend(&text, sums ? "store %15 p1 [0: 1,0]\n" : "store %14 p1 [0: 1]\n");
+    kernels.push_back(*ParseKernel(text));
+    num_groups.push_back(1);
+  }
+  const auto code = Compile(kernels);
+  ASSERT_NE(code, nullptr);
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    const Kernel& kernel = kernels[k];
+    const int64_t n = kernel.num_iterations(), cut = n * static_cast<int64_t>(k % 7) / 7;
+    const auto seed = static_cast<int>(k);
+    TestBuffers got(kernel, seed, k % 3), want(kernel, seed, k % 3);
+    Interpret(kernel, want.pointers(), 0, n);
+    code->function(k)(got.pointers().data(), cut, n);
+    code->function(k)(got.pointers().data(), 0, cut);
+    EXPECT_EQ(Difference(kernel, got, want, {}), "") << kernel.ToString();
+    EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
+    EXPECT_EQ(PlanHost(kernel, *FindHostTarget(GetParam())).interleaved.size(), num_groups[k])
+        << kernel.ToString();
   }
 }
 

@@ -1,6 +1,7 @@
 #include "worker/codegen/host_blocks.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "worker/codegen/math.h"
@@ -57,12 +58,7 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
   } else if (stride == 1 && plan_.has_masked_memory_ops) {
     stored = b_.CreateMaskedLoad(type, address, align, mask_, llvm::Constant::getNullValue(type));
   } else if (stride == 1) {
-    BasicBlock* const before = b_.GetInsertBlock();
-    Value* const stage = EntryAlloca(type);
-    If(b_.CreateNot(IsFull()), [&] { Copy(dtype, stage, 1, address, 1); });
-    llvm::PHINode* const from = b_.CreatePHI(b_.getPtrTy(), 2);
-    for (BasicBlock* const in : llvm::predecessors(b_.GetInsertBlock()))
-      from->addIncoming(in == before ? address : stage, in);
+    Value* const from = ReadableBlock(dtype, address, /*each=*/1);
     stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, from, align));
   } else {
     Value* const stage = EntryAlloca(type);
@@ -70,6 +66,53 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
     stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, stage, align));
   }
   return FromMemory(b_, dtype, stored);
+}
+
+Value* HostBlocks::ReadableBlock(DType dtype, Value* address, int64_t each) {
+  if (AlwaysFull()) return address;
+  BasicBlock* const before = b_.GetInsertBlock();
+  Value* const stage =
+      EntryAlloca(MemoryType(b_.getContext(), dtype, static_cast<int>(each) * plan_.lanes));
+  If(b_.CreateNot(IsFull()),
+     [&] { Copy(dtype, b_.CreateMul(num_lanes_, Int(each)), stage, 1, address, 1); });
+  llvm::PHINode* const from = b_.CreatePHI(b_.getPtrTy(), 2);
+  for (BasicBlock* const in : llvm::predecessors(b_.GetInsertBlock()))
+    from->addIncoming(in == before ? address : stage, in);
+  return from;
+}
+
+std::vector<Value*> HostBlocks::LoadInterleaved(DType dtype, Value* address, int64_t loads) {
+  Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
+  if (plan_.prefetch) Prefetch(address, kAheadBytes, loads * plan_.lanes * ir::ByteWidth(dtype));
+  Value* const from = ReadableBlock(dtype, address, loads);
+  std::vector<Value*> vectors;
+  for (int64_t k = 0; k < loads; ++k) {
+    Value* const at = b_.CreateConstGEP1_64(type, from, k);
+    vectors.push_back(b_.CreateFreeze(b_.CreateAlignedLoad(type, at, ElementAlign(dtype))));
+  }
+  std::vector<int> even;
+  for (int lane = 0; lane < plan_.lanes; ++lane) even.push_back(2 * lane);
+  std::vector<int> odd = even;
+  for (int& lane : odd) ++lane;
+  // Every step halves the runs of vectors, to those of elements at even places and at odd ones. At
+  // last run k holds the elements whose places are the bits of k, the lowest first, in reverse.
+  for (int64_t run = loads; run > 1; run /= 2) {
+    std::vector<Value*> halved(vectors.size());
+    for (int64_t first = 0; first < loads; first += run)
+      for (int64_t k = 0; k < run / 2; ++k) {
+        Value *const a = vectors[first + 2 * k], *const b = vectors[first + 2 * k + 1];
+        halved[first + k] = b_.CreateShuffleVector(a, b, even);
+        halved[first + run / 2 + k] = b_.CreateShuffleVector(a, b, odd);
+      }
+    vectors = std::move(halved);
+  }
+  std::vector<Value*> lanes(vectors.size());
+  for (int64_t k = 0; k < loads; ++k) {
+    int64_t place = 0;
+    for (int64_t bit = 1; bit < loads; bit *= 2) place = 2 * place + ((k & bit) != 0 ? 1 : 0);
+    lanes[place] = FromMemory(b_, dtype, vectors[k]);
+  }
+  return lanes;
 }
 
 Value* HostBlocks::LoadGathered(DType dtype, Value* address, Value* offsets) {
@@ -121,10 +164,11 @@ llvm::AllocaInst* HostBlocks::EntryAlloca(Type* type) {
   return stage;
 }
 
-void HostBlocks::Copy(DType dtype, Value* to, int64_t to_stride, Value* from, int64_t from_stride) {
+void HostBlocks::Copy(DType dtype, Value* count, Value* to, int64_t to_stride, Value* from,
+                      int64_t from_stride) {
   Type* const type = MemoryType(b_.getContext(), dtype);
   const llvm::Align align = ElementAlign(dtype);
-  For(Int(0), num_lanes_, [&](Value* i) {
+  For(Int(0), count, [&](Value* i) {
     Value* const source = b_.CreateGEP(type, from, b_.CreateMul(i, Int(from_stride)));
     Value* const target = b_.CreateGEP(type, to, b_.CreateMul(i, Int(to_stride)));
     b_.CreateAlignedStore(b_.CreateAlignedLoad(type, source, align), target, align);

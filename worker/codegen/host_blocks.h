@@ -36,6 +36,9 @@ class HostBlocks : protected ControlFlow {
   // Lane i is at `address` + i * `stride` elements. Lanes beyond num_lanes_ are neither read nor
   // written; their loaded values are unspecified.
   llvm::Value* LoadBlock(ir::DType dtype, llvm::Value* address, int64_t stride);
+  // The lanes of as many loads as lanes lie apart: lane i of load k is at `address` + i * `loads` +
+  // k. Requires: `loads` is a power of 2.
+  std::vector<llvm::Value*> LoadInterleaved(ir::DType dtype, llvm::Value* address, int64_t loads);
   void StoreBlock(ir::DType dtype, llvm::Value* value, llvm::Value* address, int64_t stride);
   // Lane i is at `address` + the i-th of `offsets` elements, a vector of 32 or 64-bit numbers.
   llvm::Value* LoadGathered(ir::DType dtype, llvm::Value* address, llvm::Value* offsets);
@@ -58,9 +61,16 @@ class HostBlocks : protected ControlFlow {
   llvm::Value* IsFull() { return b_.CreateICmpEQ(num_lanes_, Int(plan_.lanes)); }
   llvm::Value* MakeMask();
   void StoreLanes(ir::DType dtype, llvm::Value* value, llvm::Value* address);
-  // Copies the block's elements one by one, with strides in elements.
+  // Copies as many elements as the block has lanes one by one, with strides in elements.
   void Copy(ir::DType dtype, llvm::Value* to, int64_t to_stride, llvm::Value* from,
-            int64_t from_stride);
+            int64_t from_stride) {
+    Copy(dtype, num_lanes_, to, to_stride, from, from_stride);
+  }
+  void Copy(ir::DType dtype, llvm::Value* count, llvm::Value* to, int64_t to_stride,
+            llvm::Value* from, int64_t from_stride);
+  // `address`, or if the block is not full the address of a copy of the num_lanes_ * `each`
+  // elements there, followed by unspecified ones up to a full block's.
+  llvm::Value* ReadableBlock(ir::DType dtype, llvm::Value* address, int64_t each);
 };
 
 }  // namespace tessera::worker::codegen

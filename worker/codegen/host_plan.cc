@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <map>
+#include <utility>
 
 #include "worker/codegen/scalar_prim.h"
 
@@ -12,7 +14,7 @@ namespace {
 
 // A block fills this many registers: enough independent operations to hide their latencies, few
 // enough for values to stay in registers.
-constexpr int kRegistersPerBlock = 4;
+constexpr int64_t kRegistersPerBlock = 4;
 constexpr int kLanesMin = 8;  // also for short rows, whose other lanes are unused
 // Non-temporal stores pay for rows of at least this many bytes, at 4 bytes an element.
 constexpr int64_t kNontemporalRowBytesMin = 4096;
@@ -107,6 +109,57 @@ void PlanTiles(const Kernel& kernel, HostPlan* plan) {
     plan->tiled[n] = IsContiguousAlong(kernel, *plan, kernel.nodes[n], plan->tile_dim);
 }
 
+// Whether loads a and b differ in their offsets only.
+bool ReadsAlike(const Node& a, const Node& b) {
+  return b.kind == Node::Kind::kLoad && a.param == b.param &&
+         a.access.strides == b.access.strides && a.access.shifts == b.access.shifts;
+}
+
+// Finds the groups of loads that read memory without gaps. A group of 2, 4, 8 or 16.
+void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
+  constexpr int64_t kLoadsMax = 16;
+  plan->group_of.assign(kernel.nodes.size(), -1);
+  if (plan->lane_dim < 0 || kernel.scans || kernel.shape[plan->lane_dim] == 1) return;
+  std::vector<bool> seen(kernel.nodes.size(), false);
+  for (size_t n = 0; n < kernel.nodes.size(); ++n) {
+    const Node& node = kernel.nodes[n];
+    if (seen[n] || plan->tiled[n] || node.kind != Node::Kind::kLoad ||
+        ShiftsVaryOver(node.access, plan->lane_dim))
+      continue;
+    const int64_t apart = node.access.strides[plan->lane_dim];
+    if (apart < 2 || apart > kLoadsMax || !std::has_single_bit(static_cast<uint64_t>(apart)))
+      continue;
+    std::map<int64_t, int> by_offset;
+    for (size_t other = n; other < kernel.nodes.size(); ++other) {
+      if (!ReadsAlike(node, kernel.nodes[other])) continue;
+      seen[other] = true;
+      by_offset.emplace(kernel.nodes[other].access.offset, static_cast<int>(other));
+    }
+    std::vector<int> group;
+    int64_t next = 0;
+    for (const auto& [offset, load] : by_offset) {
+      if (offset != next) group.clear();
+      next = offset + 1;
+      group.push_back(load);
+      if (static_cast<int64_t>(group.size()) < apart) continue;
+      for (const int member : group)
+        plan->group_of[member] = static_cast<int>(plan->interleaved.size());
+      plan->interleaved.push_back(std::exchange(group, {}));
+    }
+  }
+}
+
+// How many registers a block fills: those of all loads of a group are in use together. The order
+// of a reduction does not depend on what it reads.
+int64_t RegistersPerBlock(const HostPlan& plan) {
+  if (plan.vectorize_reduction) return kRegistersPerBlock;
+  constexpr int64_t kRegistersOfGroup = 16;
+  size_t loads = 1;
+  for (const std::vector<int>& group : plan.interleaved) loads = std::max(loads, group.size());
+  return std::clamp<int64_t>(kRegistersOfGroup / static_cast<int64_t>(loads), 1,
+                             kRegistersPerBlock);
+}
+
 // Chunks the longest reduction dim, into about as many chunks as each has steps.
 void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   if (kernel.scans) return;
@@ -185,11 +238,13 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   HostPlan plan;
   plan.lane_dim = LaneDim(kernel);
   plan.vectorize_reduction = plan.lane_dim >= kernel.num_parallel();
+  PlanTiles(kernel, &plan);
+  PlanInterleaved(kernel, &plan);
   const int64_t widest = WidestElement(kernel);
   plan.has_masked_memory_ops = target.has_masked_memory_ops && widest <= 8;
   if (plan.lane_dim >= 0) {
     const auto extent = static_cast<uint64_t>(std::max<int64_t>(kernel.shape[plan.lane_dim], 1));
-    const int64_t lanes = kRegistersPerBlock * target.vector_bytes / widest;
+    const int64_t lanes = RegistersPerBlock(plan) * target.vector_bytes / widest;
     plan.lanes = static_cast<int>(std::max<int64_t>(
         kLanesMin, std::min<int64_t>(lanes, static_cast<int64_t>(std::bit_ceil(extent)))));
     const int64_t row_bytes = static_cast<int64_t>(extent) * 4;
@@ -198,7 +253,6 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
                               row_bytes >= kNontemporalRowBytesMin && beyond_caches;
     plan.prefetch = beyond_caches;
   }
-  PlanTiles(kernel, &plan);
   PlanChunks(kernel, &plan);
   PlanRows(kernel, target, &plan);
   plan.lane_variant = LaneVariantNodes(kernel, plan);

@@ -21,6 +21,11 @@ struct HostPlan {
   int tile_dim = -1;
   int tile = 1;
   std::vector<bool> tiled;  // for each node: whether it is such a load
+  // Loads whose elements interleave: lanes lie as far apart as a group has loads, and load i of a
+  // group begins i elements after its first, so that together they read memory without gaps. They
+  // are contiguous loads of vectors, whose lanes are then sorted. By node: its group, or -1.
+  std::vector<std::vector<int>> interleaved;
+  std::vector<int> group_of;
   // This many rows are computed together, where loads in a reduction are the same for neighbouring
   // rows, as in a product of matrices. It divides the size of the dim before the lane dim.
   int rows = 1;
