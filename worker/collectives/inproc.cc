@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_limits.h"
 #include "base/status.h"
@@ -17,14 +16,6 @@ namespace {
 
 // Large enough that taking a piece costs little, small enough to stay in the last-level cache.
 constexpr size_t kPieceBytes = 128 << 10;
-
-// About 50 us: longer than it takes to put a thread to sleep and wake it. Where members call each
-// other often and each has a core, they then meet awake: one that spins for less would go to sleep
-// just before the other, which it has woken, is there, and so would that one in its turn.
-constexpr int kSpins = 2500;
-// After a wait that did not end while the rank spun (as when the machine is busy with other work,
-// to which a thread that sleeps gives way, and before which it is woken), this many do not spin.
-constexpr int kSleeps = 31;
 
 // kEnded: a member has left or the launch has failed, so the meeting never becomes ready.
 enum State : int { kGathering, kReady, kDone, kEnded };
@@ -37,27 +28,6 @@ struct Slot {
   bool arrived = false;
   bool finished = false;
 };
-
-void Relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
-// Spins until `over` is true, or no longer worth it. `sleeps` is how many waits of this rank are
-// left that do not spin.
-void SpinUntil(absl::FunctionRef<bool()> over, int* sleeps) {
-  if (over()) return;
-  if (*sleeps > 0) {
-    --*sleeps;
-    return;
-  }
-  for (int i = 0; i < kSpins; ++i) {
-    if (over()) return;
-    Relax();
-  }
-  *sleeps = kSleeps;
-}
 
 }  // namespace
 
@@ -131,7 +101,7 @@ LocalRendezvous::LocalRendezvous(const CommunicatorConfig* config, const Failure
     : config_(config),
       failure_(failure),
       local_(config->members.size()),
-      sleeps_(config->members.size()),
+      spinners_(config->members.size()),
       entered_(config->members.size()) {
   for (const int rank : config->local_ranks) local_[rank] = true;
 }
@@ -245,7 +215,7 @@ absl::Status LocalRendezvous::AwaitMembers(const Call& call, const Deadline& dea
     const auto over = [&meeting] {
       return meeting.state.load(std::memory_order_acquire) != kGathering;
     };
-    SpinUntil(over, &sleeps_[call.rank]);
+    spinners_[call.rank].Until(over);
     if (IsReady(meeting)) return absl::OkStatus();
   }
   absl::MutexLock lock(&mu_);
@@ -292,10 +262,7 @@ void LocalRendezvous::Work(Meeting& m) {
       m.changed.SignalAll();
     }
   }
-  for (int i = 0; i < kSpins; ++i) {
-    if (m.state.load(std::memory_order_acquire) == kDone) return;
-    Relax();
-  }
+  if (SpinUntil([&m] { return m.state.load(std::memory_order_acquire) == kDone; })) return;
   // This needs no deadline: every piece that is left is being worked on.
   absl::MutexLock lock(&mu_);
   while (m.state.load(std::memory_order_acquire) != kDone) m.changed.Wait(&mu_);

@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "base/spinner.h"
 #include "worker/collectives/call.h"
 #include "worker/collectives/deadline.h"
 #include "worker/collectives/failure.h"
@@ -70,8 +71,7 @@ class LocalRendezvous {
   const FailureLatch* const failure_;
   std::vector<bool> local_;  // By rank.
 
-  // By rank, each used by its rank's thread: how many waits are left that do not spin.
-  std::vector<int> sleeps_;
+  std::vector<Spinner> spinners_;  // by rank, each used by its rank's thread
 
   mutable absl::Mutex mu_;
   // The meetings that are not ready.

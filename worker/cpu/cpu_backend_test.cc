@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/synchronization/notification.h"
 #include "base/status_exception.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
@@ -719,6 +720,20 @@ TEST(HostPoolTest, GivesBackWhatIsBeyondItsBound) {
     outlives = gone.Allocate(50'000);
   }
   outlives[49'999] = std::byte{1};
+}
+
+// Helpers that spin and helpers that sleep: calls in quick succession, and after a while.
+TEST(ThreadPoolTest, HelpersSleepAndWake) {
+  ThreadPool pool(2);
+  absl::Notification never;
+  int64_t runs = 0;
+  for (int i = 0; i < 300; ++i) {
+    std::atomic<int> pieces{0};
+    pool.Run(3, [&](int64_t) { ++pieces; });
+    runs += pieces;
+    if (i % 100 == 99) never.WaitForNotificationWithTimeout(absl::Milliseconds(2));
+  }
+  EXPECT_EQ(runs, 900);
 }
 
 TEST(ThreadPoolTest, EveryPieceRunsOnceWhoeverCalls) {

@@ -12,14 +12,15 @@ namespace tessera::worker {
 struct Grain {
   int64_t min = 0, max = 0;
 };
-inline constexpr Grain kKernelGrain = {1 << 19, 1 << 25};           // elements times nodes
-inline constexpr Grain kCopyGrain = {1 << 21, 1 << 28};             // bytes
+inline constexpr Grain kKernelGrain = {1 << 18, 1 << 25};  // elements times nodes and stores
+inline constexpr Grain kCopyGrain = {1 << 19, 1 << 28};    // bytes
 inline constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};  // multiplications
 
 // The work of one iteration of the kernel, in the unit of kKernelGrain.
 inline int64_t WorkOfIteration(const codegen::Kernel& kernel) {
   const int64_t elements = kernel.num_elements() / std::max<int64_t>(kernel.num_iterations(), 1);
-  return std::max<int64_t>(elements, 1) * static_cast<int64_t>(kernel.nodes.size());
+  return std::max<int64_t>(elements, 1) *
+         static_cast<int64_t>(kernel.nodes.size() + kernel.stores.size());
 }
 
 }  // namespace tessera::worker

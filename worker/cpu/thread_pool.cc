@@ -12,6 +12,7 @@ ThreadPool::~ThreadPool() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
+    ++calls_;
   }
   for (std::thread& t : threads_) t.join();
 }
@@ -35,8 +36,14 @@ void ThreadPool::Run(int64_t pieces, absl::FunctionRef<void(int64_t)> work) {
   Job job{work, pieces};
   absl::MutexLock lock(&mu_);
   jobs_.push_back(&job);
+  ++calls_;
   RunPieces(&job);
-  const auto over = [&job] { return job.ended == job.pieces; };
+  const auto over = [&job] { return job.ended.load(std::memory_order_relaxed) == job.pieces; };
+  if (!over()) {
+    mu_.Unlock();
+    SpinUntil(over);
+    mu_.Lock();
+  }
   mu_.Await(absl::Condition(&over));
 }
 
@@ -45,7 +52,14 @@ void ThreadPool::RunHelper() {
   const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stopping_ || !jobs_.empty();
   };
+  Spinner spinner;
   while (true) {
+    if (!wanted()) {
+      const int64_t before = calls_.load();
+      mu_.Unlock();
+      spinner.Until([&] { return calls_.load() != before; });
+      mu_.Lock();
+    }
     mu_.Await(absl::Condition(&wanted));
     if (stopping_) return;
     RunPieces(jobs_.front());
