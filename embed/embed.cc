@@ -42,7 +42,9 @@ struct Cluster {
                                   &store,
                                   /*observer=*/nullptr,
                                   /*tenant_folders=*/false};
-  const std::unique_ptr<api::Service> service = server::MakeBoundService(&coordinator);
+  const std::unique_ptr<api::Service> service =
+      server::MakeBoundService(&coordinator, {}, /*session=*/0, absl::InfiniteFuture(),
+                               /*before_wait=*/[this] { worker->executor().RunWhatWaits(); });
   std::unique_ptr<worker::LocalWorker> worker;
 };
 

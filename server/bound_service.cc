@@ -27,8 +27,13 @@ absl::StatusOr<T> Await(F call) {
 
 class BoundService final : public api::Service {
  public:
-  BoundService(Coordinator* coordinator, core::Caller caller, uint64_t session, absl::Time until)
-      : coordinator_(coordinator), caller_(std::move(caller)), session_(session), until_(until) {}
+  BoundService(Coordinator* coordinator, core::Caller caller, uint64_t session, absl::Time until,
+               std::function<void()> before_wait)
+      : coordinator_(coordinator),
+        caller_(std::move(caller)),
+        session_(session),
+        until_(until),
+        before_wait_(std::move(before_wait)) {}
 
   absl::StatusOr<std::vector<api::Device>> ListDevices() override {
     TESSERA_ASSIGN_OR_RETURN(
@@ -109,6 +114,7 @@ class BoundService final : public api::Service {
   }
   absl::StatusOr<api::Operation> WaitOperation(uint64_t operation,
                                                absl::Duration timeout) override {
+    if (before_wait_ && timeout > absl::ZeroDuration()) before_wait_();
     const absl::Time until = coordinator_->clock()->Now() + timeout;
     while (true) {
       const absl::Duration left = Left(until);
@@ -144,6 +150,7 @@ class BoundService final : public api::Service {
   // The scheduler bounds each wait, so a longer one is repeated.
   template <class F>
   absl::StatusOr<ir::Array> RepeatUntil(absl::Duration timeout, F get) {
+    if (before_wait_ && timeout > absl::ZeroDuration()) before_wait_();
     const absl::Time until = coordinator_->clock()->Now() + timeout;
     while (true) {
       const absl::Duration left = Left(until);
@@ -158,13 +165,16 @@ class BoundService final : public api::Service {
   const core::Caller caller_;
   const uint64_t session_;
   const absl::Time until_;
+  const std::function<void()> before_wait_;
 };
 
 }  // namespace
 
 std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller,
-                                               uint64_t session, absl::Time until) {
-  return std::make_unique<BoundService>(coordinator, std::move(caller), session, until);
+                                               uint64_t session, absl::Time until,
+                                               std::function<void()> before_wait) {
+  return std::make_unique<BoundService>(coordinator, std::move(caller), session, until,
+                                        std::move(before_wait));
 }
 
 }  // namespace tessera::server

@@ -43,6 +43,7 @@ constexpr double kEvaluatedOps = 48;
 constexpr int64_t kQuickOps = 16;
 constexpr double kQuickEvaluatedCost = 16'384;  // with host steps
 constexpr double kQuickCompiledCost = 131'072;
+constexpr double kBriefCost = 1 << 25;        // some ten milliseconds
 constexpr double kQuickLoopCost = 1'048'576;  // of small kernels, which are in the caches
 
 // Products of at most this many multiplications are kernels of ours. Above it oneDNN is as fast.
@@ -219,17 +220,24 @@ bool IsQuick(const HostProgram& host, double cost, double ops) {
   return cost <= kQuickLoopCost && HasOnlyCountedNativeLoops(host);
 }
 
+bool IsBrief(const HostProgram& host, double cost) {
+  return !host.has_collectives && !host.has_host_steps && cost <= kBriefCost &&
+         (host.program.num_loops == 0 || HasOnlyCountedNativeLoops(host));
+}
+
 class CompiledExecutable final : public CpuExecutable {
  public:
   CompiledExecutable(HostProgram host, std::shared_ptr<Shared> shared, double cost, double ops)
       : host_(std::move(host)),
         shared_(std::move(shared)),
         quick_(IsQuick(host_, cost, ops)),
+        brief_(quick_ || IsBrief(host_, cost)),
         memory_bytes_(host_.program.arena_bytes + host_.scratch_bytes +
                       host_.program.argument_and_result_bytes()) {}
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool has_collectives() const override { return host_.has_collectives; }
   bool quick() const override { return quick_; }
+  bool brief() const override { return brief_; }
   std::vector<int> ChooseDonations(const std::vector<bool>& donated) const override {
     return program::ChooseDonations(host_.program, donated);
   }
@@ -270,7 +278,7 @@ class CompiledExecutable final : public CpuExecutable {
  private:
   const HostProgram host_;
   const std::shared_ptr<Shared> shared_;
-  const bool quick_;
+  const bool quick_, brief_;
   const int64_t memory_bytes_;
 };
 

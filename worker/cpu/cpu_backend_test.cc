@@ -276,6 +276,19 @@ TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
   EXPECT_FALSE(much->quick());
 }
 
+// A thread that waits for it may run it, if it ends soon.
+TEST(CpuBackendTest, SomeMillisecondsAreBriefAndMoreIsNot) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  for (const auto& [elements, brief] : {std::pair(1 << 20, true), std::pair(1 << 24, false)}) {
+    Builder b({});
+    const ir::Value x = b.Param(ir::MakeType(DType::kF32, {elements}));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable,
+                                 backend->Compile(ProgramOf(b.Build({{ir::Neg(x)}}))));
+    EXPECT_FALSE(executable->quick());
+    EXPECT_EQ(executable->brief(), brief) << elements;
+  }
+}
+
 // What it does is to copy, whatever the number of places where the slice may begin.
 TEST(CpuBackendTest, ASliceAtARunTimeOffsetIsQuick) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
@@ -322,7 +335,7 @@ TEST(CpuBackendTest, AComputationThatMayNotEndIsNotQuick) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable,
                                backend->Compile(ProgramOf(b.Build({{reduced}}))));
-  EXPECT_FALSE(executable->quick());
+  EXPECT_FALSE(executable->brief());
 }
 
 // The update is a copy then, from what a step before it made.
@@ -507,7 +520,7 @@ TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
   ASSERT_EQ(NativeLoopsOf(f).size(), 1U);
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(f)));
-  EXPECT_FALSE(executable->quick()) << "nobody knows how long it runs";
+  EXPECT_FALSE(executable->brief()) << "nobody knows how long it runs";
   TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {16}, 1)));
   // It is in the loop, or about to enter it, once the loop's op is in flight.
   EXPECT_THAT(CancelledDuring("while", *backend, *executable, arg),

@@ -77,6 +77,9 @@ class Executable {
   virtual bool has_collectives() const = 0;
   // Whether it takes only microseconds, so that a context switch would cost more.
   virtual bool quick() const = 0;
+  // Whether Enqueue ends within some ten milliseconds, waiting for nobody, so that a thread which
+  // is about to wait for it may run it.
+  virtual bool brief() const { return quick(); }
 };
 
 // The results of Enqueue, in the program's order, and the event of their completion. The errors of

@@ -399,10 +399,10 @@ void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why)
   Finish(launch, /*on_stream=*/false);
 }
 
-bool Executor::IsQuick(const Launch& launch) {
+const Executable* Executor::CompiledForOneDevice(const Launch& launch) {
   const Program& program = *launch.program;
-  if (program.local.size() != 1 || !program.compiled.HasBeenNotified()) return false;
-  return program.executable.ok() && (*program.executable)->quick();
+  if (program.local.size() != 1 || !program.compiled.HasBeenNotified()) return nullptr;
+  return program.executable.ok() ? program.executable->get() : nullptr;
 }
 
 void Executor::Handle(api::Launch&& command) {
@@ -423,14 +423,22 @@ void Executor::Handle(api::Launch&& command) {
   if (absl::Status status = Admit(launch); !status.ok()) return FailBeforeStart(launch, status);
   if (launch->devices.empty()) return Finish(launch, /*on_stream=*/false);
   RetainInlineResults(launch);
-  if (const auto& [at, on] = launch->program->local[0]; IsQuick(*launch) && streams_[on]->Claim()) {
+  const Executable* const compiled = CompiledForOneDevice(*launch);
+  if (const auto& [at, on] = launch->program->local[0];
+      compiled != nullptr && compiled->quick() && streams_[on]->Claim()) {
     claimed_ = Claimed{.device = on, .launch = launch, .mesh_device = at};
     return;
   }
+  const bool brief = compiled != nullptr && compiled->brief();
   for (const auto& [mesh_device, device] : launch->program->local) {
     streams_[device]->Push(
-        [this, launch, at = mesh_device, on = device] { RunOnDevice(launch, at, on); });
+        [this, launch, at = mesh_device, on = device] { RunOnDevice(launch, at, on); },
+        /*anywhere=*/brief);
   }
+}
+
+void Executor::RunWhatWaits() {
+  for (const auto& stream : streams_) stream->RunOnly();
 }
 
 absl::Status Executor::CheckTransfer(const api::Transfer& command) const {

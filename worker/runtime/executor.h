@@ -76,6 +76,9 @@ class Executor {
   // and deletes once earlier launches have ended.
   std::vector<api::ExecutorInventory::Device> Arrays() const ABSL_LOCKS_EXCLUDED(mu_);
   void Send(api::Command command);
+  // For a thread of this process that is about to wait for a launch: runs what a device's stream
+  // has not begun, if it is one launch alone and brief. Two switches of threads are saved.
+  void RunWhatWaits();
   // Waits until every launch has ended and been reported; returns false at the `deadline`. For a
   // process that is about to end.
   bool WaitUntilIdle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
@@ -148,7 +151,8 @@ class Executor {
   void FailBeforeStart(const LaunchRef& launch, const absl::Status& why);
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
   // Whether the thread that calls Send may run the launch, after it has released the lock.
-  static bool IsQuick(const Launch& launch);
+  // What the launch runs, if that is compiled and has one device here; else null.
+  static const Executable* CompiledForOneDevice(const Launch& launch);
 
   // Runs on a stream.
   void RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);

@@ -18,9 +18,9 @@ Stream::~Stream() {
   thread_.join();
 }
 
-void Stream::Push(std::function<void()> task) {
+void Stream::Push(std::function<void()> task, bool anywhere) {
   absl::MutexLock lock(&mu_);
-  queue_.push_back(std::move(task));
+  queue_.push_back({std::move(task), anywhere});
   if (!busy_) due_.Signal();
 }
 
@@ -44,6 +44,20 @@ bool Stream::RunIfIdle(absl::FunctionRef<void()> task) {
   return true;
 }
 
+void Stream::RunOnly() {
+  std::function<void()> task;
+  {
+    absl::MutexLock lock(&mu_);
+    if (busy_ || stopping_ || queue_.size() != 1 || !queue_.front().anywhere) return;
+    task = std::move(queue_.front().run);
+    queue_.pop_front();
+    busy_ = true;
+  }
+  task();
+  task = nullptr;  // as in Run
+  Release();
+}
+
 int64_t Stream::depth() const {
   absl::MutexLock lock(&mu_);
   return static_cast<int64_t>(queue_.size()) + (busy_ ? 1 : 0);
@@ -64,7 +78,7 @@ void Stream::Run() {
       absl::MutexLock lock(&mu_);
       while (!stopping_ && (queue_.empty() || busy_)) due_.Wait(&mu_);
       if (stopping_) return;
-      task = std::move(queue_.front());
+      task = std::move(queue_.front().run);
       queue_.pop_front();
       busy_ = true;
     }

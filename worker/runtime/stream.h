@@ -1,5 +1,5 @@
 // One device's dispatch stream: a thread that runs tasks in the order in which they were pushed.
-// Another thread may claim an idle stream and run a task in its place.
+// Another thread may claim an idle stream and run a task in its place, or take the one that waits.
 //
 // The queue of launches is bounded by its user, who checks depth() before pushing a launch to
 // every stream; other tasks (deletes) are small and always admitted. Push is thread-safe. The
@@ -25,13 +25,17 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream();
 
-  void Push(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
+  // `anywhere`: RunOnly may take it.
+  void Push(std::function<void()> task, bool anywhere = false) ABSL_LOCKS_EXCLUDED(mu_);
   // Claims the stream for this thread, if no task is queued or running: later tasks run after
   // Release, which must follow. Returns false if the stream is busy.
   bool Claim() ABSL_LOCKS_EXCLUDED(mu_);
   void Release() ABSL_LOCKS_EXCLUDED(mu_);
   // Claims the stream, runs the task on this thread, and releases it; false if it is busy.
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
+  // Runs the task that is queued on this thread, if it is alone, nothing runs, and it may run
+  // anywhere; else does nothing.
+  void RunOnly() ABSL_LOCKS_EXCLUDED(mu_);
   // The number of queued and running tasks.
   int64_t depth() const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until it is idle; returns false at the `deadline`.
@@ -42,7 +46,11 @@ class Stream {
 
   const std::string name_;
   mutable absl::Mutex mu_;
-  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);
+  struct Task {
+    std::function<void()> run;
+    bool anywhere;
+  };
+  std::deque<Task> queue_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   // The thread has something to do. No Condition, which every unlock would evaluate.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -55,6 +56,36 @@ TEST(StreamTest, NothingIsClaimedWhileSomethingRuns) {
   ASSERT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
   EXPECT_TRUE(stream.Claim());
   stream.Release();
+}
+
+// Each task runs once, on either thread; here, sooner or later, those that may.
+TEST(StreamTest, WhoWaitsMayRunTheOnlyTask) {
+  Stream stream;
+  const std::thread::id me = std::this_thread::get_id();
+  int runs = 0, here = 0;
+  const auto task = [&] {
+    ++runs;
+    here += std::this_thread::get_id() == me;
+  };
+  const auto run = [&](bool anywhere) {
+    stream.Push(task, anywhere);
+    stream.RunOnly();
+    ASSERT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
+  };
+  for (int i = 0; i < 100; ++i) run(/*anywhere=*/false);
+  EXPECT_EQ(here, 0);
+  EXPECT_EQ(runs, 100);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(30);
+  while (here == 0 && SteadyNow() < deadline) run(/*anywhere=*/true);
+  EXPECT_EQ(here, 1);
+  stream.RunOnly();  // There is none.
+
+  ASSERT_TRUE(stream.Claim());  // so that the stream's thread takes none
+  for (int i = 0; i < 2; ++i) stream.Push(task, /*anywhere=*/true);
+  stream.RunOnly();
+  EXPECT_EQ(stream.depth(), 3) << "it is busy, and then there are two";
+  stream.Release();
+  EXPECT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
 }
 
 }  // namespace
