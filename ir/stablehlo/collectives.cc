@@ -14,13 +14,14 @@ namespace {
 using Results = std::vector<Value>;
 using Group = std::vector<int64_t>;
 
-constexpr int64_t kDevicesMax = 4096;
 // Groups that a computation other than a sum, a maximum or a minimum reduces are at most this
 // large.
 constexpr int64_t kFoldMax = 64;
 
 // A group lists positions, or only names them.
 enum class Order : uint8_t { kMatters, kAny };
+// What is made of an attribute: one of groups may be one of pairs, too.
+enum Reading : int { kOrderedGroups, kGroups, kRoots, kPairs };
 
 AxisList AllAxes(const Mesh& mesh) {
   AxisList axes;
@@ -105,14 +106,19 @@ AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order
 // partitions, or, for those ops that have `use_global_device_ids`, of partitions only with it.
 AxisList AxesOf(const OpReader& op, Order order, bool has_global_ids = true) {
   NeedMesh(op);
-  constexpr std::string_view kGroups = "replica_groups";
+  constexpr std::string_view kAttr = "replica_groups";
   const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
   const bool global = op.Bool("use_global_device_ids");
-  if (op.Has(kGroups) && op.KindOf(kGroups) == AttrKind::kReplicaGroupMeshAxes)
-    return op.shardings().GroupAxes(op.Find(kGroups), op.What(kGroups));
+  if (op.Has(kAttr) && op.KindOf(kAttr) == AttrKind::kReplicaGroupMeshAxes)
+    return op.shardings().GroupAxes(op.Find(kAttr), op.What(kAttr));
   if (!channel && !global) return {};
   if (has_global_ids && !global) return AllAxes(op.b().mesh());
-  return AxesOfGroups(op, RowsOf(op, kGroups), order);
+  return op
+      .Once(kAttr, order == Order::kMatters ? kOrderedGroups : kGroups,
+            [&] {
+              return Exchange{AxesOfGroups(op, RowsOf(op, kAttr), order), {}, 0};
+            })
+      .axes;
 }
 
 template <typename F>
@@ -126,21 +132,27 @@ void NeedDim(const OpReader& op, int dim) {
     if (dim < 0 || dim >= v.rank()) op.Malformed("is along a dim that is none");
 }
 
+// Of all shards, along a new dim, one.
+Value ShardAt(Value all, int64_t position) {
+  std::vector<int64_t> start(all.rank(), 0), strides(all.rank(), 1);
+  std::vector<int64_t> limit(all.shape().begin(), all.shape().end());
+  start[0] = position;
+  limit[0] = position + 1;
+  return Reshape(Slice(all, start, limit, strides),
+                 Dims(all.shape().begin() + 1, all.shape().end()));
+}
+
 // One shard of each position along the axes, combined in their order by a computation of scalars.
 Value Folded(const OpReader& op, Value v, const AxisList& axes, const FunctionRef& f) {
   const int64_t n = op.b().mesh().SizeOf(axes);
   if (n > kFoldMax) op.NotSupported("reduces so many shards by a computation of its own");
   const Value all = AllGather(v, axes, /*dimension=*/0, /*tiled=*/false);
-  std::optional<Value> folded;
-  for (int64_t i = 0; i < n; ++i) {
-    std::vector<int64_t> start(all.rank(), 0), strides(all.rank(), 1);
-    std::vector<int64_t> limit(all.shape().begin(), all.shape().end());
-    start[0] = i;
-    limit[0] = i + 1;
-    const Value shard = Reshape(Slice(all, start, limit, strides), v.shape());
-    folded = folded ? MapComputation(f, {*folded, shard})[0] : shard;
+  Value folded = ShardAt(all, 0);
+  for (int64_t i = 1; i < n; ++i) {
+    const Value shard = ShardAt(all, i);
+    folded = MapComputation(f, {folded, shard})[0];
   }
-  return *folded;
+  return folded;
 }
 
 // A computation that is one op has an op of ours.
@@ -192,73 +204,84 @@ Results ImportAllToAll(const OpReader& op) {
   return Each(op, [&](Value v) { return AllToAll(v, axes, split, concat, /*tiled=*/true); });
 }
 
-// Among the positions along `axes` the same pairs everywhere; nullopt if they are not.
-std::optional<std::vector<std::pair<int64_t, int64_t>>> PairsAlong(const Mesh& mesh,
-                                                                   const std::vector<Group>& pairs,
-                                                                   const AxisList& axes) {
-  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> of_group;  // by its first device
-  for (const Group& pair : pairs) {
-    const std::vector<int64_t> group = mesh.GroupOf(pair[0], axes);
-    const int64_t to = mesh.IndexAlong(pair[1], axes);
-    if (group[to] != pair[1]) return std::nullopt;
-    of_group[group[0]].emplace_back(mesh.IndexAlong(pair[0], axes), to);
+// `place` with its coordinates along some axes at 0.
+int64_t FirstAlong(const Mesh& mesh, int64_t place, const AxisList& axes) {
+  std::vector<int64_t> at = mesh.Coordinates(place);
+  for (const std::string& axis : axes) at[mesh.IndexOf(axis)] = 0;
+  return mesh.DeviceAt(at);
+}
+
+// The axes along which something moves, or along which places do not all do the same.
+AxisList AxesOfPairs(const Mesh& mesh, const std::vector<Group>& pairs) {
+  AxisList axes;
+  for (const MeshAxis& axis : mesh.axes) {
+    bool moves = false;
+    std::map<Group, int64_t> alike;  // how many pairs differ only in where they are along the axis
+    for (const Group& pair : pairs) {
+      moves |= mesh.IndexAlong(pair[0], {axis.name}) != mesh.IndexAlong(pair[1], {axis.name});
+      ++alike[{FirstAlong(mesh, pair[0], {axis.name}), FirstAlong(mesh, pair[1], {axis.name})}];
+    }
+    if (moves || std::any_of(alike.begin(), alike.end(),
+                             [&](const auto& same) { return same.second != axis.size; }))
+      axes.push_back(axis.name);
   }
-  if (of_group.empty()) return std::vector<std::pair<int64_t, int64_t>>();
+  return axes;
+}
+
+Exchange PairsOf(const OpReader& op) {
+  const Mesh& mesh = op.b().mesh();
+  const std::vector<Group> pairs = RowsOf(op, "source_target_pairs");
+  if (!pairs.empty() && pairs[0].size() != 2) op.Malformed("has pairs that are none");
+  Exchange out;
+  out.axes = AxesOfPairs(mesh, pairs);
+  // Nobody sends: along any axis.
+  if (pairs.empty()) out.axes = AllAxes(mesh);
+  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> of_group;  // by its first place
+  for (const Group& pair : pairs)
+    of_group[FirstAlong(mesh, pair[0], out.axes)].emplace_back(mesh.IndexAlong(pair[0], out.axes),
+                                                               mesh.IndexAlong(pair[1], out.axes));
   for (auto& [first, group] : of_group) {
     std::sort(group.begin(), group.end());
-    if (group != of_group.begin()->second) return std::nullopt;
+    if (group != of_group.begin()->second) NoAxes(op);
   }
-  const auto groups = static_cast<int64_t>(of_group.size());
-  if (groups * mesh.SizeOf(axes) != mesh.num_devices()) return std::nullopt;
-  return of_group.begin()->second;
+  if (!of_group.empty()) out.perm = of_group.begin()->second;
+  return out;
 }
 
 Results ImportCollectivePermute(const OpReader& op) {
   NeedMesh(op);
-  const Mesh& mesh = op.b().mesh();
   const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
-  const std::vector<Group> pairs = RowsOf(op, "source_target_pairs");
-  if (!pairs.empty() && pairs[0].size() != 2) op.Malformed("has pairs that are none");
-  if (mesh.empty() || !channel) {
-    if (pairs.size() != 1) op.NotSupported("is of one device that receives from none");
+  if (op.b().mesh().empty() || !channel) {
+    if (RowsOf(op, "source_target_pairs").size() != 1)
+      op.NotSupported("is of one device that receives from none");
     return op.in;
   }
-  if (mesh.num_devices() > kDevicesMax) op.NotSupported("is among so many devices");
-  // The axes along which something moves, or all.
-  AxisList moved;
-  for (size_t a = 0; a < mesh.axes.size(); ++a)
-    if (std::any_of(pairs.begin(), pairs.end(), [&](const Group& pair) {
-          return mesh.Coordinates(pair[0])[a] != mesh.Coordinates(pair[1])[a];
-        }))
-      moved.push_back(mesh.axes[a].name);
-  for (const AxisList& axes : {moved, mesh.AxesOfType(AxisType::kManual), AllAxes(mesh)}) {
-    if (axes.empty()) continue;
-    if (const auto perm = PairsAlong(mesh, pairs, axes))
-      return Each(op, [&](Value v) { return Ppermute(v, axes, *perm); });
-  }
-  NoAxes(op);
+  const Exchange& exchange = op.Once("source_target_pairs", kPairs, [&] { return PairsOf(op); });
+  if (exchange.axes.empty()) return op.in;  // All send to themselves.
+  return Each(op, [&](Value v) { return Ppermute(v, exchange.axes, exchange.perm); });
+}
+
+Exchange RootOf(const OpReader& op) {
+  const Mesh& mesh = op.b().mesh();
+  const std::vector<Group> groups = RowsOf(op, "replica_groups");
+  Exchange out;
+  out.axes = AxesOfGroups(op, groups, Order::kAny);
+  out.root = mesh.IndexAlong(groups[0][0], out.axes);
+  for (const Group& group : groups)
+    if (mesh.IndexAlong(group[0], out.axes) != out.root)
+      op.NotSupported("has roots at different positions along the axes of its groups");
+  return out;
 }
 
 // The first of each group sends to the others.
 Results ImportCollectiveBroadcast(const OpReader& op) {
   if (op.Bool("has_dynamic_root")) op.NotSupported("has a root that is known only when it runs");
   NeedMesh(op);
-  const Mesh& mesh = op.b().mesh();
   if (!op.Has("channel_id") || op.Int("channel_id") <= 0) return op.in;
-  const std::vector<Group> groups = RowsOf(op, "replica_groups");
-  const AxisList axes = AxesOfGroups(op, groups, Order::kAny);
-  if (axes.empty()) return op.in;
-  const int64_t root = mesh.IndexAlong(groups[0][0], axes);
-  for (const Group& group : groups)
-    if (mesh.IndexAlong(group[0], axes) != root)
-      op.NotSupported("has roots at different positions along the axes of its groups");
+  const Exchange& exchange = op.Once("replica_groups", kRoots, [&] { return RootOf(op); });
+  if (exchange.axes.empty()) return op.in;
   return Each(op, [&](Value v) {
-    const Value all = AllGather(v, axes, /*dimension=*/0, /*tiled=*/false);
-    std::vector<int64_t> start(all.rank(), 0), strides(all.rank(), 1);
-    std::vector<int64_t> limit(all.shape().begin(), all.shape().end());
-    start[0] = root;
-    limit[0] = root + 1;
-    return Reshape(Slice(all, start, limit, strides), v.shape());
+    return ShardAt(AllGather(v, exchange.axes, /*dimension=*/0, /*tiled=*/false), exchange.root);
   });
 }
 

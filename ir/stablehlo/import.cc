@@ -227,6 +227,12 @@ Tensor OpReader::Constant(std::string_view attr) const {
   if (known != importer_.constants_.end()) return known->second;
   return importer_.constants_[index] = TensorOf(importer_.a_, index, What(attr));
 }
+const Exchange& OpReader::Once(std::string_view attr, int kind,
+                               absl::FunctionRef<Exchange()> make) const {
+  const std::pair key(Find(attr), kind);
+  const auto known = importer_.exchanges_.find(key);
+  return known != importer_.exchanges_.end() ? known->second : importer_.exchanges_[key] = make();
+}
 int OpReader::Small(std::string_view attr, int limit) const {
   const int64_t value = Int(attr);
   if (value < -limit || value > limit)

@@ -47,8 +47,10 @@ bool SaysMore(const PartitionSpec& spec, const AxisList& manual) {
 
 Results ImportManualComputation(const OpReader& op) {
   const AxisList manual = op.shardings().ManualAxes(op.Find("manual_axes"), op.What("manual_axes"));
-  const Specs in = op.shardings().Specs(op.Find("in_shardings"), op.What("in_shardings"));
-  const Specs out = op.shardings().Specs(op.Find("out_shardings"), op.What("out_shardings"));
+  const Specs in =
+      op.shardings().Specs(op.Find("in_shardings"), op.in.size(), op.What("in_shardings"));
+  const Specs out =
+      op.shardings().Specs(op.Find("out_shardings"), op.num_results(), op.What("out_shardings"));
   if (!op.Captures({0}).empty()) op.Malformed("uses values of outside its region");
   const FunctionRef body = op.Within(0, ManualScope(op.b().scope(), manual, /*check_vma=*/false));
   return EmitManual(op.b(), body, op.in, in, out, manual);

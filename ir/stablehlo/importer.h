@@ -15,6 +15,14 @@
 
 namespace tessera::ir::stablehlo {
 
+// Along which axes a collective exchanges; which positions send to which, of one that permutes; the
+// position that sends, of one that broadcasts.
+struct Exchange {
+  AxisList axes;
+  std::vector<std::pair<int64_t, int64_t>> perm;
+  int64_t root = 0;
+};
+
 class Importer {
  public:
   explicit Importer(const Artifact& artifact);
@@ -59,6 +67,7 @@ class Importer {
   std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
   std::map<std::string, uint32_t, std::less<>> ops_;  // the functions
   std::map<uint32_t, Tensor> constants_;              // by their attributes
+  std::map<std::pair<uint32_t, int>, Exchange> exchanges_;  // by an attribute and a kind
   std::map<FunctionRef, int64_t> sizes_;
   int64_t spent_ = 0;
   int depth_ = 0;  // of functions and regions within each other
@@ -92,6 +101,8 @@ class OpReader {
   std::string_view Text(std::string_view attr) const;
   int64_t Enum(std::string_view attr, AttrKind kind) const;
   Tensor Constant(std::string_view attr) const;
+  // What `make` makes of an attribute: once for all ops that share it.
+  const Exchange& Once(std::string_view attr, int kind, absl::FunctionRef<Exchange()> make) const;
   // An int within [-limit, limit].
   int Small(std::string_view attr, int limit = 1 << 16) const;
   FunctionRef Callee(std::string_view attr) const;

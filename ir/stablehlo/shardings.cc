@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kAxesMax = 32;
 constexpr size_t kMeshesMax = 64;
 constexpr size_t kTextsMax = 1024;
+constexpr size_t kTextBytesMax = size_t{64} << 20;
+constexpr int64_t kDimsMax = 64;
 
 [[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
   Throw(ErrorKind::kMalformedProgram,
@@ -125,23 +127,29 @@ void Shardings::ReadMeshes() {
     Declare(std::move(mesh.name), {Mesh{std::move(mesh.axes)}, std::move(mesh.device_ids)});
 }
 
+const TiledSharding& Shardings::Tiled(std::string_view text, std::string_view what) const {
+  if (const auto known = tiled_.find(text); known != tiled_.end()) return known->second;
+  if (tiled_.size() == kTextsMax) NotSupported("mhlo.sharding", "has too many different texts");
+  return tiled_[text] = ParseTiled(text, what);
+}
+
 void Shardings::DeriveMesh() {
-  std::map<std::string_view, TiledSharding> texts;
   int64_t devices = num_partitions_.value_or(1);
+  if (num_partitions_ == 1) return;
   for (size_t i = 0; i < a_.attrs.size(); ++i) {
     const uint32_t attr = InDictionary(a_, i, "mhlo.sharding");
     if (attr == kNone) continue;
-    const std::string_view text = TextOf(a_, attr, "mhlo.sharding");
-    if (texts.contains(text)) continue;
-    if (texts.size() == kTextsMax) NotSupported("mhlo.sharding", "has too many different texts");
-    const TiledSharding& tiled = texts[text] = ParseTiled(text, "mhlo.sharding");
-    if (!num_partitions_) devices = std::max(devices, tiled.devices);
+    // One that is wrong is an error where it is used.
+    int64_t tiles = 1;
+    const absl::Status read = CatchStatus(
+        [&] { tiles = Tiled(TextOf(a_, attr, "mhlo.sharding"), "mhlo.sharding").devices; });
+    if (read.ok() && !num_partitions_) devices = std::max(devices, tiles);
   }
   if (devices == 1) return;
   if (devices > kTiledDevicesMax)
     NotSupported("mhlo.num_partitions", "is more than a program without a mesh may have");
   std::vector<AxisRange> ranges;
-  for (const auto& [text, tiled] : texts) {
+  for (const auto& [text, tiled] : tiled_) {
     if (tiled.devices != devices) continue;
     ranges.insert(ranges.end(), tiled.manual.begin(), tiled.manual.end());
     for (const std::vector<AxisRange>& dim : tiled.dims)
@@ -245,8 +253,9 @@ AxisList Shardings::AxesNamed(const AxisList& names, std::string_view what) cons
 
 AxisList Shardings::ManualAxes(uint32_t attr, std::string_view what) const {
   AxisList names;
-  for (const uint32_t ref : Slice(a_.refs, AttrOf(a_, attr, AttrKind::kManualAxes, what).refs))
-    names.emplace_back(TextOf(a_, ref, what));
+  const Attr& list = AttrOf(a_, attr, AttrKind::kManualAxes, what);
+  if (list.refs.size > kAxesMax) Malformed(what, "are too many");
+  for (const uint32_t ref : Slice(a_.refs, list.refs)) names.emplace_back(TextOf(a_, ref, what));
   return AxesNamed(names, what);
 }
 
@@ -254,8 +263,9 @@ AxisList Shardings::GroupAxes(uint32_t attr, std::string_view what) const {
   AxisList names;
   const Attr& groups = AttrOf(a_, attr, AttrKind::kReplicaGroupMeshAxes, what);
   const uint32_t axes = Slice(a_.refs, groups.refs).back();
-  for (const uint32_t ref : Slice(a_.refs, AttrOf(a_, axes, AttrKind::kArray, what).refs))
-    names.push_back(AxisName(ref, what));
+  const Attr& list = AttrOf(a_, axes, AttrKind::kArray, what);
+  if (list.refs.size > kAxesMax) Malformed(what, "are of too many axes");
+  for (const uint32_t ref : Slice(a_.refs, list.refs)) names.push_back(AxisName(ref, what));
   return AxesNamed(names, what);
 }
 
@@ -292,10 +302,12 @@ PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
   const absl::Span<const int64_t> counts = Slice(a_.ints, sharding.ints);
   NamedSharding out;
   size_t next = 1;
+  if (counts[0] > kDimsMax || refs.size() > 2 * kDimsMax) Malformed(what, "has too many dims");
   for (int64_t d = 0; d < counts[0]; ++d) {
     const Attr& dim = AttrOf(a_, refs[next++], AttrKind::kDimensionSharding, what);
     const absl::Span<const int64_t> ints = Slice(a_.ints, dim.ints);  // axes, closed, priority
     AxisList& axes = out.dims.emplace_back();
+    if (dim.refs.size > kAxesMax) Malformed(what, "has too many axes");
     for (const uint32_t ref : Slice(a_.refs, dim.refs)) axes.push_back(AxisName(ref, what));
     out.open.push_back(ints[1] == 0);
     if (ints[2] != 0 && ints[3] != 0)
@@ -308,8 +320,10 @@ PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
   return SpecOf(out, MeshNamed(TextOf(a_, refs[0], what), what), what);
 }
 
-std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, std::string_view what) const {
+std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string_view what) const {
   std::vector<PartitionSpec> out;
+  if (AttrOf(a_, attr, AttrKind::kShardingPerValue, what).refs.size != n)
+    Malformed(what, "are not one for each value");
   for (const uint32_t ref :
        Slice(a_.refs, AttrOf(a_, attr, AttrKind::kShardingPerValue, what).refs))
     out.push_back(Spec(ref, absl::StrCat(ToAbsl(what), "[", out.size(), "]")));
@@ -317,7 +331,7 @@ std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, std::string_view what
 }
 
 PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) const {
-  const TiledSharding tiled = ParseTiled(text, what);
+  const TiledSharding& tiled = Tiled(text, what);
   PartitionSpec spec;
   if (tiled.kind == TiledSharding::kReplicated) return spec;
   if (tiled.kind == TiledSharding::kManual)
@@ -344,7 +358,7 @@ PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) co
 }
 
 AxisList Shardings::ManualOfText(std::string_view text, std::string_view what) const {
-  const TiledSharding tiled = ParseTiled(text, what);
+  const TiledSharding& tiled = Tiled(text, what);
   AxisList out;
   if (tiled.kind == TiledSharding::kManual)
     for (const MeshAxis& axis : mesh_.axes) out.push_back(axis.name);
@@ -361,10 +375,18 @@ uint32_t Shardings::FrontendAttr(uint32_t dictionary, std::string_view name) con
   return InDictionary(a_, InDictionary(a_, dictionary, "mhlo.frontend_attributes"), name);
 }
 
+std::string_view Shardings::FrontendText(uint32_t attr, std::string_view what) const {
+  const std::string_view text = TextOf(a_, attr, what);
+  text_bytes_ += text.size();
+  if (text_bytes_ > kTextBytesMax)
+    Throw(ErrorKind::kLimitExceeded, "StableHLO: the texts of shardings are too long");
+  return text;
+}
+
 std::vector<PartitionSpec> Shardings::CarriedSpecs(uint32_t dictionary, std::string_view name,
                                                    std::string_view what) const {
   std::vector<PartitionSpec> out;
-  const std::string_view text = TextOf(a_, FrontendAttr(dictionary, name), what);
+  const std::string_view text = FrontendText(FrontendAttr(dictionary, name), what);
   for (const NamedSharding& sharding : ParseShardingPerValue(text, what))
     out.push_back(SpecOf(sharding, MeshNamed(sharding.mesh, what), what));
   return out;
@@ -372,12 +394,12 @@ std::vector<PartitionSpec> Shardings::CarriedSpecs(uint32_t dictionary, std::str
 
 AxisList Shardings::CarriedAxes(uint32_t dictionary, std::string_view name,
                                 std::string_view what) const {
-  return AxesNamed(ParseManualAxes(TextOf(a_, FrontendAttr(dictionary, name), what), what), what);
+  return AxesNamed(ParseManualAxes(FrontendText(FrontendAttr(dictionary, name), what), what), what);
 }
 
 bool Shardings::IsManual(uint32_t dictionary, std::string_view what) const {
   const uint32_t attr = InDictionary(a_, dictionary, "mhlo.sharding");
-  return attr != kNone && ParseTiled(TextOf(a_, attr, what), what).kind == TiledSharding::kManual;
+  return attr != kNone && Tiled(TextOf(a_, attr, what), what).kind == TiledSharding::kManual;
 }
 
 std::optional<PartitionSpec> Shardings::Carried(uint32_t dictionary, std::string_view what) const {
@@ -386,7 +408,7 @@ std::optional<PartitionSpec> Shardings::Carried(uint32_t dictionary, std::string
       return Spec(attr, what);
     constexpr std::string_view kText = "xla.sdy.sharding";
     if (const uint32_t attr = FrontendAttr(dictionary, kText); attr != kNone) {
-      const std::string_view text = TextOf(a_, attr, what);
+      const std::string_view text = FrontendText(attr, what);
       if (absl::StartsWith(ToAbsl(text), "#sdy.sharding_per_value")) {
         std::vector<PartitionSpec> specs = CarriedSpecs(dictionary, kText, what);
         if (specs.size() != 1) Malformed(what, "has not one sharding");

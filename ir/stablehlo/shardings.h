@@ -28,9 +28,9 @@ class Shardings {
   // All axes are Auto; empty for a program of one device that declares no mesh.
   const Mesh& mesh() const { return mesh_; }
 
-  // What an attribute of Shardy says: of one value, of each of several, the axes of a list.
+  // What an attribute of Shardy says: of one value, of each of `n`, the axes of a list.
   PartitionSpec Spec(uint32_t attr, std::string_view what) const;
-  std::vector<PartitionSpec> Specs(uint32_t attr, std::string_view what) const;
+  std::vector<PartitionSpec> Specs(uint32_t attr, size_t n, std::string_view what) const;
   AxisList ManualAxes(uint32_t attr, std::string_view what) const;
   // Whether an op carries "{manual}".
   bool IsManual(uint32_t dictionary, std::string_view what) const;
@@ -75,6 +75,10 @@ class Shardings {
   // Of a kAxisRef.
   std::string AxisName(uint32_t attr, std::string_view what) const;
   uint32_t FrontendAttr(uint32_t dictionary, std::string_view name) const;
+  // A text of a frontend attribute; throws LIMIT_EXCEEDED when all that were read are too long.
+  std::string_view FrontendText(uint32_t attr, std::string_view what) const;
+  // The sharding that a text says, parsed once.
+  const TiledSharding& Tiled(std::string_view text, std::string_view what) const;
   PartitionSpec SpecOf(const NamedSharding& sharding, const Declared& mesh,
                        std::string_view what) const;
 
@@ -84,6 +88,8 @@ class Shardings {
   std::vector<int64_t> device_ids_, place_of_;
   int64_t num_replicas_ = 1;
   std::optional<int64_t> num_partitions_;  // if the artifact says so
+  mutable std::map<std::string_view, TiledSharding> tiled_;
+  mutable size_t text_bytes_ = 0;  // of frontend attributes, read so far
 };
 
 // Whether it leaves all to the planner.
