@@ -77,7 +77,8 @@ def layer(a, b):
 for label, m in (("2x2", M22), ("4x1", M41)):
     s = lambda *spec, m=m: NamedSharding(m, P(*spec))
     add(f"jit_layer_{label}",
-        jax.jit(layer, in_shardings=(s("x", "y"), s("y")), out_shardings=s("x")), f32(8, 8), f32(8, 4))
+        jax.jit(layer, in_shardings=(s("x", "y"), s("y")), out_shardings=s("x")),
+        f32(8, 8), f32(8, 4))
 
     def step(w1, w2, x, y, s=s):
         def loss(w1, w2):
@@ -214,7 +215,8 @@ add("map_within_shardings",
 def ring(q, k):
     def step(_, carry):
         total, k = carry
-        return total + jnp.tanh(q @ k.T) @ k, lax.ppermute(k, "x", [(i, (i + 1) % 4) for i in range(4)])
+        next_k = lax.ppermute(k, "x", [(i, (i + 1) % 4) for i in range(4)])
+        return total + jnp.tanh(q @ k.T) @ k, next_k
     return lax.fori_loop(0, 4, step, (jnp.zeros_like(q), k))[0]
 
 
@@ -241,7 +243,8 @@ def loss(w, x, y):
 def loss_unchecked(w, x):
     @mapped((P(None, "y"), P("x")), P("x", "y"), check_vma=False)
     def mapped_loss(w, x):
-        return jnp.tanh(x @ lax.all_gather(w, "y", axis=1, tiled=True))[:, ::2] * lax.psum(w.sum(), "x")
+        whole = lax.all_gather(w, "y", axis=1, tiled=True)
+        return jnp.tanh(x @ whole)[:, ::2] * lax.psum(w.sum(), "x")
     return jnp.sum(mapped_loss(w, x))
 
 
@@ -298,9 +301,10 @@ add("gspmd_jit",
             in_shardings=(s22(("y", "x")),), out_shardings=s22(None, "y")), f32(8, 8), shardy=False)
 add("gspmd_map", lambda a: gathers(a) + permutes(a) + extrema(a), f32(8, 8), shardy=False)
 add("gspmd_map_psum", matmul, f32(8, 8), f32(8, 4), shardy=False)
-add("gspmd_partially_manual", mapped((P("x"),), P("x"), axis_names={"x"})(lambda a: lax.psum(a, "x")),
-    f32(8, 8), shardy=False)
-add("gspmd_attention", jit_attention, small(8, 2, 4), small(8, 2, 4), small(8, 2, 4), small(2, 4, 8),
+add("gspmd_partially_manual",
+    mapped((P("x"),), P("x"), axis_names={"x"})(lambda a: lax.psum(a, "x")), f32(8, 8),
+    shardy=False)
+add("gspmd_attention", jit_attention, *[small(8, 2, 4) for _ in range(3)], small(2, 4, 8),
     small(4, 4, 8), shardy=False)
 
 # What older versions of JAX wrote.
@@ -308,26 +312,46 @@ add_text("gspmd_v1", """
 module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<4x4xf32> {mhlo.sharding = "{devices=[2,2]0,1,2,3}"})
       -> (tensor<4x4xf32> {mhlo.sharding = "{devices=[1,2,2]0,2,1,3 last_tile_dim_replicate}"}) {
-    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
-    %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<4x4xf32>) -> tensor<2x4xf32>
-    %2 = "stablehlo.collective_permute"(%1) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, source_target_pairs = dense<[[0, 2], [2, 0], [1, 3], [3, 1]]> : tensor<4x2xi64>} : (tensor<2x4xf32>) -> tensor<2x4xf32>
-    %3 = stablehlo.custom_call @Sharding(%2) {mhlo.sharding = "{manual}"} : (tensor<2x4xf32>) -> tensor<2x4xf32>
-    %4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {mhlo.sharding = "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"} : (tensor<2x4xf32>) -> tensor<4x4xf32>
+    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding =
+        "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} :
+        (tensor<4x4xf32>) -> tensor<2x4xf32>
+    %2 = "stablehlo.collective_permute"(%1) {channel_handle =
+        #stablehlo.channel_handle<handle = 1, type = 0>, source_target_pairs = dense<[[0, 2], [2, 0], [1, 3], [3, 1]]> :
+        tensor<4x2xi64>} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %3 = stablehlo.custom_call @Sharding(%2) {mhlo.sharding = "{manual}"} : (tensor<2x4xf32>) ->
+        tensor<2x4xf32>
+    %4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {mhlo.sharding =
+        "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}"} : (tensor<2x4xf32>) -> tensor<4x4xf32>
     return %4 : tensor<4x4xf32>
   }
 }""", [f32(4, 4)], lambda a: np.concatenate([a[2:], a[:2]]))
 add_text("frontend_attributes", """
-module @m attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "{mesh = #sdy.mesh<[\\22x\\22=2, \\22y\\22=2]>}"}, mhlo.num_partitions = 4 : i32} {
-  func.func public @main(%arg0: tensor<8x8xf32> {mhlo.frontend_attributes = {xla.sdy.sharding = "#sdy.sharding<@mesh, [{\\22x\\22}, {?}]>"}}) -> tensor<8x8xf32> {
-    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.frontend_attributes = {xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{\\22y\\22}, {}]>]>"}} : (tensor<8x8xf32>) -> tensor<8x8xf32>
-    %1 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%0) {mhlo.frontend_attributes = {xla.sdy.in_shardings = "#sdy.sharding_per_value<[<@mesh, [{\\22x\\22}, {\\22y\\22}]>]>", xla.sdy.manual_axes = "#sdy<manual_axes{\\22x\\22, \\22y\\22}>"}} : (tensor<8x8xf32>) -> tensor<4x4xf32>
+module @m attributes {mhlo.frontend_attributes = {xla.sdy.meshes =
+    "{mesh = #sdy.mesh<[\\22x\\22=2, \\22y\\22=2]>}"}, mhlo.num_partitions = 4 : i32} {
+  func.func public @main(%arg0: tensor<8x8xf32> {mhlo.frontend_attributes = {xla.sdy.sharding =
+      "#sdy.sharding<@mesh, [{\\22x\\22}, {?}]>"}}) -> tensor<8x8xf32> {
+    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.frontend_attributes = {xla.sdy.sharding =
+        "#sdy.sharding_per_value<[<@mesh, [{\\22y\\22}, {}]>]>"}} : (tensor<8x8xf32>) ->
+        tensor<8x8xf32>
+    %1 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%0) {mhlo.frontend_attributes =
+        {xla.sdy.in_shardings = "#sdy.sharding_per_value<[<@mesh, [{\\22x\\22}, {\\22y\\22}]>]>",
+        xla.sdy.manual_axes = "#sdy<manual_axes{\\22x\\22, \\22y\\22}>"}} : (tensor<8x8xf32>) ->
+        tensor<4x4xf32>
     %2 = call @xla.sdy.manual_computation_body(%1) : (tensor<4x4xf32>) -> tensor<4x4xf32>
-    %3 = stablehlo.custom_call @xla.sdy.LocalToGlobalShape(%2) {mhlo.frontend_attributes = {xla.sdy.out_shardings = "#sdy.sharding_per_value<[<@mesh, [{\\22x\\22}, {\\22y\\22}]>]>", xla.sdy.manual_axes = "#sdy<manual_axes{\\22x\\22, \\22y\\22}>"}} : (tensor<4x4xf32>) -> tensor<8x8xf32>
-    %4 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%3) {mhlo.frontend_attributes = {xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{}, {\\22x\\22, \\22y\\22}]>]>"}} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %3 = stablehlo.custom_call @xla.sdy.LocalToGlobalShape(%2) {mhlo.frontend_attributes =
+        {xla.sdy.out_shardings = "#sdy.sharding_per_value<[<@mesh, [{\\22x\\22}, {\\22y\\22}]>]>",
+        xla.sdy.manual_axes = "#sdy<manual_axes{\\22x\\22, \\22y\\22}>"}} : (tensor<4x4xf32>) ->
+        tensor<8x8xf32>
+    %4 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%3) {mhlo.frontend_attributes =
+        {xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{}, {\\22x\\22, \\22y\\22}]>]>"}} :
+        (tensor<8x8xf32>) -> tensor<8x8xf32>
     return %4 : tensor<8x8xf32>
   }
   func.func private @xla.sdy.manual_computation_body(%arg0: tensor<4x4xf32>) -> tensor<4x4xf32> {
-    %0 = "stablehlo.all_reduce"(%arg0) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    %0 = "stablehlo.all_reduce"(%arg0) <{channel_handle = #stablehlo.channel_handle<handle = 1,
+        type = 0>, replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>,
+        use_global_device_ids}> ({
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       %1 = stablehlo.multiply %a, %b : tensor<f32>
       stablehlo.return %1 : tensor<f32>
@@ -362,7 +386,9 @@ def text(sharding):
     return "{mhlo.sharding = \"%s\"}" % sharding
 
 
-ALL_REDUCE = """%%0 = "stablehlo.all_reduce"(%%arg0) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = dense<%s> : tensor<%sxi64>, use_global_device_ids}> ({
+ALL_REDUCE = """%%0 = "stablehlo.all_reduce"(%%arg0) <{
+      channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>,
+      replica_groups = dense<%s> : tensor<%sxi64>, use_global_device_ids}> ({
     ^bb0(%%a: tensor<f32>, %%b: tensor<f32>):
       %%1 = stablehlo.add %%a, %%b : tensor<f32>
       stablehlo.return %%1 : tensor<f32>
@@ -379,14 +405,18 @@ seed_of_one("sharded_text_maximal", PARTITIONS % 4, text("{maximal device=1}"))
 seed_of_one("sharded_text_tuple", PARTITIONS % 4, text("{{replicated}, {manual}}"))
 seed_of_one("sharded_text_broken", PARTITIONS % 4, text("{devices=[2,2]<=[4"))
 seed_of_one("sharded_text_overlap", PARTITIONS % 12, text("{devices=[4,3]<=[12]}"),
-            """%0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[4,3]<=[3,4]T(1,0)}"}
+            """%0 = stablehlo.custom_call @Sharding(%arg0)
+                  {mhlo.sharding = "{devices=[4,3]<=[3,4]T(1,0)}"}
                : (tensor<8x12xf32>) -> tensor<8x12xf32> return %0 : tensor<8x12xf32>""")
 seed("sharded_order", """
 module @m {
   sdy.mesh @mesh = <["x"=4], device_ids=[3, 2, 1, 0]>
   func.func public @main(%arg0: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xui32>) {
-    %0:2 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"x"}]>] out_shardings=[<@mesh, [{"x"}]>, <@mesh, [{"x"}]>] manual_axes={"x"} (%b: tensor<1xf32>) {
-      %1 = "stablehlo.collective_permute"(%b) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, source_target_pairs = dense<[[3, 2], [2, 1], [1, 0]]> : tensor<3x2xi64>} : (tensor<1xf32>) -> tensor<1xf32>
+    %0:2 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"x"}]>] out_shardings=[<@mesh,
+        [{"x"}]>, <@mesh, [{"x"}]>] manual_axes={"x"} (%b: tensor<1xf32>) {
+      %1 = "stablehlo.collective_permute"(%b) {channel_handle =
+        #stablehlo.channel_handle<handle = 1, type = 0>, source_target_pairs = dense<[[3, 2], [2, 1], [1, 0]]> : tensor<3x2xi64>} :
+          (tensor<1xf32>) -> tensor<1xf32>
       %2 = stablehlo.partition_id : tensor<ui32>
       %3 = stablehlo.reshape %2 : (tensor<ui32>) -> tensor<1xui32>
       sdy.return %1, %3 : tensor<1xf32>, tensor<1xui32>
@@ -413,7 +443,8 @@ def main():
         for name, (data, args, results) in cases.items():
             lines.write(json.dumps({
                 "name": name, "program": base64.b64encode(data).decode(),
-                "inputs": [value(a) for a in args], "expected": [value(r) for r in results]}) + "\n")
+                "inputs": [value(a) for a in args],
+                "expected": [value(r) for r in results]}) + "\n")
     if "--seeds" in sys.argv:
         for name, data in seeds.items():
             (SEEDS / f"{name}.mlirbc").write_bytes(data)
