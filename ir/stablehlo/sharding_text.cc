@@ -161,6 +161,7 @@ bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out
   std::vector<int64_t> row = places;
   if (row.empty()) return false;
   std::sort(row.begin(), row.end());
+  if (row.front() < 0 || row.back() >= kTiledDevicesMax) return false;
   const int64_t first = row[0];
   for (int64_t& place : row) place -= first;
   return AxesOfRow(row, out);

@@ -97,6 +97,8 @@ TEST(ShardingTextTest, AGroupOfDevicesLiesAlongAxes) {
   EXPECT_EQ(Shown(axes), "[ 2@1 2@8 ]");
   EXPECT_FALSE(GroupRanges({0, 1, 3}, &axes));
   EXPECT_FALSE(GroupRanges({}, &axes));
+  EXPECT_FALSE(GroupRanges({INT64_MIN, 0}, &axes));
+  EXPECT_FALSE(GroupRanges({0, INT64_MAX}, &axes));
 }
 
 }  // namespace

@@ -317,7 +317,8 @@ module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32
     %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} :
         (tensor<4x4xf32>) -> tensor<2x4xf32>
     %2 = "stablehlo.collective_permute"(%1) {channel_handle =
-        #stablehlo.channel_handle<handle = 1, type = 0>, source_target_pairs = dense<[[0, 2], [2, 0], [1, 3], [3, 1]]> :
+        #stablehlo.channel_handle<handle = 1, type = 0>,
+        source_target_pairs = dense<[[0, 2], [2, 0], [1, 3], [3, 1]]> :
         tensor<4x2xi64>} : (tensor<2x4xf32>) -> tensor<2x4xf32>
     %3 = stablehlo.custom_call @Sharding(%2) {mhlo.sharding = "{manual}"} : (tensor<2x4xf32>) ->
         tensor<2x4xf32>
@@ -415,7 +416,8 @@ module @m {
     %0:2 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"x"}]>] out_shardings=[<@mesh,
         [{"x"}]>, <@mesh, [{"x"}]>] manual_axes={"x"} (%b: tensor<1xf32>) {
       %1 = "stablehlo.collective_permute"(%b) {channel_handle =
-        #stablehlo.channel_handle<handle = 1, type = 0>, source_target_pairs = dense<[[3, 2], [2, 1], [1, 0]]> : tensor<3x2xi64>} :
+        #stablehlo.channel_handle<handle = 1, type = 0>,
+        source_target_pairs = dense<[[3, 2], [2, 1], [1, 0]]> : tensor<3x2xi64>} :
           (tensor<1xf32>) -> tensor<1xf32>
       %2 = stablehlo.partition_id : tensor<ui32>
       %3 = stablehlo.reshape %2 : (tensor<ui32>) -> tensor<1xui32>
