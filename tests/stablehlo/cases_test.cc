@@ -1,5 +1,5 @@
 // StableHLO's conformance cases: each artifact is read, and gives what it is said to give,
-// evaluated and as code.
+// evaluated, as code, and planned with its inputs cut along every dim that two devices divide.
 //
 // The cases lie beside the checkout (TESSERA_SHARED); without them the test is skipped.
 #include <gtest/gtest.h>
@@ -22,11 +22,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/status_exception.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
 #include "ir/stablehlo/import.h"
+#include "ir/transform/transform.h"
 #include "ir/verify.h"
 #include "nlohmann/json.hpp"
+#include "tests/ops/planned.h"
 #include "worker/cpu/cpu_backend.h"
 
 namespace tessera::ir::stablehlo {
@@ -130,6 +133,7 @@ std::string Mismatch(const std::string& name, const Array& got, const Array& exp
 
 struct Counts {
   int all = 0, right = 0;
+  int cut = 0;                         // plans for two devices
   std::map<std::string, int> lacking;  // by what is said of them
   std::vector<std::string> wrong;
 };
@@ -151,6 +155,43 @@ absl::StatusOr<std::vector<Array>> RunCompiled(worker::Backend& backend, const P
     TESSERA_ASSIGN_OR_RETURN(out.emplace_back(), backend.ToHost(*result));
   }
   return out;
+}
+
+// The program with inputs that are cut along dim `dim`, those of which two devices divide it;
+// nullopt if there is none.
+std::optional<Program> CutAlong(int dim, const Program& program) {
+  const Mesh mesh{{{"x", 2, AxisType::kAuto}}};
+  const Function& f = *program.entry;
+  Program cut{kOpset, ValueOrThrow(Rescope(f, Scope{mesh}, f.param_types())), {}, {}};
+  cut.in_shardings.resize(f.num_params);
+  bool any = false;
+  for (int i = 0; i < f.num_params; ++i) {
+    const Type& t = f.types[i];
+    if (t.rank() <= dim || t.shape[dim] % 2 != 0 || t.num_elements() == 0) continue;
+    PartitionSpec spec;
+    spec.dims.resize(t.rank());
+    spec.dims[dim] = {"x"};
+    cut.in_shardings[i] = std::move(spec);
+    any = true;
+  }
+  if (!any) return std::nullopt;
+  return cut;
+}
+// "" or what differs on two devices.
+std::string MismatchOnDevices(const std::string& name, const Program& program,
+                              const std::vector<Array>& args, const std::vector<Array>& expected,
+                              const json& checks) {
+  const samples::Planned planned = samples::PlanOf(program, args);
+  const std::vector<Shards> got = ValueOrThrow(
+      Evaluator().RunOnDevices(planned.devices, *planned.plan.device_program, planned.args));
+  for (size_t r = 0; r < expected.size(); ++r)
+    for (const int64_t d : planned.devices) {
+      const Array want =
+          samples::BlockOf(expected[r], planned.plan.out[r].spec, planned.plan.mesh, d);
+      const std::string mismatch = Mismatch(name, got[r][d], want, checks[r]);
+      if (!mismatch.empty()) return absl::StrCat("result ", r, " on device ", d, ": ", mismatch);
+    }
+  return "";
 }
 
 void RunCase(const json& test, worker::Backend& backend, Counts* counts) {
@@ -198,6 +239,18 @@ void RunCase(const json& test, worker::Backend& backend, Counts* counts) {
   };
   if (!compare(Evaluator().Run(*program->entry, args), "evaluated")) return;
   if (!compare(RunCompiled(backend, *program, args), "compiled")) return;
+  constexpr int kDims = 4;
+  for (int dim = 0; dim < kDims && program->mesh().empty(); ++dim) {
+    std::string differs;
+    const absl::Status status = CatchStatus([&] {
+      const std::optional<Program> cut = CutAlong(dim, *program);
+      if (!cut) return;
+      ++counts->cut;
+      differs = MismatchOnDevices(name, *cut, args, expected, test["checks"]);
+    });
+    if (!status.ok()) differs = status.ToString();
+    if (!differs.empty()) return wrong(absl::StrCat("cut along dim ", dim, ": ", differs));
+  }
   ++counts->right;
 }
 
@@ -217,7 +270,8 @@ TEST(CasesTest, EveryCaseThatIsReadGivesWhatItSays) {
       if (test.contains("upstream_disabled")) return;
       RunCase(test, *backend, &counts);
     });
-    std::cout << file << ": " << counts.right << " of " << counts.all << " right\n";
+    std::cout << file << ": " << counts.right << " of " << counts.all << " right, with "
+              << counts.cut << " plans for two devices\n";
     for (const auto& [what, n] : counts.lacking) std::cout << "  " << n << "  " << what << "\n";
     for (const std::string& what : counts.wrong) ADD_FAILURE() << what;
     EXPECT_EQ(counts.right, right) << file;
