@@ -143,4 +143,60 @@ std::optional<ScalarGraph> GraphOf(const Function& f) {
   return inliner.Take(std::move(roots));
 }
 
+int WeightOf(ScalarPrim prim) {
+  constexpr int kSimple = 1, kDivision = 6, kFunction = 20;
+  switch (prim) {
+    case ScalarPrim::kInput:
+    case ScalarPrim::kConstant:
+    case ScalarPrim::kBitcast:
+      return 0;
+    case ScalarPrim::kDiv:
+    case ScalarPrim::kRem:
+    case ScalarPrim::kSqrt:
+    case ScalarPrim::kRsqrt:
+      return kDivision;
+    case ScalarPrim::kExp:
+    case ScalarPrim::kExpm1:
+    case ScalarPrim::kLog:
+    case ScalarPrim::kLog1p:
+    case ScalarPrim::kSin:
+    case ScalarPrim::kCos:
+    case ScalarPrim::kTan:
+    case ScalarPrim::kTanh:
+    case ScalarPrim::kAtan2:
+    case ScalarPrim::kPow:
+    case ScalarPrim::kCbrt:
+    case ScalarPrim::kErf:
+      return kFunction;
+    default:
+      return kSimple;
+  }
+}
+
+int WeightOf(const ScalarGraph& graph) {
+  int weight = 0;
+  for (const ScalarNode& node : graph.nodes) weight += WeightOf(node.prim);
+  return weight;
+}
+
+int64_t RunLength(int64_t rows, const ScalarGraph& computation) {
+  // What a kernel may read and compute, for compilers and registers are bounded.
+  constexpr int64_t kReadsMax = 16, kNodesInRunMax = 112, kWeightMax = 240;
+  const auto operands = static_cast<int64_t>(computation.roots.size());
+  const auto nodes = static_cast<int64_t>(computation.nodes.size());
+  const auto fits = [&](int64_t length) {
+    return length * operands <= kReadsMax && length / 2 < rows &&
+           (length - 1) * nodes <= kNodesInRunMax &&
+           (length - 1) * WeightOf(computation) <= kWeightMax;
+  };
+  int64_t length = 2;
+  while (fits(2 * length)) length *= 2;
+  return length;
+}
+
+int64_t NumRuns(int64_t rows, const ScalarGraph& computation) {
+  const int64_t length = RunLength(rows, computation);
+  return (rows + length - 1) / length;
+}
+
 }  // namespace tessera::ir

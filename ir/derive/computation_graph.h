@@ -1,6 +1,7 @@
 // The computations of ops (RegionRole::kComputation) as scalar graphs, from which backends make
 // code; and which bodies may stand in place of their op. Stateless; thread-safe.
 #pragma once
+#include <cstdint>
 #include <optional>
 
 #include "ir/op_def.h"
@@ -14,6 +15,17 @@ namespace tessera::ir {
 // primitives or so.
 // Requires: `computation` passed the inference of its op, so that its values are scalars.
 std::optional<ScalarGraph> GraphOf(const Function& computation);
+
+// What an element of a primitive, or of a graph's roots, costs in simple operations: bounds the size
+// of kernels.
+int WeightOf(ScalarPrim prim);
+int WeightOf(const ScalarGraph& graph);
+
+// A reduction by a computation combines neighbours in pairs, and has kernels that do so several
+// times over: each makes runs of up to so many neighbours along a dim of `rows` one, a power of
+// two; and so many elements are left of the rows. Requires: rows > 1.
+int64_t RunLength(int64_t rows, const ScalarGraph& computation);
+int64_t NumRuns(int64_t rows, const ScalarGraph& computation);
 
 // Whether the op has a computation, as all of its regions are then.
 bool HasComputation(const OpDef& def);

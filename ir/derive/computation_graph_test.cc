@@ -31,6 +31,25 @@ TEST(GraphOf, HasTheOpsAndConstants) {
             "return %4, %0\n");
 }
 
+// Bounded by the rows, by what the kernel reads, and by what it computes.
+TEST(RunLength, IsAPowerOfTwoThatAKernelBears) {
+  const auto graph_of = [](int operands, int nodes) {
+    ScalarGraph graph;
+    graph.nodes.resize(nodes);
+    graph.roots.resize(operands);
+    return graph;
+  };
+  const std::vector<std::pair<int64_t, int64_t>> lengths = {{2, 2}, {3, 4},   {4, 4},
+                                                            {5, 8}, {17, 16}, {999, 16}};
+  for (const auto& [rows, length] : lengths)
+    EXPECT_EQ(RunLength(rows, graph_of(1, 3)), length) << rows;
+  EXPECT_EQ(RunLength(1000, graph_of(3, 6)), 4);
+  EXPECT_EQ(RunLength(1000, graph_of(1, 16)), 8);
+  EXPECT_EQ(RunLength(1000, graph_of(8, 100)), 2);
+  EXPECT_EQ(NumRuns(1000, graph_of(1, 3)), 63);
+  EXPECT_EQ(NumRuns(2, graph_of(1, 3)), 1);
+}
+
 // Each op rounds its result, as it does elsewhere.
 TEST(GraphOf, RoundsNarrowFloatsAfterEachOp) {
   EXPECT_EQ(GraphText({DType::kBF16}, [](const V& v) { return V{v[0] * FullLike(v[0], 3)}; }),

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "ir/array.h"
 #include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
+#include "ir/eval/memory.h"
 #include "ir/op_def.h"
 
 namespace tessera::server::planner {
@@ -129,17 +131,65 @@ int64_t CopiesForGather(const Function& f, const Op& op) {
   return Plus(Bytes(f.types[op.results[0]]), Bytes(numbers));
 }
 
-// Partial results. Those of a computation are of runs of two or more elements, two times over.
+// What is left of the operands after each kernel of a reduction by a computation, of which two live
+// at once.
+int64_t CopiesForComputation(const Function& f, const Op& op, const ir::ScalarGraph& computation) {
+  const ir::Signature s = ir::SignatureOf(f, op);
+  std::set<int> kept;
+  for (const ir::FactorList& dim : s.results[0]) kept.insert(dim.begin(), dim.end());
+  ir::Dims shape = f.types[op.operands[0]].shape;
+  int64_t before = 0, most = 0;
+  for (int d = static_cast<int>(shape.size()); d-- > 0;) {
+    const ir::FactorList& dim = s.operands[0][d];
+    if (std::all_of(dim.begin(), dim.end(), [&](int f) { return kept.count(f) > 0; })) continue;
+    while (shape[d] > 1) {
+      shape[d] = ir::NumRuns(shape[d], computation);
+      int64_t left = 0;
+      for (size_t k = 0; k < op.results.size(); ++k)
+        left = Plus(left, Bytes(ir::MakeType(f.types[op.operands[k]].dtype, shape)));
+      most = std::max(most, Plus(before, left));
+      before = left;
+    }
+  }
+  return most;
+}
+
+// Partial results.
 int64_t CopiesForReduction(const Function& f, const Op& op) {
-  if (!ir::HasComputation(*op.def))
-    return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
-  int64_t bytes = 0;
-  for (size_t k = 0; k < op.results.size(); ++k)
-    bytes = Plus(bytes, Plus(Bytes(f.types[op.operands[k]]), Bytes(f.types[op.operands[k]])));
+  if (ir::HasComputation(*op.def)) return CopiesForComputation(f, op, *ir::GraphOf(*op.regions[0]));
+  return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
+}
+
+// Whether a host evaluates the op, which has no code.
+bool IsEvaluated(const Function& f, const Op& op) {
+  switch (op.def->lowering) {
+    case ir::Lowering::kHost:
+      return true;
+    case ir::Lowering::kScalar:
+      return !ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
+                                                   f.type(op.results[0]).dtype));
+    case ir::Lowering::kReduce:
+    case ir::Lowering::kScatter:
+      return ir::HasComputation(*op.def) ? !ir::GraphOf(*op.regions[0])
+                                         : op.def->reduce != ir::ReduceKind::kNone &&
+                                               !ir::IsComputable(f.type(op.operands[0]).dtype);
+    case ir::Lowering::kScan:
+      return !ir::IsComputable(f.type(op.operands[0]).dtype);
+    default:
+      return false;
+  }
+}
+
+// The evaluator's copies of operands and results, and what it takes beside them.
+int64_t CopiesForEvaluation(const Function& f, const Op& op) {
+  int64_t bytes = ir::ScratchBytes(f, op);
+  for (const std::vector<ValueId>* values : {&op.operands, &op.results})
+    for (ValueId v : *values) bytes = Plus(bytes, Bytes(f.types[v]));
   return bytes;
 }
 
 int64_t CopiesFor(const Function& f, const Op& op) {
+  if (IsEvaluated(f, op)) return CopiesForEvaluation(f, op);
   switch (op.def->lowering) {
     case ir::Lowering::kContract:
       return CopiesForContraction(f, op);
@@ -177,7 +227,8 @@ bool MayComeLate(const Op& op, int uses) {
 // Whether the copies that a worker makes for the op may be live until its result is read: what a
 // computation has partly reduced.
 bool KeepsCopies(const Op& op) {
-  return op.def->lowering == ir::Lowering::kReduce && ir::HasComputation(*op.def);
+  return op.def->lowering == ir::Lowering::kReduce && ir::HasComputation(*op.def) &&
+         ir::GraphOf(*op.regions[0]);
 }
 
 // The last op at which each value is live; -1: none. An op that may come late keeps its operands

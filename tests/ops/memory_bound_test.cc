@@ -1,7 +1,10 @@
-// The planner's bound on memory holds for what the worker builds: arguments, results and the arena.
+// The planner's bound on memory holds for what the worker builds: arguments, results, the arena,
+// and on a CPU what host steps take.
 #include <algorithm>
 
+#include "absl/strings/str_join.h"
 #include "base/testing/status_matchers.h"
+#include "ir/eval/memory.h"
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "ir/transform/transform.h"
@@ -28,13 +31,24 @@ BuildOptions WithLibrary() {
   return options;
 }
 
-// "" if the bound holds on an accelerator without libraries, and as on a CPU.
+// What the program takes on a CPU, or on an accelerator without libraries, whose host steps take
+// the host's memory.
+int64_t Takes(const StepProgram& built, bool cpu) {
+  int64_t host = 0;
+  worker::program::ForEachStep(built.steps, [&](const worker::program::Step& step) {
+    const auto* evaluated = std::get_if<worker::program::HostStep>(&step.what);
+    if (evaluated != nullptr && cpu) host = std::max(host, PeakBytes(*evaluated->function));
+  });
+  return host + built.arena_bytes + built.argument_and_result_bytes();
+}
+
+// "" if the bound holds on either.
 std::string Exceeds(const Function& f) {
   const int64_t bound = server::planner::BoundMemory(f).peak;
-  for (const BuildOptions& options : {BuildOptions(), WithLibrary()}) {
-    const absl::StatusOr<StepProgram> built = Build(f, options);
+  for (const bool cpu : {false, true}) {
+    const absl::StatusOr<StepProgram> built = Build(f, cpu ? WithLibrary() : BuildOptions());
     if (!built.ok()) return "";  // NOT_IMPLEMENTED: other tests say so
-    const int64_t takes = built->arena_bytes + built->argument_and_result_bytes();
+    const int64_t takes = Takes(*built, cpu);
     if (takes > bound)
       return absl::StrCat("takes ", takes, " bytes, of them ", built->arena_bytes,
                           " in the arena; the bound is ", bound, "\n", PrintFunction(f),
@@ -148,6 +162,100 @@ TEST(MemoryBound, IsNearForAGradient) {
     EXPECT_LT(server::planner::BoundMemory(*f).peak, 2 * takes)
         << "checkpointed: " << checkpointed << ", takes " << takes;
   }
+}
+
+// ---- Computations of the program's. ----
+
+// How far the bound is above what is taken; 0 if it does not hold.
+double Above(const FunctionRef& f) {
+  if (const std::string exceeds = Exceeds(*f); !exceeds.empty()) {
+    ADD_FAILURE() << exceeds;
+    return 0;
+  }
+  const int64_t takes = Takes(ValueOrThrow(Build(*f, WithLibrary())), /*cpu=*/true);
+  return static_cast<double>(server::planner::BoundMemory(*f).peak) / static_cast<double>(takes);
+}
+
+// Of two scalars, or pairs of them: the larger; or with a loop in it, of which there is no code.
+FunctionRef Larger(int operands, bool loop) {
+  Builder b(Scope{}, "larger");
+  const Type scalar = MakeType(DType::kF32, {});
+  std::vector<Value> params;
+  for (int i = 0; i < 2 * operands; ++i) params.push_back(b.Param(scalar));
+  std::vector<Value> results;
+  for (int k = 0; k < operands; ++k) {
+    Value l = params[k];
+    const Value r = params[operands + k];
+    if (loop && k == 0) {
+      Builder predicate(Scope{}), body(Scope{});
+      const Value c = predicate.Param(scalar);
+      const FunctionRef once = predicate.Build({Compare(c, c, "LT")});
+      const FunctionRef same = body.Build({Neg(body.Param(scalar))});
+      l = While(b, once, same, {l}, 0, 0)[0];
+    }
+    results.push_back(Select(Compare(l, r, "LT"), r, l));
+  }
+  return b.Build(results);
+}
+
+// Every kernel leaves one element of a run, and six reductions read the operand together.
+TEST(MemoryBound, IsNearForReductionsByComputations) {
+  for (const Dims& shape :
+       {Dims{1 << 28}, Dims{10'000'001}, Dims{1 << 14, 1 << 14}, Dims{301, 5000}}) {
+    for (const int64_t dim : {int64_t{0}, static_cast<int64_t>(shape.size()) - 1}) {
+      Builder b(Scope{});
+      const Value x = b.Param(MakeType(DType::kF32, shape));
+      std::vector<Value> maxima;
+      for (int i = 0; i < 6; ++i)
+        maxima.push_back(Reduce({x}, {Constant(b, DType::kF32, i)}, Larger(1, false), {dim})[0]);
+      EXPECT_LE(Above(b.Build(maxima)), 1.5) << absl::StrJoin(shape, "x") << " along " << dim;
+    }
+  }
+  for (const int operands : {2, 5, 8}) {
+    Builder b(Scope{});
+    std::vector<Value> xs, inits;
+    for (int k = 0; k < operands; ++k) xs.push_back(b.Param(MakeType(DType::kF32, {1'000'000})));
+    for (int k = 0; k < operands; ++k) inits.push_back(Constant(b, DType::kF32, 0));
+    EXPECT_LE(Above(b.Build(Reduce(xs, inits, Larger(operands, false), {0}))), 1.5) << operands;
+  }
+  // Runs are shorter where a computation is more than a few operations.
+  for (const int functions : {1, 2, 5, 20}) {
+    Builder b(Scope{}), adds(Scope{});
+    const Value l = adds.Param(MakeType(DType::kF32, {}));
+    Value r = adds.Param(MakeType(DType::kF32, {}));
+    for (int i = 0; i < functions; ++i) r = Exp(r);
+    const FunctionRef heavy = adds.Build({Add(l, r)});
+    const Value x = b.Param(MakeType(DType::kF32, {1'000'000}));
+    const FunctionRef f = b.Build(Reduce({x}, {Constant(b, DType::kF32, 0)}, heavy, {0}));
+    EXPECT_LE(Above(f), 1.5) << functions;
+  }
+}
+
+// The evaluator has copies of operands and results, and gathers what a computation combines.
+TEST(MemoryBound, CountsWhatHostStepsTake) {
+  const Type row = MakeType(DType::kF32, {100'000});
+  Builder comparator(Scope{});
+  const Value l = comparator.Param(MakeType(DType::kF32, {})),
+              r = comparator.Param(MakeType(DType::kF32, {}));
+  const FunctionRef nearer = comparator.Build({Compare(Sin(l), Sin(r), "LT")});
+  Builder sorts(Scope{}), reduces(Scope{}), scatters(Scope{}), sums(Scope{});
+  const Value x = reduces.Param(row);
+  EXPECT_LE(Above(sorts.Build(SortBy({sorts.Param(row)}, nearer, 0))), 1.5);
+  EXPECT_LE(
+      Above(reduces.Build(Reduce({x}, {Constant(reduces, DType::kF32, 0)}, Larger(1, true), {0}))),
+      1.5);
+  EXPECT_LE(Above(sums.Build({Cumlogsumexp(sums.Param(row), 0)})), 1.5);
+  constexpr int kOperands = 9;  // more than a kernel has results
+  std::vector<Value> operands, updates;
+  for (int k = 0; k < kOperands; ++k) operands.push_back(scatters.Param(row));
+  const Value indices = scatters.Param(MakeType(DType::kS32, {50'000, 1}));
+  for (int k = 0; k < kOperands; ++k)
+    updates.push_back(scatters.Param(MakeType(DType::kF32, {50'000})));
+  const ScatterDimensionNumbers dims{
+      .update_window_dims = {}, .inserted_window_dims = {0}, .scatter_dims_to_operand_dims = {0}};
+  EXPECT_LE(
+      Above(scatters.Build(ScatterBy(operands, indices, updates, Larger(kOperands, false), dims))),
+      1.5);
 }
 
 }  // namespace

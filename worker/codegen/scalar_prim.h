@@ -34,7 +34,6 @@ enum class FloatForm : uint8_t {
 struct ScalarPrimInfo {
   ir::ScalarPrim prim;
   PrimSignature signature;
-  int fusion_weight;  // of one element, in simple operations: bounds the size of a fused kernel
   int instructions;   // for one block of lanes on a CPU: decides whether loads are prefetched
   FloatForm form;
 
@@ -61,8 +60,8 @@ struct ScalarPrimInfo {
 };
 
 inline constexpr auto kScalarPrims = std::to_array<ScalarPrimInfo>({
-#define TESSERA_SCALAR_PRIM(name, signature, fusion_weight, instructions, form) \
-  {ir::ScalarPrim::k##name, PrimSignature::signature, fusion_weight, instructions, FloatForm::form},
+#define TESSERA_SCALAR_PRIM(name, signature, instructions, form) \
+  {ir::ScalarPrim::k##name, PrimSignature::signature, instructions, FloatForm::form},
 #include "worker/codegen/scalar_prims.def"
 });
 

@@ -16,11 +16,11 @@
 #include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
+#include "ir/eval/memory.h"
 #include "ir/ops/region.h"
 #include "ir/text.h"
 #include "worker/codegen/scalar_prim.h"
 #include "worker/cpu/host_pool.h"
-#include "worker/cpu/memory_bound.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/program_run.h"
 #include "worker/cpu/sort.h"
@@ -148,7 +148,7 @@ bool OwnsItsBytes(const Array& array) {
 class EvaluatedExecutable final : public CpuExecutable {
  public:
   EvaluatedExecutable(ir::Program program, bool quick)
-      : program_(std::move(program)), memory_bytes_(PeakBytes(*program_.entry)), quick_(quick) {
+      : program_(std::move(program)), memory_bytes_(ir::PeakBytes(*program_.entry)), quick_(quick) {
     AddLabels(*program_.entry);
   }
   int64_t memory_bytes() const override { return memory_bytes_; }

@@ -18,7 +18,6 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "worker/cpu/host_pool.h"
-#include "worker/cpu/memory_bound.h"
 #include "worker/cpu/native_loop.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/thread_pool.h"
@@ -760,25 +759,6 @@ TEST(ThreadPoolTest, EveryPieceRunsOnceWhoeverCalls) {
   for (std::thread& t : callers) t.join();
   for (const auto& of_caller : runs)
     for (const std::atomic<int>& n : of_caller) EXPECT_EQ(n, 1);
-}
-
-TEST(MemoryBoundTest, CountsWhatLivesAtOnce) {
-  // Two of the three values of the chain live at a time, beside the argument.
-  EXPECT_EQ(PeakBytes(*Chain(1)), 2 * 1024);
-  EXPECT_EQ(PeakBytes(*Chain(3)), 3 * 1024);
-}
-
-// Operand and result, the operand's elements twice more, and their places.
-TEST(MemoryBoundTest, CountsWhatAComputationGathers) {
-  const ir::Type scalar = ir::MakeType(DType::kF32, {});
-  Builder comparator({}, "comparator");
-  const ir::Value left = comparator.Param(scalar), right = comparator.Param(scalar);
-  const ir::FunctionRef less = comparator.Build({ir::Compare(left, right, "LE")});
-  Builder b({}, "sorted");
-  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {256}));
-  const ir::FunctionRef f = b.Build(ir::SortBy({x}, less, 0));
-  constexpr int64_t kScalars = 4 + 4 + 1;  // of the comparator
-  EXPECT_EQ(PeakBytes(*f), 2 * 1024 + 2 * 1024 + 8 * 256 + kScalars);
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/eval/memory.h"
 #include "ir/narrow_float.h"
 #include "worker/cpu/grain.h"
-#include "worker/cpu/memory_bound.h"
 #include "worker/cpu/sort.h"
 #include "worker/cpu/tile.h"
 #include "worker/program/row_tile.h"
@@ -472,7 +472,7 @@ absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCo
       scratch = matmul.ScratchBytes(m->shape);
     if (const auto* h = std::get_if<HostStep>(&step.what)) {
       host.has_host_steps = true;
-      scratch = PeakBytes(*h->function);
+      scratch = ir::PeakBytes(*h->function);
     }
     host.scratch_bytes = std::max(host.scratch_bytes, scratch);
   });

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "ir/derive/computation_graph.h"
 #include "worker/program/graph_builder.h"
 #include "worker/program/group.h"
 #include "worker/program/matmul_operands.h"
@@ -217,11 +218,11 @@ class BlockFuser {
     return true;
   }
 
-  // Whether the kernel may grow by so much.
+  // Whether the kernel may grow by so much. One heavy computation may be more than fits by itself.
   bool HasRoom(int node, int nodes, int reads, int weight = 0) {
     return group(node).num_nodes() + nodes <= Group::kNodesMax &&
            group(node).num_reads() + reads <= Group::kReadsMax &&
-           group(node).weight() + weight <= Group::kWeightMax;
+           (weight == 0 || group(node).weight() + weight <= Group::kWeightMax);
   }
 
   void FuseScalarInto(int node, const Item& item, const ScalarItem& scalar) {
@@ -253,7 +254,7 @@ class BlockFuser {
   void VisitScalar(const Item& item, const ScalarItem& scalar) {
     MergeReaders(item);
     const int64_t elements = value(item.results[0]).elements;
-    const int weight = WeightOf(scalar.graph);
+    const int weight = ir::WeightOf(scalar.graph);
     std::set<int> readers;
     bool in_memory = false;
     for (int v : item.results) {
@@ -301,7 +302,7 @@ class BlockFuser {
     const int64_t elements = value(item.results[0]).elements;
     const auto fits = [&](int node) {
       bool dense = HasRoom(node, static_cast<int>(scalar.graph.nodes.size()),
-                           static_cast<int>(item.operands.size()), WeightOf(scalar.graph));
+                           static_cast<int>(item.operands.size()), ir::WeightOf(scalar.graph));
       for (int v : item.results) {
         const std::vector<int> reads = group(node).ReadsOf(v);
         dense &= reads.size() <= 1;

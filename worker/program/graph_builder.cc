@@ -1,7 +1,5 @@
 #include "worker/program/graph_builder.h"
 
-#include "worker/codegen/scalar_prim.h"
-
 namespace tessera::worker::program {
 
 using ir::DType;
@@ -43,12 +41,6 @@ std::vector<int> GraphBuilder::Apply(const ir::ScalarGraph& graph, const std::ve
   }
   for (const int root : graph.roots) roots.push_back(added[root]);
   return roots;
-}
-
-int WeightOf(const ir::ScalarGraph& graph) {
-  int weight = 0;
-  for (const ir::ScalarNode& node : graph.nodes) weight += codegen::InfoOf(node.prim).fusion_weight;
-  return weight;
 }
 
 }  // namespace tessera::worker::program

@@ -1,5 +1,4 @@
-// Scalar graphs: one under construction, with value semantics, thread-compatible; and what one
-// costs.
+// A scalar graph under construction, with value semantics. Thread-compatible.
 #pragma once
 #include <utility>
 #include <vector>
@@ -38,8 +37,5 @@ class GraphBuilder {
 
   ir::ScalarGraph graph_;
 };
-
-// The cost of one element of the roots, in simple operations.
-int WeightOf(const ir::ScalarGraph& graph);
 
 }  // namespace tessera::worker::program

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/log.h"
-#include "worker/codegen/scalar_prim.h"
+#include "ir/derive/computation_graph.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -79,7 +79,7 @@ std::optional<ir::Dims> CommonRefinement(const ir::Dims& a, const ir::Dims& b) {
 int Group::weight() const {
   int weight = 0;
   for (const Node& n : nodes_)
-    if (n.kind == Kind::kScalar) weight += codegen::InfoOf(n.prim).fusion_weight;
+    if (n.kind == Kind::kScalar) weight += ir::WeightOf(n.prim);
   return weight;
 }
 

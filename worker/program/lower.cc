@@ -35,10 +35,6 @@ constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
 constexpr int64_t kScannedMax = 1 << 24;
 constexpr int64_t kScannedWeight = 16;
 
-// A kernel that combines neighbours combines two, or as many as make so many reads, primitives and
-// simple operations.
-constexpr int64_t kCombinedReadsMax = 16, kCombinedNodesMax = 112, kCombinedWeightMax = 240;
-
 // How deep while loops stand in the predicates of others.
 constexpr int kPredicateDepthMax = 4;
 
@@ -387,7 +383,7 @@ class Lowerer {
     }
     if (map.shape.size() > kGroupDimsMax || map.shifts.size() > kShiftsMax) return std::nullopt;
     const Dims scanned(map.shape.begin() + map.num_parallel, map.shape.end());
-    const int64_t weight = computation ? WeightOf(*computation) : 0;
+    const int64_t weight = computation ? ir::WeightOf(*computation) : 0;
     if (NumElements(scanned) > kScannedMax / std::max<int64_t>(1, weight / kScannedWeight))
       return std::nullopt;
     const std::vector<int> results = NewResults(at);
@@ -652,7 +648,7 @@ class Lowerer {
     std::sort(reduced.rbegin(), reduced.rend());
     for (const int d : reduced) {
       const int64_t outer = ElementsBefore(shape, d), inner = ElementsFrom(shape, d + 1);
-      for (; shape[d] > 1; shape[d] = NumRuns(shape[d], *computation))
+      for (; shape[d] > 1; shape[d] = ir::NumRuns(shape[d], *computation))
         xs = CombineRuns(*computation, xs, {outer, shape[d], inner});
     }
     GraphBuilder graph;
@@ -665,28 +661,12 @@ class Lowerer {
     return results;
   }
 
-  // How many neighbours a kernel combines, a power of two; and how many runs of so many there are.
-  static int64_t RunLength(int64_t rows, const ir::ScalarGraph& computation) {
-    const auto operands = static_cast<int64_t>(computation.roots.size());
-    int64_t length = 2;
-    const auto fits = [&](int64_t longer) {
-      return longer * operands <= kCombinedReadsMax && longer / 2 < rows &&
-             (longer - 1) * static_cast<int64_t>(computation.nodes.size()) <= kCombinedNodesMax &&
-             (longer - 1) * WeightOf(computation) <= kCombinedWeightMax;
-    };
-    while (fits(2 * length)) length *= 2;
-    return length;
-  }
-  static int64_t NumRuns(int64_t rows, const ir::ScalarGraph& computation) {
-    const int64_t length = RunLength(rows, computation);
-    return (rows + length - 1) / length;
-  }
-
   // Of values of shape (outer, rows, inner), each run of rows combined to one.
   std::vector<int> CombineRuns(const ir::ScalarGraph& computation, const std::vector<int>& xs,
                                const Dims& shape) {
     const int64_t outer = shape[0], rows = shape[1], inner = shape[2];
-    const int64_t length = RunLength(rows, computation), runs = rows / length, rest = rows % length;
+    const int64_t length = ir::RunLength(rows, computation), runs = rows / length,
+                  rest = rows % length;
     if (runs == 0) return CombineRun(computation, xs, shape, {0, 1, rest});
     const std::vector<int> whole = CombineRun(computation, xs, shape, {0, runs, length});
     if (rest == 0) return whole;

@@ -1,57 +1,56 @@
-#include "worker/cpu/memory_bound.h"
+#include "ir/eval/memory.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "ir/op_def.h"
 
-namespace tessera::worker {
+namespace tessera::ir {
 namespace {
 
-int64_t BytesOf(const ir::Function& f, const std::vector<ir::ValueId>& values) {
+int64_t BytesOf(const Function& f, const std::vector<ValueId>& values) {
   int64_t bytes = 0;
-  for (const ir::ValueId v : values) bytes += f.type(v).num_bytes();
+  for (const ValueId v : values) bytes += f.type(v).num_bytes();
   return bytes;
 }
 
-// The memory that an op allocates while it runs, besides its results.
-int64_t ScratchBytes(const ir::Function& f, const ir::Op& op) {
+}  // namespace
+
+int64_t ScratchBytes(const Function& f, const Op& op) {
   int64_t scratch = 0;
-  for (const ir::FunctionRef& region : op.regions) {
+  for (const FunctionRef& region : op.regions) {
     scratch = std::max(scratch, PeakBytes(*region));
   }
   const bool elementwise = op.def->scalar.eval != nullptr && !op.results.empty();
   // A scalar operand is expanded; a contraction or a collective may copy its operands once.
   const bool copies =
-      op.def->lowering == ir::Lowering::kContract || op.def->lowering == ir::Lowering::kCollective;
+      op.def->lowering == Lowering::kContract || op.def->lowering == Lowering::kCollective;
   // What a computation combines is copied from the operands, twice, with the place of each element.
   const bool gathers = !op.regions.empty() && !op.def->has_planned_regions();
-  for (const ir::ValueId v : op.operands) {
+  for (const ValueId v : op.operands) {
     if (gathers) {
       scratch += 2 * f.type(v).num_bytes() +
                  f.type(v).num_elements() * static_cast<int64_t>(sizeof(int64_t));
     }
     if (elementwise && f.type(v).rank() != f.type(op.results[0]).rank()) {
-      scratch += f.type(op.results[0]).num_elements() * ir::ByteWidth(f.type(v).dtype);
+      scratch += f.type(op.results[0]).num_elements() * ByteWidth(f.type(v).dtype);
     }
     if (copies) scratch += f.type(v).num_bytes();
   }
-  if (op.def->lowering == ir::Lowering::kCollective) scratch += BytesOf(f, op.results);
+  if (op.def->lowering == Lowering::kCollective) scratch += BytesOf(f, op.results);
   return scratch;
 }
 
-}  // namespace
-
-int64_t PeakBytes(const ir::Function& f) {
+int64_t PeakBytes(const Function& f) {
   // Params belong to the caller and live to the end, as do results.
   constexpr int kForever = 1 << 30;
   std::vector<int> last(f.types.size(), -1);
   for (size_t i = 0; i < f.ops.size(); ++i) {
-    for (const ir::ValueId v : f.ops[i].operands) last[v] = static_cast<int>(i);
-    for (const ir::ValueId v : f.ops[i].results) last[v] = static_cast<int>(i);
+    for (const ValueId v : f.ops[i].operands) last[v] = static_cast<int>(i);
+    for (const ValueId v : f.ops[i].results) last[v] = static_cast<int>(i);
   }
-  for (const ir::ValueId v : f.results) last[v] = kForever;
-  std::vector<std::vector<ir::ValueId>> dead(f.ops.size());
+  for (const ValueId v : f.results) last[v] = kForever;
+  std::vector<std::vector<ValueId>> dead(f.ops.size());
   int64_t live = 0;
   for (int v = 0; v < f.num_params; ++v) live += f.types[v].num_bytes();
   const int64_t params = live;
@@ -68,4 +67,4 @@ int64_t PeakBytes(const ir::Function& f) {
   return peak;
 }
 
-}  // namespace tessera::worker
+}  // namespace tessera::ir
