@@ -1,0 +1,111 @@
+#include "worker/program/lowerer.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using ir::CollectiveKind;
+using ir::Dims;
+
+// Views of pre x n x post elements as n blocks of pre x post, and of these as pre x n x post.
+View BlocksFirst(int64_t pre, int64_t n, int64_t post) {
+  return {{n, pre, post}, {0, {post, n * post, 1}, {}}};
+}
+View BlocksInPlace(int64_t pre, int64_t n, int64_t post) {
+  return {{pre, n, post}, {0, {post, pre * post, 1}, {}}};
+}
+
+}  // namespace
+
+Lowerer::Packing Lowerer::PackingOf(const At& at, int64_t n, int64_t per_element) {
+  const Dims& x = at.in(0).shape;
+  const auto chunks = [&](int64_t dim) {  // n chunks along the dim
+    return BlocksFirst(ElementsBefore(x, dim), n, ElementsFrom(x, dim) * per_element / n);
+  };
+  const auto concat = [n, per_element](const Dims& block, int64_t dim) {
+    return BlocksInPlace(ElementsBefore(block, dim), n, ElementsFrom(block, dim) * per_element);
+  };
+  switch (at.def().collective) {
+    case CollectiveKind::kAllGather:
+      return {std::nullopt, concat(x, at.op.attrs.Int("all_gather_dimension"))};
+    case CollectiveKind::kReduceScatter:
+      return {chunks(at.op.attrs.Int("scatter_dimension")), std::nullopt};
+    case CollectiveKind::kAllToAll: {
+      const int64_t split = at.op.attrs.Int("split_dimension");
+      Dims block = x;
+      block[split] /= n;
+      if (!at.op.attrs.Bool("tiled")) block.erase(block.begin() + split);
+      return {chunks(split), concat(block, at.op.attrs.Int("concat_dimension"))};
+    }
+    default:
+      return {};
+  }
+}
+
+int Lowerer::AddView(int operand, const View& view) {
+  if (view.shape[0] == 1 || view.shape[1] == 1) return operand;  // The order stays the same.
+  const int result = NewValue(out_.values[operand].dtype, out_.values[operand].elements);
+  Add({operand}, {result}, ViewItem{view});
+  return result;
+}
+
+std::vector<int> Lowerer::LowerCollective(const At& at) {
+  const ir::AxisList& axes = at.op.attrs.Strings("axes");
+  const CollectiveKind kind = at.def().collective;
+  if (kind == CollectiveKind::kAxisIndex) {
+    const int result = NewValue(at.out(0));
+    Add({}, {result}, AxisIndexItem{axes});
+    return {result};
+  }
+  const int64_t n = at.f.scope.mesh.SizeOf(axes);
+  if (n == 1 && !ir::InfoOf(kind).paired) {
+    return {at.operands[0]};  // The group is this device alone.
+  }
+  CollectiveStep step;
+  step.kind = kind;
+  step.reduce = at.def().reduce;
+  step.axes = axes;
+  step.group_size = static_cast<int>(n);
+  const Carrier carrier = CarrierOf(at.in(0).dtype);
+  step.dtype = carrier.dtype;
+  step.elements = at.in(0).num_elements() * carrier.per_element;
+  const Packing packing = PackingOf(at, n, carrier.per_element);
+  int in = at.operands[0];
+  if (packing.pack) {
+    in = AddView(in, *packing.pack);
+    step.elements /= n;
+  }
+  if (kind == CollectiveKind::kPermute) {
+    const std::vector<int64_t>& perm = at.op.attrs.Ints("perm");
+    for (size_t i = 0; i + 1 < perm.size(); i += 2)
+      step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
+  }
+  if (ir::InfoOf(kind).combines && options_.has_reduction &&
+      !options_.has_reduction(step.reduce, step.dtype)) {
+    return LowerByGathering(in, std::move(step));
+  }
+  const bool each = ir::InfoOf(kind).out == ir::BlockCount::kEach;
+  int out = NewValue(step.dtype, each ? step.elements * n : step.elements);
+  Add({in}, {out}, CollectiveItem{std::move(step)});
+  if (packing.unpack) out = AddView(out, *packing.unpack);
+  return {out};
+}
+
+// Does an all_reduce by an all_gather and a reduction, in the order of the group, and a
+// reduce_scatter by an all_to_all and one.
+std::vector<int> Lowerer::LowerByGathering(int in, CollectiveStep step) {
+  ReduceItem reduce;
+  reduce.kind = step.reduce;
+  reduce.box = {step.elements, step.group_size};
+  reduce.num_reduced = 1;
+  reduce.access.strides = {1, step.elements};
+  step.kind = step.kind == CollectiveKind::kAllReduce ? CollectiveKind::kAllGather
+                                                      : CollectiveKind::kAllToAll;
+  step.reduce = ir::ReduceKind::kNone;
+  const int blocks = NewValue(step.dtype, step.elements * step.group_size);
+  const int result = NewValue(step.dtype, step.elements);
+  Add({in}, {blocks}, CollectiveItem{std::move(step)});
+  Add({blocks}, {result}, std::move(reduce));
+  return {result};
+}
+
+}  // namespace tessera::worker::program

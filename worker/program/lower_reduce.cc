@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "ir/eval/eval.h"
+#include "worker/program/lowerer.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using ir::Dims;
+
+// A reduction of at least this many elements per result, to fewer than half of kPartialsMax
+// results, is done in two stages; the first makes up to kPartialsMax partial results. One of
+// columns reads whole rows, so that it has no work for two threads before there are parts.
+constexpr int64_t kLongReductionMin = 1 << 15, kLongColumnMin = 1 << 12;
+constexpr int64_t kPartialsMax = 1024;
+constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
+
+}  // namespace
+
+ir::Signature Lowerer::SignatureOf(const At& at) {
+  const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
+  return at.def().factors({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
+}
+
+std::set<int> Lowerer::FactorsIn(const ir::TensorFactors& dims) {
+  std::set<int> all;
+  for (const ir::FactorList& dim : dims) all.insert(dim.begin(), dim.end());
+  return all;
+}
+
+bool Lowerer::Has(const std::set<int>& factors, const ir::FactorList& dim) {
+  return std::all_of(dim.begin(), dim.end(), [&](int f) { return factors.count(f) > 0; });
+}
+
+bool Lowerer::IsEmpty(const At& at) {
+  const std::vector<ir::Type> in = at.in_types();
+  return std::any_of(in.begin(), in.end(), [](const ir::Type& t) { return t.num_elements() == 0; });
+}
+
+// The result of an op on empty operands is a constant, which the evaluator computes.
+std::optional<std::vector<int>> Lowerer::LowerEmpty(const At& at) {
+  std::vector<ir::Array> nothing;
+  for (const ir::Type& t : at.in_types()) nothing.emplace_back(t.dtype, t.shape);
+  const absl::StatusOr<std::vector<ir::Array>> values =
+      ir::EvaluateOp(at.def(), at.f.scope, nothing, at.op.attrs);
+  if (!values.ok()) return std::nullopt;
+  return std::vector<int>{NewConstant((*values)[0])};
+}
+
+Lowerer::ReducedDims Lowerer::ReducedDimsOf(const At& at) {
+  const ir::Signature s = SignatureOf(at);
+  const std::set<int> kept_factors = FactorsIn(s.results[0]);
+  ReducedDims dims;
+  for (int d = 0; d < at.in(0).rank(); ++d)
+    (Has(kept_factors, s.operands[0][d]) ? dims.kept : dims.reduced).push_back(d);
+  return dims;
+}
+
+std::optional<std::vector<int>> Lowerer::LowerReduce(const At& at) {
+  if (ir::HasComputation(at.def())) return LowerReduceBy(at);
+  if (IsEmpty(at)) return LowerEmpty(at);
+  const auto [kept, reduced] = ReducedDimsOf(at);
+  if (reduced.empty()) return std::vector<int>{at.operands[0]};
+  const Dims strides = ir::StridesOf(at.in(0).shape);
+  ReduceItem item;
+  item.kind = at.def().reduce;
+  item.box = Joined({Pick(at.in(0).shape, kept), Pick(at.in(0).shape, reduced)});
+  item.num_reduced = static_cast<int>(reduced.size());
+  item.access.strides = Joined({Pick(strides, kept), Pick(strides, reduced)});
+  if (codegen::IsArgReduction(item.kind) && item.num_reduced != 1) return std::nullopt;
+  // AddReduction may add a dim.
+  if (item.box.size() >= kGroupDimsMax) return std::nullopt;
+  const int result = NewValue(at.out(0));
+  AddReduction(at.operands[0], result, std::move(item));
+  return std::vector<int>{result};
+}
+
+// A long reduction to few elements is split in two stages: to partial results, then of these.
+// That gives work to many threads, and rounds less.
+void Lowerer::AddReduction(int operand, int result, ReduceItem item) {
+  const int num_parallel = static_cast<int>(item.box.size()) - item.num_reduced;
+  const absl::Span<const int64_t> box = item.box;
+  const int64_t kept = NumElements(box.subspan(0, num_parallel));
+  const int64_t reduced = NumElements(box.subspan(num_parallel));
+  // Whether neighbouring results are of neighbouring elements.
+  const bool columns =
+      num_parallel > 0 && item.box[num_parallel - 1] > 1 &&
+      std::abs(item.access.strides[num_parallel - 1]) < std::abs(item.access.strides.back());
+  if (codegen::IsArgReduction(item.kind) ||
+      reduced < (columns ? kLongColumnMin : kLongReductionMin) || kept >= kPartialsMax / 2) {
+    Add({operand}, {result}, std::move(item));
+    return;
+  }
+  // The parts are whole dims, major ones first, then a divisor of the next dim.
+  const int64_t wanted = std::min(kPartialsMax / kept, reduced / kPartElementsMin);
+  int64_t parts = 1;
+  int d = num_parallel;
+  while (parts * item.box[d] <= wanted) parts *= item.box[d++];
+  int64_t cut = wanted / parts;
+  while (item.box[d] % cut != 0) --cut;
+  if (cut > 1) {
+    const Split split{d, item.box[d] / cut};
+    Apply(split, &item.box);
+    Apply(split, &item.access);
+    parts *= cut;
+    ++d;
+  }
+  if (parts < 2) {
+    Add({operand}, {result}, std::move(item));
+    return;
+  }
+  item.num_reduced = static_cast<int>(item.box.size()) - d;
+  const ir::DType accumulator = ir::ComputeDType(out_.values[result].dtype);
+  ReduceItem rest;
+  rest.kind = item.kind;
+  rest.box.assign(item.box.begin(), item.box.begin() + num_parallel);
+  rest.box.push_back(parts);
+  rest.num_reduced = 1;
+  rest.access = Dense(rest.box, static_cast<int>(rest.box.size()));
+  if (columns) {
+    // The parts come first, so that columns stay next to each other.
+    const auto parts_first = [&](Dims* dims) {
+      std::rotate(dims->begin(), dims->begin() + num_parallel, dims->begin() + d);
+    };
+    parts_first(&item.box);
+    parts_first(&item.access.strides);
+    rest.access = Dense(rest.box, num_parallel);
+    rest.access.strides.back() = kept;
+  }
+  const int partial = NewValue(accumulator, kept * parts);
+  Add({operand}, {partial}, std::move(item));
+  Add({partial}, {result}, std::move(rest));
+}
+
+// Neighbours along a dim are combined in pairs, minor dims first, which are the evaluator's: each
+// kernel does the pairs of some levels, from a run of neighbours to one. At last come the initial
+// values, the second half of the operands.
+std::optional<std::vector<int>> Lowerer::LowerReduceBy(const At& at) {
+  const size_t n = at.op.results.size();
+  const std::optional<ir::ScalarGraph> computation = ComputationOf(at);
+  if (!computation) return std::nullopt;
+  std::vector<int> xs(at.operands.begin(), at.operands.begin() + n);
+  const std::vector<int> inits(at.operands.begin() + n, at.operands.end());
+  const std::vector<int> results = NewResults(at);
+  if (at.in(0).num_elements() == 0) {
+    for (size_t k = 0; k < n; ++k)
+      Add({inits[k]}, {results[k]}, ViewItem{{{out_.values[results[k]].elements}, {0, {0}, {}}}});
+    return results;
+  }
+  Dims shape = at.in(0).shape;
+  std::vector<int> reduced = ReducedDimsOf(at).reduced;
+  std::sort(reduced.rbegin(), reduced.rend());
+  for (const int d : reduced) {
+    const int64_t outer = ElementsBefore(shape, d), inner = ElementsFrom(shape, d + 1);
+    for (; shape[d] > 1; shape[d] = ir::NumRuns(shape[d], *computation))
+      xs = CombineRuns(*computation, xs, {outer, shape[d], inner});
+  }
+  GraphBuilder graph;
+  std::vector<int> in;
+  std::vector<int> operands = Joined({inits, xs});
+  for (const int v : operands)
+    in.push_back(graph.Input(static_cast<int>(in.size()), out_.values[v].dtype));
+  Add(std::move(operands), results,
+      ScalarItem{std::move(graph).WithRoots(graph.Apply(*computation, in))});
+  return results;
+}
+
+// Of values of shape (outer, rows, inner), each run of rows combined to one.
+std::vector<int> Lowerer::CombineRuns(const ir::ScalarGraph& computation,
+                                      const std::vector<int>& xs, const Dims& shape) {
+  const int64_t outer = shape[0], rows = shape[1], inner = shape[2];
+  const int64_t length = ir::RunLength(rows, computation), runs = rows / length,
+                rest = rows % length;
+  if (runs == 0) return CombineRun(computation, xs, shape, {0, 1, rest});
+  const std::vector<int> whole = CombineRun(computation, xs, shape, {0, runs, length});
+  if (rest == 0) return whole;
+  const std::vector<int> last = CombineRun(computation, xs, shape, {runs * length, 1, rest});
+  std::vector<int> results;
+  const auto piece = [&](int operand, int64_t from, int64_t count) {
+    const Dims strides = {(runs + 1) * inner, inner, 1};
+    return PiecesItem::Piece{{outer, count, inner},
+                             operand,
+                             {0, {count * inner, inner, 1}, {}},
+                             {from * inner, strides, {}}};
+  };
+  for (size_t k = 0; k < xs.size(); ++k) {
+    results.push_back(NewValue(out_.values[xs[k]].dtype, outer * (runs + 1) * inner));
+    Add({whole[k], last[k]}, {results[k]}, PiecesItem{{piece(0, 0, runs), piece(1, runs, 1)}});
+  }
+  return results;
+}
+
+std::vector<int> Lowerer::CombineRun(const ir::ScalarGraph& computation, const std::vector<int>& xs,
+                                     const Dims& shape, const Runs& runs) {
+  const int64_t rows = shape[1], inner = shape[2];
+  const Dims box = {shape[0], runs.count, inner};
+  const Dims strides = {rows * inner, runs.length * inner, 1};
+  GraphBuilder graph;
+  std::vector<int> views;
+  std::vector<std::vector<int>> elements;  // nodes of each row of a run
+  for (int64_t row = 0; row < runs.length; ++row) {
+    std::vector<int>& element = elements.emplace_back();
+    for (const int x : xs) {
+      const ir::DType dtype = out_.values[x].dtype;
+      element.push_back(graph.Input(static_cast<int>(views.size()), dtype));
+      views.push_back(NewValue(dtype, NumElements(box)));
+      Add({x}, {views.back()}, ViewItem{{box, {(runs.first + row) * inner, strides, {}}}});
+    }
+  }
+  while (elements.size() > 1) {
+    std::vector<std::vector<int>> combined;
+    for (size_t i = 0; i + 1 < elements.size(); i += 2)
+      combined.push_back(graph.Apply(computation, Joined({elements[i], elements[i + 1]})));
+    if (elements.size() % 2 != 0) combined.push_back(elements.back());
+    elements = std::move(combined);
+  }
+  std::vector<int> results;
+  for (const int x : xs) results.push_back(NewValue(out_.values[x].dtype, NumElements(box)));
+  Add(std::move(views), results, ScalarItem{std::move(graph).WithRoots(elements[0])});
+  return results;
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,131 @@
+#include <algorithm>
+
+#include "worker/program/lowerer.h"
+
+namespace tessera::worker::program {
+namespace {
+
+using ir::Dims;
+
+// A scan's iteration does all of its elements in one call, which no cancel ends; the evaluator goes
+// through longer ones. Of a computation of more than so many simple operations it does fewer.
+constexpr int64_t kScannedMax = 1 << 24;
+constexpr int64_t kScannedWeight = 16;
+
+}  // namespace
+
+bool Lowerer::HasScan(const At& at) const {
+  return options_.has_scan && options_.has_scan(ir::ScanSizeOf(at.f, at.op));
+}
+
+std::optional<std::vector<int>> Lowerer::LowerScan(const At& at) {
+  const ir::Type& x = at.in(0);
+  if (!HasScan(at) || x.shape.size() > kGroupDimsMax) return std::nullopt;
+  const auto dim = static_cast<int>(at.op.attrs.Int("dimension"));
+  if (x.shape[dim] > kScannedMax) return std::nullopt;
+  const bool reverse = at.op.attrs.Bool("reverse");
+  const Dims strides = ir::StridesOf(x.shape);
+  ScanItem item;
+  item.kind = at.def().reduce;
+  item.box = x.shape;
+  item.access.strides = strides;
+  for (Dims* dims : {&item.box, &item.access.strides})
+    std::rotate(dims->begin() + dim, dims->begin() + dim + 1, dims->end());
+  if (reverse) {
+    item.access.offset = (x.shape[dim] - 1) * strides[dim];
+    item.access.strides.back() = -strides[dim];
+  }
+  const int result = NewValue(at.out(0));
+  Add({at.operands[0]}, {result}, std::move(item));
+  return std::vector<int>{result};
+}
+
+std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
+  const size_t n = at.op.results.size();  // operands, then the indices, then as many updates
+  if (at.in(static_cast<int>(n) + 1).num_elements() == 0)
+    return std::vector<int>(at.operands.begin(), at.operands.begin() + n);
+  std::optional<ir::ScalarGraph> computation;
+  if (ir::HasComputation(at.def())) {
+    computation = ComputationOf(at);
+    if (!computation) return std::nullopt;
+  }
+  const bool combines = computation || at.def().reduce != ir::ReduceKind::kNone;
+  const Carrier carrier = CarrierOf(at.out(0).dtype);
+  if (!HasScan(at) || (combines && carrier.dtype != at.out(0).dtype)) return std::nullopt;
+  const std::vector<ir::Type> in = at.in_types();
+  ir::ScatterMap map = at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
+  OfCarriers(carrier.per_element, &map);
+  if (map.num_parallel == static_cast<int>(map.shape.size())) {  // A scan has a dim to scan.
+    map.shape.push_back(1);
+    map.read.push_back(0);
+    map.write.push_back(0);
+    for (ir::DynamicOffset& s : map.shifts)
+      if (!s.strides.empty()) s.strides.push_back(0);
+  }
+  if (map.shape.size() > kGroupDimsMax || map.shifts.size() > kShiftsMax) return std::nullopt;
+  const Dims scanned(map.shape.begin() + map.num_parallel, map.shape.end());
+  const int64_t weight = computation ? ir::WeightOf(*computation) : 0;
+  if (NumElements(scanned) > kScannedMax / std::max<int64_t>(1, weight / kScannedWeight))
+    return std::nullopt;
+  const std::vector<int> results = NewResults(at);
+  UpdateItem item;
+  item.box = map.shape;
+  item.num_parallel = map.num_parallel;
+  item.write = {0, map.write, ShiftsOf(at, map.shifts)};
+  const int64_t points = NumElements(item.box);
+  GraphBuilder graph;
+  const auto input = [&](UpdateItem::Input what, ir::DType of) {
+    what.value = NewValue(of, points);
+    item.inputs.push_back(std::move(what));
+    return graph.Input(static_cast<int>(item.inputs.size()) - 1, of);
+  };
+  std::vector<int> before, updates;
+  for (size_t k = 0; k < n && (combines || map.drops); ++k)
+    before.push_back(input({.result = static_cast<int>(k), .access = item.write},
+                           out_.values[results[k]].dtype));
+  for (size_t k = 0; k < n; ++k)
+    updates.push_back(input({.operand = static_cast<int>(n + 1 + k), .access = {0, map.read, {}}},
+                            out_.values[results[k]].dtype));
+  std::vector<int> after = updates;
+  if (computation) {
+    after = graph.Apply(*computation, Joined({before, updates}));
+  } else if (combines) {
+    after = {graph.Combine(at.def().reduce, before[0], updates[0])};
+  }
+  int inside = -1;
+  for (const ir::DynamicOffset& s : map.shifts) {
+    if (!map.drops) break;
+    Dims strides = s.strides;
+    strides.resize(item.box.size(), 0);
+    inside =
+        graph.AndInside(inside,
+                        input({.operand = s.operand, .access = {s.offset, std::move(strides), {}}},
+                              out_.values[at.operands[s.operand]].dtype),
+                        s.max);
+  }
+  for (size_t k = 0; k < n && inside >= 0; ++k)
+    after[k] = graph.Select(inside, after[k], before[k]);
+  item.graph = std::move(graph).WithRoots(after);
+  for (int v : results) item.updates.push_back(NewValue(out_.values[v].dtype, points));
+  Add(at.operands, results, std::move(item));
+  return results;
+}
+
+// An element that is carried by several gets a dim of them.
+void Lowerer::OfCarriers(int64_t n, ir::ScatterMap* map) {
+  if (n == 1) return;
+  const int at = map->num_parallel++;
+  const auto insert = [&](Dims* dims, int64_t scale, int64_t entry) {
+    for (int64_t& d : *dims) d *= scale;
+    dims->insert(dims->begin() + at, entry);
+  };
+  insert(&map->shape, 1, n);
+  insert(&map->read, n, 1);
+  insert(&map->write, n, 1);
+  for (ir::DynamicOffset& s : map->shifts) {
+    s.stride *= n;
+    if (!s.strides.empty()) insert(&s.strides, 1, 0);
+  }
+}
+
+}  // namespace tessera::worker::program

@@ -1,0 +1,162 @@
+// Lowers one function (lower.h): what each lowering of the op table becomes, a file for each idea.
+// What a method does stands where it is defined. Thread-compatible; Run is called once.
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "ir/derive/computation_graph.h"
+#include "ir/derive/factors.h"
+#include "worker/program/graph_builder.h"
+#include "worker/program/lower.h"
+
+namespace tessera::worker::program {
+
+// The entries of `from` at `dims`.
+inline ir::Dims Pick(const ir::Dims& from, const std::vector<int>& dims) {
+  ir::Dims picked;
+  for (int d : dims) picked.push_back(from[d]);
+  return picked;
+}
+// The number of elements of the dims before `dim`, and of those from `dim` on.
+inline int64_t ElementsBefore(const ir::Dims& shape, int64_t dim) {
+  return NumElements(absl::MakeConstSpan(shape).subspan(0, dim));
+}
+inline int64_t ElementsFrom(const ir::Dims& shape, int64_t dim) {
+  return NumElements(absl::MakeConstSpan(shape).subspan(dim));
+}
+
+class Lowerer {
+ public:
+  explicit Lowerer(const BuildOptions& options) : options_(options) {}
+
+  void Run(const ir::Function& f);
+  absl::StatusOr<Lowered> Take() &&;
+
+ private:
+  // The op to lower, and the lowered values of its operands.
+  struct At {
+    const ir::Function& f;
+    const ir::Op& op;
+    std::vector<int> operands;
+
+    const ir::OpDef& def() const { return *op.def; }
+    const ir::Type& in(int i) const { return f.type(op.operands[i]); }
+    const ir::Type& out(int i) const { return f.type(op.results[i]); }
+    std::vector<ir::Type> in_types() const { return TypesOf(op.operands); }
+    std::vector<ir::Type> out_types() const { return TypesOf(op.results); }
+    std::vector<ir::Type> TypesOf(const std::vector<ir::ValueId>& ids) const {
+      std::vector<ir::Type> types;
+      for (ir::ValueId v : ids) types.push_back(f.type(v));
+      return types;
+    }
+  };
+
+  // ---- lower.cc: values and functions; scalars, index maps and sorts. ----
+
+  int NewValue(ir::DType dtype, int64_t elements);
+  int NewValue(const ir::Type& type);
+  int NewConstant(const ir::Array& literal);
+  template <class What>
+  void Add(std::vector<int> operands, std::vector<int> results, What what) {
+    items_->push_back({label_, std::move(operands), std::move(results), std::move(what)});
+  }
+  std::vector<int> LowerFunction(const ir::Function& f, const std::vector<int>& args);
+  std::vector<int> LowerOp(const At& at);
+  std::vector<int> LowerBarrier(const At& at);
+  int RootOf(int v) const;
+  std::optional<std::vector<int>> LowerToCode(const At& at);
+  std::vector<int> LowerToHost(const At& at);
+  void Refuse(absl::string_view why);
+  std::optional<std::vector<int>> LowerScalar(const At& at);
+  static std::vector<DynamicValueOffset> ShiftsOf(const At& at,
+                                                  const std::vector<ir::DynamicOffset>& shifts);
+  int SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiece& piece);
+  std::optional<std::vector<int>> LowerIndexMap(const At& at);
+  static std::optional<ir::ScalarGraph> ComputationOf(const At& at);
+  void AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result);
+  static ir::Type OfCarriers(const ir::Type& out, ir::IndexMap* map);
+  static bool IsAllOf(const ir::IndexPiece& piece, const ir::Type& out);
+  std::optional<std::vector<int>> LowerSort(const At& at);
+  std::vector<int> NewResults(const At& at);
+
+  // ---- lower_scan.cc: scans and scatters. ----
+
+  bool HasScan(const At& at) const;
+  std::optional<std::vector<int>> LowerScan(const At& at);
+  std::optional<std::vector<int>> LowerScatter(const At& at);
+  static void OfCarriers(int64_t n, ir::ScatterMap* map);
+
+  // ---- lower_reduce.cc: reductions. The op's factors tell which dims belong together. ----
+
+  static ir::Signature SignatureOf(const At& at);
+  static std::set<int> FactorsIn(const ir::TensorFactors& dims);
+  static bool Has(const std::set<int>& factors, const ir::FactorList& dim);
+  static bool IsEmpty(const At& at);
+  std::optional<std::vector<int>> LowerEmpty(const At& at);
+  // The dims of operand 0 that results have, and the others.
+  struct ReducedDims {
+    std::vector<int> kept, reduced;
+  };
+  static ReducedDims ReducedDimsOf(const At& at);
+  std::optional<std::vector<int>> LowerReduce(const At& at);
+  void AddReduction(int operand, int result, ReduceItem item);
+  std::optional<std::vector<int>> LowerReduceBy(const At& at);
+  std::vector<int> CombineRuns(const ir::ScalarGraph& computation, const std::vector<int>& xs,
+                               const ir::Dims& shape);
+  // `count` runs of `length` rows from row `first` on, each combined to one.
+  struct Runs {
+    int64_t first, count, length;
+  };
+  std::vector<int> CombineRun(const ir::ScalarGraph& computation, const std::vector<int>& xs,
+                              const ir::Dims& shape, const Runs& runs);
+
+  // ---- lower_contract.cc: contractions. ----
+
+  std::optional<std::vector<int>> LowerContract(const At& at);
+  int AddConvert(int value, ir::DType to);
+  bool IsSmallMatmul(const ContractItem& item) const;
+  void AddContractionAsReduction(const At& at, const ContractItem& item, int result);
+  static ir::ScalarGraph ConvertGraph(ir::DType from, ir::DType to);
+  static ir::ScalarGraph MultiplyGraph(ir::DType in, ir::DType accumulator);
+
+  // ---- lower_collective.cc: collectives. ----
+
+  // A collective works on contiguous blocks: its operand is packed to them before, its result is
+  // unpacked after. nullopt: as it is.
+  struct Packing {
+    std::optional<View> pack, unpack;
+  };
+  static Packing PackingOf(const At& at, int64_t n, int64_t per_element);
+  int AddView(int operand, const View& view);
+  std::vector<int> LowerCollective(const At& at);
+  std::vector<int> LowerByGathering(int in, CollectiveStep step);
+
+  // ---- lower_control.cc: calls, branches and loops. ----
+
+  std::vector<int> LowerRegions(const At& at);
+  static std::vector<int> ArgsOf(const At& at, const ir::RegionDataFlow& edges,
+                                 const ir::Function& region);
+  std::vector<int> LowerCall(const At& at, const ir::RegionDataFlow& edges,
+                             const ir::Function& region);
+  void AddUpdates(const std::vector<std::pair<int, int>>& from_to, Block* block);
+  std::vector<int> LowerBranches(const At& at, const ir::DataFlow& flow);
+  std::vector<int> LowerWhile(const At& at, const ir::DataFlow& flow);
+  int LowerPredicate(const ir::Function& predicate, const std::vector<int>& args);
+  int AddSubview(int whole, const ir::Type& row, int loop, const ir::DataFlow& flow);
+  std::vector<int> LowerLoop(const At& at, const ir::DataFlow& flow);
+
+  const BuildOptions& options_;
+  Lowered out_;
+  std::vector<Item>* items_ = nullptr;
+  int label_ = -1;
+  int predicate_depth_ = 0;
+  absl::Status refused_;
+};
+
+}  // namespace tessera::worker::program
