@@ -27,7 +27,7 @@ ClusterService: ListDevices ListWorkers GetWorker GetTopology GetCapabilities Cr
 DataService: GetShardStatus
 EnrollmentService: GetAuthority Enroll
 OperationService: GetOperation ListOperations ExplainPending CancelOperation
-ProgramService: UploadProgram GetProgram ListPrograms DeleteProgram ExecuteProgram
+ProgramService: UploadProgram GetProgram InspectProgram ListPrograms DeleteProgram ExecuteProgram
 SessionService: CreateSession GetSession ListSessions RenewSession DeleteSession
 """
 

@@ -28,7 +28,7 @@ CODES = {
     "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 }
 VERBS = (
-    "Attach Cancel Compile Connect Cordon Create Delete Drain Enroll Execute Explain Get Hold List "
+    "Attach Cancel Compile Connect Cordon Create Delete Drain Enroll Execute Explain Get Hold Inspect List "
     "Load Read Renew Reshard Revoke Run Save Set Uncordon Upload Wait Watch Write"
 ).split()
 PREPOSITIONS = "for from with to of in on by at via per".split()
@@ -44,7 +44,10 @@ NAMED_OTHERWISE = {
     "EnrollmentService.Enroll": "the service names what it enrols",
 }
 # Enums whose 0 means something, and why.
-WITH_A_ZERO = {"AxisType": "an axis without a type is Auto, in the text form too"}
+WITH_A_ZERO = {
+    "AxisType": "an axis without a type is Auto, in the text form too",
+    "ProgramFormat": "bytes that come without a format are Tessera's own, as they always were",
+}
 # Methods that change something and take no request_id, and why repeating them is safe.
 WITHOUT_REQUEST_ID = {
     "SessionService.RenewSession": "renewing twice is renewing",
@@ -64,7 +67,7 @@ WITHOUT_REQUEST_ID = {
     "WorkerService.Connect": "a stream",
     "WorkerService.Attach": "a stream",
 }
-READS = ("Get", "List", "Read", "Wait", "Watch", "Explain")
+READS = ("Get", "List", "Read", "Wait", "Watch", "Explain", "Inspect")
 # Lists without pages, and why.
 UNPAGED = {"ClusterService.ListTopPrograms": "bounded by the server to a few"}
 
@@ -312,6 +315,13 @@ class ProtoLint(unittest.TestCase):
         rows = set(roles())
         ours = {tuple(name.split(".")) for f in FILES for _, _, name, _ in methods(f)}
         self.assertEqual(rows, {m for m in ours if m[0] != "DataService"})
+
+    def test_the_fuzzers_seeds_are_of_the_methods_that_they_name(self):
+        """The first byte of a seed is the number of its method's row (server/requests_fuzz.cc)."""
+        names = [method for _, method in roles()]
+        for seed in (ROOT / "tests/fuzz/requests").iterdir():
+            method = seed.name.partition("Of")[0]
+            self.assertEqual(names[seed.read_bytes()[0]], method, seed.name)
 
     def test_the_docs_list_every_method(self):
         self.assertEqual(DOCS.read_text(), documented(), "run tests/proto_lint_test.py --rewrite")

@@ -390,16 +390,17 @@ absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits) {
   return out;
 }
 
+std::string NameOf(const OpForm& form) {
+  return form.dialect == "vhlo" ? std::string(form.name)
+                                : absl::StrCat(ToAbsl(form.dialect), ".", ToAbsl(form.name));
+}
+
 std::vector<std::pair<std::string, int64_t>> CountOps(const Artifact& artifact) {
   std::vector<int64_t> counts(artifact.forms.size());
   for (const RawOp& op : artifact.code.ops) ++counts[op.name];
   std::map<std::string, int64_t> by_name;
   for (size_t i = 0; i < counts.size(); ++i) {
-    const OpForm& form = artifact.forms[i];
-    if (counts[i] == 0) continue;
-    by_name[form.dialect == "vhlo" ? std::string(form.name)
-                                   : absl::StrCat(ToAbsl(form.dialect), ".", ToAbsl(form.name))] +=
-        counts[i];
+    if (counts[i] > 0) by_name[NameOf(artifact.forms[i])] += counts[i];
   }
   return {by_name.begin(), by_name.end()};
 }

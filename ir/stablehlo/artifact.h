@@ -148,7 +148,9 @@ absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits = {}
 // An untrusted text for a message: escaped and cut.
 std::string Quoted(std::string_view text);
 
-// How many there are of each op, as "add", "sdy.mesh": in alphabetical order.
+// "add", "sdy.mesh".
+std::string NameOf(const OpForm& form);
+// How many there are of each op, by NameOf: in alphabetical order.
 std::vector<std::pair<std::string, int64_t>> CountOps(const Artifact& artifact);
 
 }  // namespace tessera::ir::stablehlo

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "ir/stablehlo/artifact.h"
 #include "ir/stablehlo/import.h"
+#include "ir/stablehlo/inspect.h"
 #include "ir/stablehlo/writer.h"
 #include "ir/verify.h"
 
@@ -15,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::ir::stablehlo;
   const absl::StatusOr<Artifact> artifact = ReadArtifact({data, size});
   if (!artifact.ok()) return 0;
-  CountOps(*artifact);
+  Inspect(*artifact);
   if (const absl::StatusOr<Program> program = ImportProgram(*artifact); program.ok()) {
     const absl::Status verified = Verify(*program);
     TESSERA_CHECK(verified.ok() || verified.code() == absl::StatusCode::kResourceExhausted)

@@ -254,12 +254,14 @@ class Reader {
     if (!has_args) return in.status();
     const size_t args = in.Count("arguments");
     region.args = {static_cast<uint32_t>(out_.value_types.size()), static_cast<uint32_t>(args)};
+    region.arg_locations = out_.arg_locations.size();
     for (size_t i = 0; i < args && in.ok(); ++i) {
       bool has_location = true;
       const uint64_t type =
           out_.version >= kElidedLocations ? in.VarInt(&has_location) : in.VarInt();
       Define(frame, in.Checked(type, out_.types.size(), "types"));
-      if (has_location) in.Index(out_.attrs.size(), "attributes");
+      out_.arg_locations.push_back(has_location ? in.Index(out_.attrs.size(), "attributes")
+                                                : kNone);
     }
     if (out_.version >= kUseLists && in.Byte() != 0) SkipUseLists(in, args);
     if (out_.value_types.size() > limits_.values) return TooMany("values", limits_.values);

@@ -66,8 +66,9 @@ struct RawOp {
 // A region of at most one block: StableHLO has no others.
 struct RawRegion {
   bool has_block = false;
-  Range args;          // in value_types
-  uint32_t begin = 0;  // Its ops: begin, ops[begin].end and so on, up to end.
+  Range args;                  // in value_types
+  uint32_t arg_locations = 0;  // of the first: in arg_locations
+  uint32_t begin = 0;          // Its ops: begin, ops[begin].end and so on, up to end.
   uint32_t end = 0;
   // The values that it and the regions within it define: from first_value up to end_value.
   uint32_t first_value = 0, end_value = 0;
@@ -85,8 +86,9 @@ struct Bytecode {
   std::vector<Bytes> properties;
   std::vector<RawOp> ops;
   std::vector<RawRegion> regions;
-  std::vector<uint32_t> value_types;  // in types, of each value
-  std::vector<uint32_t> operands;     // values; each is defined before it is used
+  std::vector<uint32_t> value_types;    // in types, of each value
+  std::vector<uint32_t> arg_locations;  // in attrs, of each region's arguments; kNone: it has none
+  std::vector<uint32_t> operands;       // values; each is defined before it is used
 };
 
 // MALFORMED_PROGRAM with the section and the byte, LIMIT_EXCEEDED with the limit, or

@@ -9,6 +9,7 @@
 #include "base/status_exception.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/importer.h"
+#include "ir/stablehlo/inspect.h"
 #include "ir/stablehlo/on_shards.h"
 #include "ir/verify.h"
 
@@ -52,7 +53,11 @@ FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
   functions_[key] = nullptr;
   const Range regions = a_.code.ops[op].regions;
   if (regions.size != 1) ThrowMalformed(absl::StrCat(Quoted(name), " has not one region"));
-  std::string shown(name.substr(0, kValueNameMax));
+  // All programs' entries are "main"; the module's name tells them apart.
+  std::string_view label = name;
+  if (const uint32_t module = a_.Find(0, "sym_name"); name == "main" && module != kNone)
+    label = TextOf(a_, module, "module: sym_name");
+  std::string shown(label.substr(0, kValueNameMax));
   for (char& c : shown)
     if (!absl::ascii_isprint(c)) c = '_';
   return functions_[key] = Build(a_.code.regions[regions.begin], scope, std::move(shown), {}, {});
@@ -309,9 +314,26 @@ FunctionRef OpReader::Inlined(int r) const {
 }
 
 // -------------------------------------------------------------------------------------------------
+namespace {
+
+// One for each of `n` values, or none at all.
+std::vector<std::string> NamesOf(const std::vector<ValueInfo>& values, size_t n) {
+  std::vector<std::string> out;
+  for (const ValueInfo& value : values) out.push_back(value.name);
+  out.resize(n);
+  const bool any =
+      std::any_of(out.begin(), out.end(), [](const auto& name) { return !name.empty(); });
+  return any ? out : std::vector<std::string>();
+}
+
+}  // namespace
+
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact) {
   Program program;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] { program = Importer(artifact).Main(); }));
+  const Signature main = SignatureOf(artifact);
+  program.in_names = NamesOf(main.params, program.entry->num_params);
+  program.out_names = NamesOf(main.results, program.entry->results.size());
   TESSERA_RETURN_IF_ERROR(VerifySignature(program));
   return program;
 }

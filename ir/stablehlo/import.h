@@ -8,7 +8,7 @@
 namespace tessera::ir::stablehlo {
 
 // The artifact's function "main", at logical types.  Ops carry the file and line that the artifact
-// gives.
+// gives, arguments and results their names there, and the entry the module's.
 //
 // Shardings are those that Shardy or GSPMD say, on Auto axes of the artifact's mesh, which the
 // caller may lay on any devices; an artifact of several devices without a mesh gets one whose axes

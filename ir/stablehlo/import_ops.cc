@@ -9,6 +9,7 @@
 #include "ir/ops.h"
 #include "ir/ops/computation.h"
 #include "ir/stablehlo/importer.h"
+#include "ir/stablehlo/on_shards.h"
 
 namespace tessera::ir::stablehlo {
 namespace {
@@ -283,11 +284,15 @@ Results ImportOptimizationBarrier(const OpReader& op) { return OptimizationBarri
 
 // ---- What says where and how, not what. ---------------------------------------------------------
 Results AsItIs(const OpReader& op) { return op.in; }
+// The targets of custom calls, other than those of OnShards. Of memories our devices have one kind.
+constexpr ImportRow kTargets[] = {{"Sharding", ImportShardingCall},
+                                  {"annotate_device_placement", AsItIs},
+                                  {"xla.sdy.FuncResultSharding", ImportShardingCall}};
 Results ImportCustomCall(const OpReader& op) {
   const std::string_view target = op.Text("call_target_name");
-  if (target == "Sharding" || target == "xla.sdy.FuncResultSharding") return ImportShardingCall(op);
-  // Of memories our devices have one kind.
-  if (target == "annotate_device_placement") return op.in;
+  const auto* const row = std::find_if(std::begin(kTargets), std::end(kTargets),
+                                       [&](const ImportRow& r) { return r.name == target; });
+  if (row != std::end(kTargets)) return row->import(op);
   op.NotSupported(absl::StrCat("of the target ", Quoted(target), ", which Tessera does not know"));
 }
 
@@ -371,6 +376,12 @@ static_assert(std::is_sorted(std::begin(kRows), std::end(kRows),
                              }));
 
 }  // namespace
+
+bool KnowsTarget(std::string_view target) {
+  return OnShards::Knows(target) ||
+         std::any_of(std::begin(kTargets), std::end(kTargets),
+                     [&](const ImportRow& row) { return row.name == target; });
+}
 
 const ImportRow* FindImport(std::string_view dialect, std::string_view name) {
   if (dialect == "sdy") return FindShardy(name);

@@ -169,5 +169,7 @@ std::vector<Value> EmitManual(Builder& b, const FunctionRef& body, std::vector<V
 std::vector<Value> ImportShardingCall(const OpReader& op);
 // The position along an axis, if `remainder` is of partition_id divided by the axis's stride.
 std::optional<Value> PositionAlongAxis(const OpReader& remainder);
+// Whether a custom_call of this target is known.
+bool KnowsTarget(std::string_view target);
 
 }  // namespace tessera::ir::stablehlo

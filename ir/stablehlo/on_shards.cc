@@ -33,11 +33,14 @@ bool ContainsAny(const std::set<uint32_t>& set, const std::vector<uint32_t>& val
   return std::any_of(values.begin(), values.end(), [&](uint32_t v) { return set.contains(v); });
 }
 
+bool Begins(std::string_view target) { return target == kFullToShard || target == kGlobalToLocal; }
+bool Ends(std::string_view target) { return target == kShardToFull || target == kLocalToGlobal; }
+
 }  // namespace
 
+bool OnShards::Knows(std::string_view target) { return Begins(target) || Ends(target); }
 bool OnShards::BeginsAt(const Artifact& artifact, uint32_t op) {
-  const std::string_view target = TargetOf(artifact, op);
-  return target == kFullToShard || target == kGlobalToLocal;
+  return Begins(TargetOf(artifact, op));
 }
 
 bool OnShards::Take(uint32_t op) {
@@ -46,7 +49,7 @@ bool OnShards::Take(uint32_t op) {
   if (name == "return" || ContainsAny(after_, uses)) return false;
   if (BeginsAt(a_, op)) {
     Enter(op, target);
-  } else if (target == kShardToFull || target == kLocalToGlobal) {
+  } else if (Ends(target)) {
     Leave(op, target);
   } else if (ContainsAny(inside_, uses) || name == "partition_id" || name == "replica_id") {
     Add(op, uses);

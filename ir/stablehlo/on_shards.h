@@ -15,6 +15,8 @@ class OnShards {
  public:
   explicit OnShards(Importer& importer) : in_(importer), a_(importer.a_) {}
 
+  // Whether a custom call of this target says where shards begin or end.
+  static bool Knows(std::string_view target);
   // Whether values become shards at this op.
   static bool BeginsAt(const Artifact& artifact, uint32_t op);
   // Takes the next op of the region in, emits it if it is of no shard; false if it comes after.

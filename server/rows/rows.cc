@@ -124,6 +124,7 @@ state::Answer MessageOf(const s::AnswerRecord& a) {
 state::Program MessageOf(const s::UploadedProgram& program) {
   state::Program out;
   out.set_bytes(*program.bytes);
+  out.set_format(static_cast<int>(program.format));
   return out;
 }
 
@@ -231,8 +232,11 @@ absl::Status ReadRecord(const core::Row& from, s::RowChange* row) {
       state::Program message;
       if (!message.ParseFromString(*from.value))
         return absl::InvalidArgumentError("it does not parse");
-      row->record = s::UploadedProgram{
+      s::UploadedProgram program{
           std::make_shared<const std::string>(std::move(*message.mutable_bytes()))};
+      TESSERA_RETURN_IF_ERROR(
+          ReadEnum(message.format(), s::ProgramFormat::kStablehlo, &program.format));
+      row->record = std::move(program);
       break;
     }
   }

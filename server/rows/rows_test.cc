@@ -152,7 +152,8 @@ RowChange AnAnswer() {
 
 RowChange AProgram() {
   return {{RowKind::kProgram, 0, "a/" + std::string(64, '0')},
-          scheduler::UploadedProgram{std::make_shared<const std::string>("\x00\xff", 2)}};
+          scheduler::UploadedProgram{std::make_shared<const std::string>("\x00\xff", 2),
+                                     scheduler::ProgramFormat::kStablehlo}};
 }
 
 // Encoded, decoded and encoded again it is the same; returns it decoded.
@@ -209,6 +210,8 @@ TEST(Rows, EveryRecordComesBackAsItWas) {
   EXPECT_EQ(answer.payload, std::string("\x00\xff", 2));
   EXPECT_EQ(answer.made, 9u);
   EXPECT_THAT(answer.arrays, ::testing::ElementsAre(10, 11));
+  EXPECT_EQ(std::get<scheduler::UploadedProgram>(Again(AProgram()).record).format,
+            scheduler::ProgramFormat::kStablehlo);
   EXPECT_EQ(*std::get<scheduler::UploadedProgram>(Again(AProgram()).record).bytes,
             std::string("\x00\xff", 2));
 }

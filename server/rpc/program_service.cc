@@ -5,13 +5,14 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "ir/api/crc32c.h"
-#include "ir/op_def.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
+#include "ir/stablehlo/inspect.h"
 #include "ir/text.h"
 #include "server/bound_service.h"
 #include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"
+#include "server/rpc/program_source.h"
 #include "server/rpc/run_program.h"
 
 namespace tessera::server::rpc {
@@ -19,29 +20,15 @@ namespace {
 
 using ir::serial::FromProto;
 using ir::serial::ToProto;
-
-// Parses an uploaded program.
-absl::StatusOr<ir::Program> ParseBytes(std::string_view bytes, const ir::Limits& limits) {
-  v1::Program proto;
-  if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return MakeError(ErrorKind::kMalformedProgram,
-                     absl::StrCat("upload: its ", bytes.size(), " bytes are no ",
-                                  v1::Program::descriptor()->full_name()));
-  return FromProto(proto, limits);
-}
-
-void CountOps(const ir::Function& f, google::protobuf::Map<std::string, int64_t>* ops) {
-  for (const ir::Op& op : f.ops) {
-    ++(*ops)[std::string(op.def->name)];
-    for (const ir::FunctionRef& region : op.regions) CountOps(*region, ops);
-  }
-}
+using rpc::FromProto;
+using rpc::ToProto;
 
 // Fills in everything but ops and text; returns the program.
 absl::StatusOr<ir::Program> FillSignature(const CallBase& call, const scheduler::ProgramInfo& info,
                                           v1::UploadedProgram* out) {
   TESSERA_ASSIGN_OR_RETURN(ir::Program program,
-                           ParseBytes(*info.bytes, call.coordinator()->limits()));
+                           ReadProgram(*info.bytes, info.format, call.coordinator()->limits()));
+  out->set_format(ToProto(info.format));
   out->set_name(absl::StrCat("tenants/", call.caller().tenant, "/programs/", info.sha256));
   out->set_sha256(info.sha256);
   out->set_size_bytes(static_cast<int64_t>(info.bytes->size()));
@@ -53,88 +40,15 @@ absl::StatusOr<ir::Program> FillSignature(const CallBase& call, const scheduler:
   return program;
 }
 
-// The hash of the upload that is the request's program; empty: none.
-template <class Request>
-std::string HashIn(const Request& request) {
-  if constexpr (requires { request.program_sha256(); }) return request.program_sha256();
-  return "";
-}
-
-// The request's program, which must be in it: as a message or as text.
-template <class Request>
-absl::StatusOr<ir::Program> ProgramIn(const Coordinator& coordinator, const Request& request) {
-  const v1::Program* const program = request.has_program() ? &request.program() : nullptr;
-  const std::string& text = request.text();
-  const int64_t bytes_max = coordinator.options().max_program_bytes;
-  const auto size =
-      static_cast<int64_t>(program == nullptr ? text.size() : program->ByteSizeLong());
-  if (size > bytes_max)
-    return MakeError(ErrorKind::kLimitExceeded,
-                     absl::StrCat("the program has ", size, " bytes, at most ", bytes_max,
-                                  " are accepted (max_program_bytes)"));
-  if (program == nullptr) return ir::ParseProgram(text, coordinator.limits());
-  return FromProto(*program, coordinator.limits());
-}
-
-// The program of a request is a message, a text, or the hash of an upload.
-template <class Request>
-absl::Status CheckOneProgram(const Request& request) {
-  const int ways = (request.has_program() ? 1 : 0) + (request.text().empty() ? 0 : 1) +
-                   (HashIn(request).empty() ? 0 : 1);
-  if (ways == 1) return absl::OkStatus();
-  return MakeError(ErrorKind::kMalformedProgram,
-                   ways == 0 ? "there is no program; give it as a message, as text or by the "
-                               "hash of an upload"
-                             : "the program is given in several ways; give it in one");
-}
-
-// How long a call waits for one of the threads that read programs.
-absl::Duration DecoderWait(const CallBase& call) {
-  return std::min(call.Wait(/*given=*/false, {}), call.coordinator()->config().result_wait_max);
-}
-
-// Calls `read` on one of the threads that read programs, as reading a large one takes seconds; with
-// the error for which it is not to be read, if there is one.
-void OnDecoder(const CallBase& call, std::function<void(absl::Status)> read) {
-  call.context().decoders->Run(
-      DecoderWait(call), [read = std::move(read)](const absl::StatusOr<absl::Duration>& left) {
-        read(left.status());
-      });
-}
-
-// Calls `then` with the bytes of an upload.
-template <class Q, class R>
-void FindUpload(const CallRef<Q, R>& call, const std::string& sha256,
-                std::function<void(absl::StatusOr<scheduler::ProgramInfo>)> then) {
-  call->coordinator()->template Post<scheduler::ProgramInfo>(
-      scheduler::GetProgram{call->asker(), sha256}, std::move(then));
-}
-
-// Calls `then` with the request's program.
-template <class Q, class R>
-void WithProgram(const CallRef<Q, R>& call, std::function<void(absl::StatusOr<ir::Program>)> then) {
-  const std::string sha256 = HashIn(call->request());
-  if (absl::Status s = CheckOneProgram(call->request()); !s.ok()) return then(std::move(s));
-  if (sha256.empty()) return then(ProgramIn(*call->coordinator(), call->request()));
-  FindUpload(call, sha256,
-             [call, then = std::move(then)](absl::StatusOr<scheduler::ProgramInfo> found) {
-               if (!found.ok()) return then(found.status());
-               OnDecoder(*call, [call, then, bytes = found->bytes](absl::Status ready) {
-                 if (!ready.ok()) return then(std::move(ready));
-                 then(ParseBytes(*bytes, call->coordinator()->limits()));
-               });
-             });
-}
-
 // ---- Uploaded programs. -------------------------------------------------------------------------
 using UploadCall = CallRef<v1::UploadProgramRequest, v1::UploadProgramResponse>;
 
-absl::Status CheckUpload(const std::string& sha256, const std::string& bytes,
-                         const ir::Limits& limits) {
-  if (Sha256Hex(bytes) != sha256)
+absl::Status CheckUpload(const scheduler::ProgramInfo& upload, const ir::Limits& limits) {
+  if (Sha256Hex(*upload.bytes) != upload.sha256)
     return MakeError(ErrorKind::kChecksumMismatch,
                      "upload: all bytes are there and their SHA-256 is another; send them again");
-  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ParseBytes(bytes, limits));
+  TESSERA_ASSIGN_OR_RETURN(const ir::Program program,
+                           ReadProgram(*upload.bytes, upload.format, limits));
   return ir::Verify(program, limits);
 }
 
@@ -142,7 +56,8 @@ absl::Status CheckUpload(const std::string& sha256, const std::string& bytes,
 absl::Status FillProgram(Call<v1::GetProgramRequest, v1::UploadedProgram>& call,
                          const scheduler::ProgramInfo& info, v1::UploadedProgram* out) {
   TESSERA_ASSIGN_OR_RETURN(const ir::Program program, FillSignature(call, info, out));
-  CountOps(*program.entry, out->mutable_ops());
+  const ir::stablehlo::OpCounts ops = ir::stablehlo::Inspect(program).ops;
+  out->mutable_ops()->insert(ops.begin(), ops.end());
   if (call.request().with_text()) out->set_text(ir::PrintProgram(program));
   return absl::OkStatus();
 }
@@ -160,13 +75,13 @@ void AnswerUpload(const UploadCall& call,
 }
 
 // All bytes are there. If they cannot be read now, the next call of the upload does.
-void KeepIfProgram(const UploadCall& call, const scheduler::ProgramBytes& bytes) {
-  OnDecoder(*call, [call, bytes](absl::Status ready) {
+void KeepIfProgram(const UploadCall& call, const scheduler::ProgramInfo& upload) {
+  OnDecoder(*call, [call, upload](absl::Status ready) {
     if (!ready.ok()) return AnswerUpload(call, std::move(ready));
-    const std::string& sha256 = call->request().sha256();
+    const std::string& sha256 = upload.sha256;
     call->coordinator()->Post<scheduler::UploadProgress>(
         scheduler::KeepProgram{call->asker(), sha256,
-                               CheckUpload(sha256, *bytes, call->coordinator()->limits())},
+                               CheckUpload(upload, call->coordinator()->limits())},
         [call](const auto& progress) { AnswerUpload(call, progress); });
   });
 }
@@ -179,11 +94,14 @@ void UploadProgram(const UploadCall& call) {
     return call->Finish(MakeError(ErrorKind::kChecksumMismatch,
                                   absl::StrCat("upload: the chunk at ", q.offset(),
                                                " does not match its crc32c; send it again")));
+  const absl::StatusOr<scheduler::ProgramFormat> format = FromProto(q.format());
+  if (!format.ok()) return call->Finish(Annotate(format.status(), "upload"));
   call->coordinator()->Post<scheduler::UploadProgress>(
-      scheduler::UploadProgram{call->asker(), q.sha256(), q.size_bytes(), q.offset(), q.data()},
+      scheduler::UploadProgram{call->asker(), q.sha256(), *format, q.size_bytes(), q.offset(),
+                               q.data()},
       [call](const absl::StatusOr<scheduler::UploadProgress>& progress) {
-        if (!progress.ok() || progress->unchecked == nullptr) return AnswerUpload(call, progress);
-        KeepIfProgram(call, progress->unchecked);
+        if (!progress.ok() || !progress->unchecked) return AnswerUpload(call, progress);
+        KeepIfProgram(call, *progress->unchecked);
       });
 }
 
@@ -271,20 +189,22 @@ void ExecuteProgram(const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramR
 }
 
 void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& call) {
-  const v1::RunProgramRequest& q = call->request();
-  const absl::Duration timeout = std::min(call->Wait(q.has_timeout(), q.timeout()),
-                                          call->coordinator()->config().result_wait_max);
-  call->context().pool->Run(timeout, [call](const absl::StatusOr<absl::Duration>& left) {
-    if (!left.ok()) return call->Finish(left.status());
-    const v1::RunProgramRequest& request = call->request();
-    if (request.source_case() == v1::RunProgramRequest::SOURCE_NOT_SET)
-      return call->Finish(CheckOneProgram(request));
-    absl::StatusOr<ir::Program> program = ProgramIn(*call->coordinator(), request);
-    if (!program.ok()) return call->Finish(program.status());
-    const std::unique_ptr<api::Service> service =
-        MakeBoundService(call->coordinator(), call->caller(), /*session=*/0,
-                         call->coordinator()->clock()->Now() + *left);
-    call->Finish(RunOne(*service, *std::move(program), request, &call->response(), *left));
+  WithUpload(call, [call](const absl::StatusOr<scheduler::ProgramInfo>& upload) {
+    if (!upload.ok()) return call->Finish(upload.status());
+    const v1::RunProgramRequest& q = call->request();
+    const absl::Duration timeout = std::min(call->Wait(q.has_timeout(), q.timeout()),
+                                            call->coordinator()->config().result_wait_max);
+    call->context().pool->Run(
+        timeout, [call, upload = *upload](const absl::StatusOr<absl::Duration>& left) {
+          if (!left.ok()) return call->Finish(left.status());
+          const v1::RunProgramRequest& request = call->request();
+          absl::StatusOr<ir::Program> program = ReadProgram(*call->coordinator(), request, upload);
+          if (!program.ok()) return call->Finish(program.status());
+          const std::unique_ptr<api::Service> service =
+              MakeBoundService(call->coordinator(), call->caller(), /*session=*/0,
+                               call->coordinator()->clock()->Now() + *left);
+          call->Finish(RunOne(*service, *std::move(program), request, &call->response(), *left));
+        });
   });
 }
 

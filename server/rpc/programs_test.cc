@@ -1,4 +1,7 @@
 // Programs over the wire: uploaded in chunks, looked at, explained, compiled by hash, run.
+#include <fstream>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
 #include "ir/api/crc32c.h"
@@ -18,13 +21,23 @@ using Programs = v1::ProgramService;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+google::protobuf::Value Zeros(absl::Span<const int64_t> shape) {
+  google::protobuf::Value out;
+  if (shape.empty()) out.set_number_value(0);
+  for (int64_t i = 0; !shape.empty() && i < shape[0]; ++i)
+    *out.mutable_list_value()->add_values() = Zeros(shape.subspan(1));
+  return out;
+}
+
 class ProgramsTest : public SurfaceTest {
  protected:
   ProgramsTest() : SurfaceTest(/*tokens=*/true) {}
 
-  absl::StatusOr<v1::UploadProgramResponse> Send(const std::string& all, size_t offset, size_t size,
-                                                 const std::string& token = "a/user") {
+  absl::StatusOr<v1::UploadProgramResponse> Send(
+      const std::string& all, size_t offset, size_t size, const std::string& token = "a/user",
+      v1::ProgramFormat format = v1::PROGRAM_FORMAT_TESSERA) {
     v1::UploadProgramRequest q;
+    q.set_format(format);
     q.set_sha256(Sha256Hex(all));
     q.set_size_bytes(static_cast<int64_t>(all.size()));
     q.set_offset(static_cast<int64_t>(offset));
@@ -81,6 +94,138 @@ TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
               ReasonIs("PROGRAM_NOT_FOUND"));
 }
 
+// ---- StableHLO artifacts. -----------------------------------------------------------------------
+// An export of JAX, of tests/fuzz/stablehlo.
+std::string Exported(const std::string& name) {
+  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc",
+                   std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST_F(ProgramsTest, ArtifactsAreProgramsHoweverTheyAreGiven) {
+  const std::string all = Exported("affine");  // tanh(x @ w + b)
+  const std::string hash = Sha256Hex(all);
+  TESSERA_ASSERT_OK_AND_ASSIGN(v1::UploadProgramResponse r,
+                               Send(all, 0, 100, "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
+  EXPECT_FALSE(r.complete());
+  TESSERA_ASSERT_OK_AND_ASSIGN(r,
+                               Send(all, 100, all.size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
+  EXPECT_TRUE(r.complete());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_hash,
+                               Compile([&](auto& q) { q.set_program_sha256(hash); }));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_value,
+                               Compile([&](auto& q) { q.set_stablehlo(all); }));
+  EXPECT_EQ(by_hash.executable(), by_value.executable());
+  ASSERT_EQ(by_hash.in_size(), 3);
+  EXPECT_THAT(by_hash.in(0).shape(), ElementsAre(4, 3));
+  v1::ExplainProgramRequest explain;
+  explain.set_stablehlo(all);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ExplainProgramResponse explained,
+                               Do<Programs>(&Programs::Stub::ExplainProgram, explain, "a/user"));
+  EXPECT_THAT(explained.text(), HasSubstr("plan of jit_affine"));
+  EXPECT_THAT(explained.text(), HasSubstr("  x: f32[4,3]")) << "by the artifact's names";
+  v1::GetProgramRequest get;
+  get.set_sha256(hash);
+  get.set_with_text(true);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::UploadedProgram program,
+                               Do<Programs>(&Programs::Stub::GetProgram, get, "a/viewer"));
+  EXPECT_EQ(program.format(), v1::PROGRAM_FORMAT_STABLEHLO);
+  EXPECT_EQ(program.size_bytes(), static_cast<int64_t>(all.size()));
+  EXPECT_THAT(program.params(), ElementsAre("f32[4,3]", "f32[3,2]", "f32[2]"));
+  EXPECT_EQ(program.ops().at("tanh"), 1);
+  EXPECT_THAT(program.text(), HasSubstr("tanh("));
+  // The text is a program, too.
+  TESSERA_EXPECT_OK(Compile([&](auto& q) { q.set_text(program.text()); }));
+  v1::RunProgramRequest run;
+  run.set_validate_only(true);
+  for (const v1::ArraySpec& spec : by_hash.in()) *run.add_inputs() = Zeros(spec.shape());
+  run.set_stablehlo(all);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::RunProgramResponse ran,
+                               Do<Programs>(&Programs::Stub::RunProgram, run, "a/user"));
+  EXPECT_THAT(ran.types(), ElementsAre("f32[4,2]"));
+  run.set_program_sha256(hash);
+  TESSERA_EXPECT_OK(Do<Programs>(&Programs::Stub::RunProgram, run, "a/user"));
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::RunProgram, run, "b/user"),
+              ReasonIs("PROGRAM_NOT_FOUND"));
+}
+
+TEST_F(ProgramsTest, ArtifactsThatAreNoneOrLackOpsAreRefused) {
+  const std::string all = Exported("affine"), other = Exported("custom_call");
+  EXPECT_THAT(Send(all, 0, all.size()), ReasonIs("MALFORMED_PROGRAM", "no tessera.v1.Program"));
+  EXPECT_THAT(Send(Bytes(), 0, Bytes().size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
+              ReasonIs("MALFORMED_PROGRAM", "StableHLO"));
+  EXPECT_THAT(Send(other, 0, other.size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
+              ReasonIs("NOT_IMPLEMENTED", "model.py:"));
+  EXPECT_THAT(Send(all, 0, 10, "a/user", static_cast<v1::ProgramFormat>(7)),
+              ReasonIs("VALUE_ERROR", "number 7"));
+  TESSERA_EXPECT_OK(Send(all, 0, 10, "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
+  EXPECT_THAT(Send(all, 10, all.size()), ReasonIs("VALUE_ERROR", "came as a StableHLO artifact"));
+  EXPECT_THAT(Compile([&](auto& q) { q.set_stablehlo(all.substr(0, 100)); }),
+              ReasonIs("MALFORMED_PROGRAM", "StableHLO"));
+  EXPECT_THAT(Compile([&](auto& q) { q.set_stablehlo(other); }),
+              ReasonIs("NOT_IMPLEMENTED", "model.py:"));
+  EXPECT_THAT(Compile([&](auto& q) {
+                q.set_stablehlo(all);
+                q.set_text("func main() {}");
+              }),
+              ReasonIs("MALFORMED_PROGRAM", "in one"));
+}
+
+TEST_F(ProgramsTest, AnyArtifactIsDescribed) {
+  const auto inspect = [&](const std::string& bytes) {
+    v1::InspectProgramRequest q;
+    q.set_stablehlo(bytes);
+    return Do<Programs>(&Programs::Stub::InspectProgram, q, "a/viewer");
+  };
+  TESSERA_ASSERT_OK_AND_ASSIGN(v1::InspectProgramResponse r, inspect(Exported("affine")));
+  EXPECT_EQ(r.format(), v1::PROGRAM_FORMAT_STABLEHLO);
+  EXPECT_EQ(r.name(), "jit_affine");
+  EXPECT_EQ(r.producer(), "StableHLO_v" + r.stablehlo_version());
+  ASSERT_EQ(r.params_size(), 3);
+  EXPECT_EQ(r.params(0).type(), "f32[4,3]");
+  EXPECT_EQ(r.params(0).name(), "x");
+  EXPECT_EQ(r.ops().at("tanh"), 1);
+  EXPECT_EQ(r.lacking_size(), 0);
+  EXPECT_EQ(r.problem(), "");
+  // What it lacks is no error.
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, inspect(Exported("custom_call")));
+  EXPECT_GT(r.lacking().at("custom_call @nobodys_factors"), 0);
+  EXPECT_THAT(r.problem(), HasSubstr("model.py:"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, inspect(Exported("placed")));
+  ASSERT_EQ(r.meshes_size(), 1);
+  EXPECT_EQ(r.meshes(0).mesh().axes(0).name(), "x");
+  EXPECT_THAT(r.params(0).sharding(), HasSubstr("@mesh, [{"));
+  TESSERA_ASSERT_OK_AND_ASSIGN(r, inspect(Exported("no_main")));
+  EXPECT_THAT(r.problem(), HasSubstr("main"));
+  EXPECT_THAT(inspect("rubbish"), ReasonIs("MALFORMED_PROGRAM"));
+  EXPECT_THAT(inspect(""), ReasonIs("MALFORMED_PROGRAM", "no program"));
+}
+
+TEST_F(ProgramsTest, OwnProgramsAreDescribedAsWell) {
+  v1::InspectProgramRequest q;
+  q.set_text(ir::PrintProgram(Product()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::InspectProgramResponse by_text,
+                               Do<Programs>(&Programs::Stub::InspectProgram, q, "a/viewer"));
+  EXPECT_EQ(by_text.format(), v1::PROGRAM_FORMAT_TESSERA);
+  ASSERT_EQ(by_text.params_size(), 2);
+  EXPECT_EQ(by_text.params(1).type(), "f32[4,2]");
+  EXPECT_EQ(by_text.params(0).sharding(), "P('x')");
+  EXPECT_EQ(by_text.results_size(), 1);
+  EXPECT_EQ(by_text.ops().at("multiply"), 1);
+  EXPECT_EQ(by_text.meshes(0).mesh().axes(0).name(), "x");
+  TESSERA_ASSERT_OK(Send(Bytes(), 0, Bytes().size()));
+  q.set_program_sha256(Sha256Hex(Bytes()));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::InspectProgramResponse by_hash,
+                               Do<Programs>(&Programs::Stub::InspectProgram, q, "a/viewer"));
+  EXPECT_EQ(by_hash.SerializeAsString(), by_text.SerializeAsString());
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::InspectProgram, q, "b/viewer"),
+              ReasonIs("PROGRAM_NOT_FOUND"));
+  q.set_text("func ???");
+  EXPECT_THAT(Do<Programs>(&Programs::Stub::InspectProgram, q, "a/viewer"),
+              ReasonIs("MALFORMED_PROGRAM"));
+}
+
+// ---- Uploads, explanations, errors. -------------------------------------------------------------
 TEST_F(ProgramsTest, UploadsThatAreNoProgramAreRefused) {
   EXPECT_THAT(Send("\xff\xff\xff\xff", 0, 4), ReasonIs("MALFORMED_PROGRAM"));
   v1::UploadProgramRequest q;
@@ -233,13 +378,7 @@ TEST_F(ProgramsTest, CompileErrorsHaveReasons) {
 TEST_F(ProgramsTest, RunProgramChecksWithoutRunning) {
   v1::RunProgramRequest q;
   q.set_text(ir::PrintProgram(Product()));
-  for (int i = 0; i < 2; ++i) {
-    google::protobuf::Value* input = q.add_inputs();
-    for (int r = 0; r < 4; ++r) {
-      auto* row = input->mutable_list_value()->add_values()->mutable_list_value();
-      for (int c = 0; c < 2; ++c) row->add_values()->set_number_value(r);
-    }
-  }
+  for (int i = 0; i < 2; ++i) *q.add_inputs() = Zeros({4, 2});
   q.set_validate_only(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::RunProgramResponse r,
                                Do<Programs>(&Programs::Stub::RunProgram, q, "a/user"));

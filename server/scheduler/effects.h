@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -74,15 +75,16 @@ struct MeshInfo {
   ir::Mesh mesh;
   std::vector<int64_t> devices;
 };
-// How far the upload of a program is.
-struct UploadProgress {
-  int64_t committed_bytes = 0;
-  bool complete = false;   // it is whole, and is a program
-  ProgramBytes unchecked;  // not null: all bytes, which the caller is to check
-};
 struct ProgramInfo {
   std::string sha256;
   ProgramBytes bytes;
+  ProgramFormat format = ProgramFormat::kTessera;
+};
+// How far the upload of a program is.
+struct UploadProgress {
+  int64_t committed_bytes = 0;
+  bool complete = false;                 // it is whole, and is a program
+  std::optional<ProgramInfo> unchecked;  // all bytes, which the caller is to check
 };
 struct ExecutorPlace {
   std::string name, host, device_kind;

@@ -110,6 +110,7 @@ struct DeleteMesh : Request {
 // them, and says in KeepProgram what it found.
 struct UploadProgram : Request {
   std::string sha256;
+  ProgramFormat format = ProgramFormat::kTessera;
   int64_t size_bytes = 0;  // of the whole program
   int64_t offset = 0;
   std::string data;  // empty: only asks

@@ -417,9 +417,13 @@ class Harness {
     if (verb == "meshes") return ListMeshes{Ask(), PageOf<std::string>(w)};
     if (verb == "delete-mesh") return DeleteMesh{Ask(), w.at(1)};
     if (verb == "chunk")
-      return UploadProgram{Ask(), HashOf(w.at(1)),
-                           static_cast<int64_t>(Number(Arg(w, "size", "0"))),
-                           static_cast<int64_t>(Number(Arg(w, "offset", "0"))), Arg(w, "data")};
+      return UploadProgram{
+          Ask(),
+          HashOf(w.at(1)),
+          Arg(w, "format") == "stablehlo" ? ProgramFormat::kStablehlo : ProgramFormat::kTessera,
+          static_cast<int64_t>(Number(Arg(w, "size", "0"))),
+          static_cast<int64_t>(Number(Arg(w, "offset", "0"))),
+          Arg(w, "data")};
     if (verb == "keep") {
       KeepProgram e{Ask(), HashOf(w.at(1)), {}};
       if (w.size() > 2) e.checked = StatusOf(w[2], Rest(w, 3));

@@ -14,6 +14,17 @@ bool IsHash(const std::string& text) {
          });
 }
 
+const char* NameOf(ProgramFormat format) {
+  return format == ProgramFormat::kStablehlo ? "a StableHLO artifact" : "a serialized Program";
+}
+
+// The bytes of one hash are of one format.
+absl::Status CheckFormat(ProgramFormat given, ProgramFormat before) {
+  if (given == before) return absl::OkStatus();
+  return Error(ErrorKind::kValueError, "upload: these bytes are given as ", NameOf(given),
+               ", and came as ", NameOf(before), " before; give them as that");
+}
+
 absl::Status NoProgram(const std::string& sha256) {
   return Error(ErrorKind::kProgramNotFound, "program ", sha256.substr(0, 64),
                " is not uploaded, or was dropped; upload it");
@@ -21,9 +32,10 @@ absl::Status NoProgram(const std::string& sha256) {
 
 }  // namespace
 
-const ProgramUpload& Uploads::Append(const Key& key, int64_t size_bytes, const std::string& chunk,
-                                     absl::Time now) {
+const ProgramUpload& Uploads::Append(const Key& key, ProgramFormat format, int64_t size_bytes,
+                                     const std::string& chunk, absl::Time now) {
   ProgramUpload& upload = uploads_[key];
+  upload.format = format;
   upload.size_bytes = size_bytes;
   upload.last_chunk = now;
   upload.bytes.append(chunk);
@@ -35,7 +47,7 @@ const ProgramUpload& Uploads::Append(const Key& key, int64_t size_bytes, const s
 
 void Uploads::Keep(const Key& key) {
   const auto it = uploads_.find(key);
-  programs_.emplace(key, UploadedProgram{std::move(it->second.whole)});
+  programs_.emplace(key, UploadedProgram{std::move(it->second.whole), it->second.format});
   uploads_.erase(it);
 }
 
@@ -75,6 +87,7 @@ absl::Status Machine::CheckChunk(const UploadProgram& e) const {
     return Error(ErrorKind::kLimitExceeded, "upload: the program has ", e.size_bytes,
                  " bytes, at most ", s_.config.program_bytes_max,
                  " are accepted (max_program_bytes)");
+  if (upload != nullptr) TESSERA_RETURN_IF_ERROR(CheckFormat(e.format, upload->format));
   const int64_t committed = upload == nullptr ? 0 : upload->committed_bytes();
   const auto size = static_cast<int64_t>(e.data.size());
   if (e.offset != committed || size > e.size_bytes - committed)
@@ -97,17 +110,21 @@ absl::StatusOr<UploadProgress> Machine::On(const UploadProgram& e) {
                  "upload: sha256 is not 64 lower-case hex digits of all bytes' SHA-256");
   s_.uploads.RemoveIdle(now_ - s_.config.program_upload_idle);
   const Uploads::Key key(e.caller.tenant, e.sha256);
-  if (const UploadedProgram* const program = s_.uploads.FindProgram(key))
-    return UploadProgress{static_cast<int64_t>(program->bytes->size()), true, nullptr};
+  if (const UploadedProgram* const program = s_.uploads.FindProgram(key)) {
+    if (!e.data.empty()) TESSERA_RETURN_IF_ERROR(CheckFormat(e.format, program->format));
+    return UploadProgress{static_cast<int64_t>(program->bytes->size()), true, std::nullopt};
+  }
   const ProgramUpload* upload = s_.uploads.FindUpload(key);
-  if (upload != nullptr && upload->whole != nullptr)
-    return UploadProgress{upload->size_bytes, false, upload->whole};
-  if (!e.data.empty()) {
+  const bool was_whole = upload != nullptr && upload->whole != nullptr;
+  if (!was_whole && !e.data.empty()) {
     TESSERA_RETURN_IF_ERROR(CheckChunk(e));
-    upload = &s_.uploads.Append(key, e.size_bytes, e.data, now_);
+    upload = &s_.uploads.Append(key, e.format, e.size_bytes, e.data, now_);
   }
   if (upload == nullptr) return UploadProgress{};
-  return UploadProgress{upload->committed_bytes(), false, upload->whole};
+  UploadProgress progress{upload->committed_bytes(), false, std::nullopt};
+  if (upload->whole != nullptr)
+    progress.unchecked = ProgramInfo{e.sha256, upload->whole, upload->format};
+  return progress;
 }
 
 absl::StatusOr<UploadProgress> Machine::On(const KeepProgram& e) {
@@ -126,13 +143,13 @@ absl::StatusOr<UploadProgress> Machine::On(const KeepProgram& e) {
   // Another caller may have checked it, too.
   const UploadedProgram* const program = s_.uploads.FindProgram(key);
   if (program == nullptr) return NoProgram(e.sha256);
-  return UploadProgress{static_cast<int64_t>(program->bytes->size()), true, nullptr};
+  return UploadProgress{static_cast<int64_t>(program->bytes->size()), true, std::nullopt};
 }
 
 absl::StatusOr<ProgramInfo> Machine::On(const GetProgram& e) {
   const UploadedProgram* const program = s_.uploads.FindProgram({e.caller.tenant, e.sha256});
   if (program == nullptr) return NoProgram(e.sha256);
-  return ProgramInfo{e.sha256, program->bytes};
+  return ProgramInfo{e.sha256, program->bytes, program->format};
 }
 
 absl::StatusOr<Page<ProgramInfo>> Machine::On(const ListPrograms& e) {
@@ -142,7 +159,7 @@ absl::StatusOr<Page<ProgramInfo>> Machine::On(const ListPrograms& e) {
   auto it = programs.upper_bound({e.caller.tenant, e.page.after});
   const auto ours = [&] { return it != programs.end() && it->first.first == e.caller.tenant; };
   for (; ours() && page.items.size() < size; ++it)
-    page.items.push_back({it->first.second, it->second.bytes});
+    page.items.push_back({it->first.second, it->second.bytes, it->second.format});
   page.more = ours();
   return page;
 }

@@ -17,12 +17,20 @@ namespace tessera::server::scheduler {
 
 using ProgramBytes = std::shared_ptr<const std::string>;
 
-// Its bytes are a program, of the hash that is its key.
+// What the bytes of a program are.
+enum class ProgramFormat : uint8_t {
+  kTessera,    // a serialized tessera.v1.Program
+  kStablehlo,  // a StableHLO portable artifact
+};
+
+// Its bytes are a program of this format, of the hash that is its key.
 struct UploadedProgram {
   ProgramBytes bytes;
+  ProgramFormat format = ProgramFormat::kTessera;
 };
 
 struct ProgramUpload {
+  ProgramFormat format = ProgramFormat::kTessera;
   int64_t size_bytes = 0;  // of the whole program
   std::string bytes;       // those that have come, until all have
   ProgramBytes whole;      // all, which nobody has checked yet
@@ -46,8 +54,8 @@ class Uploads {
 
   // Adds to the upload, which begins with its first chunk. Requires: the chunk fits `size_bytes`,
   // and there is no such program.
-  const ProgramUpload& Append(const Key& key, int64_t size_bytes, const std::string& chunk,
-                              absl::Time now);
+  const ProgramUpload& Append(const Key& key, ProgramFormat format, int64_t size_bytes,
+                              const std::string& chunk, absl::Time now);
   // The upload is a program from now on. Requires: it is whole.
   void Keep(const Key& key);
   // Requires: it exists.

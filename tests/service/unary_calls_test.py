@@ -12,6 +12,7 @@ import json_client
 import pytest
 from google.protobuf import json_format
 
+ARTIFACTS = pathlib.Path(__file__).resolve().parent.parent / "fuzz/stablehlo"
 TEXT = """mesh (x=2)
 func main(%a: f32[4] P('x')) -> (f32[4] P('x')) {
   %b = add(%a, %a)
@@ -212,6 +213,28 @@ def test_programs_by_their_hash(call):
     assert "f32[2]" in call("ProgramService/ExplainProgram", programSha256=sha)["text"]
     call("ProgramService/DeleteProgram", sha256=sha)
     call.refuse("NOT_FOUND", "PROGRAM_NOT_FOUND", "ProgramService/GetProgram", sha256=sha)
+
+
+def test_artifacts_of_stablehlo(call):
+    """tanh(x @ w + b), as jax.export wrote it."""
+    data = (ARTIFACTS / "affine.mlirbc").read_bytes()
+    inline, sha = base64.b64encode(data).decode(), hashlib.sha256(data).hexdigest()
+    described = call("ProgramService/InspectProgram", stablehlo=inline)
+    assert described["name"] == "jit_affine" and described["stablehloVersion"] == "1.15.0"
+    assert [(p["name"], p["type"]) for p in described["params"]] == [
+        ("x", "f32[4,3]"), ("w", "f32[3,2]"), ("b", "f32[2]")]
+    inputs = [[[0] * 3] * 4, [[1] * 2] * 3, [0, 1000]]
+    assert call("ProgramService/RunProgram", stablehlo=inline, inputs=inputs) == {
+        "outputs": [[[0, 1]] * 4], "types": ["f32[4,2]"]}
+    call("ProgramService/UploadProgram", sha256=sha, sizeBytes=len(data), data=inline,
+         crc32c=json_client.crc32c(data), format="PROGRAM_FORMAT_STABLEHLO")
+    assert call("ProgramService/GetProgram", sha256=sha)["format"] == "PROGRAM_FORMAT_STABLEHLO"
+    assert call("ProgramService/InspectProgram", programSha256=sha) == described
+    run = call("ProgramService/RunProgram", programSha256=sha, inputs=inputs)
+    assert run["outputs"] == [[[0, 1]] * 4]
+    call("ProgramService/DeleteProgram", sha256=sha)
+    call.refuse("INVALID_ARGUMENT", "MALFORMED_PROGRAM", "ProgramService/CompileProgram",
+                stablehlo=base64.b64encode(data[:99]).decode())
 
 
 def test_meshes_by_their_name(call):

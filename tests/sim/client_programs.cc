@@ -19,6 +19,12 @@ constexpr char kNoProgram[] = "no program";
 
 bool IsProgram(const std::string& bytes) { return !absl::StartsWith(bytes, kNoProgram); }
 
+// The scheduler keeps the format, whatever the bytes are.
+scheduler::ProgramFormat FormatOf(const std::string& bytes) {
+  return bytes.size() % 2 == 0 ? scheduler::ProgramFormat::kTessera
+                               : scheduler::ProgramFormat::kStablehlo;
+}
+
 }  // namespace
 
 void Client::HandlePrograms() {
@@ -40,6 +46,7 @@ void Client::SendChunk(const std::string& bytes, int64_t from, int patience) {
   if (patience == 0 || stopped_) return;
   scheduler::UploadProgram e;
   e.sha256 = Sha256Hex(bytes);
+  e.format = FormatOf(bytes);
   e.size_bytes = static_cast<int64_t>(bytes.size());
   if (from != kAsk) {
     e.offset = from;
@@ -55,9 +62,9 @@ void Client::SendChunk(const std::string& bytes, int64_t from, int patience) {
         const auto& progress = std::get<scheduler::UploadProgress>(reply.body);
         if (progress.complete) {
           Keeps(bytes);
-        } else if (progress.unchecked != nullptr) {
-          if (*progress.unchecked != bytes)
-            world_->Violate("the upload of '", bytes, "' is '", *progress.unchecked, "'");
+        } else if (progress.unchecked) {
+          if (*progress.unchecked->bytes != bytes)
+            world_->Violate("the upload of '", bytes, "' is '", *progress.unchecked->bytes, "'");
           CheckProgram(bytes, patience - 1);
         } else {
           SendChunk(bytes, progress.committed_bytes, patience - 1);
@@ -90,7 +97,7 @@ void Client::FindProgram(const std::string& sha256) {
     if (known == uploaded_.end()) return;
     if (reply.status.ok()) {
       const auto& found = std::get<scheduler::ProgramInfo>(reply.body);
-      if (*found.bytes != known->second)
+      if (*found.bytes != known->second || found.format != FormatOf(known->second))
         world_->Violate("program '", known->second, "' is '", *found.bytes, "'");
     } else if (KindOf(reply.status) == ErrorKind::kProgramNotFound) {
       world_->Violate("program '", known->second, "' is gone");

@@ -155,10 +155,11 @@ std::string Text(const MeshInfo& m) {
 }
 std::string Text(const UploadProgress& p) {
   return absl::StrCat("committed=", p.committed_bytes, p.complete ? " complete" : "",
-                      p.unchecked == nullptr ? "" : absl::StrCat(" check ", *p.unchecked));
+                      !p.unchecked ? "" : absl::StrCat(" check ", *p.unchecked->bytes));
 }
 std::string Text(const ProgramInfo& p) {
-  return absl::StrCat("program ", p.sha256.substr(0, 4), " ", *p.bytes);
+  return absl::StrCat("program ", p.sha256.substr(0, 4),
+                      p.format == ProgramFormat::kStablehlo ? " stablehlo " : " ", *p.bytes);
 }
 std::string Text(const std::vector<ExecutorPlace>& places) {
   return absl::StrJoin(places, " ", [](std::string* out, const ExecutorPlace& p) {
