@@ -1,4 +1,5 @@
-// The commands run and explain, for a program as text, on a cluster or inside this process.
+// The commands run and explain, for a program as text or as a StableHLO artifact, on a cluster or
+// inside this process.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -19,6 +20,8 @@
 #include "client/embedded.h"
 #include "client/remote/json_client.h"
 #include "ir/api/run.h"
+#include "ir/stablehlo/import.h"
+#include "ir/stablehlo/inspect.h"
 #include "ir/text.h"
 
 namespace tessera::cli {
@@ -32,10 +35,23 @@ struct Source {
   std::vector<int64_t> devices;  // of a named mesh, or --devices
 };
 
+absl::StatusOr<ir::Program> ProgramOfArtifact(std::string_view bytes) {
+  TESSERA_ASSIGN_OR_RETURN(
+      const ir::stablehlo::Artifact artifact,
+      ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  return ir::stablehlo::ImportProgram(artifact);
+}
+
 absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   const std::string path = arguments.Text("PROGRAM");
   TESSERA_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
   Source out;
+  const bool is_artifact = ir::stablehlo::IsArtifact(text);
+  if (is_artifact && arguments.Has("mesh")) {
+    return UsageError("--mesh: ", path,
+                      " is a StableHLO artifact, which runs on the mesh that it says; choose its "
+                      "devices with --devices");
+  }
   if (arguments.Has("mesh")) {
     const std::string mesh = arguments.Text("mesh");
     // A text that begins with a digit or contains '=' gives sizes, not a name.
@@ -52,10 +68,11 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
       TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, axes));
     }
   }
-  // The call sites of ops are the lines of the file.
+  // The call sites of ops are the lines of the file, or those that the artifact says.
   absl::StatusOr<ir::Program> program =
-      path == "-" ? ir::ParseProgram(text)
-                  : ir::ParseProgram(text, {}, InternFile(path.substr(path.rfind('/') + 1)));
+      is_artifact   ? ProgramOfArtifact(text)
+      : path == "-" ? ir::ParseProgram(text)
+                    : ir::ParseProgram(text, {}, InternFile(path.substr(path.rfind('/') + 1)));
   if (!program.ok()) return Annotate(program.status(), path);
   out.program = *std::move(program);
   if (arguments.Has("devices")) {
@@ -322,7 +339,9 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
 }
 
 const Option kProgram =
-    Positional("PROGRAM", "The program's text (docs/programs.md); - reads standard input.");
+    Positional("PROGRAM",
+               "The program's text (docs/programs.md), or a StableHLO artifact as jax.export makes "
+               "(docs/from_jax.md); - reads standard input.");
 
 }  // namespace
 

@@ -8,12 +8,13 @@ namespace tessera::cli {
 const std::vector<Command>& Commands() {
   static const auto* const all = [] {
     const std::pair<const char*, std::vector<Command>> groups[] = {
-        {"Programs", ProgramCommands()},  {"Operations", OperationCommands()},
-        {"Arrays", ArrayCommands()},      {"Cluster", ClusterCommands()},
-        {"Cluster", TopCommands()},       {"Cluster", DoctorCommands()},
-        {"Cluster", BundleCommands()},    {"Clusters", UpCommands()},
-        {"Clusters", JoinCommands()},     {"Clusters", StateCommands()},
-        {"Security", SecurityCommands()}, {"Shell", ShellCommands()}};
+        {"Programs", ProgramCommands()},     {"Programs", InspectCommands()},
+        {"Operations", OperationCommands()}, {"Arrays", ArrayCommands()},
+        {"Cluster", ClusterCommands()},      {"Cluster", TopCommands()},
+        {"Cluster", DoctorCommands()},       {"Cluster", BundleCommands()},
+        {"Clusters", UpCommands()},          {"Clusters", JoinCommands()},
+        {"Clusters", StateCommands()},       {"Security", SecurityCommands()},
+        {"Shell", ShellCommands()}};
     auto* const rows = new std::vector<Command>();
     for (const auto& [group, commands] : groups) {
       for (Command command : commands) {

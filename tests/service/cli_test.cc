@@ -392,6 +392,69 @@ TEST(Cli, ProgramsThatAreWrongNameTheLine) {
   EXPECT_THAT(Tessera({"run", "/nowhere/x.txt"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
 }
 
+std::string Artifact(const std::string& name) {
+  return TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc";
+}
+
+TEST(Cli, ArtifactsRunAndExplainAsTextDoes) {
+  const Ran run = Tessera({"run", Artifact("affine"), "-i", "zeros", "-i", "ones", "-i", "[0, 9]"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(StartsWith("result 0 f32[4,2]"), HasSubstr("[0, 1]")));
+  const Ran explain = Tessera({"explain", Artifact("affine")});
+  EXPECT_EQ(explain.code, 0) << explain.err;
+  EXPECT_THAT(explain.out, HasSubstr("jit_affine"));
+  const Ran lacks = Tessera({"run", Artifact("custom_call")});
+  EXPECT_EQ(lacks.code, 1);
+  EXPECT_THAT(lacks.err, AllOf(HasSubstr("'nobodys_factors'"), HasSubstr("(model.py:3)"),
+                               HasSubstr("reason: NOT_IMPLEMENTED")));
+  const Ran placed = Tessera({"run", Artifact("affine"), "--mesh", "2"});
+  EXPECT_EQ(placed.code, 2);
+  EXPECT_THAT(placed.err, HasSubstr("is a StableHLO artifact"));
+}
+
+TEST(Cli, InspectShowsWhatAProgramIs) {
+  const Ran affine = Tessera({"inspect", Artifact("affine")});
+  EXPECT_EQ(affine.code, 0) << affine.err;
+  EXPECT_EQ(affine.out, R"(jit_affine: a StableHLO artifact for StableHLO 1.15.0 or newer, 848 bytes
+
+signature
+            name    type      sharding
+argument 0  x       f32[4,3]
+argument 1  w       f32[3,2]
+argument 2  b       f32[2]
+result 0    result  f32[4,2]
+
+5 ops
+times  op
+    2  broadcast_in_dim
+    1  add
+    1  dot_general
+    1  tanh
+
+Tessera runs it.
+)");
+  const Ran lacks = Tessera({"inspect", Artifact("custom_call")});
+  EXPECT_EQ(lacks.code, 0) << "what it lacks is an answer";
+  EXPECT_THAT(lacks.out, AllOf(HasSubstr("\nwhich Tessera lacks\n"),
+                               HasSubstr("2  custom_call @nobodys_factors\n"),
+                               HasSubstr("Tessera does not run it: StableHLO: custom_call")));
+  const Ran placed = Tessera({"inspect", Artifact("placed")});
+  EXPECT_THAT(placed.out,
+              AllOf(HasSubstr("\nmesh\nname   axes\n@mesh  (x=2, y=2)\n"), HasSubstr("@mesh, [{x, y}, {}]")));
+  const Ran text = Tessera({"inspect", kMatmul});
+  EXPECT_THAT(text.out, AllOf(StartsWith("main: a program in the text form, "),
+                              HasSubstr("(data=2, model=2)")));
+  const Json document = Json::parse(Tessera({"inspect", Artifact("affine"), "--json"}).out);
+  EXPECT_EQ(TextOf(document, "stablehloVersion"), "1.15.0");
+  EXPECT_EQ(document["params"][1]["type"], "f32[3,2]");
+  const std::string path = ::testing::TempDir() + "/tessera_cli_cut.mlirbc";
+  std::ofstream(path) << Slurp(Artifact("affine")).substr(0, 100);
+  const Ran cut = Tessera({"inspect", path});
+  std::filesystem::remove(path);
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_THAT(cut.err, AllOf(HasSubstr("tessera_cli_cut.mlirbc"), HasSubstr("MALFORMED_PROGRAM")));
+}
+
 TEST(Cli, CompletionScriptsComplete) {
   const Ran bash = Tessera({"completion", "bash"});
   ASSERT_EQ(bash.code, 0);
@@ -508,6 +571,14 @@ TEST_F(CliTest, RunReadsAndWritesFiles) {
   EXPECT_EQ(t.At(0), 31 * 32 * 63 / 6);
   EXPECT_THAT(On({"run", kMatmul, "-i", x, "-i", x}).err,
               AllOf(HasSubstr("input 1 (f32[4,6])"), HasSubstr("holds f32[8,4]")));
+}
+
+TEST_F(CliTest, AnArtifactRunsOnTheCluster) {
+  const std::string x = Counting("artifact_x.npy", 4, 3);
+  const Json ran = Document({"run", Artifact("affine"), "-i", x, "-i", "zeros", "-i", "[0, 1000]"});
+  EXPECT_EQ(ran["types"], Json::parse(R"(["f32[4,2]"])"));
+  EXPECT_EQ(ran["outputs"][0][3], Json::parse("[0.0, 1.0]"));
+  EXPECT_THAT(On({"explain", Artifact("affine")}).out, HasSubstr("jit_affine"));
 }
 
 TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {

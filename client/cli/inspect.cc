@@ -1,0 +1,160 @@
+// The command inspect, which reads a program inside this process.
+#include "ir/stablehlo/inspect.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/words.h"
+#include "client/cli/context.h"
+#include "client/cli/values.h"
+#include "ir/stablehlo/import.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+
+namespace tessera::cli {
+namespace {
+
+using ir::stablehlo::Inspection;
+using ir::stablehlo::OpCounts;
+using ir::stablehlo::ValueInfo;
+
+struct Found {
+  Inspection inspection;
+  bool is_artifact = false;
+  int64_t bytes = 0;
+  std::string problem;  // why it does not run; empty: it does
+};
+
+absl::StatusOr<Found> Look(const std::string& path) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  Found out;
+  out.bytes = static_cast<int64_t>(bytes.size());
+  out.is_artifact = ir::stablehlo::IsArtifact(bytes);
+  if (!out.is_artifact) {
+    const absl::StatusOr<ir::Program> program = ir::ParseProgram(bytes);
+    if (!program.ok()) return Annotate(program.status(), path);
+    out.inspection = ir::stablehlo::Inspect(*program);
+    return out;
+  }
+  const absl::StatusOr<ir::stablehlo::Artifact> artifact =
+      ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  if (!artifact.ok()) return Annotate(artifact.status(), path);
+  out.inspection = ir::stablehlo::Inspect(*artifact);
+  const absl::StatusOr<ir::Program> program = ir::stablehlo::ImportProgram(*artifact);
+  const absl::Status usable = program.ok() ? ir::Verify(*program) : program.status();
+  out.problem = std::string(usable.message());
+  return out;
+}
+
+// ---- Text. --------------------------------------------------------------------------------------
+void AddValues(const std::string& what, const std::vector<ValueInfo>& values, Table* table) {
+  for (size_t i = 0; i < values.size(); ++i)
+    table->Row({absl::StrCat(what, " ", i), values[i].name, values[i].type, values[i].sharding});
+}
+
+// The most frequent first.
+std::string CountsText(OpCounts counts, const Display& display) {
+  std::stable_sort(counts.begin(), counts.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  Table table({">times", "op"});
+  for (const auto& [name, count] : counts) table.Row({absl::StrCat(count), name});
+  return table.Draw(display);
+}
+
+std::string Draw(const Found& found, const Display& display) {
+  const Inspection& in = found.inspection;
+  const auto heading = [&](const std::string& text) {
+    return absl::StrCat("\n", display.Colorize(Style::kBold, text), "\n");
+  };
+  std::string form = "a program in the text form";
+  if (found.is_artifact) {
+    form = "a StableHLO artifact";
+    if (!in.version.empty())
+      absl::StrAppend(&form, " for StableHLO ", in.version, " or newer");
+    else if (!in.producer.empty())
+      absl::StrAppend(&form, " by ", in.producer);
+  }
+  std::string out = absl::StrCat(display.Colorize(Style::kCyan, in.name), ": ", form, ", ",
+                                 found.bytes, " bytes\n");
+  Table values({"", "name", "type", "sharding"});
+  AddValues("argument", in.main.params, &values);
+  AddValues("result", in.main.results, &values);
+  if (!values.empty()) absl::StrAppend(&out, heading("signature"), values.Draw(display));
+  if (!in.meshes.empty()) {
+    Table meshes({"name", "axes"});
+    for (const auto& [name, mesh] : in.meshes)
+      meshes.Row({name.empty() ? "" : absl::StrCat("@", name), mesh.ToString()});
+    absl::StrAppend(&out, heading("mesh"), meshes.Draw(display));
+  }
+  int64_t ops = 0;
+  for (const auto& [name, count] : in.ops) ops += count;
+  absl::StrAppend(&out, heading(Pluralize(ops, "op")), CountsText(in.ops, display));
+  if (!in.lacking.empty())
+    absl::StrAppend(&out, heading("which Tessera lacks"), CountsText(in.lacking, display));
+  absl::StrAppend(
+      &out, "\n",
+      found.problem.empty()
+          ? display.Colorize(Style::kGreen, "Tessera runs it.")
+          : display.Colorize(Style::kRed, absl::StrCat("Tessera does not run it: ", found.problem)),
+      "\n");
+  return out;
+}
+
+// ---- JSON, as InspectProgramResponse. -----------------------------------------------------------
+Json JsonOf(const std::vector<ValueInfo>& values) {
+  Json out = Json::array();
+  for (const ValueInfo& value : values)
+    out.push_back({{"type", value.type}, {"name", value.name}, {"sharding", value.sharding}});
+  return out;
+}
+
+Json JsonOf(const OpCounts& counts) {
+  Json out = Json::object();
+  for (const auto& [name, count] : counts) out[name] = std::to_string(count);
+  return out;
+}
+
+Json JsonOf(const Found& found) {
+  const Inspection& in = found.inspection;
+  Json meshes = Json::array();
+  for (const auto& [name, mesh] : in.meshes) {
+    Json axes = Json::array();
+    for (const ir::MeshAxis& axis : mesh.axes)
+      axes.push_back({{"name", axis.name}, {"size", std::to_string(axis.size)}});
+    meshes.push_back({{"name", name}, {"mesh", {{"axes", std::move(axes)}}}});
+  }
+  return {{"format", found.is_artifact ? "PROGRAM_FORMAT_STABLEHLO" : "PROGRAM_FORMAT_TESSERA"},
+          {"name", in.name},
+          {"params", JsonOf(in.main.params)},
+          {"results", JsonOf(in.main.results)},
+          {"ops", JsonOf(in.ops)},
+          {"meshes", std::move(meshes)},
+          {"stablehloVersion", in.version},
+          {"producer", in.producer},
+          {"lacking", JsonOf(in.lacking)},
+          {"problem", found.problem}};
+}
+
+absl::Status InspectFile(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Found found, Look(arguments.Text("PROGRAM")));
+  context.PrintResult(JsonOf(found),
+                      [&] { context.terminal().Print(Draw(found, context.display())); });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Command> InspectCommands() {
+  return {{.name = "inspect",
+           .summary = "Shows what a program takes, gives and is made of.",
+           .options = {Positional("PROGRAM",
+                                  "A program as for run: a StableHLO artifact (docs/from_jax.md) "
+                                  "or text; - reads standard input.")},
+           .details =
+               "Reads it inside this process and runs nothing. An artifact is described even\n"
+               "if it has ops that Tessera lacks, which are listed by name.",
+           .run = InspectFile}};
+}
+
+}  // namespace tessera::cli
