@@ -16,6 +16,7 @@ with tessera.connect("127.0.0.1:8470") as client:
 from tessera._array import Array
 from tessera._client import Client, Worker, connect
 from tessera._executable import Executable, Plan, Run
+from tessera._jax import JitFunction
 from tessera._operation import Operation, OperationStatus, PendingReason
 from tessera.errors import (
     AbortedError,
@@ -55,6 +56,7 @@ __all__ = [
     "FailedPreconditionError",
     "InternalError",
     "InvalidArgumentError",
+    "JitFunction",
     "Mesh",
     "NotFoundError",
     "Operation",

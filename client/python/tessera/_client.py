@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +15,9 @@ from tessera import _dtypes, _proto, _rpc, errors
 from tessera._array import Array, put_array
 from tessera._channel import Channel
 from tessera._executable import Executable, Plan
+from tessera._jax import JitFunction
 from tessera._operation import Operation, OperationStatus
+from tessera._programs import read_program
 from tessera._rpc import Connection
 from tessera._session import Session
 from tessera._transfer import Transfers
@@ -297,69 +300,114 @@ class Client(Channel):
         mesh: Mesh | str | None = None,
         name: str = "",
         timeout: float | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> Executable:
         """Plans a program for devices. Cached by program and devices.
 
-        program  In the text form, as a tessera.v1.Program, or the bytes of one.
+        program  In the text form; as a tessera.v1.Program, or the bytes of one; or as StableHLO:
+                 a jax.export.Exported, what jax.jit(f).lower(...) returns, or the bytes of a
+                 portable artifact.
         mesh     Whose devices are taken, in the order of the program's own mesh; or the name of a
                  mesh that the cluster knows. None: the server chooses.
         name     Shown in metrics, operations and errors.
+        on_progress  Called with the bytes that are there and all, while a large artifact is
+                 uploaded.
         """
-        _check_program("compile", program, mesh)
+        given = read_program("compile", program)
+        _check_mesh("compile", mesh)
+        deadline = self._deadline(timeout)
         request = _proto.message("CompileProgramRequest")(name=name)
         explain = _proto.message("ExplainProgramRequest")()
         for target in (request, explain):
-            if isinstance(program, str):
-                target.text = program
-            elif isinstance(program, bytes):
-                target.program.MergeFromString(program)
-            else:
-                target.program.MergeFromString(program.SerializeToString())
+            given.set_in(target, self, deadline, on_progress)
             _set_mesh(target, mesh)
-        compiled = self._call("ProgramService/CompileProgram", request, timeout)
-        executable = Executable(self, compiled, explain)
+        compiled = self._call("ProgramService/CompileProgram", request, deadline.left)
+        executable = Executable(self, compiled, explain, given.trees)
         if not explain.mesh:
             del explain.devices[:]
             explain.devices.extend(executable.devices)
         return executable
 
+    def jit(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        mesh: Mesh | str | None = None,
+        static_argnums: Sequence[int] = (),
+        static_argnames: Sequence[str] = (),
+        donate_argnums: Sequence[int] = (),
+        timeout: float | None = None,
+    ) -> Any:
+        """A JAX function as one whose calls run on the cluster, as @client.jit or
+        @client.jit(donate_argnums=(0,)). It is exported and compiled when it is called with
+        arguments of these types for the first time.
+
+        mesh, timeout    As for compile() and the calls of the executable.
+        static_argnums, static_argnames  As for jax.jit.
+        donate_argnums   Arguments to delete once they have been read: of a step of training, its
+                         state.
+        """
+        if function is None:
+            return functools.partial(
+                self.jit,
+                mesh=mesh,
+                static_argnums=static_argnums,
+                static_argnames=static_argnames,
+                donate_argnums=donate_argnums,
+                timeout=timeout,
+            )
+        _check_mesh("jit", mesh)
+        return JitFunction(
+            self,
+            function,
+            mesh=mesh,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            timeout=timeout,
+        )
+
     def explain(
         self,
-        program: str,
+        program: str | bytes | Any,
         *,
         mesh: Mesh | str | None = None,
         device_memory_bytes: int = 0,
         timeout: float | None = None,
     ) -> Plan:
-        """The plan of a program in the text form, without compiling it.
+        """The plan of a program, without compiling it.
 
+        program              As for compile().
         mesh                 As for compile().
         device_memory_bytes  Above 0: plans for as many absent devices as the program's mesh has,
                              each with this much memory; `mesh` must not name devices then.
                              A plan that does not fit them raises OUT_OF_MEMORY.
         """
-        if not isinstance(program, str):
-            raise TypeError(f"explain() takes a program in the text form, not {_kind(program)}")
-        _check_program("explain", program, mesh)
-        request = _proto.message("ExplainProgramRequest")(
-            text=program, device_memory_bytes=device_memory_bytes
-        )
+        given = read_program("explain", program)
+        _check_mesh("explain", mesh)
+        deadline = self._deadline(timeout)
+        request = _proto.message("ExplainProgramRequest")(device_memory_bytes=device_memory_bytes)
+        given.set_in(request, self, deadline, None)
         _set_mesh(request, mesh)
-        return Plan.from_proto(self._call("ProgramService/ExplainProgram", request, timeout))
+        return Plan.from_proto(self._call("ProgramService/ExplainProgram", request, deadline.left))
 
     def run(
         self,
-        program: str,
+        program: str | bytes | Any,
         *args: Any,
         mesh: Mesh | str | None = None,
         timeout: float | None = None,
-    ) -> tuple[np.ndarray[Any, Any], ...]:
-        """Compiles, uploads, runs and downloads; the results as NumPy arrays."""
+        **kwargs: Any,
+    ) -> Any:
+        """Compiles, uploads, runs and downloads; the results as a tuple of NumPy arrays, or in the
+        tree of the JAX function. `program` as for compile()."""
         deadline = self._deadline(timeout)
         executable = self.compile(program, mesh=mesh, timeout=deadline.left)
-        run = executable.submit(*args, deadline=deadline.left, timeout=deadline.left)
+        run = executable.submit(*args, deadline=deadline.left, timeout=deadline.left, **kwargs)
         # The server ends a late run itself, and its error says what the run was doing.
-        return tuple(self.get(a, timeout=deadline.left + _RESULT_GRACE_PERIOD) for a in run.outputs)
+        return executable.result(
+            [self.get(a, timeout=deadline.left + _RESULT_GRACE_PERIOD) for a in run.outputs]
+        )
 
     # ---- Operations. ----
 
@@ -463,12 +511,7 @@ def _check_placements(placements: Any) -> Mapping[str, tuple[Mesh, P]]:
     return placements
 
 
-def _check_program(method: str, program: Any, mesh: Any) -> None:
-    if not isinstance(program, (str, bytes)) and not hasattr(program, "SerializeToString"):
-        raise TypeError(
-            f"{method}() takes a program as text, as a tessera.v1.Program or as the bytes of one, "
-            f"not {_kind(program)}"
-        )
+def _check_mesh(method: str, mesh: Any) -> None:
     if mesh is not None and not isinstance(mesh, (Mesh, str)):
         raise TypeError(
             f"{method}() takes a tessera.Mesh or the name of a mesh of the cluster, not "

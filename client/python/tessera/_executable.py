@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera import _dtypes, _proto
+from tessera import _dtypes, _jax, _proto
 from tessera._array import Array, put_array
 from tessera._channel import Channel
 from tessera._operation import Operation, PendingReason
@@ -50,10 +50,16 @@ class Run(Operation):
 
 
 class Executable:
-    """A program, compiled for devices. Calling it runs it."""
+    """A program, compiled for devices. Calling it runs it.
 
-    def __init__(self, channel: Channel, compiled: Any, explain: Any) -> None:
+    One that comes from a JAX function takes and gives the pytrees that the function does.
+    """
+
+    def __init__(
+        self, channel: Channel, compiled: Any, explain: Any, trees: _jax.Trees | None = None
+    ) -> None:
         self._channel = channel
+        self._trees = trees
         self._explain = explain  # the request for its explanation
         self.id: int = compiled.executable
         # The field's name is a Python keyword.
@@ -73,9 +79,16 @@ class Executable:
         donate: Sequence[int] = (),
         deadline: float | None = None,
         timeout: float | None = None,
-    ) -> tuple[Array, ...]:
-        """Starts a run and returns its results, which may not be ready; see submit()."""
-        return self.submit(*args, donate=donate, deadline=deadline, timeout=timeout).outputs
+        **kwargs: Any,
+    ) -> Any:
+        """Starts a run and returns its results, which may not be ready, as a tuple, or in the tree
+        of the JAX function; see submit()."""
+        run = self.submit(*args, donate=donate, deadline=deadline, timeout=timeout, **kwargs)
+        return self.result(run.outputs)
+
+    def result(self, outputs: Sequence[Any]) -> Any:
+        """Outputs of a run, or what was read of them, as a call returns them."""
+        return tuple(outputs) if self._trees is None else self._trees.result(outputs)
 
     def submit(
         self,
@@ -83,30 +96,44 @@ class Executable:
         donate: Sequence[int] = (),
         deadline: float | None = None,
         timeout: float | None = None,
+        **kwargs: Any,
     ) -> Run:
         """Starts a run.
 
         args      Arrays with any placement, or values that NumPy can convert, which are put first.
+                  Of a JAX function: its arguments, pytrees of these and of JAX's arrays.
+        kwargs    Of a JAX function: its arguments by name.
         donate    Arguments, by number, to delete once they have been read.
         deadline  Seconds that the run may take; None: any.
         timeout   Of the call, uploads included.
         """
-        if len(args) != len(self.inputs):
-            raise TypeError(f"the program takes {len(self.inputs)} arguments, {len(args)} given")
         if not all(0 <= i < len(args) for i in donate):
             raise ValueError(
                 f"donate={list(donate)}: there are {len(args)} arguments; "
                 f"numbers from 0 to {len(args) - 1} are expected"
             )
+        values: Sequence[Any] = args
+        if self._trees is not None:
+            donate = self._trees.numbers(args, donate)
+            values = self._trees.leaves(args, kwargs)
+        elif kwargs:
+            raise TypeError(f"the program takes no arguments by name; {', '.join(kwargs)} given")
+        if len(values) != len(self.inputs):
+            hint = ""
+            if self._trees is not None:
+                hint = ": jax.jit has left out what is not used; jax.export says which"
+            raise TypeError(
+                f"the program takes {len(self.inputs)} arguments, {len(values)} given{hint}"
+            )
         call_deadline = self._channel._deadline(timeout)
-        arrays = [self._put(i, a, call_deadline.left) for i, a in enumerate(args)]
+        arrays = [self._put(i, a, call_deadline.left) for i, a in enumerate(values)]
         request = _proto.message("ExecuteProgramRequest")(
             executable=self.id,
             args=[a.id for a in arrays],
             release=self._channel._session.take_forgotten(),
         )
         if donate:
-            request.donate.extend(i in donate for i in range(len(args)))
+            request.donate.extend(i in donate for i in range(len(values)))
         if deadline is not None:
             _proto.set_duration(request.deadline, deadline)
         try:
@@ -127,6 +154,8 @@ class Executable:
         if isinstance(value, Array):
             return value
         spec = self.inputs[index]
+        if self._trees is not None:
+            value = _jax.to_numpy(value, _dtypes.to_numpy(spec.dtype))
         # Lists and numbers have no dtype; an array must have the right one.
         typed = isinstance(value, (np.ndarray, np.generic))
         array = np.asarray(value) if typed else np.asarray(value, _dtypes.to_numpy(spec.dtype))
