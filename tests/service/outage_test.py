@@ -11,6 +11,7 @@ import daemons
 import json_client
 
 API = "tessera.v1."
+ARTIFACTS = pathlib.Path(__file__).resolve().parent.parent / "fuzz/stablehlo"
 SERVES_AGAIN_WITHIN = 3
 # Seconds of work on one device.
 LOOP = """
@@ -168,6 +169,8 @@ class OutageTest(unittest.TestCase):
                                         for op in ("sine", "cosine", "tanh")]
                 self.upload(client, whole)
                 self.upload(client, dropped)
+                artifact = (ARTIFACTS / "affine.mlirbc").read_bytes()
+                self.upload(client, artifact, format="PROGRAM_FORMAT_STABLEHLO")
                 self.assertFalse(self.upload(client, half, bytes_of=half[:20]).get("complete"))
                 delete = {"sha256": hash_of(dropped), "requestId": "delete"}
                 client.call(API + "ProgramService/DeleteProgram", delete)
@@ -176,10 +179,14 @@ class OutageTest(unittest.TestCase):
             cluster.await_devices(1)
             with cluster.connect() as client:
                 listed = client.call(API + "ProgramService/ListPrograms")["programs"]
-                self.assertEqual([p["sha256"] for p in listed], [hash_of(whole)])
+                self.assertEqual([p["sha256"] for p in listed],
+                                 sorted([hash_of(whole), hash_of(artifact)]))
                 compiled = client.call(API + "ProgramService/CompileProgram",
                                        {"programSha256": hash_of(whole)})
                 self.assertEqual(compiled["in"][0]["shape"], ["2"])
+                compiled = client.call(API + "ProgramService/CompileProgram",
+                                       {"programSha256": hash_of(artifact)})
+                self.assertEqual(compiled["in"][0]["shape"], ["4", "3"])
                 # A deletion that comes again is answered as the first was; an upload that was not
                 # whole begins anew.
                 client.call(API + "ProgramService/DeleteProgram", delete)
@@ -187,9 +194,10 @@ class OutageTest(unittest.TestCase):
                 self.assertEqual(asked.get("committedBytes", "0"), "0")
                 self.assertTrue(self.upload(client, half)["complete"])
 
-    def upload(self, client, program, bytes_of=None):
+    def upload(self, client, program, bytes_of=None, **more):
         data = program if bytes_of is None else bytes_of
         return client.call(API + "ProgramService/UploadProgram", {
+            **more,
             "sha256": hash_of(program), "sizeBytes": len(program),
             "data": base64.b64encode(data).decode(), "crc32c": json_client.crc32c(data)})
 
