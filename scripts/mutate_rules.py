@@ -28,6 +28,7 @@ AUTODIFF = ("jvp", "transpose", "varying")
 # In the order of likelihood.  Those of ops/ take a filter by op.
 TESTS = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test",
          "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_ops_{file}_test",
+         "ir_ops_data_movement_test",
          "server_planner_planner_test"]
 
 

@@ -58,8 +58,9 @@ bool IsLinear(const ScalarGraph& graph) {
       case ScalarPrim::kInput:
       case ScalarPrim::kAdd:
       case ScalarPrim::kSub:
-      case ScalarPrim::kNeg:
         return true;
+      case ScalarPrim::kNeg:  // The opposite of a sum that is 0 is -0, the sum of opposites is not.
+        return !IsFloat(node.dtype);
       case ScalarPrim::kConvert:
         return IsFloat(node.dtype) && IsFloat(graph.nodes[node.args[0]].dtype);
       default:

@@ -21,8 +21,8 @@ DataFlow DataFlowOf(const Function& f, const Op& op);
 // Whether the dtypes of an elementwise function have kernels: all of them, but for those whose
 // elements are only selected and fit a register.
 bool HasKernels(const ScalarGraph& graph);
-// Whether the function is linear in all its inputs at once, but for how it rounds: sums of them,
-// and of their opposites. Sufficient, not necessary.
+// Whether the function is linear in all its inputs at once, but for how it rounds: sums and
+// differences of them. Sufficient, not necessary.
 bool IsLinear(const ScalarGraph& graph);
 
 namespace derive {

@@ -16,6 +16,7 @@ constexpr double kThreads = 65'536;  // that run at the same time
 constexpr double kStaging = 50;      // waiting for what was enqueued, two copies
 constexpr double kStagedBytes = 20'000;
 constexpr double kEvaluated = 0.005;  // an element, by the host
+constexpr double kDeviceMax = 100'000;
 
 }  // namespace
 
@@ -39,10 +40,13 @@ ScanSize ScanSizeOf(const Function& f, const Op& op) {
 
 bool IsForAccelerators(const ScanSize& size) {
   const auto rows = static_cast<double>(size.rows), length = static_cast<double>(size.length);
-  const double device = length * (size.updates ? kLook : kElement) * std::max(rows / kThreads, 1.0);
+  // Threads of one row share its updates.
+  const double sharing = size.updates ? std::clamp(kThreads / std::max(rows, 1.0), 1.0, 1024.0) : 1;
+  const double element = kElement / sharing + (size.updates ? kLook : 0);
+  const double device = length * element * std::max(rows / kThreads, 1.0);
   const double host =
       kStaging + static_cast<double>(size.bytes) / kStagedBytes + rows * length * kEvaluated;
-  return device <= host;
+  return HasCode(size) && device <= std::min(host, kDeviceMax);
 }
 
 }  // namespace tessera::ir

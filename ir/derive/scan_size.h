@@ -17,10 +17,15 @@ struct ScanSize {
 // Requires: the op of `f` has one of the two lowerings, and passed its inference.
 ScanSize ScanSizeOf(const Function& f, const Op& op);
 
+// Whether backends have code for it: what one thread does in a row no cancel ends, so that more
+// than this is the host's evaluator's on every backend.
+inline constexpr int64_t kScannedMax = 1 << 24;
+inline bool HasCode(const ScanSize& size) { return size.length <= kScannedMax; }
+
 // Whether an accelerator, of which each thread goes through a row, or through a row's updates of
 // some places, is at an end before the op's operands have been copied to the host and evaluated
-// there. A long row of few is the host's: a device's thread is slow, and a device has no use for
-// one.
+// there, and soon, as no cancel ends it. A long row of few is the host's: a device's thread is
+// slow, and a device has no use for one.
 bool IsForAccelerators(const ScanSize& size);
 
 }  // namespace tessera::ir

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "server/planner/bytes.h"
 #include "server/planner/reshard.h"
 
 namespace tessera::server::planner {
@@ -35,11 +36,8 @@ std::vector<Reader> ReadersOf(const Function& f) {
 }
 
 bool Uses(const DimAxes& dims, const AxisList& axes) {
-  return std::any_of(dims.begin(), dims.end(), [&](const AxisList& dim) {
-    return std::any_of(dim.begin(), dim.end(), [&](const std::string& axis) {
-      return std::find(axes.begin(), axes.end(), axis) != axes.end();
-    });
-  });
+  return std::any_of(axes.begin(), axes.end(),
+                     [&](const std::string& axis) { return DimOf(dims, axis) >= 0; });
 }
 
 // What moving operands and results costs if the op is cut by these axes; and the number of shards
@@ -55,24 +53,26 @@ CutCost CostOf(const Function& f, const Op& op, const ir::Signature& sig,
   CutCost cost;
   for (const AxisList& axes : factor_axes) cost.shards *= mesh.SizeOf(axes);
   for (size_t k = 0; k < in.size(); ++k)
-    cost.bytes += BytesToReshard(mesh, f.types[op.operands[k]], in[k],
-                                 ir::JoinAxes(sig.operands[k], factor_axes));
+    cost.bytes = Plus(cost.bytes, BytesToReshard(mesh, f.types[op.operands[k]], in[k],
+                                                 ir::JoinAxes(sig.operands[k], factor_axes)));
   const AxisList pending = ir::derive::SummedAxes(sig, factor_axes);
   for (size_t r = 0; r < out.size(); ++r)
-    cost.bytes += BytesToReshard(mesh, f.types[op.results[r]],
-                                 ir::JoinAxes(sig.results[r], factor_axes), out[r], pending);
+    cost.bytes = Plus(cost.bytes,
+                      BytesToReshard(mesh, f.types[op.results[r]],
+                                     ir::JoinAxes(sig.results[r], factor_axes), out[r], pending));
   return cost;
 }
 
 // The axes of each factor: as all tensors suggest, or, if less is sent then and the work is cut
-// into as many shards, as only some of them do.
+// into as many shards, as only the operands do, or the results, or one of a few operands.
 std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const ir::Signature& sig,
                                          const std::vector<DimAxes>& in,
                                          const std::vector<DimAxes>& out) {
   std::vector<AxisList> best = ChooseFactorAxes(f, op, sig, in, out);
   if (op.def->partition.written()) return best;
-  CutCost least = CostOf(f, op, sig, best, in, out);
-  if (least.bytes == 0) return best;
+  const CutCost all = CostOf(f, op, sig, best, in, out);
+  if (all.bytes == 0) return best;
+  int64_t least = all.bytes;
   std::vector<DimAxes> no_in, no_out;
   for (const DimAxes& dims : in) no_in.emplace_back(dims.size());
   for (const DimAxes& dims : out) no_out.emplace_back(dims.size());
@@ -80,13 +80,14 @@ std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const 
                             const std::vector<DimAxes>& some_out) {
     std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, some_in, some_out);
     const CutCost cost = CostOf(f, op, sig, axes, in, out);
-    if (cost.bytes >= least.bytes || cost.shards < least.shards) return;
+    if (cost.bytes >= least || cost.shards < all.shards) return;
     best = std::move(axes);
-    least = cost;
+    least = cost.bytes;
   };
   consider(in, no_out);
   consider(no_in, out);
-  for (size_t k = 0; k < in.size() && in.size() > 1; ++k) {
+  constexpr size_t kOperandsMax = 8;  // Each takes as long as there are operands.
+  for (size_t k = 0; k < in.size() && in.size() > 1 && in.size() <= kOperandsMax; ++k) {
     std::vector<DimAxes> one = no_in;
     one[k] = in[k];
     consider(one, no_out);
@@ -95,11 +96,12 @@ std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const 
   return best;
 }
 
-// Whether the op of terms gives terms, as it is linear in all operands at once and rounds no
-// differently, and these are no more bytes than its operands.
+// Whether the op of terms gives terms: it is linear in all operands at once, and gives no more
+// bytes than it takes. Terms of f16 are added up at once, as a sum of them may be in its range
+// where the terms' sums are not.
 bool GivesTerms(const Function& f, const Op& op) {
-  if (op.def->partition.written()) return false;
   const ir::DType dtype = f.types[op.operands[0]].dtype;
+  if (op.def->partition.written() || dtype == ir::DType::kF16) return false;
   int64_t in = 0, out = 0;
   for (const ValueId v : op.operands) {
     if (f.types[v].dtype != dtype) return false;
@@ -145,8 +147,8 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
       while (k < op.operands.size() && carries(k)) ++k;
       if (k == op.operands.size()) cut.carried = pending[op.operands[0]];
     }
-    for (size_t k = 0; k < op.operands.size(); ++k)
-      if (!cut.carried.empty()) plan.complete_to[op.operands[k]] = std::nullopt;
+    if (!cut.carried.empty())
+      for (const ValueId v : op.operands) plan.complete_to[v] = std::nullopt;
     AxisList terms = cut.carried;
     if (!op.def->partition.written()) {
       const AxisList own = ir::derive::SummedAxes(sig, cut.factor_axes);

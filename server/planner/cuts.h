@@ -20,8 +20,8 @@ struct OpCut {
 };
 struct CutPlan {
   std::vector<OpCut> ops;  // by op
-  // By value whose sums wait when its op has run: the sharding that it is completed to at once, or
-  // nullopt, if its reader carries them.
+  // By value that is of terms when its op has run: the sharding that it is completed to at once, or
+  // nullopt, if its reader goes on with terms. Nullopt for all others, too.
   std::vector<std::optional<ir::DimAxes>> complete_to;
 };
 

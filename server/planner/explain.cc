@@ -14,6 +14,7 @@
 #include "ir/derive/factors.h"
 #include "ir/derive/scan_size.h"
 #include "ir/op_def.h"
+#include "server/planner/bytes.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -23,16 +24,16 @@ namespace {
 // reduction that all receive).
 int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
   int64_t in = 0, out = 0;
-  for (ir::ValueId v : op.operands) in += f.types[v].num_bytes();
-  for (ir::ValueId v : op.results) out += f.types[v].num_bytes();
+  for (ir::ValueId v : op.operands) in = Plus(in, f.types[v].num_bytes());
+  for (ir::ValueId v : op.results) out = Plus(out, f.types[v].num_bytes());
   if (op.def->collective == ir::CollectiveKind::kPermute) {
     const std::vector<int64_t>& perm = op.attrs.Ints("perm");
     for (size_t i = 0; i + 1 < perm.size(); i += 2)
       if (perm[i] != perm[i + 1]) return in;
     return 0;
   }
-  const int64_t once = std::max(in, out) * (n - 1) / n;
-  return op.def->reduce != ir::ReduceKind::kNone && in == out ? 2 * once : once;
+  const int64_t once = Times(std::max(in, out), n - 1, n);
+  return op.def->reduce != ir::ReduceKind::kNone && in == out ? Times(once, 2) : once;
 }
 
 // Calls visit(function, index of the op, how often it runs) for every op, those of regions before
@@ -123,7 +124,7 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
     u.axes = op.attrs.Strings("axes");
     u.group = in.scope.mesh.SizeOf(u.axes);
     u.times = times;
-    u.bytes = BytesSent(in, op, u.group) * times;
+    u.bytes = Times(BytesSent(in, op, u.group), times);
     u.site = in.sites[i];
     if (u.group > 1) uses.push_back(std::move(u));
   });
@@ -132,12 +133,16 @@ std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
 
 namespace {
 
+bool Scans(const ir::Op& op) {
+  return op.def->lowering == ir::Lowering::kScan || op.def->lowering == ir::Lowering::kScatter;
+}
+
 // Whether CPUs run code for what accelerators leave to the host.
 bool IsCodeOfCpus(const ir::Function& f, const ir::Op& op) {
-  const ir::Lowering kind = op.def->lowering;
-  return kind == ir::Lowering::kSort ||
-         ((kind == ir::Lowering::kScan || kind == ir::Lowering::kScatter) &&
-          !ir::IsForAccelerators(ir::ScanSizeOf(f, op)));
+  if (op.def->lowering == ir::Lowering::kSort) return true;
+  if (!Scans(op)) return false;
+  const ir::ScanSize size = ir::ScanSizeOf(f, op);
+  return ir::HasCode(size) && !ir::IsForAccelerators(size);
 }
 
 // Whether the op's computation, if it has one, has code.
@@ -148,6 +153,7 @@ bool HasCodeInside(const ir::Op& op) {
 // Whether it has code on every device.
 bool HasCode(const ir::Function& f, const ir::Op& op) {
   const ir::Lowering kind = op.def->lowering;
+  if (Scans(op) && !ir::HasCode(ir::ScanSizeOf(f, op))) return false;
   if (kind != ir::Lowering::kScalar)
     return kind != ir::Lowering::kHost && !IsCodeOfCpus(f, op) && HasCodeInside(op);
   return ir::HasKernels(op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
@@ -164,7 +170,8 @@ std::vector<HostUse> HostOpsOf(const ir::Function& f) {
     const bool cpu_code = IsCodeOfCpus(in, op) && HasCodeInside(op);
     HostUse u{std::string(op.def->name), 0, times, in.sites[i], cpu_code};
     for (const std::vector<ir::ValueId>* values : {&op.operands, &op.results})
-      for (const ir::ValueId v : *values) u.bytes += in.types[v].num_bytes() * times;
+      for (const ir::ValueId v : *values)
+        u.bytes = Plus(u.bytes, Times(in.types[v].num_bytes(), times));
     uses.push_back(std::move(u));
   });
   return uses;

@@ -67,7 +67,7 @@ class Partitioner {
     std::vector<Value> results;
     for (size_t r = 0; r < f.results.size(); ++r) {
       const ValueId v = f.results[r];
-      results.push_back(Reshard(env.shards[v], env.at[v], wanted[r]));
+      results.push_back(Moved(&env, v, wanted[r]));
     }
     return results;
   }
@@ -99,15 +99,17 @@ class Partitioner {
     (*notes_)[note].moves.push_back(
         absl::StrCat(ToAbsl(what), " ", Describe(global, from), " -> ", Describe(global, to)));
   }
-  // The value's shard under the sharding `to`, for an operand. What several ops want is moved once.
-  Value Moved(Env* env, ValueId v, const DimAxes& to, size_t note, size_t operand) {
+  // The value's shard under the sharding `to`. What several readers want is moved once.
+  static Value Moved(Env* env, ValueId v, const DimAxes& to) {
     if (env->at[v] == to) return env->shards[v];
     const auto [moved, is_new] = env->moved.try_emplace({v, to});
-    if (is_new) {
-      NoteMove(env->f.types[v], env->at[v], to, note, absl::StrCat("operand ", operand));
-      moved->second = Reshard(env->shards[v], env->at[v], to);
-    }
+    if (is_new) moved->second = Reshard(env->shards[v], env->at[v], to);
     return moved->second;
+  }
+  Value MovedOperand(Env* env, ValueId v, const DimAxes& to, size_t note, size_t operand) {
+    if (notes_ != nullptr && !env->moved.contains({v, to}))
+      NoteMove(env->f.types[v], env->at[v], to, note, absl::StrCat("operand ", operand));
+    return Moved(env, v, to);
   }
 
   void Plain(const Op& op, const Signature& sig, const OpCut& cut,
@@ -123,8 +125,8 @@ class Partitioner {
                          ir::ElementsAt(f.types, op.operands),
                          ir::ElementsAt(f.types, op.results)};
     for (size_t i = 0; i < op.operands.size(); ++i)
-      rule.in.push_back(
-          Moved(env, op.operands[i], ir::JoinAxes(sig.operands[i], cut.factor_axes), note, i));
+      rule.in.push_back(MovedOperand(env, op.operands[i],
+                                     ir::JoinAxes(sig.operands[i], cut.factor_axes), note, i));
     ir::PartitionContext p{sig, cut.factor_axes, {}};
     std::vector<DimAxes> got;
     for (size_t r = 0; r < op.results.size(); ++r) {
@@ -206,7 +208,7 @@ class Partitioner {
       const ir::DataFlowEdge* edge = boundary.operand_edges[i];
       const DimAxes need =
           edge ? Needed(*edge, boundary.operands[i], s.of[v]) : DimAxes(s.of[v].size());
-      args.push_back(Moved(env, v, need, note, i));
+      args.push_back(MovedOperand(env, v, need, note, i));
     }
     std::vector<Value> out;
     if (!flow.manual_axes.empty()) {

@@ -21,11 +21,7 @@ using ir::Signature;
 using ir::Type;
 using ir::ValueId;
 
-bool Uses(const DimAxes& dims, const std::string& axis) {
-  return std::any_of(dims.begin(), dims.end(), [&](const AxisList& d) {
-    return std::find(d.begin(), d.end(), axis) != d.end();
-  });
-}
+bool Uses(const DimAxes& dims, const std::string& axis) { return DimOf(dims, axis) >= 0; }
 
 // What decided that a tensor is sharded over an axis.
 using Why = absl::FunctionRef<std::string(const std::string& axis)>;
@@ -62,10 +58,8 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase)
   const Signature& sig = s->signatures[index];
   const std::vector<DimAxes> in = ir::ElementsAt(s->of, op.operands);
   const std::vector<DimAxes> out = ir::ElementsAt(s->of, op.results);
-  std::vector<AxisList> axes = ChooseFactorAxes(f, op, sig, in, out);
-  if (phase == Phase::kPassing)
-    for (size_t k = 0; k < axes.size(); ++k)
-      if (sig.factors[k].kind == ir::FactorKind::kReduction) axes[k].clear();
+  const std::vector<AxisList> axes =
+      ChooseFactorAxes(f, op, sig, in, out, /*summed=*/phase == Phase::kSummed);
   auto why = [&](const std::string& axis) {
     for (size_t i = 0; i < in.size(); ++i)
       if (Uses(in[i], axis)) return s->why[op.operands[i]][axis];
@@ -325,7 +319,7 @@ absl::Status SeedFixedOps(const Function& f, FunctionShardings* s) {
 
 std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Signature& sig,
                                        const std::vector<DimAxes>& operands,
-                                       const std::vector<DimAxes>& results) {
+                                       const std::vector<DimAxes>& results, bool summed) {
   std::vector<AxisList> axes(sig.factors.size());
   std::vector<int64_t> weight(sig.factors.size(), -1);
   auto consider = [&](ValueId v, const ir::TensorFactors& dims, const DimAxes& sharding) {
@@ -337,7 +331,10 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
       for (size_t k = 0; k < split->size(); ++k) {
         const int factor = dims[d][k];
         const AxisList& want = (*split)[k];
-        if (want.empty() || sig.factors[factor].kind == ir::FactorKind::kReplicated) continue;
+        const ir::FactorKind kind = sig.factors[factor].kind;
+        if (want.empty() || kind == ir::FactorKind::kReplicated ||
+            (kind == ir::FactorKind::kReduction && !summed))
+          continue;
         const bool longer = want.size() > axes[factor].size() && IsPrefix(axes[factor], want);
         if (axes[factor].empty() || longer ||
             (!IsPrefix(want, axes[factor]) && bytes > weight[factor])) {
@@ -366,6 +363,13 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
   }
   KeepBlocksContiguous(sig, f.scope.mesh, &axes);
   return axes;
+}
+
+int DimOf(const DimAxes& dims, const std::string& axis) {
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (std::find(dims[d].begin(), dims[d].end(), axis) != dims[d].end())
+      return static_cast<int>(d);
+  return -1;
 }
 
 absl::Status Seed(const ir::Program& program, FunctionShardings* s) {

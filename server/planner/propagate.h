@@ -45,10 +45,14 @@ std::string WhoDecided(const FunctionShardings& s, ir::ValueId v);
 void Propagate(const ir::Function& f, FunctionShardings* s);
 
 // The axes of each factor of an op, as the shardings of its tensors suggest; conflicts go to the
-// larger tensor, an axis is used once.  `operands` and `results` are per tensor, per dim.
+// larger tensor, an axis is used once.  `operands` and `results` are per tensor, per dim.  Without
+// `summed`, factors that are summed get none, and take none from others.
 std::vector<ir::AxisList> ChooseFactorAxes(const ir::Function& f, const ir::Op& op,
                                            const ir::Signature& signature,
                                            const std::vector<ir::DimAxes>& operands,
-                                           const std::vector<ir::DimAxes>& results);
+                                           const std::vector<ir::DimAxes>& results,
+                                           bool summed = true);
+// The dim that the axis cuts; -1: none.
+int DimOf(const ir::DimAxes& dims, const std::string& axis);
 
 }  // namespace tessera::server::planner

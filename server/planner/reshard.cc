@@ -8,6 +8,8 @@
 
 #include "ir/ops.h"
 #include "ir/spec.h"
+#include "server/planner/bytes.h"
+#include "server/planner/propagate.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -17,13 +19,6 @@ using ir::DimAxes;
 using ir::IsPrefix;
 using ir::Mesh;
 using ir::Value;
-
-int DimOf(const DimAxes& dims, const std::string& axis) {
-  for (size_t d = 0; d < dims.size(); ++d)
-    if (std::find(dims[d].begin(), dims[d].end(), axis) != dims[d].end())
-      return static_cast<int>(d);
-  return -1;
-}
 
 // One step from a sharding to the next.
 struct Step {
@@ -109,9 +104,15 @@ std::optional<Step> TryGather(DimAxes* current, const DimAxes& target) {
   return std::nullopt;
 }
 
+void DropAxesOfOne(const Mesh& mesh, AxisList* axes) {
+  std::erase_if(*axes, [&](const std::string& axis) { return mesh.SizeOf(axis) == 1; });
+}
+
 // The cheapest step that applies, until the current sharding is the target's.
-std::vector<Step> StepsOf(const Mesh& mesh, DimAxes current, const DimAxes& target,
-                          AxisList pending) {
+std::vector<Step> StepsOf(const Mesh& mesh, DimAxes current, DimAxes target, AxisList pending) {
+  for (DimAxes* dims : {&current, &target})
+    for (AxisList& dim : *dims) DropAxesOfOne(mesh, &dim);
+  DropAxesOfOne(mesh, &pending);
   std::vector<Step> steps;
   while (true) {
     std::optional<Step> next = TrySlice(&current, target, &pending);
@@ -209,21 +210,21 @@ int64_t BytesToReshard(const Mesh& mesh, const ir::Type& global, DimAxes current
         bytes /= n;
         break;
       case Step::Kind::kScatter:
-        sent += bytes / n * (n - 1);
+        sent = Plus(sent, Times(bytes, n - 1, n));
         bytes /= n;
         break;
       case Step::Kind::kSum:
-        sent += 2 * bytes * (n - 1) / n;
+        sent = Plus(sent, Times(bytes, 2 * (n - 1), n));
         break;
       case Step::Kind::kMove:
-        sent += bytes * (n - 1) / n;
+        sent = Plus(sent, Times(bytes, n - 1, n));
         break;
       case Step::Kind::kPermute:
-        sent += bytes;
+        sent = Plus(sent, bytes);
         break;
       case Step::Kind::kGather:
-        sent += bytes * (n - 1);
-        bytes *= n;
+        sent = Plus(sent, Times(bytes, n - 1));
+        bytes = Times(bytes, n);
         break;
     }
   }

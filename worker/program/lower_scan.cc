@@ -7,22 +7,21 @@ namespace {
 
 using ir::Dims;
 
-// A scan's iteration does all of its elements in one call, which no cancel ends; the evaluator goes
-// through longer ones. Of a computation of more than so many simple operations it does fewer.
-constexpr int64_t kScannedMax = 1 << 24;
+// Of a computation of more than so many simple operations a thread does fewer in a row.
 constexpr int64_t kScannedWeight = 16;
 
 }  // namespace
 
 bool Lowerer::HasScan(const At& at) const {
-  return options_.has_scan && options_.has_scan(ir::ScanSizeOf(at.f, at.op));
+  if (!options_.has_scan) return false;
+  const ir::ScanSize size = ir::ScanSizeOf(at.f, at.op);
+  return ir::HasCode(size) && options_.has_scan(size);
 }
 
 std::optional<std::vector<int>> Lowerer::LowerScan(const At& at) {
   const ir::Type& x = at.in(0);
   if (!HasScan(at) || x.shape.size() > kGroupDimsMax) return std::nullopt;
   const auto dim = static_cast<int>(at.op.attrs.Int("dimension"));
-  if (x.shape[dim] > kScannedMax) return std::nullopt;
   const bool reverse = at.op.attrs.Bool("reverse");
   const Dims strides = ir::StridesOf(x.shape);
   ScanItem item;
@@ -65,7 +64,7 @@ std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
   if (map.shape.size() > kGroupDimsMax || map.shifts.size() > kShiftsMax) return std::nullopt;
   const Dims scanned(map.shape.begin() + map.num_parallel, map.shape.end());
   const int64_t weight = computation ? ir::WeightOf(*computation) : 0;
-  if (NumElements(scanned) > kScannedMax / std::max<int64_t>(1, weight / kScannedWeight))
+  if (NumElements(scanned) > ir::kScannedMax / std::max<int64_t>(1, weight / kScannedWeight))
     return std::nullopt;
   const std::vector<int> results = NewResults(at);
   UpdateItem item;
