@@ -190,6 +190,41 @@ def test_no_program(client):
         client.compile(layer)
 
 
+def test_shardings_of_an_abstract_mesh_are_followed(client):
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+
+    mesh = AbstractMesh((2, 2), ("data", "model"))
+
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    def layers(x, w, v):
+        h = jax.lax.with_sharding_constraint(jnp.tanh(x @ w), on("data", "model"))
+        return h @ v
+
+    def sums(x):
+        return jax.lax.psum(x.sum(0), "data"), jax.lax.all_gather(x, "model", axis=1, tiled=True)
+
+    x, w, v = (np.linspace(-1, 1, n, dtype=np.float32).reshape(shape)
+               for n, shape in ((32, (8, 4)), (24, (4, 6)), (18, (6, 3))))
+    step = client.jit(layers, in_shardings=(on("data"), on(None, "model"), on("model")),
+                      out_shardings=on("data"))
+    out = step(x, w, v)
+    np.testing.assert_allclose(client.get(out), np.tanh(x @ w) @ v, rtol=1e-5, atol=1e-6)
+    assert "psum[model]" in step.explain(x, w, v).text
+    mapped = client.jit(jax.shard_map(sums, mesh=mesh, in_specs=P("data", "model"),
+                                      out_specs=(P("model"), P("data")), check_vma=False))
+    total, rows = mapped(x)
+    np.testing.assert_allclose(client.get(total), x.sum(0), rtol=1e-6)
+    np.testing.assert_array_equal(client.get(rows), x)
+
+
+def test_typed_keys_are_keys(client):
+    found = client.jit(lambda key: jax.random.normal(key, (5,)))(jax.random.key(3))
+    np.testing.assert_allclose(client.get(found), jax.random.normal(jax.random.key(3), (5,)),
+                               rtol=1e-5)
+
+
 DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/from_jax.md"
 
 
@@ -201,21 +236,21 @@ def test_the_page_does_what_it_says(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(daemons.bin_dir()), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    assert [language for language, _ in blocks] == ["python", "python", "sh", "text"]
+    assert [language for language, _ in blocks] == ["python", "python", "python", "sh", "text"]
     names = {}
-    for language, text in blocks[:2]:
+    for language, text in blocks[:3]:
         exec(compile(text, str(DOCS), "exec"), names)
     with names["client"] as client:
         first, last = names["loss"]({k: np.zeros_like(v) for k, v in names["trained"].items()},
                                     names["x"], names["y"]), client.get(names["value"])
         assert last < first / 2, "it learns"
     printed = []
-    for command in blocks[2][1].splitlines():
+    for command in blocks[3][1].splitlines():
         done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120,
                               check=False)
         assert done.returncode == 0, (command, done.stderr)
         printed.append(done.stdout)
-    shown = ".*".join(map(re.escape, blocks[3][1].split("...")))
+    shown = ".*".join(map(re.escape, blocks[4][1].split("...")))
     assert re.fullmatch(shown, printed[0], re.DOTALL), printed[0]
     assert "tanh" in printed[1] or "loss" in printed[1], printed[1]
     assert re.search(r"result 0.* f32\[\]", printed[2]), printed[2]

@@ -333,6 +333,8 @@ class Client(Channel):
         function: Callable[..., Any] | None = None,
         *,
         mesh: Mesh | str | None = None,
+        in_shardings: Any = None,
+        out_shardings: Any = None,
         static_argnums: Sequence[int] = (),
         static_argnames: Sequence[str] = (),
         donate_argnums: Sequence[int] = (),
@@ -343,6 +345,8 @@ class Client(Channel):
         arguments of these types for the first time.
 
         mesh, timeout    As for compile() and the calls of the executable.
+        in_shardings, out_shardings  As for jax.jit: of a jax.sharding.AbstractMesh, whose devices
+                         need not be in this machine. None: as the planner likes.
         static_argnums, static_argnames  As for jax.jit.
         donate_argnums   Arguments to delete once they have been read: of a step of training, its
                          state.
@@ -351,6 +355,8 @@ class Client(Channel):
             return functools.partial(
                 self.jit,
                 mesh=mesh,
+                in_shardings=in_shardings,
+                out_shardings=out_shardings,
                 static_argnums=static_argnums,
                 static_argnames=static_argnames,
                 donate_argnums=donate_argnums,
@@ -361,6 +367,8 @@ class Client(Channel):
             self,
             function,
             mesh=mesh,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,

@@ -136,6 +136,8 @@ class JitFunction:
         function: Callable[..., Any],
         *,
         mesh: Mesh | str | None,
+        in_shardings: Any,
+        out_shardings: Any,
         static_argnums: Sequence[int],
         static_argnames: Sequence[str],
         donate_argnums: Sequence[int],
@@ -150,8 +152,12 @@ class JitFunction:
         self._timeout = timeout
         import jax
 
+        shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
         self._jitted = jax.jit(
-            function, static_argnums=tuple(static_argnums), static_argnames=tuple(static_argnames)
+            function,
+            static_argnums=tuple(static_argnums),
+            static_argnames=tuple(static_argnames),
+            **{name: given for name, given in shardings.items() if given is not None},
         )
         self._lock = threading.Lock()
         self._compiled: dict[Any, Executable] = {}
