@@ -1,0 +1,115 @@
+"""What a program is here, and where the inputs of one come from.
+
+    @program(f32(4, 8), s32(3, high=4))
+    def take_rows(x, i):
+        return x[i]
+
+registers a function under its name. Inputs are made when they are asked for, of random numbers that
+the name alone seeds: a program's numbers do not change when others come and go.
+"""
+import dataclasses
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+from jax.sharding import AxisType
+
+PROGRAMS = {}  # name -> Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """`rtol` None: that of the results' dtype (run.py). `mesh_shape` None: a program that says
+    nothing of devices, which run.py lays on 1, 2 and 4 of them."""
+    name: str
+    function: Callable
+    specs: tuple
+    rtol: float | None = None
+    mesh_shape: tuple | None = None
+    shardings: tuple | None = None  # PartitionSpecs of the arguments
+    out_shardings: Any = None
+    explicit: bool = False  # whether the axes of the mesh are Explicit
+
+    def inputs(self):
+        rng = np.random.default_rng(zlib.crc32(self.name.encode()))
+        return jax.tree.map(lambda s: s(rng) if isinstance(s, Spec) else s, self.specs,
+                            is_leaf=lambda s: isinstance(s, Spec))
+
+    def mesh(self):
+        kind = AxisType.Explicit if self.explicit else AxisType.Auto
+        return mesh_of(self.mesh_shape, kind)
+
+
+def mesh_of(shape, kind=AxisType.Auto):
+    """Of as many devices, with axes "x" and "y"."""
+    return jax.make_mesh(shape, ("x", "y"), axis_types=(kind, kind))
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """How an input, or a tree of them, is made of random numbers."""
+    make: Callable
+
+    def __call__(self, rng):
+        return self.make(rng)
+
+
+def program(*specs, **options):
+    def register(function):
+        name = function.__name__
+        assert name not in PROGRAMS, f"two programs are named {name}"
+        PROGRAMS[name] = Program(name, function, specs, **options)
+        return function
+    return register
+
+
+def _floats(dtype):
+    def spec(*shape, low=-2, high=2):
+        # Few bits each, which is what any float holds and adds exactly.
+        return Spec(lambda rng: (np.round(rng.uniform(low, high, shape) * 64) / 64).astype(dtype))
+    return spec
+
+
+def _ints(dtype, lowest, highest):
+    def spec(*shape, low=lowest, high=highest):
+        return Spec(lambda rng: rng.integers(low, high, shape, endpoint=False).astype(dtype))
+    return spec
+
+
+f32, f16, bf16 = _floats(np.float32), _floats(np.float16), _floats(ml_dtypes.bfloat16)
+s32, s16, s8 = _ints(np.int32, -50, 50), _ints(np.int16, -999, 999), _ints(np.int8, -128, 128)
+u32, u16, u8 = _ints(np.uint32, 0, 1 << 32), _ints(np.uint16, 0, 1 << 16), _ints(np.uint8, 0, 256)
+
+
+def flags(*shape):
+    return Spec(lambda rng: rng.uniform(size=shape) < 0.5)
+
+
+def c64(*shape):
+    return Spec(lambda rng: (rng.normal(size=shape) + 1j * rng.normal(size=shape))
+                .astype(np.complex64))
+
+
+def key(seed=0):
+    """A key of jax.random, as old programs pass them: two numbers."""
+    return np.array([0, seed], np.uint32)
+
+
+def normal(*shape, scale=1.0):
+    return Spec(lambda rng: (scale * rng.normal(size=shape)).astype(np.float32))
+
+
+def weights(*shape):
+    """As layers begin: small enough that sums stay near one."""
+    fan_in = shape[-2] if len(shape) > 1 else shape[0]
+    return normal(*shape, scale=fan_in**-0.5)
+
+
+def positive_definite(n):
+    def make(rng):
+        a = rng.normal(size=(n, n)).astype(np.float32)
+        return a @ a.T / n + np.eye(n, dtype=np.float32)
+    return Spec(make)
