@@ -171,9 +171,75 @@ Results ImportReduce(const OpReader& op) {
   const size_t n = op.in.size() / 2;
   return Reduce(op.First(n), op.From(n), op.Computation(0), op.Ints("dimensions"));
 }
-// A window over all elements before, or after, each along one dim: a cumulative op.
+// Windows of few elements: those at each place in the window, as a strided slice, combined in turn.
+Results ReducePlaces(const OpReader& op) {
+  constexpr int64_t kPlacesMax = 64;
+  if (op.in.empty() || op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
+  const size_t n = op.in.size() / 2;
+  const Dims shape = op.in[0].shape();
+  const size_t rank = shape.size();
+  const auto per_dim = [&](std::string_view attr) {
+    const std::vector<int64_t> values = op.Ints(attr);
+    if (values.size() != rank)
+      op.Malformed(absl::StrCat("has not one of ", ToAbsl(attr), " per dim"));
+    for (const int64_t v : values)
+      if (v < 1) op.Malformed(absl::StrCat("has ", v, " among its ", ToAbsl(attr)));
+    return values;
+  };
+  const std::vector<int64_t> window = per_dim("window_dimensions");
+  const std::vector<int64_t> strides = per_dim("window_strides");
+  const std::vector<int64_t> spread = per_dim("window_dilations");
+  std::vector<int64_t> interior = per_dim("base_dilations");
+  for (int64_t& i : interior) --i;
+  const std::vector<int64_t> padding = op.Ints("padding");
+  if (padding.size() != 2 * rank) op.Malformed("has not two amounts of padding per dim");
+  int64_t places = 1;
+  for (const int64_t w : window)
+    if (__builtin_mul_overflow(places, w, &places) || places > kPlacesMax)
+      op.NotSupported(absl::StrCat("is of windows of more than ", kPlacesMax, " elements"));
+
+  std::vector<int64_t> low(rank), high(rank);
+  for (size_t d = 0; d < rank; ++d) low[d] = padding[2 * d], high[d] = padding[2 * d + 1];
+  Results padded;
+  for (size_t i = 0; i < n; ++i) {
+    if (op.in[i].shape() != shape) op.Malformed("is of arrays of several shapes");
+    padded.push_back(Pad(op.in[i], op.in[n + i], low, high, interior));
+  }
+  Dims out(rank);
+  bool empty = false;
+  for (size_t d = 0; d < rank; ++d) {
+    // How far a window may move; one of an element has no dilation.
+    const int64_t size = padded[0].dim(d);
+    const int64_t steps = window[d] - 1;
+    const bool fits = steps == 0 ? size > 0 : spread[d] <= (size - 1) / steps;
+    out[d] = fits ? (size - 1 - steps * spread[d]) / strides[d] + 1 : 0;
+    empty = empty || out[d] == 0;
+  }
+  Results total;
+  for (size_t i = 0; i < n; ++i) total.push_back(BroadcastInDim(op.in[n + i], out, {}));
+  if (empty) return total;
+  const FunctionRef f = op.Inlined(0);
+  std::vector<int64_t> at(rank, 0);
+  for (int64_t place = 0; place < places; ++place) {
+    Dims start(rank), limit(rank);
+    for (size_t d = 0; d < rank; ++d) {
+      start[d] = at[d] * spread[d];
+      limit[d] = start[d] + (out[d] - 1) * strides[d] + 1;
+    }
+    Results in = total;
+    for (const Value x : padded)
+      in.push_back(Slice(x, start, limit, Dims(strides.begin(), strides.end())));
+    total = MapComputation(f, in);
+    for (size_t d = rank; d-- > 0;) {
+      if (++at[d] < window[d]) break;
+      at[d] = 0;
+    }
+  }
+  return total;
+}
+// A window over all elements before, or after, each along one dim is a cumulative op.
 Results ImportReduceWindow(const OpReader& op) {
-  if (op.in.size() != 2) op.NotSupported("of several arrays is not one that Tessera knows");
+  if (op.in.size() != 2) return ReducePlaces(op);
   const Value x = op.in[0], init = op.in[1];
   const std::vector<int64_t> window = op.Ints("window_dimensions"), padding = op.Ints("padding");
   const auto all_ones = [&](std::string_view attr) {
@@ -202,7 +268,7 @@ Results ImportReduceWindow(const OpReader& op) {
            (padding[2 * d] == 0 || padding[2 * d + 1] == 0);
     dim = d;
   }
-  if (!fits || dim < 0) op.NotSupported("is of windows that Tessera does not know");
+  if (!fits || dim < 0) return ReducePlaces(op);
   const bool reverse = padding[2 * dim] == 0;
   return {combine(BroadcastInDim(init, x.shape(), {}), cumulative(x, dim, reverse))};
 }

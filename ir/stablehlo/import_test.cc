@@ -204,9 +204,14 @@ TEST(ImportTest, WhatHasNoBoundOrNoSenseIsRefused) {
   for (const char* name : {"calls_doubling", "map_doubling"})
     EXPECT_THAT(Import(Exported(name)),
                 StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000000 ops")));
-  EXPECT_THAT(Import(Exported("window_twice")),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("reduce_window is of windows that Tessera does not know")));
+}
+
+TEST(ImportTest, AWindowOfAnyComputationIsCombinedInTurn) {
+  // The sum so far and the next are the next, twice.
+  const std::vector<Array> out =
+      RunExported("window_twice", {Array::Of(DType::kF32, {4}, {1, 2, 3, 4})});
+  ASSERT_EQ(out.size(), 1);
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 4, 6, 8));
 }
 
 // Real artifacts beside the checkout: each that has shardings is a program, and no other ends but

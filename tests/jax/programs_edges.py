@@ -143,6 +143,25 @@ def triangular_solves(a, b):
     return jax.scipy.linalg.solve_triangular(jnp.tril(a), b, lower=True)
 
 
+@program(f32(12, 12))
+def large_windows(x):
+    return lax.reduce_window(x, 0.0, lax.add, (9, 9), (1, 1), "VALID")
+
+
+@program(f32(4, 9), s32(4, 9), f32(8))
+def windows_of_every_kind(x, i, y):
+    """Dilated, with strides, padded on either side, of several arrays, of other computations."""
+    def larger(a, b):
+        keep = a[0] >= b[0]
+        return jnp.where(keep, a[0], b[0]), jnp.where(keep, a[1], b[1])
+    return (lax.reduce_window((x, i), (-jnp.inf, 0), larger, (2, 3), (1, 2), "SAME"),
+            lax.reduce_window(x, 0.0, lax.add, (2, 3), (2, 1), ((1, 0), (0, 4)), (1, 2), (2, 2)),
+            lax.reduce_window(i, 1, lax.mul, (1, 4), (1, 3), "VALID"),
+            lax.reduce_window(i, -99, lax.max, (3, 1), (1, 1), ((-1, 0), (0, -2))),
+            lax.reduce_window(x, 0.0, lax.add, (5, 1), (1, 1), "VALID"),
+            lax.reduce_window(y, -jnp.inf, jnp.logaddexp, (8,), (1,), ((7, 0),)))
+
+
 @program(f32(2, 8, 8, 1))
 def gradient_of_pooling(x):
     def pooled(x):
