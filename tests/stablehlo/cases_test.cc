@@ -96,7 +96,8 @@ double UlpsBetween(DType dtype, double a, double b, double at_least = 0) {
 // Sums are expected in the order of another backend: where much cancels they may differ by units of
 // the largest element rather than of their own.
 bool IsOfSums(const std::string& name) {
-  return absl::StartsWith(name, "dot_general") || absl::StartsWith(name, "cumsum");
+  return absl::StartsWith(name, "dot_general") || absl::StartsWith(name, "cumsum") ||
+         absl::StartsWith(name, "scatter_add");
 }
 double LargestOf(const Array& array) {
   double largest = 0;
