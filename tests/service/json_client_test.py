@@ -175,7 +175,7 @@ class JsonClientTest(unittest.TestCase):
 
     def test_malformed_program(self):
         self.refuse_text("INVALID_ARGUMENT", "MALFORMED_PROGRAM", "line 1, column 6", "func ???")
-        self.refuse_text("INVALID_ARGUMENT", "MALFORMED_PROGRAM", "expected 'func'", "")
+        self.refuse_text("INVALID_ARGUMENT", "MALFORMED_PROGRAM", "there is no program", "")
         self.refuse("INVALID_ARGUMENT", "MALFORMED_PROGRAM", "no program",
                     PROGRAMS + "/RunProgram", {})
         self.refuse_program("INVALID_ARGUMENT", "MALFORMED_PROGRAM", "model.py:7",
