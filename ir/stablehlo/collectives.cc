@@ -41,7 +41,8 @@ std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
   if (type.rank() != 2) op.Malformed("has groups that are no matrix");
   const std::vector<int64_t> ids = op.Ints(attr);
   const int64_t size = type.shape[1];
-  std::vector<Group> rows(type.shape[0]);
+  if (size == 0 && type.shape[0] > 0) op.Malformed("has groups of no devices");
+  std::vector<Group> rows(type.shape[0]);  // as many as there are ids at most
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t place = op.b().mesh().empty() ? ids[i] : op.shardings().PlaceOf(ids[i]);
     if (place < 0 || (op.b().mesh().empty() && place != 0))
@@ -170,6 +171,10 @@ Results ImportAllReduce(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kAny);
   const FunctionRef f = op.Inlined(0);
   if (axes.empty()) return op.in;
+  const int64_t folds = std::count_if(op.in.begin(), op.in.end(), [&](const Value& v) {
+    return ReducerOf(*f, v.dtype()) == nullptr;
+  });
+  op.WillRepeat(f, folds * std::min(op.b().mesh().SizeOf(axes), kFoldMax));
   return Each(op, [&](Value v) {
     const Reducer reduce = ReducerOf(*f, v.dtype());
     return reduce != nullptr ? reduce(v, axes) : Folded(op, v, axes, f);

@@ -312,6 +312,9 @@ FunctionRef OpReader::Inlined(int r) const {
   importer_.Spend(importer_.SizeOf(f));
   return f;
 }
+void OpReader::WillRepeat(const FunctionRef& f, int64_t times) const {
+  importer_.Spend(times * (importer_.SizeOf(f) + 2));
+}
 
 // -------------------------------------------------------------------------------------------------
 namespace {

@@ -17,7 +17,9 @@ namespace tessera::ir::stablehlo {
 //
 // What the artifact asks for beyond the ops' results is left out: the accuracy of functions, the
 // algorithm of products. A scatter drops a window that is partly outside, as XLA does; StableHLO's
-// text drops its elements that are.
+// text drops its elements that are. What a window's padding holds is the initial value, as
+// StableHLO's text has it; XLA leaves it out on CPUs, which differs where that value is not
+// neutral.
 //
 // Errors: those of ReadArtifact; MALFORMED_PROGRAM for a function that is not there or calls
 // itself, for attributes of the wrong kind, and for results of other types than the op gives;

@@ -219,6 +219,7 @@ Results ReducePlaces(const OpReader& op) {
   for (size_t i = 0; i < n; ++i) total.push_back(BroadcastInDim(op.in[n + i], out, {}));
   if (empty) return total;
   const FunctionRef f = op.Inlined(0);
+  op.WillRepeat(f, places * static_cast<int64_t>(n));
   std::vector<int64_t> at(rank, 0);
   for (int64_t place = 0; place < places; ++place) {
     Dims start(rank), limit(rank);

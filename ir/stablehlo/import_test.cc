@@ -158,6 +158,15 @@ TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
         << row.name;
 }
 
+TEST(ImportTest, WhatWouldTakeMuchIsRefused) {
+  EXPECT_THAT(Import(Exported("groups_of_nobody")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("groups of no devices")));
+  EXPECT_THAT(Import(Exported("folds_much")),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000000 ops")));
+  EXPECT_THAT(Import(Exported("inline_mesh_overflows")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("product below 2^31")));
+}
+
 TEST(ImportTest, BatchingDimsFollowTheIndexVectors) {
   std::vector<double> rows(10);
   std::iota(rows.begin(), rows.end(), 0);

@@ -120,6 +120,8 @@ class OpReader {
   FunctionRef Computation(int region) const;
   // The same, of which an op's function inlines what it calls.
   FunctionRef Inlined(int region) const;
+  // Counts what an op's function is about to emit of it, so many times, with an op or two for each.
+  void WillRepeat(const FunctionRef& f, int64_t times) const;
   // What the regions use of outside, without repetition, in the order of the first uses.
   std::vector<uint32_t> Captures(std::vector<int> regions) const;
   std::vector<Value> ValuesOf(const std::vector<uint32_t>& captures) const;

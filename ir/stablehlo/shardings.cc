@@ -17,6 +17,7 @@ constexpr size_t kMeshesMax = 64;
 constexpr size_t kTextsMax = 1024;
 constexpr size_t kTextBytesMax = size_t{64} << 20;
 constexpr int64_t kDimsMax = 64;
+constexpr size_t kDictionaryMax = 256;  // of what a value carries, which is searched for each value
 
 [[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
   Throw(ErrorKind::kMalformedProgram,
@@ -46,6 +47,10 @@ bool SaysNothing(const PartitionSpec& spec) {
 uint32_t InDictionary(const Artifact& a, uint32_t dictionary, std::string_view name) {
   if (dictionary == kNone || a.attrs[dictionary].kind != AttrKind::kDictionary) return kNone;
   const absl::Span<const uint32_t> refs = Slice(a.refs, a.attrs[dictionary].refs);
+  if (refs.size() > 2 * kDictionaryMax)
+    Throw(ErrorKind::kLimitExceeded,
+          absl::StrCat("StableHLO: a dictionary of attributes has ", refs.size() / 2,
+                       " entries; at most ", kDictionaryMax));
   for (size_t i = 0; i + 1 < refs.size(); i += 2)
     if (a.attrs[refs[i]].kind == AttrKind::kString && a.attrs[refs[i]].text() == name)
       return refs[i + 1];
@@ -76,23 +81,28 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
   for (size_t place = 0; place < device_ids_.size(); ++place) place_of_[device_ids_[place]] = place;
 }
 
-void Shardings::Declare(std::string name, Declared mesh) {
-  const std::string what = absl::StrCat("the mesh ", Quoted(name));
-  if (declared_.size() == kMeshesMax) NotSupported(what, "is one of too many");
-  if (mesh.mesh.axes.size() > kAxesMax) NotSupported(what, "has too many axes");
-  ThrowIfError(CheckMesh(mesh.mesh));
-  std::vector<int64_t>& ids = mesh.device_ids;
+void Shardings::Check(std::string_view what, Declared* declared) {
+  const Mesh& mesh = declared->mesh;
+  if (mesh.axes.size() > kAxesMax) NotSupported(what, "has too many axes");
+  ThrowIfError(CheckMesh(mesh));
+  std::vector<int64_t>& ids = declared->device_ids;
   std::vector<int64_t> sorted = ids;
   std::sort(sorted.begin(), sorted.end());
   bool in_order = true,
-       ids_fit = mesh.mesh.empty() || static_cast<int64_t>(ids.size()) == mesh.mesh.num_devices();
+       ids_fit = mesh.empty() || static_cast<int64_t>(ids.size()) == mesh.num_devices();
   for (size_t i = 0; i < ids.size(); ++i) {
-    ids_fit &= mesh.mesh.empty() || sorted[i] == static_cast<int64_t>(i);
+    ids_fit &= mesh.empty() || sorted[i] == static_cast<int64_t>(i);
     in_order &= ids[i] == static_cast<int64_t>(i);
   }
   if (!ids.empty() && !ids_fit)
     Malformed(what, "has device ids that are not each of 0, 1, ... once");
-  if (in_order && !mesh.mesh.empty()) ids.clear();
+  if (in_order && !mesh.empty()) ids.clear();
+}
+
+void Shardings::Declare(std::string name, Declared mesh) {
+  const std::string what = absl::StrCat("the mesh ", Quoted(name));
+  if (declared_.size() == kMeshesMax) NotSupported(what, "is one of too many");
+  Check(what, &mesh);
   if (!declared_.emplace(std::move(name), std::move(mesh)).second)
     Malformed(what, "is declared twice");
 }
@@ -110,6 +120,14 @@ Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) cons
   }
   out.device_ids.assign(ints.begin() + 2, ints.end());
   return out;
+}
+
+const Shardings::Declared& Shardings::InlineMesh(uint32_t attr, std::string_view what) const {
+  if (const auto known = inline_.find(attr); known != inline_.end()) return known->second;
+  if (inline_.size() == kMeshesMax) NotSupported(what, "has a mesh of its own, one of too many");
+  Declared mesh = MeshOf(attr, what);
+  Check(what, &mesh);
+  return inline_[attr] = std::move(mesh);
 }
 
 void Shardings::ReadMeshes() {
@@ -130,6 +148,7 @@ void Shardings::ReadMeshes() {
 const TiledSharding& Shardings::Tiled(std::string_view text, std::string_view what) const {
   if (const auto known = tiled_.find(text); known != tiled_.end()) return known->second;
   if (tiled_.size() == kTextsMax) NotSupported("mhlo.sharding", "has too many different texts");
+  CountText(text);  // One that does not parse is parsed again.
   return tiled_[text] = ParseTiled(text, what);
 }
 
@@ -316,7 +335,8 @@ PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
   for (int64_t i = 0; i < counts[1]; ++i) out.replicated.push_back(AxisName(refs[next++], what));
   if (next < refs.size())
     NotSupported(what, "has unreduced axes, which Tessera takes of no artifact");
-  if (a_.attrs[refs[0]].kind == AttrKind::kMesh) return SpecOf(out, MeshOf(refs[0], what), what);
+  if (a_.attrs[refs[0]].kind == AttrKind::kMesh)
+    return SpecOf(out, InlineMesh(refs[0], what), what);
   return SpecOf(out, MeshNamed(TextOf(a_, refs[0], what), what), what);
 }
 
@@ -377,10 +397,14 @@ uint32_t Shardings::FrontendAttr(uint32_t dictionary, std::string_view name) con
 
 std::string_view Shardings::FrontendText(uint32_t attr, std::string_view what) const {
   const std::string_view text = TextOf(a_, attr, what);
+  CountText(text);
+  return text;
+}
+
+void Shardings::CountText(std::string_view text) const {
   text_bytes_ += text.size();
   if (text_bytes_ > kTextBytesMax)
     Throw(ErrorKind::kLimitExceeded, "StableHLO: the texts of shardings are too long");
-  return text;
 }
 
 std::vector<PartitionSpec> Shardings::CarriedSpecs(uint32_t dictionary, std::string_view name,

@@ -59,11 +59,15 @@ class Shardings {
     Mesh mesh;
     std::vector<int64_t> device_ids;
   };
+  // That a mesh is one, and each of its devices is there once; ids in order are dropped.
+  static void Check(std::string_view what, Declared* declared);
   void Declare(std::string name, Declared mesh);
   void ReadMeshes();
   // A mesh whose axes are those along which the texts and the replica groups lie.
   void DeriveMesh();
   Declared MeshOf(uint32_t attr, std::string_view what) const;
+  // One that a sharding has instead of a name.
+  const Declared& InlineMesh(uint32_t attr, std::string_view what) const;
   const Declared& MeshNamed(std::string_view name, std::string_view what) const;
   // The axes of the program's mesh that lie just there; nullopt if none do.
   std::optional<AxisList> AxesAt(const AxisRange& range) const;
@@ -75,8 +79,9 @@ class Shardings {
   // Of a kAxisRef.
   std::string AxisName(uint32_t attr, std::string_view what) const;
   uint32_t FrontendAttr(uint32_t dictionary, std::string_view name) const;
-  // A text of a frontend attribute; throws LIMIT_EXCEEDED when all that were read are too long.
   std::string_view FrontendText(uint32_t attr, std::string_view what) const;
+  // Throws LIMIT_EXCEEDED when all texts that were read are too long.
+  void CountText(std::string_view text) const;
   // The sharding that a text says, parsed once.
   const TiledSharding& Tiled(std::string_view text, std::string_view what) const;
   PartitionSpec SpecOf(const NamedSharding& sharding, const Declared& mesh,
@@ -89,7 +94,8 @@ class Shardings {
   int64_t num_replicas_ = 1;
   std::optional<int64_t> num_partitions_;  // if the artifact says so
   mutable std::map<std::string_view, TiledSharding> tiled_;
-  mutable size_t text_bytes_ = 0;  // of frontend attributes, read so far
+  mutable std::map<uint32_t, Declared> inline_;  // by attribute
+  mutable size_t text_bytes_ = 0;                // of shardings, parsed so far
 };
 
 // Whether it leaves all to the planner.
