@@ -1,5 +1,6 @@
 """Programs of JAX on real daemons: exported, lowered, and as @client.jit. Needs jax; the results are
 compared with what JAX itself computes here."""
+import functools
 import os
 import pathlib
 import re
@@ -223,6 +224,70 @@ def test_typed_keys_are_keys(client):
     found = client.jit(lambda key: jax.random.normal(key, (5,)))(jax.random.key(3))
     np.testing.assert_allclose(client.get(found), jax.random.normal(jax.random.key(3), (5,)),
                                rtol=1e-5)
+
+
+def test_jit_compiles_anew_for_what_makes_another_program(client):
+    scaled = client.jit(lambda x, n: x * n, static_argnums=1)
+    x = np.arange(3, dtype=np.int32)
+    for n in (1, 1.0, True, 2):
+        want = jax.jit(lambda x, n: x * n, static_argnums=1)(x, n)
+        got = client.get(scaled(x, n))
+        assert got.dtype == want.dtype, n
+        np.testing.assert_array_equal(got, want)
+    product = client.jit(lambda a, b: a * b)
+    half = np.ones(2, jnp.bfloat16)
+    for a in (jnp.asarray(2.0), jnp.float32(2), 2.0):
+        want = jax.jit(lambda a, b: a * b)(a, half).dtype
+        assert client.get(product(a, half)).dtype == want, repr(a)
+
+
+def test_arguments_are_chosen_as_in_jax(client):
+    def shaped(x, n):
+        return x.reshape(n, -1)
+
+    x = np.arange(6, dtype=np.float32)
+    by_name, by_number = (client.jit(shaped, static_argnames="n"), client.jit(shaped, static_argnums=-1))
+    for function in (by_name, by_number):
+        assert client.get(function(x, 2)).shape == (2, 3)
+        assert client.get(function(x, n=3)).shape == (3, 2)
+    total = client.jit(lambda state, x: state + x, donate_argnums=0)
+    state = client.get(total(state=x, x=x))
+    np.testing.assert_array_equal(state, 2 * x)
+
+    class Model:
+        scale = 3.0
+
+        @functools.partial(client.jit, static_argnums=0)
+        def apply(self, x):
+            return x * self.scale
+
+    np.testing.assert_array_equal(client.get(Model().apply(x)), 3 * x)
+    np.testing.assert_array_equal(client.get(total(x.astype(">f4"), x)), 2 * x)
+
+
+def test_whole_numbers_are_not_cut_from_others(client):
+    program = exported(lambda n: n + 1, np.int32(0))
+    assert client.run(program, 1) == 2
+    with pytest.raises(TypeError, match=r"argument 0 is s32\[\] in the program, 1.7 given"):
+        client.run(program, 1.7)
+
+
+def test_what_is_lowered_has_its_shardings(client):
+    from jax.sharding import AbstractMesh, PartitionSpec as P
+
+    def sums(x):
+        return jax.lax.psum(x, "x")
+
+    mapped = jax.shard_map(sums, mesh=AbstractMesh((2,), ("x",)), in_specs=P("x"), out_specs=P())
+    lowered = jax.jit(mapped).trace(X).lower(lowering_platforms=("cpu",))
+    np.testing.assert_allclose(client.run(lowered, X), X[:2] + X[2:], rtol=1e-6)
+
+
+def test_a_function_is_compiled_again_when_the_server_has_dropped_it(client):
+    twice = client.jit(lambda x: 2 * x)
+    np.testing.assert_array_equal(client.get(twice(X)), 2 * X)
+    twice.compile(X).id += 1 << 40  # One that no server has.
+    np.testing.assert_array_equal(client.get(twice(X)), 2 * X)
 
 
 DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/from_jax.md"

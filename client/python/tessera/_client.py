@@ -335,9 +335,9 @@ class Client(Channel):
         mesh: Mesh | str | None = None,
         in_shardings: Any = None,
         out_shardings: Any = None,
-        static_argnums: Sequence[int] = (),
-        static_argnames: Sequence[str] = (),
-        donate_argnums: Sequence[int] = (),
+        static_argnums: Sequence[int] | int | None = None,
+        static_argnames: Sequence[str] | str | None = None,
+        donate_argnums: Sequence[int] | int | None = None,
         timeout: float | None = None,
     ) -> Any:
         """A JAX function as one whose calls run on the cluster, as @client.jit or
@@ -348,8 +348,8 @@ class Client(Channel):
         in_shardings, out_shardings  As for jax.jit: of a jax.sharding.AbstractMesh, whose devices
                          need not be in this machine. None: as the planner likes.
         static_argnums, static_argnames  As for jax.jit.
-        donate_argnums   Arguments to delete once they have been read: of a step of training, its
-                         state.
+        donate_argnums   Arguments to delete once they have been read, if they are not given by name:
+                         of a step of training, its state.
         """
         if function is None:
             return functools.partial(

@@ -154,6 +154,9 @@ class Executable:
         if isinstance(value, Array):
             return value
         spec = self.inputs[index]
+        kind = _dtypes.to_numpy(spec.dtype).kind
+        if kind in "iub" and not hasattr(value, "dtype") and np.asarray(value).dtype.kind in "fc":
+            raise TypeError(f"argument {index} is {spec.type} in the program, {value} given")
         if self._trees is not None:
             value = _jax.to_numpy(value, _dtypes.to_numpy(spec.dtype))
         # Lists and numbers have no dtype; an array must have the right one.
