@@ -10,86 +10,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/stablehlo/encodings.h"
 
 namespace tessera::ir::stablehlo {
 namespace {
-
-enum class Dialect { kBuiltin, kVhlo, kSdy, kOther };
-Dialect DialectOf(std::string_view name) {
-  if (name == "builtin") return Dialect::kBuiltin;
-  if (name == "vhlo") return Dialect::kVhlo;
-  return name == "sdy" ? Dialect::kSdy : Dialect::kOther;
-}
-
-// ---- The tables. --------------------------------------------------------------------------------
-struct AttrRow {
-  Dialect dialect;
-  uint64_t code;
-  AttrKind kind;
-  const char* fields;
-};
-struct TypeRow {
-  Dialect dialect;
-  uint64_t code;
-  TypeKind kind;
-  const char* fields;
-  DType dtype = DType::kBool;
-  int bits = 0;
-};
-constexpr AttrRow kAttrRows[] = {
-#define TESSERA_ATTR(dialect, code, kind, fields) \
-  {Dialect::k##dialect, code, AttrKind::k##kind, fields},
-#define TESSERA_TYPE(...)
-#define TESSERA_SCALAR(...)
-#define TESSERA_WIDTH(...)
-#include "ir/stablehlo/entries.def"
-#undef TESSERA_ATTR
-#undef TESSERA_TYPE
-#undef TESSERA_SCALAR
-#undef TESSERA_WIDTH
-};
-constexpr TypeRow kTypeRows[] = {
-#define TESSERA_ATTR(...)
-#define TESSERA_TYPE(dialect, code, kind, fields) \
-  {Dialect::k##dialect, code, TypeKind::k##kind, fields},
-#define TESSERA_SCALAR(dialect, code, dtype) \
-  {Dialect::k##dialect, code, TypeKind::kScalar, "", DType::k##dtype},
-#define TESSERA_WIDTH(dialect, code, bits) \
-  {Dialect::k##dialect, code, TypeKind::kOtherScalar, "", DType::kBool, bits},
-#include "ir/stablehlo/entries.def"
-#undef TESSERA_ATTR
-#undef TESSERA_TYPE
-#undef TESSERA_SCALAR
-#undef TESSERA_WIDTH
-};
-template <typename Row, size_t kRows>
-const Row* Find(const Row (&rows)[kRows], Dialect dialect, uint64_t code) {
-  for (const Row& row : rows)
-    if (row.dialect == dialect && row.code == code) return &row;
-  return nullptr;
-}
-
-struct OpRow {
-  std::string_view dialect;
-  std::string_view name;
-  int first, last;
-  std::string_view attributes;  // separated by spaces
-};
-constexpr OpRow kOpRows[] = {
-#define TESSERA_VHLO_OP(name, first, last, attributes) {"vhlo", name, first, last, attributes},
-#define TESSERA_PLAIN_OP(dialect, name, attributes) {dialect, name, 0, 0, attributes},
-#include "ir/stablehlo/vhlo_ops.def"
-#undef TESSERA_VHLO_OP
-#undef TESSERA_PLAIN_OP
-};
-
-// The next word of `words`, which loses it.
-std::string_view NextWord(std::string_view& words) {
-  const size_t end = std::min(words.find(' '), words.size());
-  const std::string_view word = words.substr(0, end);
-  words.remove_prefix(std::min(end + 1, words.size()));
-  return word;
-}
 
 absl::Status NotSupported(std::string what) {
   return MakeError(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: ", what));
@@ -127,7 +51,7 @@ class Decoder {
     if (!entry.custom || dialect == Dialect::kOther) return absl::OkStatus();
     Cursor in(entry.bytes, "an attribute or type");
     const uint64_t code = in.VarInt();
-    const Row* const row = Find(rows, dialect, code);
+    const Row* const row = FindRow(rows, dialect, code);
     if (row == nullptr) return in.status();
     out->bytes = {};
     out->refs.begin = out_.refs.size();
@@ -288,13 +212,10 @@ class OpDecoder {
     if (form.dialect == "vhlo" && at != std::string_view::npos &&
         absl::SimpleAtoi(ToAbsl(form.name.substr(at + 2)), &form.version))
       form.name = form.name.substr(0, at);
-    const auto row = std::find_if(std::begin(kOpRows), std::end(kOpRows), [&](const OpRow& r) {
-      return r.dialect == form.dialect && r.name == form.name && r.first <= form.version &&
-             form.version <= r.last;
-    });
-    form.known = row != std::end(kOpRows);
+    const OpRow* const row = FindOpRow(form.dialect, form.name, form.version);
+    form.known = row != nullptr;
     out_.forms.push_back(form);
-    rows_.push_back(form.known ? &*row : nullptr);
+    rows_.push_back(row);
   }
 
   absl::Status Unknown(const RawOp& op) const {

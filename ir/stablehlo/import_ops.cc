@@ -312,8 +312,9 @@ Results ImportCall(const OpReader& op) {
   const FunctionRef f = op.Callee("callee");
   return Call(op.b(), f, op.in, f->name);
 }
-// An op of several others, which its decomposition says.
+// An op of several others, which its decomposition says; or one of ours.
 Results ImportComposite(const OpReader& op) {
+  if (const std::optional<Results> own = ImportOwnComposite(op)) return *own;
   const FunctionRef f = op.Callee("decomposition");
   return Call(op.b(), f, op.in, f->name);
 }

@@ -85,6 +85,7 @@ class OpReader {
   const std::vector<Value> in;
 
   Builder& b() const { return importer_.b(); }
+  const Artifact& artifact() const { return importer_.a_; }
   const Shardings& shardings() const { return importer_.shardings_; }
   // The attribute, or kNone.
   uint32_t Find(std::string_view attr) const { return importer_.a_.Find(op_, attr); }
@@ -163,6 +164,9 @@ struct ImportRow {
 const ImportRow* FindImport(std::string_view dialect, std::string_view name);
 const ImportRow* FindCollective(std::string_view name);
 const ImportRow* FindShardy(std::string_view name);
+// What a composite "tessera.<op>" is; nullopt for a composite of others, or one that the op does
+// not fit.
+std::optional<std::vector<Value>> ImportOwnComposite(const OpReader& op);
 // A manual_computation of a body that is in its scope.
 std::vector<Value> EmitManual(Builder& b, const FunctionRef& body, std::vector<Value> args,
                               const std::vector<PartitionSpec>& in_specs,

@@ -1,0 +1,325 @@
+// Ops that StableHLO lacks, in terms of ops that it has.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "ir/eval/eval.h"
+#include "ir/ops.h"
+#include "ir/ops/windows.h"
+#include "ir/stablehlo/exporter.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using ops::DimsExcept;
+using ops::Geometry;
+using ops::WindowDims;
+
+Value Spread(Value x, const Dims& shape) {
+  return x.shape() == shape ? x : BroadcastInDim(x, shape, {});
+}
+
+// ---- Elementwise: the scalar graph, on arrays. --------------------------------------------------
+std::vector<Value> OnArrays(const ScalarGraph& graph, const std::vector<Value>& in,
+                            const Dims& shape, Value (*erf)(Value));
+
+// From -1 to 1. Reference: Cephes, ndtr.c.
+Value ErfNear(Value x) {
+  constexpr double kOver[] = {9.60497373987051638749, 9.00260197203842689217e1,
+                              2.23200534594684319226e3, 7.00332514112805075473e3,
+                              5.55923013010394962768e4};
+  constexpr double kUnder[] = {1.0,
+                               3.35617141647503099647e1,
+                               5.21357949780152679795e2,
+                               4.59432382970980127987e3,
+                               2.26290000613890934246e4,
+                               4.92673942608635921086e4};
+  const Value square = Mul(x, x);
+  const auto horner = [&](absl::Span<const double> coefficients) {
+    Value sum = FullLike(x, coefficients[0]);
+    for (const double c : coefficients.subspan(1)) {
+      const Value scaled = Mul(sum, square);
+      sum = Add(scaled, FullLike(x, c));
+    }
+    return sum;
+  };
+  const Value over = horner(kOver);
+  return Div(Mul(x, over), horner(kUnder));
+}
+// Beyond by erfc, whose graph has an erf for what is near only.
+Value Erf64(Value x) {
+  const Value size = Abs(x);
+  const ScalarGraph erfc = ops::kErfc.scalar.record({}, DType::kF64, DType::kF64);
+  const Value rest = OnArrays(Canonical(erfc), {size}, x.shape(), ErfNear)[0];
+  const Value far = Mul(Sign(x), Sub(FullLike(x, 1), rest));
+  const Value near = ErfNear(x);
+  return Select(Compare(size, FullLike(x, 1), "LT"), near, far);
+}
+Value ErfAnywhere(Value x) { return Convert(Erf64(Convert(x, DType::kF64)), x.dtype()); }
+
+// The op that a primitive is; null for those with attributes.
+const OpDef* OpOf(ScalarPrim prim) {
+  switch (prim) {
+#define TESSERA_X(Name)     \
+  case ScalarPrim::k##Name: \
+    return &ops::k##Name;
+    TESSERA_X(Add)
+    TESSERA_X(Sub) TESSERA_X(Mul) TESSERA_X(Div) TESSERA_X(Rem) TESSERA_X(Neg) TESSERA_X(Abs)
+        TESSERA_X(Min) TESSERA_X(Max) TESSERA_X(Exp) TESSERA_X(Expm1) TESSERA_X(Log)
+            TESSERA_X(Log1p) TESSERA_X(Sin) TESSERA_X(Cos) TESSERA_X(Tan) TESSERA_X(Tanh)
+                TESSERA_X(Atan2) TESSERA_X(Pow) TESSERA_X(Sqrt) TESSERA_X(Rsqrt) TESSERA_X(Cbrt)
+                    TESSERA_X(Floor) TESSERA_X(Ceil) TESSERA_X(And) TESSERA_X(Or) TESSERA_X(Xor)
+                        TESSERA_X(Not) TESSERA_X(Clz) TESSERA_X(IsFinite) TESSERA_X(Select)
+#undef TESSERA_X
+                            case ScalarPrim::kRoundEven : return &ops::kRoundNearestEven;
+    case ScalarPrim::kRoundAway:
+      return &ops::kRoundNearestAfz;
+    case ScalarPrim::kShl:
+      return &ops::kShiftLeft;
+    case ScalarPrim::kShrA:
+      return &ops::kShiftRightArithmetic;
+    case ScalarPrim::kShrL:
+      return &ops::kShiftRightLogical;
+    case ScalarPrim::kPopCount:
+      return &ops::kPopulationCount;
+    default:
+      return nullptr;
+  }
+}
+std::string_view DirectionOf(ScalarPrim prim) {
+  switch (prim) {
+    case ScalarPrim::kEq:
+      return "EQ";
+    case ScalarPrim::kNe:
+      return "NE";
+    case ScalarPrim::kLt:
+      return "LT";
+    case ScalarPrim::kLe:
+      return "LE";
+    case ScalarPrim::kGt:
+      return "GT";
+    default:
+      return "GE";
+  }
+}
+
+Value OnArrays(const ScalarNode& node, const std::vector<Value>& args, Builder& b,
+               const std::vector<Value>& in, const Dims& shape, Value (*erf)(Value)) {
+  switch (node.prim) {
+    case ScalarPrim::kInput:
+      return Spread(in[static_cast<size_t>(node.value)], shape);
+    case ScalarPrim::kConstant:
+      return Spread(Constant(b, IsFloat(node.dtype) ? Array::Scalar(node.dtype, node.value)
+                                                    : Array::ScalarInt(node.dtype, node.int_value)),
+                    shape);
+    case ScalarPrim::kErf:
+      return erf(args[0]);
+    case ScalarPrim::kConvert:
+      return Convert(args[0], node.dtype);
+    case ScalarPrim::kBitcast:
+      return BitcastConvert(args[0], node.dtype);
+    default:
+      break;
+  }
+  if (const OpDef* const op = OpOf(node.prim); op != nullptr) return b.Emit1(*op, args);
+  return Compare(args[0], args[1], DirectionOf(node.prim));
+}
+std::vector<Value> OnArrays(const ScalarGraph& graph, const std::vector<Value>& in,
+                            const Dims& shape, Value (*erf)(Value)) {
+  std::vector<Value> values;
+  for (const ScalarNode& node : graph.nodes) {
+    std::vector<Value> args;
+    for (const int arg : node.args) args.push_back(values[arg]);
+    values.push_back(OnArrays(node, args, in[0].builder(), in, shape, erf));
+  }
+  std::vector<Value> out;
+  for (const int root : graph.roots) out.push_back(values[root]);
+  return out;
+}
+
+// ---- Orders. ------------------------------------------------------------------------------------
+// A comparator of sorts; `less` is given pairs of scalars.
+FunctionRef Comparator(const std::vector<Value>& xs,
+                       absl::FunctionRef<Value(const std::vector<Value>&)> less) {
+  Builder b(Scope{}, "comparator");
+  std::vector<Value> params;
+  for (const Value x : xs)
+    for (int side = 0; side < 2; ++side) params.push_back(b.Param(MakeType(x.dtype(), {})));
+  return b.Build({less(params)});
+}
+// A key whose total order is that of lax.sort: -0 as +0, NaNs alike.
+Value KeyOf(Value x) {
+  if (!IsFloat(x.dtype())) return x;
+  if (!IsComputable(x.dtype())) x = Convert(x, DType::kF32);
+  const Value zero = FullLike(x, 0);
+  const Value unsigned_zero = Select(Compare(x, zero, "EQ"), zero, x);
+  const Value nan = FullLike(x, std::numeric_limits<double>::quiet_NaN());
+  return Select(Compare(x, x, "NE"), nan, unsigned_zero);
+}
+Value InOrder(Value a, Value b, std::string_view direction) {
+  return IsFloat(a.dtype()) ? CompareTotalOrder(a, b, direction) : Compare(a, b, direction);
+}
+std::vector<Value> SortedBy(const RuleContext& c, const std::vector<Value>& xs,
+                            const FunctionRef& comparator) {
+  const bool stable = !c.attrs.Has("is_stable") || c.attrs.Bool("is_stable");
+  return c.b.Emit(ops::kSortBy, xs,
+                  {{"dimension", c.attrs.Int("dimension")}, {"is_stable", stable}}, {comparator});
+}
+
+}  // namespace
+
+std::vector<Value> ExpandElementwise(const RuleContext& c) {
+  const ScalarGraph graph =
+      c.def.scalar.record(c.attrs, c.in_types.back().dtype, c.out_types[0].dtype);
+  return OnArrays(Canonical(graph), c.in, c.out_types[0].shape, ErfAnywhere);
+}
+
+// As in JAX: the best and its index, of which the lower one wins, and the first NaN.
+std::vector<Value> ExpandArg(const RuleContext& c) {
+  const int64_t dim = c.attrs.Int("dimension");
+  const DType index = c.attrs.Dtype("index_dtype"), dtype = c.in[0].dtype();
+  const bool max = c.def.reduce == ReduceKind::kArgMax;
+  Builder b(Scope{}, "better");
+  std::vector<Value> params;
+  for (int side = 0; side < 2; ++side)
+    for (const DType of : {dtype, index}) params.push_back(b.Param(MakeType(of, {})));
+  const Value a = params[0], at_a = params[1], other = params[2], at_other = params[3];
+  Value better = Compare(a, other, max ? "GT" : "LT");
+  if (IsFloat(dtype)) better = Or(better, Compare(a, a, "NE"));
+  const Value equal = Compare(a, other, "EQ");
+  const Value first = And(equal, Compare(at_a, at_other, "LT"));
+  const Value best = Select(better, a, other);
+  const Value at = Select(Or(better, first), at_a, at_other);
+  const FunctionRef computation = b.Build({best, at});
+  const Array worst =
+      ValueOrThrow(EvaluateOp(max ? ops::kReduceMax : ops::kReduceMin, {}, {Array(dtype, {0})},
+                              {{"dimensions", std::vector<int64_t>{0}}}))[0];
+  const Value indices = Iota(c.b, index, c.in[0].shape(), static_cast<int>(dim));
+  const Value worst_of_all = Constant(c.b, worst);
+  const Value zero = Constant(c.b, Array::ScalarInt(index, 0));
+  return {Reduce({c.in[0], indices}, {worst_of_all, zero}, computation, {dim})[1]};
+}
+
+std::vector<Value> ExpandSort(const RuleContext& c) {
+  const auto num_keys = static_cast<size_t>(c.attrs.Int("num_keys"));
+  const FunctionRef less = Comparator(c.in, [&](const std::vector<Value>& sides) {
+    Value out;
+    for (size_t key = num_keys; key-- > 0;) {
+      const Value a = KeyOf(sides[2 * key]), b = KeyOf(sides[2 * key + 1]);
+      const Value is_less = InOrder(a, b, "LT");
+      out = out ? Or(is_less, And(InOrder(a, b, "EQ"), out)) : is_less;
+    }
+    return out;
+  });
+  return SortedBy(c, c.in, less);
+}
+
+std::vector<Value> ExpandTopK(const RuleContext& c) {
+  const auto dim = static_cast<int>(c.attrs.Int("dimension"));
+  const Value indices = Iota(c.b, DType::kS32, c.in[0].shape(), dim);
+  const std::vector<Value> xs = {c.in[0], indices};
+  const FunctionRef greater = Comparator(
+      xs, [](const std::vector<Value>& sides) { return InOrder(sides[0], sides[1], "GT"); });
+  std::vector<Value> out = SortedBy(c, xs, greater);
+  for (Value& x : out) x = SliceInDim(x, dim, 0, c.attrs.Int("k"));
+  return out;
+}
+
+// In log2(n) steps, of which each combines every element with the one 1, 2, 4 ... before it.
+std::vector<Value> ExpandCumlogsumexp(const RuleContext& c) {
+  const auto dim = static_cast<int>(c.attrs.Int("dimension"));
+  const bool reverse = c.attrs.Bool("reverse");
+  const DType dtype = c.in[0].dtype();
+  Value x = BitWidth(dtype) < 32 ? Convert(c.in[0], DType::kF32) : c.in[0];
+  const int64_t n = x.dim(dim);
+  const Value none = FullLike(x, -std::numeric_limits<double>::infinity());
+  for (int64_t step = 1; step < n; step *= 2) {
+    const Value kept = SliceInDim(x, dim, reverse ? step : 0, reverse ? n : n - step);
+    const Value fill = SliceInDim(none, dim, 0, step);
+    const Value before = reverse ? Concatenate({kept, fill}, dim) : Concatenate({fill, kept}, dim);
+    const Value most = Max(before, x), apart = Sub(before, x);
+    const Value sum = Add(before, x);
+    const Value combined = Add(most, Log1p(Exp(Neg(Abs(apart)))));
+    x = Select(Compare(apart, apart, "NE"), sum, combined);  // of infinities, and NaN
+  }
+  return {Convert(x, dtype)};
+}
+
+// ---- Windows at indices. ------------------------------------------------------------------------
+namespace {
+
+// The highest index that keeps a window within `x`, of each entry of an index vector.
+std::vector<int64_t> HighestOf(const WindowDims& w, const Type& x, const Dims& window) {
+  std::vector<int64_t> out;
+  for (const int64_t dim : w.index_map) out.push_back(x.shape[dim] - window[dim]);
+  return out;
+}
+// Indices whose vectors lie along a dim.
+Value WithVectors(Value indices, int64_t* vector_dim) {
+  *vector_dim = std::min<int64_t>(*vector_dim, indices.rank());
+  return *vector_dim == indices.rank() ? ExpandDims(indices, {indices.rank()}) : indices;
+}
+
+}  // namespace
+
+std::vector<Value> ExpandFilledGather(const RuleContext& c) {
+  const WindowDims w(c.attrs, ops::kGatherNames);
+  const Type& type = c.out_types[0];
+  const std::optional<Array> fill =
+      c.def.index_map({c.def, c.b.scope(), c.in_types, c.attrs, c.regions}, c.out_types).literal;
+  Attrs attrs = c.attrs;
+  attrs.Set("mode", ops::NameOf(GatherScatterMode::kClip));
+  attrs.Erase("fill_value");
+  const Value got = c.b.Emit1(c.def, c.in, attrs);
+  // Where the window is within the operand. Of an index of 64 bits without a sign that is too
+  // large the conversion is negative.
+  int64_t vector_dim = w.index_vector_dim;
+  const Value indices = Convert(WithVectors(c.in[1], &vector_dim), DType::kS64);
+  const std::vector<int64_t> highest = HighestOf(w, c.in_types[0], c.attrs.Ints("slice_sizes"));
+  const auto entries = static_cast<int64_t>(highest.size());
+  const Array limits(DType::kS64, {entries},
+                     absl::MakeConstSpan(reinterpret_cast<const std::byte*>(highest.data()),
+                                         highest.size() * sizeof(int64_t)));
+  const auto along = [&](const Value entry) {
+    return BroadcastInDim(entry, indices.shape(), {vector_dim});
+  };
+  const Value first = along(BroadcastInDim(Constant(c.b, DType::kS64, 0), {entries}, {}));
+  const Value last = along(c.b.Emit1(ops::kConstant, {}, {{"value", limits}}));
+  const Value above = Compare(indices, first, "GE"), below = Compare(indices, last, "LE");
+  const Value inside = ReduceAnd(And(above, below), {vector_dim});
+  const Value spread = BroadcastInDim(inside, type.shape, DimsExcept(type.rank(), w.window));
+  return {Select(spread, got, Spread(Constant(c.b, *fill), type.shape))};
+}
+
+std::vector<Value> ExpandClippedScatter(const RuleContext& c) {
+  const WindowDims w(c.attrs, ops::kScatterNames);
+  const size_t n = c.in.size() / 2;
+  const Type &x = c.in_types[0], &updates = c.in_types[n + 1];
+  const Geometry g(w, x.rank(), c.in_types[n].rank());
+  Dims window;
+  for (const int64_t at : g.operand_to_block) window.push_back(at < 0 ? 1 : updates.shape[at]);
+  int64_t vector_dim = w.index_vector_dim;
+  std::vector<Value> in = c.in;
+  const Value indices = WithVectors(c.in[n], &vector_dim);
+  const DType dtype = indices.dtype();
+  const int bits = BitWidth(dtype) - (IsSignedInt(dtype) ? 1 : 0);
+  const int64_t most = bits >= 63 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1;
+  std::vector<Value> clipped;
+  const std::vector<int64_t> highest = HighestOf(w, x, window);
+  for (size_t k = 0; k < highest.size(); ++k) {
+    const auto at = static_cast<int64_t>(k);
+    const Value entry = SliceInDim(indices, static_cast<int>(vector_dim), at, at + 1);
+    const Value low = Constant(c.b, Array::ScalarInt(dtype, 0));
+    const Value high = Constant(c.b, Array::ScalarInt(dtype, std::min(highest[k], most)));
+    clipped.push_back(Clamp(low, entry, high));
+  }
+  if (!clipped.empty()) {
+    const Value all = Concatenate(clipped, static_cast<int>(vector_dim));
+    in[n] = Reshape(all, c.in[n].shape());
+  }
+  Attrs attrs = c.attrs;
+  attrs.Set("mode", ops::NameOf(GatherScatterMode::kFillOrDrop));
+  return c.b.Emit(c.def, in, attrs, {c.regions.begin(), c.regions.end()});
+}
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,182 @@
+#include "ir/stablehlo/export.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "ir/stablehlo/exporter.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+// A symbol: letters, digits and a few marks.
+std::string SymbolOf(std::string_view name) {
+  std::string out(name.substr(0, kValueNameMax));
+  for (char& c : out)
+    if (!absl::ascii_isalnum(c) && c != '.' && c != '_') c = '_';
+  return out.empty() ? "f" : out;
+}
+
+}  // namespace
+
+void Exporter::Run(const Program& program) {
+  const Function& entry = *program.entry;
+  if (!entry.scope.mesh.empty())
+    Throw(ErrorKind::kNotImplemented,
+          "StableHLO: a program with a mesh is not written; export it without its shardings");
+  module_.Location({});
+  module_.PlainText(SymbolOf(entry.name));
+  RegisterLocations(entry);
+  const uint32_t nowhere = module_.Location({});
+  const uint32_t module =
+      module_.Begin("builtin", "module", {}, {},
+                    {{"sym_name", module_.PlainText(SymbolOf(entry.name))}}, nowhere, 1);
+  module_.Isolate(module);
+  module_.BeginRegion(module, 0, {});
+  WriteFunction(entry, "main", /*is_public=*/true);
+  // More are called while these are written.
+  for (; !called_.empty(); called_.pop_front()) {
+    const auto [f, name] = called_.front();
+    WriteFunction(*f, name, /*is_public=*/false);
+  }
+  module_.EndRegion(module, 0);
+  module_.End(module);
+}
+
+void Exporter::RegisterLocations(const Function& f) {
+  if (!located_.emplace(&f, true).second) return;
+  for (const Site& site : f.sites) module_.Location(site);
+  for (const Op& op : f.ops)
+    for (const FunctionRef& region : op.regions) RegisterLocations(*region);
+}
+
+void Exporter::WriteFunction(const Function& f, std::string_view name, bool is_public) {
+  ValueIds params, results;
+  for (int i = 0; i < f.num_params; ++i) params.push_back(module_.TensorType(f.type(i)));
+  for (const ValueId id : f.results) results.push_back(module_.TensorType(f.type(id)));
+  const uint32_t none = module_.List({});
+  location_ = module_.Location({});
+  const uint32_t op =
+      module_.Begin("vhlo", "func", {}, {},
+                    {{"arg_attrs", none},
+                     {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
+                     {"res_attrs", none},
+                     {"sym_name", module_.Text(name)},
+                     {"sym_visibility", module_.Text(is_public ? "public" : "private")}},
+                    location_, 1);
+  module_.Isolate(op);
+  const ValueIds returned = Body(f, module_.BeginRegion(op, 0, params));
+  module_.Begin("vhlo", "return", returned, {}, {}, location_);
+  module_.EndRegion(op, 0);
+  module_.End(op);
+}
+
+ValueIds Exporter::Body(const Function& f, const ValueIds& args) {
+  ValueIds values(f.types.size(), kNone);
+  std::copy(args.begin(), args.end(), values.begin());
+  const uint32_t outer = location_;
+  const Site outer_site = site_;
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const Op& op = f.ops[i];
+    if (i < f.sites.size() && f.sites[i].valid()) {
+      site_ = f.sites[i];
+      location_ = module_.Location(site_);
+    }
+    const ValueIds results = WriteOp({f, op, ElementsAt(values, op.operands)});
+    for (size_t r = 0; r < results.size(); ++r) values[op.results[r]] = results[r];
+    location_ = outer;
+    site_ = outer_site;
+  }
+  return ElementsAt(values, f.results);
+}
+
+ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
+                        const std::vector<Type>& out, const Module::NamedAttrs& attrs,
+                        const std::vector<Region>& regions) {
+  // What is inlined may come to more than the program has.
+  if (module_.num_ops() >= ReadLimits().ops)
+    Throw(ErrorKind::kLimitExceeded,
+          absl::StrCat("StableHLO: the program takes more than ", ReadLimits().ops, " ops"));
+  ValueIds types;
+  for (const Type& type : out) types.push_back(module_.TensorType(type));
+  const uint32_t op =
+      module_.Begin("vhlo", name, in, types, attrs, location_, static_cast<int>(regions.size()));
+  for (size_t r = 0; r < regions.size(); ++r) {
+    ValueIds params;
+    for (const Type& type : regions[r].params) params.push_back(module_.TensorType(type));
+    const ValueIds returned =
+        regions[r].write(module_.BeginRegion(op, static_cast<int>(r), params));
+    module_.Begin("vhlo", "return", returned, {}, {}, location_);
+    module_.EndRegion(op, static_cast<int>(r));
+  }
+  module_.End(op);
+  return module_.ResultsOf(op);
+}
+
+uint32_t Exporter::Constant(const Array& literal) {
+  return Emit1("constant", {}, MakeType(literal.dtype(), literal.shape()),
+               {{"value", module_.Dense(literal)}});
+}
+
+std::string Exporter::NameOf(const FunctionRef& f, std::string_view hint) {
+  const auto [found, is_new] = names_.try_emplace(f.get());
+  if (is_new) {
+    found->second = absl::StrCat(SymbolOf(hint), "_", names_.size());
+    called_.emplace_back(f, found->second);
+  }
+  return found->second;
+}
+
+ValueIds Exporter::Call(const FunctionRef& f, const ValueIds& args) {
+  return Emit("call", args, f->result_types(), {{"callee", module_.Text(NameOf(f, f->name))}});
+}
+
+ValueIds Exporter::Composite(std::string_view name, const Attrs& attrs,
+                             const FunctionRef& decomposition, const ValueIds& args) {
+  std::vector<std::pair<uint32_t, uint32_t>> entries;
+  for (const auto& [key, value] : attrs.map()) {
+    const uint32_t name_of = module_.Text(key);
+    if (const auto* number = std::get_if<int64_t>(&value)) {
+      entries.emplace_back(name_of, module_.Int(*number));
+    } else if (const auto* truth = std::get_if<bool>(&value)) {
+      entries.emplace_back(name_of, module_.Bool(*truth));
+    } else if (const auto* dtype = std::get_if<DType>(&value)) {
+      entries.emplace_back(name_of, module_.ElementType(*dtype));
+    }
+  }
+  return Emit("composite", args, decomposition->result_types(),
+              {{"composite_attributes", module_.Dictionary(entries)},
+               {"decomposition", module_.Text(NameOf(decomposition, name))},
+               {"name", module_.Text(name)},
+               {"version", module_.Int(1, DType::kS32)}});
+}
+
+FunctionRef Exporter::Decomposition(const SourceOp& op, absl::FunctionRef<FunctionRef()> make) {
+  std::vector<Known>& known = decompositions_[op.op.def];
+  std::vector<Type> in = op.in_types();
+  for (const Known& k : known)
+    if (k.in == in && k.attrs == op.attrs()) return k.f;
+  known.push_back({op.attrs(), std::move(in), make()});
+  return known.back().f;
+}
+
+void Exporter::Refuse(const SourceOp& op, std::string_view why) const {
+  const std::string site = site_.ToString();
+  Throw(ErrorKind::kNotImplemented,
+        absl::StrCat("StableHLO: '", ToAbsl(op.op.def->name), "' ", ToAbsl(why),
+                     site.empty() ? "" : absl::StrCat(" (", site, ")")));
+}
+
+absl::StatusOr<std::string> ExportProgram(const Program& program) {
+  // For the oldest version first; what it lacks says for which to begin again.
+  for (int target = 0;;) {
+    Exporter exporter(target);
+    TESSERA_RETURN_IF_ERROR(CatchStatus([&] { exporter.Run(program); }));
+    const int required = exporter.module().required();
+    if (required <= target) return exporter.module().Write();
+    target = required;
+  }
+}
+
+}  // namespace tessera::ir::stablehlo

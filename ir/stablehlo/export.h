@@ -1,0 +1,23 @@
+// A program as a StableHLO portable artifact, which JAX and other tools read: the inverse of
+// ImportProgram.
+#pragma once
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ir/program.h"
+
+namespace tessera::ir::stablehlo {
+
+// The program as a module of the function "main" and those that it calls, for the oldest version of
+// StableHLO, 1.0 or later, that can say it. Ops carry their file and line.
+//
+// Ops that StableHLO lacks are composites "tessera.<name>", which whoever does not know them
+// replaces by their decomposition, and ImportProgram by the op. Derivative rules, names of
+// arguments and weak types are left out.
+//
+// Errors: NOT_IMPLEMENTED, with the op's name, for an op that StableHLO cannot say, and for a
+// program with a mesh; LIMIT_EXCEEDED for one of more ops than an artifact may have.
+// Requires: the program is verified.
+absl::StatusOr<std::string> ExportProgram(const Program& program);
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,113 @@
+// The state of an export, which the rows of export_ops.cc write through.  Internal to this folder.
+#pragma once
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
+#include "ir/op_def.h"
+#include "ir/program.h"
+#include "ir/stablehlo/module.h"
+
+namespace tessera::ir::stablehlo {
+
+// Values of the artifact.
+using ValueIds = std::vector<uint32_t>;
+
+// An op of a program, whose operands are these values of the artifact.
+struct SourceOp {
+  const Function& f;
+  const Op& op;
+  ValueIds in;
+
+  const Attrs& attrs() const { return op.attrs; }
+  size_t num_results() const { return op.results.size(); }
+  const Type& in_type(size_t i) const { return f.type(op.operands[i]); }
+  const Type& out_type(size_t i = 0) const { return f.type(op.results[i]); }
+  std::vector<Type> in_types() const { return ElementsAt(f.types, op.operands); }
+  std::vector<Type> out_types() const { return ElementsAt(f.types, op.results); }
+};
+
+class Exporter {
+ public:
+  explicit Exporter(int target) : module_(target) {}
+
+  // Throws StatusException.
+  void Run(const Program& program);
+  Module& module() { return module_; }
+
+  // A region of an op: its arguments, and what writes its ops and returns its results.
+  struct Region {
+    std::vector<Type> params;
+    absl::FunctionRef<ValueIds(const ValueIds& args)> write;
+  };
+  // An op of VHLO; its results.
+  ValueIds Emit(std::string_view name, absl::Span<const uint32_t> in, const std::vector<Type>& out,
+                const Module::NamedAttrs& attrs = {}, const std::vector<Region>& regions = {});
+  uint32_t Emit1(std::string_view name, absl::Span<const uint32_t> in, const Type& out,
+                 const Module::NamedAttrs& attrs = {}) {
+    return Emit(name, in, {out}, attrs)[0];
+  }
+  uint32_t Constant(const Array& literal);
+
+  // The ops of `f`, with these arguments; its results.
+  ValueIds Body(const Function& f, const ValueIds& args);
+  // A call of `f`, which is written once.
+  ValueIds Call(const FunctionRef& f, const ValueIds& args);
+  // A composite of this name, which is `decomposition`. The attributes are ints, truth values,
+  // texts and dtypes.
+  ValueIds Composite(std::string_view name, const Attrs& attrs, const FunctionRef& decomposition,
+                     const ValueIds& args);
+  // The decomposition of a composite that `make` makes, once for all such ops.
+  FunctionRef Decomposition(const SourceOp& op, absl::FunctionRef<FunctionRef()> make);
+
+  [[noreturn]] void Refuse(const SourceOp& op, std::string_view why) const;
+
+ private:
+  void RegisterLocations(const Function& f);
+  void WriteFunction(const Function& f, std::string_view name, bool is_public);
+  ValueIds WriteOp(const SourceOp& op);
+  // The name of the function in the module.
+  std::string NameOf(const FunctionRef& f, std::string_view hint);
+
+  Module module_;
+  uint32_t location_ = 0;  // of the ops that are written
+  Site site_;
+  // Functions that are called, in the order in which they are written.
+  std::deque<std::pair<FunctionRef, std::string>> called_;
+  std::map<const Function*, std::string> names_;
+  struct Known {
+    Attrs attrs;
+    std::vector<Type> in;
+    FunctionRef f;
+  };
+  std::map<const OpDef*, std::vector<Known>> decompositions_;
+  std::map<const Function*, bool> located_;
+};
+
+// How an op is written.
+struct ExportRow {
+  const OpDef* def;
+  ValueIds (*write)(Exporter& out, const SourceOp& op);
+};
+// Null for an op without a row of its own.
+const ExportRow* FindExport(const OpDef& def);
+// What an op is in terms of others, of these operands.
+using ExpandFn = std::vector<Value> (*)(const RuleContext& c);
+// The ops of `expand` as a function of the op's operands.
+FunctionRef Expanded(const SourceOp& op, ExpandFn expand);
+
+// ---- What ops are in terms of others (expand.cc). ----
+std::vector<Value> ExpandElementwise(const RuleContext& c);
+std::vector<Value> ExpandArg(const RuleContext& c);
+std::vector<Value> ExpandSort(const RuleContext& c);
+std::vector<Value> ExpandTopK(const RuleContext& c);
+std::vector<Value> ExpandCumlogsumexp(const RuleContext& c);
+std::vector<Value> ExpandFilledGather(const RuleContext& c);
+std::vector<Value> ExpandClippedScatter(const RuleContext& c);
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,375 @@
+#include "ir/stablehlo/module.h"
+
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "ir/stablehlo/writer.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+// The minor version of StableHLO 1 since when there is this version of an op; those that are not
+// here have been there from the start.
+struct Since {
+  std::string_view name;
+  int version, minor;
+};
+constexpr Since kSince[] = {
+    {"all_gather", 2, 5},   {"all_reduce", 2, 5},    {"all_to_all", 2, 5},
+    {"cbrt", 2, 10},        {"composite", 2, 14},    {"cosine", 2, 10},
+    {"custom_call", 2, 18}, {"dot_general", 2, 6},   {"exponential", 2, 9},
+    {"gather", 2, 1},       {"log", 2, 10},          {"exponential_minus_one", 2, 10},
+    {"logistic", 2, 10},    {"log_plus_one", 2, 10}, {"rsqrt", 2, 10},
+    {"scatter", 2, 1},      {"sine", 2, 10},         {"sqrt", 2, 10},
+    {"tan", 1, 4},          {"tan", 2, 10},          {"tanh", 2, 10},
+};
+// The version to write for a target, and the oldest target that has it.
+std::pair<int, int> VersionFor(std::string_view name, int target) {
+  int version = 1, since = 0;
+  for (const Since& row : kSince) {
+    if (row.name != name || (row.minor > target && row.version > 1)) continue;
+    version = row.version;
+    since = row.minor;
+  }
+  return {version, since};
+}
+int SinceOf(DType dtype) {
+  switch (dtype) {
+    case DType::kS2:
+    case DType::kU2:
+      return 2;
+    case DType::kF8E4M3:
+    case DType::kF8E3M4:
+      return 7;
+    case DType::kF4E2M1FN:
+    case DType::kF8E8M0FNU:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+uint64_t CodeOf(Dialect dialect, AttrKind kind) {
+  for (const AttrRow& row : kAttrRows)
+    if (row.dialect == dialect && row.kind == kind) return row.code;
+  TESSERA_CHECK(false) << "an attribute without an encoding";
+  return 0;
+}
+uint64_t CodeOf(TypeKind kind) {
+  for (const TypeRow& row : kTypeRows)
+    if (row.dialect == Dialect::kVhlo && row.kind == kind) return row.code;
+  TESSERA_CHECK(false) << "a type without an encoding";
+  return 0;
+}
+uint64_t CodeOf(DType dtype) {
+  for (const TypeRow& row : kTypeRows)
+    if (row.dialect == Dialect::kVhlo && row.kind == TypeKind::kScalar && row.dtype == dtype)
+      return row.code;
+  TESSERA_CHECK(false) << "a dtype without an encoding";
+  return 0;
+}
+
+// Bytes of an entry: a code, then numbers.
+class EntryBytes {
+ public:
+  explicit EntryBytes(uint64_t code) { out_.VarInt(code); }
+  EntryBytes& Add(uint64_t value) {
+    out_.VarInt(value);
+    return *this;
+  }
+  EntryBytes& AddSigned(int64_t value) {
+    out_.SignedVarInt(value);
+    return *this;
+  }
+  EntryBytes& AddList(absl::Span<const uint32_t> values) {
+    out_.VarInt(values.size());
+    for (const uint32_t value : values) out_.VarInt(value);
+    return *this;
+  }
+  EntryBytes& AddByte(uint8_t byte) {
+    out_.Byte(byte);
+    return *this;
+  }
+  EntryBytes& AddBytes(std::string_view bytes) {
+    out_.VarInt(bytes.size());
+    out_.Append(bytes);
+    return *this;
+  }
+  std::string bytes() const { return out_.bytes(); }
+
+ private:
+  Emitter out_;
+};
+
+// Truth values as bits, from the lowest.
+std::string Packed(const Array& array) {
+  std::string out((array.num_elements() + 7) / 8, '\0');
+  for (int64_t i = 0; i < array.num_elements(); ++i)
+    if (array.data()[i] != std::byte{0}) out[i / 8] |= static_cast<char>(1 << (i % 8));
+  return out;
+}
+// The elements; one alone where all are the same.
+std::string ElementsOf(const Array& array) {
+  const int64_t n = array.num_elements(), width = ByteWidth(array.dtype());
+  const auto* const data = reinterpret_cast<const char*>(array.data());
+  const bool same = n > 0 && std::memcmp(data, data + width, (n - 1) * width) == 0;
+  if (array.dtype() == DType::kBool) {
+    if (same) return data[0] != 0 ? "\xff" : std::string(1, '\0');
+    return Packed(array);
+  }
+  std::string out(data, same ? width : n * width);
+  if (const int bits = BitWidth(array.dtype()); bits < 8)
+    for (char& byte : out) byte = static_cast<char>(byte & ((1 << bits) - 1));
+  return out;
+}
+
+Bytes AsBytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+// ---- Tables. ------------------------------------------------------------------------------------
+uint32_t Module::String(std::string_view text) {
+  const auto [found, is_new] =
+      strings_.try_emplace(std::string(text), static_cast<uint32_t>(code_.strings.size()));
+  if (is_new) code_.strings.push_back(bytes_.emplace_back(text));
+  return found->second;
+}
+
+uint32_t Module::Dialect(std::string_view name) {
+  const auto [found, is_new] =
+      dialects_.try_emplace(std::string(name), static_cast<uint32_t>(code_.dialects.size()));
+  if (is_new) {
+    String(name);
+    code_.dialects.push_back(bytes_.emplace_back(name));
+  }
+  return found->second;
+}
+
+uint32_t Module::OpNameOf(std::string_view dialect, std::string_view name, int version) {
+  std::string shown = version > 0 ? absl::StrCat(ToAbsl(name), "_v", version) : std::string(name);
+  const auto [found, is_new] = op_names_.try_emplace(absl::StrCat(ToAbsl(dialect), ".", shown),
+                                                     static_cast<uint32_t>(code_.op_names.size()));
+  if (is_new) {
+    rows_.push_back(FindOpRow(dialect, name, version));
+    TESSERA_CHECK(rows_.back() != nullptr) << "StableHLO has no op " << shown;
+    String(shown);
+    code_.op_names.push_back({Dialect(dialect), bytes_.emplace_back(std::move(shown))});
+  }
+  return found->second;
+}
+
+uint32_t Module::Intern(std::string_view dialect, std::string bytes, Table* table,
+                        std::vector<Entry>* entries) {
+  const auto found = table->find(bytes);
+  if (found != table->end()) return found->second;
+  const auto index = static_cast<uint32_t>(entries->size());
+  const std::string& kept = bytes_.emplace_back(std::move(bytes));
+  entries->push_back({Dialect(dialect), /*custom=*/true, AsBytes(kept)});
+  table->emplace(kept, index);
+  return index;
+}
+
+// ---- Types. -------------------------------------------------------------------------------------
+uint32_t Module::ScalarType(DType dtype) {
+  if (IsComplex(dtype)) {
+    const uint32_t part = ScalarType(dtype == DType::kC64 ? DType::kF32 : DType::kF64);
+    return TypeEntry(EntryBytes(CodeOf(TypeKind::kComplex)).Add(part).bytes());
+  }
+  Require(SinceOf(dtype));
+  return TypeEntry(EntryBytes(CodeOf(dtype)).bytes());
+}
+uint32_t Module::NoneType() {
+  Require(6);
+  return TypeEntry(EntryBytes(CodeOf(TypeKind::kNone)).bytes());
+}
+uint32_t Module::TensorType(DType dtype, const Dims& shape) {
+  const uint32_t element = ScalarType(dtype);
+  EntryBytes out(CodeOf(TypeKind::kTensor));
+  out.Add(shape.size());
+  for (const int64_t dim : shape) out.AddSigned(dim);
+  return TypeEntry(out.Add(element).bytes());
+}
+uint32_t Module::FunctionType(absl::Span<const uint32_t> params,
+                              absl::Span<const uint32_t> results) {
+  return TypeEntry(
+      EntryBytes(CodeOf(TypeKind::kFunction)).AddList(params).AddList(results).bytes());
+}
+
+// ---- Attributes. --------------------------------------------------------------------------------
+uint32_t Module::Int(int64_t value, DType dtype) {
+  const uint32_t type = ScalarType(dtype);
+  EntryBytes out(CodeOf(Dialect::kVhlo, AttrKind::kInteger));
+  out.Add(type);
+  if (BitWidth(dtype) <= 8) {
+    out.AddByte(static_cast<uint8_t>(value));
+  } else {
+    out.AddSigned(value);
+  }
+  return AttrEntry(out.bytes());
+}
+uint32_t Module::Bool(bool value) {
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kBool)).Add(value).bytes());
+}
+uint32_t Module::Text(std::string_view text) {
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kString)).Add(String(text)).bytes());
+}
+uint32_t Module::TypeAttr(uint32_t type) {
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kType)).Add(type).bytes());
+}
+uint32_t Module::Enum(AttrKind kind, uint64_t value) {
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, kind)).Add(value).bytes());
+}
+uint32_t Module::List(absl::Span<const uint32_t> attrs) {
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kArray)).AddList(attrs).bytes());
+}
+uint32_t Module::Dictionary(absl::Span<const std::pair<uint32_t, uint32_t>> entries) {
+  EntryBytes out(CodeOf(Dialect::kVhlo, AttrKind::kDictionary));
+  out.Add(entries.size());
+  for (const auto& [name, value] : entries) out.Add(name).Add(value);
+  return AttrEntry(out.bytes());
+}
+uint32_t Module::Ints(absl::Span<const int64_t> values, const Dims& shape) {
+  static_assert(std::endian::native == std::endian::little);
+  const uint32_t type = TensorType(DType::kS64, shape);
+  return AttrEntry(
+      EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kDense))
+          .Add(type)
+          .AddBytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)})
+          .bytes());
+}
+uint32_t Module::Dense(const Array& array) {
+  const uint32_t type = TensorType(array.dtype(), array.shape());
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kDense))
+                       .Add(type)
+                       .AddBytes(ElementsOf(array))
+                       .bytes());
+}
+uint32_t Module::PlainText(std::string_view text) {
+  return Intern("builtin",
+                EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kString)).Add(String(text)).bytes(),
+                &plain_attrs_, &code_.attrs);
+}
+uint32_t Module::Location(const Site& site) {
+  if (!site.valid())
+    return Intern("builtin",
+                  EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kUnknownLocation)).bytes(),
+                  &plain_attrs_, &code_.attrs);
+  const uint32_t file = PlainText(site.file);
+  return Intern("builtin",
+                EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kFileLine))
+                    .Add(file)
+                    .Add(static_cast<uint64_t>(site.line))
+                    .Add(0)
+                    .bytes(),
+                &plain_attrs_, &code_.attrs);
+}
+
+uint32_t Module::Default(std::string_view name) {
+  if (name == "result_accuracy") {
+    const uint32_t mode = Enum(AttrKind::kResultAccuracyMode, 0);
+    return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kResultAccuracy))
+                         .AddSigned(0)
+                         .AddSigned(0)
+                         .AddSigned(0)
+                         .Add(mode)
+                         .bytes());
+  }
+  if (name == "precision_config") {
+    const uint32_t precision = Enum(AttrKind::kPrecision, 0);
+    return List({precision, precision});
+  }
+  // The dims that operands and indices go along.
+  if (name == "operand_batching_dims" || name == "start_indices_batching_dims" ||
+      name == "input_batching_dims" || name == "scatter_indices_batching_dims")
+    return Ints({});
+  if (name == "indices_are_sorted" || name == "unique_indices") return Bool(false);
+  // Those of an algorithm of dot_general, of which none is chosen.
+  return TypeAttr(NoneType());
+}
+
+// ---- Ops. ---------------------------------------------------------------------------------------
+uint32_t Module::Begin(std::string_view dialect, std::string_view name,
+                       absl::Span<const uint32_t> operands, absl::Span<const uint32_t> result_types,
+                       const NamedAttrs& attrs, uint32_t location, int num_regions) {
+  const bool versioned = dialect == "vhlo";
+  const auto [version, since] = versioned ? VersionFor(name, target_) : std::pair(0, 0);
+  Require(since);
+  const uint32_t op_name = OpNameOf(dialect, name, version);
+  RawOp op;
+  op.name = op_name;
+  op.location = location;
+  size_t used = 0;
+  Emitter properties;
+  for (std::string_view words = rows_[op_name]->attributes; !words.empty();) {
+    std::string_view word = NextWord(words);
+    const bool optional = word.back() == '?';
+    if (optional) word.remove_suffix(1);
+    const auto given = std::find_if(attrs.begin(), attrs.end(),
+                                    [&](const auto& attr) { return attr.first == word; });
+    const bool there = given != attrs.end();
+    used += there ? 1 : 0;
+    if (optional) {
+      properties.VarInt(there ? given->second : 0, there);
+    } else {
+      properties.VarInt(there ? given->second : Default(word));
+    }
+  }
+  // An attribute that this version lacks: the next one has it.
+  if (used < attrs.size())
+    for (const Since& row : kSince)
+      if (row.name == name && row.version == version + 1) Require(row.minor);
+  if (!properties.bytes().empty()) {
+    const auto [found, is_new] =
+        properties_.try_emplace(properties.bytes(), static_cast<uint32_t>(code_.properties.size()));
+    if (is_new) code_.properties.push_back(AsBytes(bytes_.emplace_back(properties.bytes())));
+    op.properties = found->second;
+  }
+  op.operands = {static_cast<uint32_t>(code_.operands.size()),
+                 static_cast<uint32_t>(operands.size())};
+  code_.operands.insert(code_.operands.end(), operands.begin(), operands.end());
+  op.results = {static_cast<uint32_t>(code_.value_types.size()),
+                static_cast<uint32_t>(result_types.size())};
+  code_.value_types.insert(code_.value_types.end(), result_types.begin(), result_types.end());
+  op.regions = {static_cast<uint32_t>(code_.regions.size()), static_cast<uint32_t>(num_regions)};
+  code_.regions.resize(code_.regions.size() + num_regions);
+  const auto index = static_cast<uint32_t>(code_.ops.size());
+  op.end = index + 1;
+  code_.ops.push_back(op);
+  return index;
+}
+
+std::vector<uint32_t> Module::ResultsOf(uint32_t op) const {
+  const Range results = code_.ops[op].results;
+  std::vector<uint32_t> out(results.size);
+  for (uint32_t i = 0; i < results.size; ++i) out[i] = results.begin + i;
+  return out;
+}
+
+std::vector<uint32_t> Module::BeginRegion(uint32_t op, int i, absl::Span<const uint32_t> types) {
+  RawRegion& region = code_.regions[code_.ops[op].regions.begin + i];
+  region.has_block = true;
+  region.begin = static_cast<uint32_t>(code_.ops.size());
+  region.args = {static_cast<uint32_t>(code_.value_types.size()),
+                 static_cast<uint32_t>(types.size())};
+  code_.value_types.insert(code_.value_types.end(), types.begin(), types.end());
+  std::vector<uint32_t> args(types.size());
+  for (size_t k = 0; k < args.size(); ++k) args[k] = region.args.begin + static_cast<uint32_t>(k);
+  return args;
+}
+void Module::EndRegion(uint32_t op, int i) {
+  code_.regions[code_.ops[op].regions.begin + i].end = static_cast<uint32_t>(code_.ops.size());
+}
+
+std::string Module::Write() {
+  producer_ = absl::StrCat("StableHLO_v1.", target_, ".0");
+  code_.producer = producer_;
+  code_.version = 6;
+  return WriteBytecode(code_);
+}
+
+}  // namespace tessera::ir::stablehlo

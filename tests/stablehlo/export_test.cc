@@ -1,0 +1,101 @@
+// Every op sample that StableHLO can say comes back from its artifact with the same bits.
+#include "ir/stablehlo/export.h"
+
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/testing/datadriven.h"
+#include "base/testing/status_matchers.h"
+#include "ir/eval/eval.h"
+#include "ir/stablehlo/import.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "tests/stablehlo/exports.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+absl::StatusOr<Program> Reread(const std::string& bytes) {
+  TESSERA_ASSIGN_OR_RETURN(
+      const Artifact artifact,
+      ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  return ImportProgram(artifact);
+}
+
+// "" or how the program that comes back of `bytes` differs.
+std::string Difference(const ExportedSample& e, const std::string& bytes,
+                       const samples::Tolerance& tolerance) {
+  const absl::StatusOr<Program> back = Reread(bytes);
+  if (!back.ok()) return back.status().ToString();
+  if (const absl::Status verified = Verify(*back); !verified.ok()) return verified.ToString();
+  const std::vector<Shards> args = samples::ArgsOf(*e.sample);
+  const absl::StatusOr<std::vector<Shards>> want = samples::RunShards(*e.function, args);
+  const absl::StatusOr<std::vector<Shards>> got = samples::RunShards(*back->entry, args);
+  if (!want.ok()) return want.status().ToString();
+  if (!got.ok()) return got.status().ToString();
+  const std::string text = samples::Differences(*got, *want, tolerance, nullptr);
+  return text.empty() ? "" : absl::StrCat(text, "\n", PrintProgram(*back));
+}
+
+TEST(ExportTest, SamplesComeBackWithTheSameBits) {
+  int said = 0, refused = 0, failed = 0;
+  std::map<std::string, int> versions;
+  // Of each op that is refused: why, and how many of its samples.
+  std::map<std::pair<std::string, std::string>, int> why;
+  ForEachExport([&](const ExportedSample& e) {
+    if (!e.artifact.ok()) {
+      EXPECT_EQ(e.artifact.status().code(), absl::StatusCode::kUnimplemented)
+          << e.sample->name << ": " << e.artifact.status();
+      ++refused;
+      ++why[{std::string(e.sample->def->name), std::string(e.artifact.status().message())}];
+      return;
+    }
+    ++said;
+    ++versions[e.artifact->substr(4, e.artifact->find('\0', 4) - 4)];
+    const std::string difference = Difference(e, *e.artifact, samples::kExact);
+    failed += difference.empty() ? 0 : 1;
+    EXPECT_EQ(difference, "") << e.sample->name;
+  });
+  EXPECT_EQ(failed, 0);
+  std::cout << said << " samples are said, " << refused << " refused\n";
+  for (const auto& [version, n] : versions) std::cout << "  " << version << ": " << n << "\n";
+  std::string text =
+      "# The ops whose samples are not said in StableHLO, how many of them, and why. An op leaves\n"
+      "# this list when it is said; none may come to it.\n";
+  for (const auto& [key, n] : why)
+    absl::StrAppend(&text, key.first, ": ", n, ": ", key.second, "\n");
+  ExpectFileHolds("tests/golden/stablehlo/refused.txt", text);
+}
+
+// A reader that does not know our composites takes their decompositions.
+TEST(ExportTest, DecompositionsGiveWhatTheirOpsDo) {
+  // Those that are computed in another way: units in the last place.
+  const std::map<std::string, double> ulps = {{"erf", 2}, {"erfc", 2}, {"cumlogsumexp", 8}};
+  constexpr std::string_view kOurs = "tessera.", kAnothers = "another.";
+  std::map<std::string, int> decomposed;
+  ForEachExport([&](const ExportedSample& e) {
+    if (!e.artifact.ok() || e.family == "programs") return;
+    std::string bytes = *e.artifact;
+    bool found = false;
+    for (size_t at = 0; (at = bytes.find(kOurs, at)) != std::string::npos; found = true)
+      bytes.replace(at, kOurs.size(), kAnothers);
+    if (!found) return;
+    const std::string op(e.sample->def->name);
+    ++decomposed[op];
+    const auto bound = ulps.find(op);
+    const samples::Tolerance tolerance =
+        bound == ulps.end() ? samples::kExact : samples::Ulps(bound->second);
+    EXPECT_EQ(Difference(e, bytes, tolerance), "") << e.sample->name;
+  });
+  EXPECT_GE(decomposed.size(), 20);
+  for (const auto& [op, n] : decomposed) std::cout << "  " << op << ": " << n << "\n";
+}
+
+}  // namespace
+}  // namespace tessera::ir::stablehlo
