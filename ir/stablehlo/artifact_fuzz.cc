@@ -6,10 +6,33 @@
 
 #include "base/log.h"
 #include "ir/stablehlo/artifact.h"
+#include "ir/stablehlo/export.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"
 #include "ir/stablehlo/writer.h"
 #include "ir/verify.h"
+
+namespace {
+
+// A program that was read is written, or refused by name; what is written is read again.
+void CheckExport(const tessera::ir::Program& program) {
+  using namespace tessera::ir::stablehlo;
+  const absl::StatusOr<std::string> bytes = ExportProgram(program);
+  if (!bytes.ok()) {
+    TESSERA_CHECK(bytes.status().code() == absl::StatusCode::kUnimplemented ||
+                  bytes.status().code() == absl::StatusCode::kResourceExhausted)
+        << bytes.status();
+    return;
+  }
+  const absl::StatusOr<Artifact> artifact =
+      ReadArtifact({reinterpret_cast<const uint8_t*>(bytes->data()), bytes->size()});
+  TESSERA_CHECK(artifact.ok()) << artifact.status();
+  const absl::StatusOr<tessera::ir::Program> again = ImportProgram(*artifact);
+  TESSERA_CHECK(again.ok() || again.status().code() == absl::StatusCode::kResourceExhausted)
+      << again.status();
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::ir;
@@ -21,6 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const absl::Status verified = Verify(*program);
     TESSERA_CHECK(verified.ok() || verified.code() == absl::StatusCode::kResourceExhausted)
         << verified;
+    if (verified.ok()) CheckExport(*program);
   }
   if (artifact->code.version < 5) return 0;
   const std::string written = WriteBytecode(artifact->code);

@@ -27,6 +27,7 @@ void Exporter::Run(const Program& program) {
           "StableHLO: a program with a mesh is not written; export it without its shardings");
   module_.Location({});
   module_.PlainText(SymbolOf(entry.name));
+  for (const std::string& name : program.in_names) module_.NamedLocation(name);
   RegisterLocations(entry);
   const uint32_t nowhere = module_.Location({});
   const uint32_t module =
@@ -34,11 +35,11 @@ void Exporter::Run(const Program& program) {
                     {{"sym_name", module_.PlainText(SymbolOf(entry.name))}}, nowhere, 1);
   module_.Isolate(module);
   module_.BeginRegion(module, 0, {});
-  WriteFunction(entry, "main", /*is_public=*/true);
+  WriteFunction(entry, "main", &program);
   // More are called while these are written.
   for (; !called_.empty(); called_.pop_front()) {
     const auto [f, name] = called_.front();
-    WriteFunction(*f, name, /*is_public=*/false);
+    WriteFunction(*f, name, nullptr);
   }
   module_.EndRegion(module, 0);
   module_.End(module);
@@ -51,22 +52,39 @@ void Exporter::RegisterLocations(const Function& f) {
     for (const FunctionRef& region : op.regions) RegisterLocations(*region);
 }
 
-void Exporter::WriteFunction(const Function& f, std::string_view name, bool is_public) {
+// What jax.export calls a result.
+uint32_t Exporter::Carried(const std::vector<std::string>& names) {
+  ValueIds each;
+  for (const std::string& name : names) {
+    std::vector<std::pair<uint32_t, uint32_t>> entries;
+    if (!name.empty()) {
+      const uint32_t key = module_.Text("jax.result_info");
+      entries.emplace_back(key, module_.Text(name));
+    }
+    each.push_back(module_.Dictionary(entries));
+  }
+  return module_.List(each);
+}
+
+void Exporter::WriteFunction(const Function& f, std::string_view name, const Program* program) {
   ValueIds params, results;
   for (int i = 0; i < f.num_params; ++i) params.push_back(module_.TensorType(f.type(i)));
   for (const ValueId id : f.results) results.push_back(module_.TensorType(f.type(id)));
-  const uint32_t none = module_.List({});
+  ValueIds locations;
+  if (program != nullptr)
+    for (const std::string& in_name : program->in_names)
+      locations.push_back(in_name.empty() ? module_.Location({}) : module_.NamedLocation(in_name));
   location_ = module_.Location({});
-  const uint32_t op =
-      module_.Begin("vhlo", "func", {}, {},
-                    {{"arg_attrs", none},
-                     {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
-                     {"res_attrs", none},
-                     {"sym_name", module_.Text(name)},
-                     {"sym_visibility", module_.Text(is_public ? "public" : "private")}},
-                    location_, 1);
+  const uint32_t op = module_.Begin(
+      "vhlo", "func", {}, {},
+      {{"arg_attrs", module_.List({})},
+       {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
+       {"res_attrs", Carried(program != nullptr ? program->out_names : std::vector<std::string>())},
+       {"sym_name", module_.Text(name)},
+       {"sym_visibility", module_.Text(program != nullptr ? "public" : "private")}},
+      location_, 1);
   module_.Isolate(op);
-  const ValueIds returned = Body(f, module_.BeginRegion(op, 0, params));
+  const ValueIds returned = Body(f, module_.BeginRegion(op, 0, params, locations));
   module_.Begin("vhlo", "return", returned, {}, {}, location_);
   module_.EndRegion(op, 0);
   module_.End(op);
@@ -95,9 +113,9 @@ ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
                         const std::vector<Type>& out, const Module::NamedAttrs& attrs,
                         const std::vector<Region>& regions) {
   // What is inlined may come to more than the program has.
-  if (module_.num_ops() >= ReadLimits().ops)
+  if (module_.num_ops() >= ops_max_)
     Throw(ErrorKind::kLimitExceeded,
-          absl::StrCat("StableHLO: the program takes more than ", ReadLimits().ops, " ops"));
+          absl::StrCat("StableHLO: the program takes more than ", ops_max_, " ops"));
   ValueIds types;
   for (const Type& type : out) types.push_back(module_.TensorType(type));
   const uint32_t op =
@@ -168,10 +186,10 @@ void Exporter::Refuse(const SourceOp& op, std::string_view why) const {
                      site.empty() ? "" : absl::StrCat(" (", site, ")")));
 }
 
-absl::StatusOr<std::string> ExportProgram(const Program& program) {
+absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimits& limits) {
   // For the oldest version first; what it lacks says for which to begin again.
   for (int target = 0;;) {
-    Exporter exporter(target);
+    Exporter exporter(target, limits.ops);
     TESSERA_RETURN_IF_ERROR(CatchStatus([&] { exporter.Run(program); }));
     const int required = exporter.module().required();
     if (required <= target) return exporter.module().Write();

@@ -5,19 +5,21 @@
 
 #include "absl/status/statusor.h"
 #include "ir/program.h"
+#include "ir/stablehlo/bytecode.h"
 
 namespace tessera::ir::stablehlo {
 
 // The program as a module of the function "main" and those that it calls, for the oldest version of
-// StableHLO, 1.0 or later, that can say it. Ops carry their file and line.
+// StableHLO, 1.0 or later, that can say it. Ops carry their file and line,
+// arguments and results their names.
 //
 // Ops that StableHLO lacks are composites "tessera.<name>", which whoever does not know them
 // replaces by their decomposition, and ImportProgram by the op. Derivative rules, names of
 // arguments and weak types are left out.
 //
 // Errors: NOT_IMPLEMENTED, with the op's name, for an op that StableHLO cannot say, and for a
-// program with a mesh; LIMIT_EXCEEDED for one of more ops than an artifact may have.
+// program with a mesh; LIMIT_EXCEEDED for one that takes more ops than a reader's limits are.
 // Requires: the program is verified.
-absl::StatusOr<std::string> ExportProgram(const Program& program);
+absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimits& limits = {});
 
 }  // namespace tessera::ir::stablehlo

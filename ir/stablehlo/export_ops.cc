@@ -83,6 +83,13 @@ ValueIds WriteComposite(Exporter& out, const SourceOp& op) {
   return out.Composite(absl::StrCat("tessera.", ToAbsl(op.op.def->name)), op.attrs(), f, op.in);
 }
 
+// Of numbers without a sign StableHLO has none.
+ValueIds WriteSign(Exporter& out, const SourceOp& op) {
+  const DType dtype = op.in_type(0).dtype;
+  if (IsInteger(dtype) && !IsSignedInt(dtype)) return WriteExpanded<ExpandElementwise>(out, op);
+  return WriteSameName(out, op);
+}
+
 // ---- Computations. ------------------------------------------------------------------------------
 // What a reduction combines by; null for none that is an op of two operands.
 std::string_view CombinerOf(ReduceKind kind) {
@@ -306,6 +313,7 @@ ValueIds WriteBody(Exporter& out, const SourceOp& op, const DataFlow& flow) {
 
 constexpr ExportRow kRows[] = {
     {&ops::kCompare, WriteCompare},
+    {&ops::kSign, WriteSign},
     {&ops::kReduceSum, WriteReduction},
     {&ops::kReduceProd, WriteReduction},
     {&ops::kReduceMax, WriteReduction},

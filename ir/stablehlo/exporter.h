@@ -34,7 +34,7 @@ struct SourceOp {
 
 class Exporter {
  public:
-  explicit Exporter(int target) : module_(target) {}
+  Exporter(int target, size_t ops_max) : module_(target), ops_max_(ops_max) {}
 
   // Throws StatusException.
   void Run(const Program& program);
@@ -69,12 +69,16 @@ class Exporter {
 
  private:
   void RegisterLocations(const Function& f);
-  void WriteFunction(const Function& f, std::string_view name, bool is_public);
+  // `program`: of which the function is the entry, or null.
+  void WriteFunction(const Function& f, std::string_view name, const Program* program);
+  // A list of what each value carries: dictionaries, or nothing at all.
+  uint32_t Carried(const std::vector<std::string>& names);
   ValueIds WriteOp(const SourceOp& op);
   // The name of the function in the module.
   std::string NameOf(const FunctionRef& f, std::string_view hint);
 
   Module module_;
+  const size_t ops_max_;
   uint32_t location_ = 0;  // of the ops that are written
   Site site_;
   // Functions that are called, in the order in which they are written.

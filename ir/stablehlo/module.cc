@@ -98,7 +98,7 @@ class EntryBytes {
     out_.Append(bytes);
     return *this;
   }
-  std::string bytes() const { return out_.bytes(); }
+  std::string Take() { return out_.Take(); }
 
  private:
   Emitter out_;
@@ -133,40 +133,42 @@ Bytes AsBytes(std::string_view text) {
 }  // namespace
 
 // ---- Tables. ------------------------------------------------------------------------------------
-uint32_t Module::String(std::string_view text) {
-  const auto [found, is_new] =
-      strings_.try_emplace(std::string(text), static_cast<uint32_t>(code_.strings.size()));
-  if (is_new) code_.strings.push_back(bytes_.emplace_back(text));
-  return found->second;
+uint32_t Module::Place(std::string_view text, Table* table, std::vector<std::string_view>* list) {
+  if (const auto found = table->find(text); found != table->end()) return found->second;
+  list->push_back(bytes_.emplace_back(text));
+  return table->emplace(list->back(), static_cast<uint32_t>(list->size()) - 1).first->second;
 }
-
+uint32_t Module::String(std::string_view text) { return Place(text, &strings_, &code_.strings); }
 uint32_t Module::Dialect(std::string_view name) {
-  const auto [found, is_new] =
-      dialects_.try_emplace(std::string(name), static_cast<uint32_t>(code_.dialects.size()));
-  if (is_new) {
-    String(name);
-    code_.dialects.push_back(bytes_.emplace_back(name));
-  }
-  return found->second;
+  String(name);
+  return Place(name, &dialects_, &code_.dialects);
 }
 
 uint32_t Module::OpNameOf(std::string_view dialect, std::string_view name, int version) {
   std::string shown = version > 0 ? absl::StrCat(ToAbsl(name), "_v", version) : std::string(name);
-  const auto [found, is_new] = op_names_.try_emplace(absl::StrCat(ToAbsl(dialect), ".", shown),
-                                                     static_cast<uint32_t>(code_.op_names.size()));
-  if (is_new) {
-    rows_.push_back(FindOpRow(dialect, name, version));
-    TESSERA_CHECK(rows_.back() != nullptr) << "StableHLO has no op " << shown;
-    String(shown);
-    code_.op_names.push_back({Dialect(dialect), bytes_.emplace_back(std::move(shown))});
-  }
-  return found->second;
+  const std::string key = absl::StrCat(ToAbsl(dialect), ".", shown);
+  if (const auto found = op_names_.find(key); found != op_names_.end()) return found->second;
+  rows_.push_back(FindOpRow(dialect, name, version));
+  TESSERA_CHECK(rows_.back() != nullptr) << "StableHLO has no op " << shown;
+  String(shown);
+  code_.op_names.push_back({Dialect(dialect), bytes_.emplace_back(std::move(shown))});
+  const auto index = static_cast<uint32_t>(rows_.size()) - 1;
+  op_names_.emplace(bytes_.emplace_back(key), index);
+  return index;
+}
+
+uint32_t Module::PropertiesOf(std::string bytes) {
+  if (const auto found = properties_.find(bytes); found != properties_.end()) return found->second;
+  const auto index = static_cast<uint32_t>(code_.properties.size());
+  const std::string& kept = bytes_.emplace_back(std::move(bytes));
+  code_.properties.push_back(AsBytes(kept));
+  properties_.emplace(kept, index);
+  return index;
 }
 
 uint32_t Module::Intern(std::string_view dialect, std::string bytes, Table* table,
                         std::vector<Entry>* entries) {
-  const auto found = table->find(bytes);
-  if (found != table->end()) return found->second;
+  if (const auto found = table->find(bytes); found != table->end()) return found->second;
   const auto index = static_cast<uint32_t>(entries->size());
   const std::string& kept = bytes_.emplace_back(std::move(bytes));
   entries->push_back({Dialect(dialect), /*custom=*/true, AsBytes(kept)});
@@ -178,26 +180,25 @@ uint32_t Module::Intern(std::string_view dialect, std::string bytes, Table* tabl
 uint32_t Module::ScalarType(DType dtype) {
   if (IsComplex(dtype)) {
     const uint32_t part = ScalarType(dtype == DType::kC64 ? DType::kF32 : DType::kF64);
-    return TypeEntry(EntryBytes(CodeOf(TypeKind::kComplex)).Add(part).bytes());
+    return TypeEntry(EntryBytes(CodeOf(TypeKind::kComplex)).Add(part).Take());
   }
   Require(SinceOf(dtype));
-  return TypeEntry(EntryBytes(CodeOf(dtype)).bytes());
+  return TypeEntry(EntryBytes(CodeOf(dtype)).Take());
 }
 uint32_t Module::NoneType() {
   Require(6);
-  return TypeEntry(EntryBytes(CodeOf(TypeKind::kNone)).bytes());
+  return TypeEntry(EntryBytes(CodeOf(TypeKind::kNone)).Take());
 }
 uint32_t Module::TensorType(DType dtype, const Dims& shape) {
   const uint32_t element = ScalarType(dtype);
   EntryBytes out(CodeOf(TypeKind::kTensor));
   out.Add(shape.size());
   for (const int64_t dim : shape) out.AddSigned(dim);
-  return TypeEntry(out.Add(element).bytes());
+  return TypeEntry(out.Add(element).Take());
 }
 uint32_t Module::FunctionType(absl::Span<const uint32_t> params,
                               absl::Span<const uint32_t> results) {
-  return TypeEntry(
-      EntryBytes(CodeOf(TypeKind::kFunction)).AddList(params).AddList(results).bytes());
+  return TypeEntry(EntryBytes(CodeOf(TypeKind::kFunction)).AddList(params).AddList(results).Take());
 }
 
 // ---- Attributes. --------------------------------------------------------------------------------
@@ -210,28 +211,28 @@ uint32_t Module::Int(int64_t value, DType dtype) {
   } else {
     out.AddSigned(value);
   }
-  return AttrEntry(out.bytes());
+  return AttrEntry(out.Take());
 }
 uint32_t Module::Bool(bool value) {
-  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kBool)).Add(value).bytes());
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kBool)).Add(value).Take());
 }
 uint32_t Module::Text(std::string_view text) {
-  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kString)).Add(String(text)).bytes());
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kString)).Add(String(text)).Take());
 }
 uint32_t Module::TypeAttr(uint32_t type) {
-  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kType)).Add(type).bytes());
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kType)).Add(type).Take());
 }
 uint32_t Module::Enum(AttrKind kind, uint64_t value) {
-  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, kind)).Add(value).bytes());
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, kind)).Add(value).Take());
 }
 uint32_t Module::List(absl::Span<const uint32_t> attrs) {
-  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kArray)).AddList(attrs).bytes());
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kArray)).AddList(attrs).Take());
 }
 uint32_t Module::Dictionary(absl::Span<const std::pair<uint32_t, uint32_t>> entries) {
   EntryBytes out(CodeOf(Dialect::kVhlo, AttrKind::kDictionary));
   out.Add(entries.size());
   for (const auto& [name, value] : entries) out.Add(name).Add(value);
-  return AttrEntry(out.bytes());
+  return AttrEntry(out.Take());
 }
 uint32_t Module::Ints(absl::Span<const int64_t> values, const Dims& shape) {
   static_assert(std::endian::native == std::endian::little);
@@ -240,24 +241,24 @@ uint32_t Module::Ints(absl::Span<const int64_t> values, const Dims& shape) {
       EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kDense))
           .Add(type)
           .AddBytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)})
-          .bytes());
+          .Take());
 }
 uint32_t Module::Dense(const Array& array) {
   const uint32_t type = TensorType(array.dtype(), array.shape());
   return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kDense))
                        .Add(type)
                        .AddBytes(ElementsOf(array))
-                       .bytes());
+                       .Take());
 }
 uint32_t Module::PlainText(std::string_view text) {
   return Intern("builtin",
-                EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kString)).Add(String(text)).bytes(),
+                EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kString)).Add(String(text)).Take(),
                 &plain_attrs_, &code_.attrs);
 }
 uint32_t Module::Location(const Site& site) {
   if (!site.valid())
     return Intern("builtin",
-                  EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kUnknownLocation)).bytes(),
+                  EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kUnknownLocation)).Take(),
                   &plain_attrs_, &code_.attrs);
   const uint32_t file = PlainText(site.file);
   return Intern("builtin",
@@ -265,8 +266,16 @@ uint32_t Module::Location(const Site& site) {
                     .Add(file)
                     .Add(static_cast<uint64_t>(site.line))
                     .Add(0)
-                    .bytes(),
+                    .Take(),
                 &plain_attrs_, &code_.attrs);
+}
+
+uint32_t Module::NamedLocation(std::string_view name) {
+  const uint32_t text = PlainText(name), nowhere = Location({});
+  return Intern(
+      "builtin",
+      EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kNamed)).Add(text).Add(nowhere).Take(),
+      &plain_attrs_, &code_.attrs);
 }
 
 uint32_t Module::Default(std::string_view name) {
@@ -277,7 +286,7 @@ uint32_t Module::Default(std::string_view name) {
                          .AddSigned(0)
                          .AddSigned(0)
                          .Add(mode)
-                         .bytes());
+                         .Take());
   }
   if (name == "precision_config") {
     const uint32_t precision = Enum(AttrKind::kPrecision, 0);
@@ -324,10 +333,7 @@ uint32_t Module::Begin(std::string_view dialect, std::string_view name,
     for (const Since& row : kSince)
       if (row.name == name && row.version == version + 1) Require(row.minor);
   if (!properties.bytes().empty()) {
-    const auto [found, is_new] =
-        properties_.try_emplace(properties.bytes(), static_cast<uint32_t>(code_.properties.size()));
-    if (is_new) code_.properties.push_back(AsBytes(bytes_.emplace_back(properties.bytes())));
-    op.properties = found->second;
+    op.properties = PropertiesOf(properties.Take());
   }
   op.operands = {static_cast<uint32_t>(code_.operands.size()),
                  static_cast<uint32_t>(operands.size())};
@@ -350,13 +356,17 @@ std::vector<uint32_t> Module::ResultsOf(uint32_t op) const {
   return out;
 }
 
-std::vector<uint32_t> Module::BeginRegion(uint32_t op, int i, absl::Span<const uint32_t> types) {
+std::vector<uint32_t> Module::BeginRegion(uint32_t op, int i, absl::Span<const uint32_t> types,
+                                          absl::Span<const uint32_t> locations) {
   RawRegion& region = code_.regions[code_.ops[op].regions.begin + i];
   region.has_block = true;
   region.begin = static_cast<uint32_t>(code_.ops.size());
   region.args = {static_cast<uint32_t>(code_.value_types.size()),
                  static_cast<uint32_t>(types.size())};
   code_.value_types.insert(code_.value_types.end(), types.begin(), types.end());
+  region.arg_locations = static_cast<uint32_t>(code_.arg_locations.size());
+  for (size_t k = 0; k < types.size(); ++k)
+    code_.arg_locations.push_back(k < locations.size() ? locations[k] : kNone);
   std::vector<uint32_t> args(types.size());
   for (size_t k = 0; k < args.size(); ++k) args[k] = region.args.begin + static_cast<uint32_t>(k);
   return args;

@@ -50,6 +50,7 @@ class Module {
   // A text of MLIR's own; a place in a file. All of them are written before any other attribute.
   uint32_t PlainText(std::string_view text);
   uint32_t Location(const Site& site);
+  uint32_t NamedLocation(std::string_view name);
 
   // ---- Ops. ----
   using NamedAttrs = std::vector<std::pair<std::string_view, uint32_t>>;
@@ -59,8 +60,10 @@ class Module {
                  const NamedAttrs& attrs, uint32_t location, int num_regions = 0);
   // The results of an op.
   std::vector<uint32_t> ResultsOf(uint32_t op) const;
-  // Begins region `i` of an op with these arguments, which it returns.
-  std::vector<uint32_t> BeginRegion(uint32_t op, int i, absl::Span<const uint32_t> types);
+  // Begins region `i` of an op with these arguments, which it returns; each has a location, or none
+  // has.
+  std::vector<uint32_t> BeginRegion(uint32_t op, int i, absl::Span<const uint32_t> types,
+                                    absl::Span<const uint32_t> locations = {});
   void EndRegion(uint32_t op, int i);
   // The regions of the op use no values of outside.
   void Isolate(uint32_t op) { code_.ops[op].isolated = true; }
@@ -79,10 +82,13 @@ class Module {
   uint32_t Default(std::string_view name);
   void Require(int minor) { required_ = std::max(required_, minor); }
 
-  using Table = std::unordered_map<std::string, uint32_t>;
+  using Table = std::unordered_map<std::string_view, uint32_t>;  // of texts in bytes_
+  // The place of a text in a list, at whose end it stands if it is new.
+  uint32_t Place(std::string_view text, Table* table, std::vector<std::string_view>* list);
   uint32_t Dialect(std::string_view name);
   uint32_t String(std::string_view text);
   uint32_t OpNameOf(std::string_view dialect, std::string_view name, int version);
+  uint32_t PropertiesOf(std::string bytes);
   // The entry of these bytes, which is new or was there.
   uint32_t Intern(std::string_view dialect, std::string bytes, Table* table,
                   std::vector<Entry>* entries);

@@ -137,8 +137,11 @@ class Writer {
     out.VarInt(ops, region.args.size > 0);
     if (region.args.size > 0) {
       out.VarInt(region.args.size);
-      for (const uint32_t type : Slice(code_.value_types, region.args))
-        out.VarInt(type, /*has location*/ false);
+      for (uint32_t i = 0; i < region.args.size; ++i) {
+        const uint32_t location = code_.arg_locations[region.arg_locations + i];
+        out.VarInt(code_.value_types[region.args.begin + i], /*has location*/ location != kNone);
+        if (location != kNone) out.VarInt(location);
+      }
       out.Byte(0);  // The order of uses is MLIR's own.
     }
     for (uint32_t op = region.begin; op < region.end; op = code_.ops[op].end)

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ir/stablehlo/bytecode.h"
 
@@ -18,6 +19,8 @@ class Emitter {
   void Append(Bytes bytes) { bytes_.append(bytes.begin(), bytes.end()); }
   void Section(int id, std::string_view content);
   const std::string& bytes() const { return bytes_; }
+  // The bytes; there are none left.
+  std::string Take() { return std::move(bytes_); }
 
  private:
   std::string bytes_;

@@ -3,16 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <cctype>
 #include <iostream>
 #include <map>
-#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
+#include "gmock/gmock.h"
 #include "ir/eval/eval.h"
+#include "ir/ops.h"
 #include "ir/stablehlo/import.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -20,6 +19,10 @@
 
 namespace tessera::ir::stablehlo {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
 
 absl::StatusOr<Program> Reread(const std::string& bytes) {
   TESSERA_ASSIGN_OR_RETURN(
@@ -71,6 +74,60 @@ TEST(ExportTest, SamplesComeBackWithTheSameBits) {
   for (const auto& [key, n] : why)
     absl::StrAppend(&text, key.first, ": ", n, ": ", key.second, "\n");
   ExpectFileHolds("tests/golden/stablehlo/refused.txt", text);
+}
+
+TEST(ExportTest, NamesAndPlacesComeBack) {
+  Builder b(Scope{}, "jit step");
+  b.SetSite({InternFile("/home/user/model.py"), 12});
+  const Value x = b.Param(MakeType(DType::kF32, {4})), y = b.Param(MakeType(DType::kF32, {4}));
+  const Value sum = Add(x, y);
+  b.SetSite({InternFile("/home/user/other.py"), 7});
+  Program program{kOpset, b.Build({Tanh(sum), sum}), {}, {}};
+  program.in_names = {"args[0]['w']", ""};
+  program.out_names = {"", "result[1]"};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program back, Reread(bytes));
+  EXPECT_EQ(back.entry->name, "jit_step");
+  EXPECT_EQ(back.in_names, program.in_names);
+  EXPECT_EQ(back.out_names, program.out_names);
+  ASSERT_EQ(back.entry->ops.size(), 2);
+  EXPECT_EQ(back.entry->sites[0], (Site{"/home/user/model.py", 12}));
+  EXPECT_EQ(back.entry->sites[1], (Site{"/home/user/other.py", 7}));
+  EXPECT_EQ(StructuralHash(back), StructuralHash(program));
+}
+
+TEST(ExportTest, AFunctionIsWrittenOnceHoweverOftenItIsCalled) {
+  Builder f(Scope{}, "f");
+  const FunctionRef twice = [&] {
+    const Value x = f.Param(MakeType(DType::kF32, {}));
+    return f.Build({Add(x, x)});
+  }();
+  Builder b(Scope{}, "main");
+  Value x = b.Param(MakeType(DType::kF32, {}));
+  for (int i = 0; i < 3; ++i) x = Call(b, twice, {x})[0];
+  const Program program{kOpset, b.Build({x}), {}, {}};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program));
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const Artifact artifact,
+      ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  EXPECT_THAT(CountOps(artifact), ElementsAre(Pair("add", 1), Pair("builtin.module", 1),
+                                              Pair("call", 3), Pair("func", 2), Pair("return", 2)));
+}
+
+// Regions that share a function are written once each: a program may be larger than it looks.
+TEST(ExportTest, AProgramThatTakesTooManyOpsIsRefused) {
+  const Type scalar = MakeType(DType::kF32, {});
+  Builder leaf(Scope{}, "leaf");
+  const Value v = leaf.Param(scalar);
+  FunctionRef f = leaf.Build({Tanh(v)});
+  for (int i = 0; i < 12; ++i) {
+    Builder b(Scope{}, "twice");
+    const Value x = b.Param(scalar);
+    const Value once = Checkpoint(b, f, {x})[0];
+    f = b.Build({Checkpoint(b, f, {once})[0]});
+  }
+  EXPECT_THAT(ExportProgram({kOpset, f, {}, {}}, {.ops = 1000}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000 ops")));
 }
 
 // A reader that does not know our composites takes their decompositions.

@@ -1,0 +1,160 @@
+// StableHLO artifacts: how long one thread takes from their bytes to a verified program, and back.
+//
+//   bench-stablehlo [--ops N] [--rounds N] [--smoke]
+//
+// The programs are layers of a network: products, sums, norms, functions, slices, each op with its
+// file and line; a loop of them; and the same with weights of a megabyte each as constants. The
+// artifacts are those that ExportProgram writes. What is timed:
+//
+//   export    the program to bytes
+//   read      the bytes to tables
+//   import    the tables to a program
+//   verify    as of a client's program
+//   MB/s      of bytes, by the three steps together
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_exception.h"
+#include "bench/samples.h"
+#include "ir/ops.h"
+#include "ir/stablehlo/export.h"
+#include "ir/stablehlo/import.h"
+#include "ir/verify.h"
+
+namespace tessera::bench {
+namespace {
+
+using namespace ir;  // NOLINT(google-build-using-namespace): nearly every name here is its
+
+struct Flags {
+  int64_t ops = 20'000;
+  int rounds = 11;
+  int weights = 32;  // of 1 MiB
+};
+
+// One layer, of about twenty ops, each with a place in a file of its own.
+Value Layer(Builder& b, Value x, Value w, int index) {
+  int line = 0;
+  const char* const file = InternFile(absl::StrCat("/home/user/model/layer_", index % 64, ".py"));
+  const auto at = [&](Value v) {
+    b.SetSite({file, ++line});
+    return v;
+  };
+  at(x);
+  const int64_t rows = x.dim(0), width = x.dim(1);
+  const Value mean = at(Mul(ReduceSum(x, {1}), Full(b, x.dtype(), {rows}, 1.0 / width)));
+  const Value centred = at(Sub(x, BroadcastInDim(mean, x.shape(), {0})));
+  const Value scaled = at(Mul(centred, FullLike(x, 0.5)));
+  const Value product = at(DotGeneral(scaled, w, {{}, {}, {1}, {0}}));
+  const Value active = at(Tanh(product));
+  const Value half = at(Slice(active, {0, 0}, {rows, width / 2}));
+  const Value other = at(Slice(active, {0, width / 2}, {rows, width}));
+  const Value gate = at(Mul(Logistic(half), other));
+  const Value both = at(Concatenate({gate, half}, 1));
+  const Value turned = at(Transpose(Reshape(both, {width, rows}), {1, 0}));
+  return at(Add(x, Select(Compare(turned, FullLike(turned, 0), "GT"), turned, both)));
+}
+
+Program Layers(int64_t ops, int weights) {
+  Builder b(Scope{}, "layers");
+  constexpr int64_t kRows = 8, kWidth = 16;
+  Value x = b.Param(MakeType(DType::kF32, {kRows, kWidth}));
+  const Value w = b.Param(MakeType(DType::kF32, {kWidth, kWidth}));
+  for (int i = 0; i < weights; ++i) {
+    Array weight(DType::kF32, {512, 512});
+    for (int64_t k = 0; k < weight.num_elements(); ++k)
+      weight.MutableAs<float>()[k] = static_cast<float>(k + i);
+    const Value c = b.Emit1(ir::ops::kConstant, {}, {{"value", weight}});
+    x = Add(x, Slice(c, {0, 0}, {kRows, kWidth}));
+  }
+  for (int i = 0; b.num_ops() < ops; ++i) x = Layer(b, x, w, i);
+  return {kOpset, b.Build({x}), {}, {}};
+}
+
+// The layers in the body of a loop.
+Program Loop(int64_t ops) {
+  const Program body = Layers(ops, 0);
+  Builder step(Scope{}, "step");
+  const Value carry = step.Param(body.entry->type(0)), w = step.Param(body.entry->type(1));
+  const Value next = Call(step, body.entry, {carry, w})[0];
+  const FunctionRef f = step.Build({next, w});
+  Builder b(Scope{}, "loop");
+  const Value x = b.Param(body.entry->type(0)), v = b.Param(body.entry->type(1));
+  return {kOpset, b.Build({Scan(b, f, {x, v}, 0, 2, 10)[0]}), {}, {}};
+}
+
+struct Row {
+  std::string name;
+  Program program;
+  Samples write = {}, read = {}, import = {}, verify = {}, total = {};
+  size_t bytes = 0;
+};
+
+// Runs `f` and adds how long it took.
+template <class F>
+auto Timed(Samples* samples, const F& f) {
+  const absl::Time start = absl::Now();
+  auto out = f();
+  samples->Add(absl::Now() - start);
+  return out;
+}
+
+void Measure(Row* row) {
+  const std::string bytes =
+      ValueOrThrow(Timed(&row->write, [&] { return stablehlo::ExportProgram(row->program); }));
+  row->bytes = bytes.size();
+  const stablehlo::Bytes view(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  const absl::Time start = absl::Now();
+  const stablehlo::Artifact artifact =
+      ValueOrThrow(Timed(&row->read, [&] { return stablehlo::ReadArtifact(view); }));
+  const Program program =
+      ValueOrThrow(Timed(&row->import, [&] { return stablehlo::ImportProgram(artifact); }));
+  ThrowIfError(Timed(&row->verify, [&] { return Verify(program); }));
+  row->total.Add(absl::Now() - start);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--smoke") {
+      flags = {200, 1, 1};
+    } else if (i + 1 < argc && flag == "--ops" && absl::SimpleAtoi(argv[i + 1], &flags.ops)) {
+      ++i;
+    } else if (i + 1 < argc && flag == "--rounds" && absl::SimpleAtoi(argv[i + 1], &flags.rounds)) {
+      ++i;
+    } else {
+      std::fprintf(stderr, "usage: bench-stablehlo [--ops N] [--rounds N] [--smoke]\n");
+      return 2;
+    }
+  }
+  std::vector<Row> rows = {
+      {"layers", Layers(flags.ops, 0)},
+      {"a loop of them", Loop(flags.ops)},
+      {absl::StrCat("layers and ", flags.weights, " MiB of weights"),
+       Layers(flags.ops, flags.weights)},
+  };
+  std::printf("%-32s %8s %9s %9s %9s %9s %9s %9s %9s\n", "ms, median", "ops", "KB", "export",
+              "read", "import", "verify", "in all", "MB/s");
+  for (Row& row : rows) {
+    for (int i = 0; i < flags.rounds; ++i) Measure(&row);
+    const auto ms = [](const Samples& samples) { return samples.Quantile(0.5) / 1000; };
+    std::printf("%-32s %8lld %9.0f %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f\n", row.name.c_str(),
+                static_cast<long long>(CountOps(*row.program.entry)),
+                static_cast<double>(row.bytes) / 1e3, ms(row.write), ms(row.read), ms(row.import),
+                ms(row.verify), ms(row.total),
+                static_cast<double>(row.bytes) / 1e3 / ms(row.total));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }

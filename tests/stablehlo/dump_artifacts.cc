@@ -1,0 +1,93 @@
+// Writes the op samples as StableHLO artifacts, for tests/stablehlo/run_artifacts.py: a file for
+// each in FOLDER, and samples.jsonl, which says of each its operands, what JAX gave for them, and
+// how far from that a result may be.
+//
+//   dump_artifacts FOLDER RECORDED    (tests/ops/recorded)
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "tests/ops/sample_json.h"
+#include "tests/stablehlo/exports.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json ArrayJson(const Array& a) {
+  return {{"dtype", samples::N(a.dtype())},
+          {"shape", a.shape()},
+          {"hex", absl::BytesToHexString(
+                      absl::string_view(reinterpret_cast<const char*>(a.data()), a.num_bytes()))}};
+}
+// Of one device.
+Json ArraysJson(const std::vector<Shards>& values) {
+  Json out = Json::array();
+  for (const Shards& shards : values) out.push_back(ArrayJson(shards[0]));
+  return out;
+}
+
+Json ToJson(const ExportedSample& e, const samples::Recording& recording) {
+  const samples::Sample& s = *e.sample;
+  const std::vector<Shards> args = samples::ArgsOf(s);
+  Json j = {{"sample", s.name}, {"op", s.def->name}, {"operands", ArraysJson(args)}};
+  const auto recorded = recording.samples.find(s.name);
+  if (s.Excludes(samples::Check::kRecorded) || recorded == recording.samples.end()) {
+    j["excluded"] = s.Excludes(samples::Check::kRecorded) ? s.excluded.at(samples::Check::kRecorded)
+                                                          : "nothing is recorded";
+    return j;
+  }
+  j["expected"] = ArraysJson(recorded->second.results);
+  if (!e.ulps_of_xla.empty()) {
+    j["ulps"] = e.ulps_of_xla;
+  } else if (s.tolerance.kind == samples::Tolerance::kUlps) {
+    j["ulps"] = std::vector<double>(recorded->second.results.size(), s.tolerance.bound);
+  } else if (s.tolerance.kind == samples::Tolerance::kReordered) {
+    j["terms"] = s.tolerance.bound;
+    j["magnitudes"] = ArraysJson(ValueOrThrow(samples::MagnitudesOf(s, args)));
+  }
+  return j;
+}
+
+absl::Status Dump(const std::filesystem::path& folder, const std::string& recorded) {
+  std::filesystem::create_directories(folder);
+  std::map<std::string, samples::Recording> recordings;
+  std::ofstream lines(folder / "samples.jsonl");
+  int n = 0;
+  const auto dump = [&](const ExportedSample& e) {
+    if (!e.artifact.ok()) return;
+    const auto [at, is_new] = recordings.try_emplace(e.family);
+    if (is_new)
+      at->second =
+          ValueOrThrow(samples::ReadRecording(absl::StrCat(recorded, "/", e.family, ".jsonl")));
+    Json j = ToJson(e, at->second);
+    const std::string file = absl::StrCat(n++, ".mlirbc");
+    j["file"] = file;
+    std::ofstream(folder / file, std::ios::binary) << *e.artifact;
+    lines << j.dump() << "\n";
+  };
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { ForEachExport(dump); }));
+  lines.flush();
+  if (!lines) return MakeError(ErrorKind::kValueError, "the folder cannot be written");
+  std::printf("%d artifacts\n", n);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tessera::ir::stablehlo
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: dump_artifacts FOLDER RECORDED\n");
+    return 2;
+  }
+  const absl::Status status = tessera::ir::stablehlo::Dump(argv[1], argv[2]);
+  if (!status.ok()) std::fprintf(stderr, "dump_artifacts: %s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Runs the artifacts that dump_artifacts writes, by the installed JAX.
+
+  .venv/bin/python tests/stablehlo/run_artifacts.py build/dev/bin/dump_artifacts
+
+Every artifact is read and verified by StableHLO's own deserializer. Those whose values are recorded
+are compiled and run on the CPU; their results are what JAX gave for the op itself, as close as the
+op's sample asks.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+RECORDED = pathlib.Path(__file__).parents[1] / "ops" / "recorded"
+SKIPPED = 77  # what ctest takes for a test that was skipped
+
+try:
+    import jax
+    import ml_dtypes
+    import numpy as np
+    from jax._src import compiler, xla_bridge
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+except ImportError as error:
+    print(f"skipped: {sys.executable} has no JAX: {error}")
+    sys.exit(SKIPPED)
+
+DTYPES = {"bool": np.bool_, "s8": np.int8, "s16": np.int16, "s32": np.int32, "s64": np.int64,
+          "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+          "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+          "c64": np.complex64, "c128": np.complex128,
+          "f4e2m1fn": ml_dtypes.float4_e2m1fn, "f8e3m4": ml_dtypes.float8_e3m4,
+          "f8e4m3": ml_dtypes.float8_e4m3, "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+          "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
+          "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "f8e5m2": ml_dtypes.float8_e5m2,
+          "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
+          "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "s2": ml_dtypes.int2, "u2": ml_dtypes.uint2}
+# Where XLA gives something else for what StableHLO says.
+OF_XLA = {"convert/f8e8m0fnu/to_bool": "the least number, a subnormal of f32, is taken for 0"}
+FLOATS = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52)}  # bits, mantissa
+
+
+def array(value):
+    return np.frombuffer(bytes.fromhex(value["hex"]), DTYPES[value["dtype"]]).reshape(
+        value["shape"])
+
+
+def ordinals(x, bits):
+    """Numbers in the order of the floats, neighbours one apart."""
+    whole = x.view(f"int{bits}").astype(object)
+    return np.where(whole >= 0, whole, -(whole + 2 ** (bits - 1)))
+
+
+def difference(got, want, dtype, ulps, bound):
+    """Why `got` is not `want`, or "". `bound`: how far apart each may be, if that is said."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    if not np.size(got):
+        return ""
+    if dtype.startswith("c"):
+        part = "f32" if dtype == "c64" else "f64"
+        return difference(np.ravel(got).view(DTYPES[part]), np.ravel(want).view(DTYPES[part]), part,
+                          ulps, bound)
+    got, want = np.atleast_1d(got), np.atleast_1d(want)
+    if not dtype.startswith(("f", "bf")):
+        if dtype.endswith(("2", "4")) and len(dtype) == 2:  # the other bits of a byte are anything
+            got, want = got.astype(np.int8), want.astype(np.int8)
+        return "" if np.array_equal(got, want) else f"is {got.tolist()}, expected {want.tolist()}"
+    with np.errstate(all="ignore"):
+        g, w = got.astype(np.float64), want.astype(np.float64)
+        nans = np.isnan(g) & np.isnan(w)
+        if dtype not in FLOATS:
+            apart = g != w
+        else:
+            bits, _ = FLOATS[dtype]
+            finite = np.isfinite(g) & np.isfinite(w)
+            if bound is not None:
+                apart = ~(np.abs(g - w) <= bound) | ~finite
+            else:
+                apart = np.abs(ordinals(got, bits) - ordinals(want, bits)) > ulps
+                apart |= ~finite
+            apart &= ordinals(got, bits) != ordinals(want, bits)
+    apart &= ~nans
+    if not apart.any():
+        return ""
+    at = np.argwhere(apart)[0]
+    return f"element {at.tolist()} is {got[tuple(at)]!r}, expected {want[tuple(at)]!r}"
+
+
+class Runner:
+    def __init__(self):
+        jax.config.update("jax_enable_x64", True)
+        self.context = mlir.make_ir_context()
+        self.backend = xla_bridge.get_backend("cpu")
+        self.device = self.backend.local_devices()[0]
+
+    def read(self, artifact):
+        with self.context:
+            module = stablehlo.deserialize_portable_artifact(self.context, artifact)
+            module.operation.verify()
+            return module
+
+    def run(self, module, operands):
+        options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
+        devices = jax._src.lib.xla_client.DeviceList((self.device,))
+        with self.context:
+            executable = self.backend.compile_and_load(module, devices, options)
+        results = executable.execute([jax.device_put(x, self.device) for x in operands])
+        return [np.asarray(r) for r in results]
+
+
+def check(runner, folder, sample):
+    """How the sample fails, or ""; whether it ran."""
+    try:
+        module = runner.read((folder / sample["file"]).read_bytes())
+    except Exception as error:  # whatever the deserializer throws
+        return f"is not read: {error}", False
+    if "excluded" in sample:
+        return "", False
+    try:
+        got = runner.run(module, [array(x) for x in sample["operands"]])
+    except Exception as error:
+        return f"does not run: {str(error)[:500]}", False
+    want = [array(x) for x in sample["expected"]]
+    if len(got) != len(want):
+        return f"has {len(got)} results, expected {len(want)}", True
+    for i, (g, w) in enumerate(zip(got, want)):
+        dtype = sample["expected"][i]["dtype"]
+        bound = None
+        if "magnitudes" in sample and dtype in FLOATS:
+            epsilon = 2.0 ** -FLOATS[dtype][1]
+            bound = sample["terms"] * epsilon * np.atleast_1d(
+                array(sample["magnitudes"][i]).astype(np.float64))
+        ulps = sample["ulps"][i] if "ulps" in sample else 0
+        why = difference(g, w, dtype, ulps, bound)
+        if why:
+            return f"result {i}: {why}", True
+    return "", True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dump_artifacts", type=pathlib.Path)
+    parser.add_argument("--only", default="", help="samples whose names begin so")
+    parser.add_argument("--every", type=int, default=1, help="one of so many of them runs")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([arguments.dump_artifacts, folder, RECORDED], check=True)
+        return run_all(pathlib.Path(folder), arguments)
+
+
+def run_all(folder, arguments):
+    runner = Runner()
+    read = ran = 0
+    failures = collections.defaultdict(list)
+    for i, line in enumerate((folder / "samples.jsonl").read_text().splitlines()):
+        sample = json.loads(line)
+        if not sample["sample"].startswith(arguments.only):
+            continue
+        if i % arguments.every != 0:
+            sample["excluded"] = "another one runs"
+        why, did_run = check(runner, folder, sample)
+        read += 0 if why.startswith("is not read") else 1
+        ran += 1 if did_run else 0
+        if did_run and sample["sample"] in OF_XLA:
+            why = "" if why else "agrees now: it is no longer one of OF_XLA"
+        if why:
+            failures[sample["op"]].append(f"{sample['sample']}: {why}")
+    for lines in failures.values():
+        print("\n".join(lines))
+    failed = sum(len(lines) for lines in failures.values())
+    print(f"jax {jax.__version__}: {read} artifacts read, {ran} run, {failed} fail",
+          {op: len(lines) for op, lines in failures.items()})
+    return 1 if failed or not ran else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
