@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,8 @@ absl::Status NotSupported(std::string what) {
   return MakeError(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: ", what));
 }
 // ---- Attributes and types. ----------------------------------------------------------------------
+constexpr size_t kFloatNameMax = 32;
+
 class Decoder {
  public:
   explicit Decoder(Artifact& out) : out_(out), code_(out.code) {}
@@ -48,6 +51,7 @@ class Decoder {
   absl::Status DecodeEntry(const Entry& entry, const Row (&rows)[kRows], T* out, Set set) {
     out->bytes = entry.bytes;
     const Dialect dialect = DialectOf(code_.dialects[entry.dialect]);
+    if (!entry.custom) ReadText(entry.bytes, out);
     if (!entry.custom || dialect == Dialect::kOther) return absl::OkStatus();
     Cursor in(entry.bytes, "an attribute or type");
     const uint64_t code = in.VarInt();
@@ -64,6 +68,17 @@ class Decoder {
     set(*row, *out);
     return absl::OkStatus();
   }
+
+  // MLIR's encoding lacks floats of 8 bits and fewer: "f8E4M3FN", and a zero.
+  static void ReadText(Bytes bytes, TypeOf* type) {
+    if (bytes.empty() || bytes.size() > kFloatNameMax) return;
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size() - 1);
+    const std::optional<DType> dtype = ParseDType(absl::AsciiStrToLower(ToAbsl(text)));
+    if (!dtype || !IsFloat(*dtype)) return;
+    type->kind = TypeKind::kScalar;
+    type->dtype = *dtype;
+  }
+  static void ReadText(Bytes, Attr*) {}
 
   void Read(Cursor& in, char field, Fields& out) {
     if (field >= 'A' && field <= 'Z') {

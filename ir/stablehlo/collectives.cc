@@ -167,8 +167,16 @@ Reducer ReducerOf(const Function& f, DType dtype) {
   return nullptr;
 }
 
+// Complex numbers are exchanged and summed, and not computed with otherwise.
+bool SumsComplex(const OpReader& op) {
+  return std::all_of(op.in.begin(), op.in.end(), [](Value v) { return IsComplex(v.dtype()); }) &&
+         op.SoleOp(0) == "add";
+}
+
 Results ImportAllReduce(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kAny);
+  if (SumsComplex(op))
+    return axes.empty() ? op.in : Each(op, [&](Value v) { return Psum(v, axes); });
   const FunctionRef f = op.Inlined(0);
   if (axes.empty()) return op.in;
   const int64_t folds = std::count_if(op.in.begin(), op.in.end(), [&](const Value& v) {
@@ -182,9 +190,12 @@ Results ImportAllReduce(const OpReader& op) {
 }
 Results ImportReduceScatter(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kMatters);
-  const FunctionRef f = op.Inlined(0);
   const int dim = op.Small("scatter_dimension");
   NeedDim(op, dim);
+  if (SumsComplex(op))
+    return axes.empty() ? op.in
+                        : Each(op, [&](Value v) { return PsumScatter(v, axes, dim, true); });
+  const FunctionRef f = op.Inlined(0);
   if (axes.empty()) return op.in;
   return Each(op, [&](Value v) {
     if (ReducerOf(*f, v.dtype()) != &Psum) op.NotSupported("is of no sum");

@@ -64,12 +64,13 @@ const OpDef* OpOf(ScalarPrim prim) {
   case ScalarPrim::k##Name: \
     return &ops::k##Name;
     TESSERA_X(Add)
-    TESSERA_X(Sub) TESSERA_X(Mul) TESSERA_X(Div) TESSERA_X(Rem) TESSERA_X(Neg) TESSERA_X(Abs)
-        TESSERA_X(Min) TESSERA_X(Max) TESSERA_X(Exp) TESSERA_X(Expm1) TESSERA_X(Log)
-            TESSERA_X(Log1p) TESSERA_X(Sin) TESSERA_X(Cos) TESSERA_X(Tan) TESSERA_X(Tanh)
-                TESSERA_X(Atan2) TESSERA_X(Pow) TESSERA_X(Sqrt) TESSERA_X(Rsqrt) TESSERA_X(Cbrt)
-                    TESSERA_X(Floor) TESSERA_X(Ceil) TESSERA_X(And) TESSERA_X(Or) TESSERA_X(Xor)
-                        TESSERA_X(Not) TESSERA_X(Clz) TESSERA_X(IsFinite) TESSERA_X(Select)
+    TESSERA_X(Sub)
+    TESSERA_X(Mul) TESSERA_X(Div) TESSERA_X(Rem) TESSERA_X(Neg) TESSERA_X(Abs) TESSERA_X(Min)
+        TESSERA_X(Max) TESSERA_X(Exp) TESSERA_X(Expm1) TESSERA_X(Log) TESSERA_X(Log1p)
+            TESSERA_X(Sin) TESSERA_X(Cos) TESSERA_X(Tan) TESSERA_X(Tanh) TESSERA_X(Atan2)
+                TESSERA_X(Pow) TESSERA_X(Sqrt) TESSERA_X(Rsqrt) TESSERA_X(Cbrt) TESSERA_X(Floor)
+                    TESSERA_X(Ceil) TESSERA_X(And) TESSERA_X(Or) TESSERA_X(Xor) TESSERA_X(Not)
+                        TESSERA_X(Clz) TESSERA_X(IsFinite) TESSERA_X(Select)
 #undef TESSERA_X
                             case ScalarPrim::kRoundEven : return &ops::kRoundNearestEven;
     case ScalarPrim::kRoundAway:

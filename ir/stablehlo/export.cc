@@ -18,13 +18,17 @@ std::string SymbolOf(std::string_view name) {
   return out.empty() ? "f" : out;
 }
 
+using Specs = std::vector<std::optional<PartitionSpec>>;
+
 }  // namespace
 
 void Exporter::Run(const Program& program) {
   const Function& entry = *program.entry;
-  if (!entry.scope.mesh.empty())
+  const Mesh& mesh = entry.scope.mesh;
+  if (mesh.AxesOfType(AxisType::kAuto).size() != mesh.axes.size())
     Throw(ErrorKind::kNotImplemented,
-          "StableHLO: a program with a mesh is not written; export it without its shardings");
+          absl::StrCat("StableHLO: only axes of the type Auto are written, and the mesh is ",
+                       mesh.ToString()));
   module_.Location({});
   module_.PlainText(SymbolOf(entry.name));
   for (const std::string& name : program.in_names) module_.NamedLocation(name);
@@ -35,6 +39,13 @@ void Exporter::Run(const Program& program) {
                     {{"sym_name", module_.PlainText(SymbolOf(entry.name))}}, nowhere, 1);
   module_.Isolate(module);
   module_.BeginRegion(module, 0, {});
+  if (!mesh.empty()) {
+    module_.SetCarried(module, module_.PlainDictionary("mhlo.num_partitions",
+                                                       static_cast<int32_t>(mesh.num_devices())));
+    module_.Begin("sdy", "mesh", {}, {},
+                  {{"mesh", module_.MeshAttr(mesh)}, {"sym_name", module_.PlainText("mesh")}},
+                  nowhere);
+  }
   WriteFunction(entry, "main", &program);
   // More are called while these are written.
   for (; !called_.empty(); called_.pop_front()) {
@@ -52,18 +63,25 @@ void Exporter::RegisterLocations(const Function& f) {
     for (const FunctionRef& region : op.regions) RegisterLocations(*region);
 }
 
-// What jax.export calls a result.
-uint32_t Exporter::Carried(const std::vector<std::string>& names) {
+// A result's name is what jax.export calls it.
+uint32_t Exporter::Carried(const std::vector<Type>& types, const std::vector<std::string>& names,
+                           const std::vector<std::optional<PartitionSpec>>& shardings) {
   ValueIds each;
-  for (const std::string& name : names) {
+  bool any = false;
+  for (size_t i = 0; i < types.size(); ++i) {
     std::vector<std::pair<uint32_t, uint32_t>> entries;
-    if (!name.empty()) {
+    if (i < names.size() && !names[i].empty()) {
       const uint32_t key = module_.Text("jax.result_info");
-      entries.emplace_back(key, module_.Text(name));
+      entries.emplace_back(key, module_.Text(names[i]));
     }
+    if (i < shardings.size() && shardings[i]) {
+      const uint32_t key = module_.Text("sdy.sharding");
+      entries.emplace_back(key, Sharding(*shardings[i], types[i].rank()));
+    }
+    any |= !entries.empty();
     each.push_back(module_.Dictionary(entries));
   }
-  return module_.List(each);
+  return module_.List(any ? each : ValueIds());
 }
 
 void Exporter::WriteFunction(const Function& f, std::string_view name, const Program* program) {
@@ -75,14 +93,20 @@ void Exporter::WriteFunction(const Function& f, std::string_view name, const Pro
     for (const std::string& in_name : program->in_names)
       locations.push_back(in_name.empty() ? module_.Location({}) : module_.NamedLocation(in_name));
   location_ = module_.Location({});
-  const uint32_t op = module_.Begin(
-      "vhlo", "func", {}, {},
-      {{"arg_attrs", module_.List({})},
-       {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
-       {"res_attrs", Carried(program != nullptr ? program->out_names : std::vector<std::string>())},
-       {"sym_name", module_.Text(name)},
-       {"sym_visibility", module_.Text(program != nullptr ? "public" : "private")}},
-      location_, 1);
+  const bool is_main = program != nullptr;
+  const uint32_t arg_attrs =
+      Carried(f.param_types(), {}, is_main ? program->in_shardings : Specs());
+  const uint32_t res_attrs =
+      Carried(f.result_types(), is_main ? program->out_names : std::vector<std::string>(),
+              is_main ? program->out_shardings : Specs());
+  const uint32_t op =
+      module_.Begin("vhlo", "func", {}, {},
+                    {{"arg_attrs", arg_attrs},
+                     {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
+                     {"res_attrs", res_attrs},
+                     {"sym_name", module_.Text(name)},
+                     {"sym_visibility", module_.Text(is_main ? "public" : "private")}},
+                    location_, 1);
   module_.Isolate(op);
   const ValueIds returned = Body(f, module_.BeginRegion(op, 0, params, locations));
   module_.Begin("vhlo", "return", returned, {}, {}, location_);
@@ -130,6 +154,53 @@ ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
   }
   module_.End(op);
   return module_.ResultsOf(op);
+}
+
+uint32_t Exporter::Cast(uint32_t value, uint32_t type) {
+  const uint32_t op =
+      module_.Begin("builtin", "unrealized_conversion_cast", {value}, {type}, {}, location_);
+  return module_.ResultsOf(op)[0];
+}
+
+uint32_t Exporter::Sharding(const PartitionSpec& spec, int rank) {
+  if (!spec.unreduced.empty() || !spec.reduced.empty())
+    Throw(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: the sharding ", spec.ToString(),
+                                                   " of unreduced or reduced axes is not written"));
+  return module_.Sharding(spec, rank);
+}
+
+ValueIds Exporter::EmitShardy(const SourceOp& source, std::string_view name,
+                              const Module::NamedAttrs& attrs, const Region* region) {
+  const auto plain = [&](const Type& type) { return module_.PlainTensorType(type); };
+  const auto ours = [&](absl::Span<const uint32_t> values, const std::vector<Type>& types) {
+    ValueIds out;
+    for (size_t i = 0; i < values.size(); ++i)
+      out.push_back(Cast(values[i], module_.TensorType(types[i])));
+    return out;
+  };
+  const auto theirs = [&](absl::Span<const uint32_t> values, const std::vector<uint32_t>& types) {
+    ValueIds out;
+    for (size_t i = 0; i < values.size(); ++i) out.push_back(Cast(values[i], types[i]));
+    return out;
+  };
+  std::vector<uint32_t> in_types, out_types, param_types, return_types;
+  for (const Type& type : source.in_types()) in_types.push_back(plain(type));
+  for (const Type& type : source.out_types()) out_types.push_back(plain(type));
+  const ValueIds in = theirs(source.in, in_types);
+  const uint32_t op =
+      module_.Begin("sdy", name, in, out_types, attrs, location_, region == nullptr ? 0 : 1);
+  if (region != nullptr) {
+    for (const Type& type : region->params) param_types.push_back(plain(type));
+    const ValueIds args = module_.BeginRegion(op, 0, param_types);
+    const ValueIds returned = region->write(ours(args, region->params));
+    for (const Type& type : source.op.regions[0]->result_types())
+      return_types.push_back(plain(type));
+    module_.Begin("sdy", "return", theirs(returned, return_types), {}, {}, location_);
+    module_.EndRegion(op, 0);
+    module_.Isolate(op);
+  }
+  module_.End(op);
+  return ours(module_.ResultsOf(op), source.out_types());
 }
 
 uint32_t Exporter::Constant(const Array& literal) {

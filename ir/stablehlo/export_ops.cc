@@ -350,6 +350,7 @@ const ExportRow* FindExport(const OpDef& def) {
   static const auto* const kByDef = [] {
     auto* rows = new std::unordered_map<const OpDef*, const ExportRow*>();
     for (const ExportRow& row : kRows) rows->emplace(row.def, &row);
+    for (const ExportRow& row : ShardedRows()) rows->emplace(row.def, &row);
     return rows;
   }();
   const auto found = kByDef->find(&def);
@@ -367,8 +368,6 @@ ValueIds Exporter::WriteOp(const SourceOp& op) {
     const DataFlow flow = def.data_flow({def, op.f.scope, in, op.attrs(), op.op.regions});
     if (IsCall(def, flow)) return WriteBody(*this, op, flow);
   }
-  if (def.lowering == Lowering::kCollective || def.data_flow != nullptr)
-    Refuse(op, "runs on shards, which are not written");
   Refuse(op, "is an op that StableHLO lacks, without a decomposition");
 }
 

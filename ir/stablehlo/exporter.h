@@ -2,6 +2,7 @@
 #pragma once
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,11 @@ class Exporter {
     return Emit(name, in, {out}, attrs)[0];
   }
   uint32_t Constant(const Array& literal);
+  // Throws for one of unreduced axes.
+  uint32_t Sharding(const PartitionSpec& spec, int rank);
+  // An op of Shardy, whose operands, results and region have MLIR's own types.
+  ValueIds EmitShardy(const SourceOp& source, std::string_view name,
+                      const Module::NamedAttrs& attrs, const Region* region = nullptr);
 
   // The ops of `f`, with these arguments; its results.
   ValueIds Body(const Function& f, const ValueIds& args);
@@ -69,10 +75,13 @@ class Exporter {
 
  private:
   void RegisterLocations(const Function& f);
+  // The same value with another type.
+  uint32_t Cast(uint32_t value, uint32_t type);
   // `program`: of which the function is the entry, or null.
   void WriteFunction(const Function& f, std::string_view name, const Program* program);
-  // A list of what each value carries: dictionaries, or nothing at all.
-  uint32_t Carried(const std::vector<std::string>& names);
+  // What each of some values carries: a name, and a sharding.
+  uint32_t Carried(const std::vector<Type>& types, const std::vector<std::string>& names,
+                   const std::vector<std::optional<PartitionSpec>>& shardings);
   ValueIds WriteOp(const SourceOp& op);
   // The name of the function in the module.
   std::string NameOf(const FunctionRef& f, std::string_view hint);
@@ -100,6 +109,8 @@ struct ExportRow {
 };
 // Null for an op without a row of its own.
 const ExportRow* FindExport(const OpDef& def);
+// The rows of what is said about shardings and of what runs on shards (export_sharded.cc).
+absl::Span<const ExportRow> ShardedRows();
 // What an op is in terms of others, of these operands.
 using ExpandFn = std::vector<Value> (*)(const RuleContext& c);
 // The ops of `expand` as a function of the op's operands.

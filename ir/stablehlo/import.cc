@@ -307,6 +307,21 @@ FunctionRef OpReader::Computation(int r) const {
   }
   return Region(r, {}, constants, Scope{});
 }
+std::string_view OpReader::SoleOp(int r) const {
+  if (r >= num_regions()) Malformed("has too few regions");
+  const RawRegion& within = region(r);
+  const Bytecode& code = importer_.a_.code;
+  if (within.args.size != 2 || within.end - within.begin != 2) return "";
+  const RawOp &first = code.ops[within.begin], &last = code.ops[within.begin + 1];
+  const absl::Span<const uint32_t> in = Slice(code.operands, first.operands);
+  const absl::Span<const uint32_t> out = Slice(code.operands, last.operands);
+  if (in.size() != 2 || in[0] != within.args.begin || in[1] != within.args.begin + 1 ||
+      first.results.size != 1 || out.size() != 1 || out[0] != first.results.begin ||
+      importer_.a_.form(last).name != "return")
+    return "";
+  ++regions_read_;
+  return importer_.a_.form(first).name;
+}
 FunctionRef OpReader::Inlined(int r) const {
   const FunctionRef f = Computation(r);
   importer_.Spend(importer_.SizeOf(f));

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -58,9 +59,9 @@ uint64_t CodeOf(Dialect dialect, AttrKind kind) {
   TESSERA_CHECK(false) << "an attribute without an encoding";
   return 0;
 }
-uint64_t CodeOf(TypeKind kind) {
+uint64_t CodeOf(TypeKind kind, Dialect dialect = Dialect::kVhlo) {
   for (const TypeRow& row : kTypeRows)
-    if (row.dialect == Dialect::kVhlo && row.kind == kind) return row.code;
+    if (row.dialect == dialect && row.kind == kind) return row.code;
   TESSERA_CHECK(false) << "a type without an encoding";
   return 0;
 }
@@ -87,6 +88,11 @@ class EntryBytes {
   EntryBytes& AddList(absl::Span<const uint32_t> values) {
     out_.VarInt(values.size());
     for (const uint32_t value : values) out_.VarInt(value);
+    return *this;
+  }
+  // One that is left out.
+  EntryBytes& AddAbsent() {
+    out_.VarInt(0, false);
     return *this;
   }
   EntryBytes& AddByte(uint8_t byte) {
@@ -167,11 +173,11 @@ uint32_t Module::PropertiesOf(std::string bytes) {
 }
 
 uint32_t Module::Intern(std::string_view dialect, std::string bytes, Table* table,
-                        std::vector<Entry>* entries) {
+                        std::vector<Entry>* entries, bool custom) {
   if (const auto found = table->find(bytes); found != table->end()) return found->second;
   const auto index = static_cast<uint32_t>(entries->size());
   const std::string& kept = bytes_.emplace_back(std::move(bytes));
-  entries->push_back({Dialect(dialect), /*custom=*/true, AsBytes(kept)});
+  entries->push_back({Dialect(dialect), custom, AsBytes(kept)});
   table->emplace(kept, index);
   return index;
 }
@@ -199,6 +205,39 @@ uint32_t Module::TensorType(DType dtype, const Dims& shape) {
 uint32_t Module::FunctionType(absl::Span<const uint32_t> params,
                               absl::Span<const uint32_t> results) {
   return TypeEntry(EntryBytes(CodeOf(TypeKind::kFunction)).AddList(params).AddList(results).Take());
+}
+
+uint32_t Module::PlainTensorType(const Type& type) {
+  const DType dtype = type.dtype;
+  const auto scalar = [&](DType of) -> uint32_t {
+    for (const TypeRow& row : kTypeRows)
+      if (row.dialect == Dialect::kBuiltin && row.kind == TypeKind::kScalar && row.dtype == of)
+        return PlainType(EntryBytes(row.code).Take());
+    // As a text, in MLIR's capitals: "f8E4M3FN".
+    if (IsFloat(of)) {
+      std::string text = absl::AsciiStrToUpper(ToAbsl(DTypeName(of)));
+      text[0] = 'f';
+      text.push_back('\0');
+      return Intern("builtin", std::move(text), &plain_types_, &code_.types, /*custom=*/false);
+    }
+    // The width, and whether it is without a sign; signed ones have none of their own.
+    const uint64_t bits = of == DType::kBool ? 1 : BitWidth(of);
+    const bool is_unsigned = of != DType::kBool && !IsSignedInt(of);
+    return PlainType(EntryBytes(CodeOf(TypeKind::kInteger, Dialect::kBuiltin))
+                         .Add(bits << 2 | (is_unsigned ? 2 : 0))
+                         .Take());
+  };
+  uint32_t element = 0;
+  if (IsComplex(dtype)) {
+    const uint32_t part = scalar(dtype == DType::kC64 ? DType::kF32 : DType::kF64);
+    element = PlainType(EntryBytes(CodeOf(TypeKind::kComplex, Dialect::kBuiltin)).Add(part).Take());
+  } else {
+    element = scalar(dtype);
+  }
+  EntryBytes out(CodeOf(TypeKind::kTensor, Dialect::kBuiltin));
+  out.Add(type.shape.size());
+  for (const int64_t dim : type.shape) out.AddSigned(dim);
+  return PlainType(out.Add(element).Take());
 }
 
 // ---- Attributes. --------------------------------------------------------------------------------
@@ -251,23 +290,18 @@ uint32_t Module::Dense(const Array& array) {
                        .Take());
 }
 uint32_t Module::PlainText(std::string_view text) {
-  return Intern("builtin",
-                EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kString)).Add(String(text)).Take(),
-                &plain_attrs_, &code_.attrs);
+  return PlainAttr(
+      EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kString)).Add(String(text)).Take());
 }
 uint32_t Module::Location(const Site& site) {
   if (!site.valid())
-    return Intern("builtin",
-                  EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kUnknownLocation)).Take(),
-                  &plain_attrs_, &code_.attrs);
+    return PlainAttr(EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kUnknownLocation)).Take());
   const uint32_t file = PlainText(site.file);
-  return Intern("builtin",
-                EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kFileLine))
-                    .Add(file)
-                    .Add(static_cast<uint64_t>(site.line))
-                    .Add(0)
-                    .Take(),
-                &plain_attrs_, &code_.attrs);
+  return PlainAttr(EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kFileLine))
+                       .Add(file)
+                       .Add(static_cast<uint64_t>(site.line))
+                       .Add(0)
+                       .Take());
 }
 
 uint32_t Module::NamedLocation(std::string_view name) {
@@ -276,6 +310,65 @@ uint32_t Module::NamedLocation(std::string_view name) {
       "builtin",
       EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kNamed)).Add(text).Add(nowhere).Take(),
       &plain_attrs_, &code_.attrs);
+}
+
+// ---- Shardings. ---------------------------------------------------------------------------------
+uint32_t Module::MeshAttr(const Mesh& mesh) {
+  std::vector<uint32_t> axes;
+  for (const MeshAxis& axis : mesh.axes)
+    axes.push_back(ShardyAttr(EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kMeshAxis))
+                                  .Add(String(axis.name))
+                                  .AddSigned(axis.size)
+                                  .Take()));
+  // The devices are in order.
+  return ShardyAttr(
+      EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kMesh)).AddList(axes).AddList({}).Take());
+}
+uint32_t Module::Sharding(const PartitionSpec& spec, int rank) {
+  std::vector<uint32_t> dims;
+  for (int d = 0; d < rank; ++d) {
+    std::vector<uint32_t> axes;
+    if (d < static_cast<int>(spec.dims.size()))
+      for (const std::string& axis : spec.dims[d])
+        axes.push_back(ShardyAttr(EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kAxisRef))
+                                      .Add(String(axis))
+                                      .AddAbsent()
+                                      .Take()));
+    dims.push_back(ShardyAttr(EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kDimensionSharding))
+                                  .AddList(axes)
+                                  .AddByte(spec.IsOpen(d) ? 0 : 1)
+                                  .AddAbsent()
+                                  .Take()));
+  }
+  const uint32_t mesh = PlainText("mesh");
+  const uint32_t symbol =
+      PlainAttr(EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kSymbol)).Add(mesh).Take());
+  return ShardyAttr(EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kTensorSharding))
+                        .Add(symbol)
+                        .AddList(dims)
+                        .AddList({})
+                        .Take());
+}
+uint32_t Module::Shardings(absl::Span<const uint32_t> shardings) {
+  return ShardyAttr(
+      EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kShardingPerValue)).AddList(shardings).Take());
+}
+uint32_t Module::ManualAxes(const AxisList& axes) {
+  std::vector<uint32_t> names;
+  for (const std::string& axis : axes) names.push_back(PlainText(axis));
+  return ShardyAttr(EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kManualAxes)).AddList(names).Take());
+}
+uint32_t Module::PlainDictionary(std::string_view name, int32_t value) {
+  const uint32_t key = PlainText(name);
+  const uint32_t type =
+      PlainType(EntryBytes(CodeOf(TypeKind::kInteger, Dialect::kBuiltin)).Add(32 << 2).Take());
+  const uint32_t number = PlainAttr(
+      EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kInteger)).Add(type).AddSigned(value).Take());
+  return PlainAttr(EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kDictionary))
+                       .Add(1)
+                       .Add(key)
+                       .Add(number)
+                       .Take());
 }
 
 uint32_t Module::Default(std::string_view name) {
@@ -307,7 +400,7 @@ uint32_t Module::Begin(std::string_view dialect, std::string_view name,
                        const NamedAttrs& attrs, uint32_t location, int num_regions) {
   const bool versioned = dialect == "vhlo";
   const auto [version, since] = versioned ? VersionFor(name, target_) : std::pair(0, 0);
-  Require(since);
+  Require(dialect == "sdy" ? 11 : since);
   const uint32_t op_name = OpNameOf(dialect, name, version);
   RawOp op;
   op.name = op_name;

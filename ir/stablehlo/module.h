@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "base/site.h"
 #include "ir/array.h"
+#include "ir/mesh.h"
 #include "ir/stablehlo/bytecode.h"
 #include "ir/stablehlo/encodings.h"
 #include "ir/type.h"
@@ -32,6 +33,8 @@ class Module {
   // ---- Types. ----
   uint32_t TensorType(const Type& type) { return TensorType(type.dtype, type.shape); }
   uint32_t TensorType(DType dtype, const Dims& shape);
+  // MLIR's own tensor, as Shardy's ops have.
+  uint32_t PlainTensorType(const Type& type);
   uint32_t FunctionType(absl::Span<const uint32_t> params, absl::Span<const uint32_t> results);
 
   // ---- Attributes. ----
@@ -47,10 +50,20 @@ class Module {
   uint32_t Ints(absl::Span<const int64_t> values) { return Ints(values, {Size(values)}); }
   uint32_t Ints(absl::Span<const int64_t> values, const Dims& shape);
   uint32_t Dense(const Array& array);
-  // A text of MLIR's own; a place in a file. All of them are written before any other attribute.
+  // A text of MLIR's own; a place in a file. Those that come before all other attributes are the
+  // smallest.
   uint32_t PlainText(std::string_view text);
   uint32_t Location(const Site& site);
   uint32_t NamedLocation(std::string_view name);
+
+  // ---- Shardings, as Shardy's attributes. ----
+  uint32_t MeshAttr(const Mesh& mesh);
+  // Of a value of this rank, on the mesh "mesh".
+  uint32_t Sharding(const PartitionSpec& spec, int rank);
+  uint32_t Shardings(absl::Span<const uint32_t> shardings);
+  uint32_t ManualAxes(const AxisList& axes);
+  // A dictionary of MLIR's own with one number.
+  uint32_t PlainDictionary(std::string_view name, int32_t value);
 
   // ---- Ops. ----
   using NamedAttrs = std::vector<std::pair<std::string_view, uint32_t>>;
@@ -65,6 +78,8 @@ class Module {
   std::vector<uint32_t> BeginRegion(uint32_t op, int i, absl::Span<const uint32_t> types,
                                     absl::Span<const uint32_t> locations = {});
   void EndRegion(uint32_t op, int i);
+  // What the op carries for others: a dictionary of MLIR's own.
+  void SetCarried(uint32_t op, uint32_t dictionary) { code_.ops[op].attrs = dictionary; }
   // The regions of the op use no values of outside.
   void Isolate(uint32_t op) { code_.ops[op].isolated = true; }
   void End(uint32_t op) { code_.ops[op].end = static_cast<uint32_t>(code_.ops.size()); }
@@ -91,7 +106,7 @@ class Module {
   uint32_t PropertiesOf(std::string bytes);
   // The entry of these bytes, which is new or was there.
   uint32_t Intern(std::string_view dialect, std::string bytes, Table* table,
-                  std::vector<Entry>* entries);
+                  std::vector<Entry>* entries, bool custom = true);
   uint32_t AttrEntry(std::string bytes) {
     return Intern("vhlo", std::move(bytes), &attrs_, &code_.attrs);
   }
@@ -99,12 +114,24 @@ class Module {
     return Intern("vhlo", std::move(bytes), &types_, &code_.types);
   }
 
+  uint32_t PlainType(std::string bytes) {
+    return Intern("builtin", std::move(bytes), &plain_types_, &code_.types);
+  }
+  uint32_t PlainAttr(std::string bytes) {
+    return Intern("builtin", std::move(bytes), &plain_attrs_, &code_.attrs);
+  }
+  uint32_t ShardyAttr(std::string bytes) {
+    Require(11);
+    return Intern("sdy", std::move(bytes), &shardy_attrs_, &code_.attrs);
+  }
+
   const int target_;
   int required_ = 0;
   Bytecode code_;
   std::string producer_;
   std::deque<std::string> bytes_;  // what code_ borrows
-  Table strings_, dialects_, attrs_, plain_attrs_, types_, properties_, op_names_;
+  Table strings_, dialects_, attrs_, plain_attrs_, shardy_attrs_, types_, plain_types_, properties_,
+      op_names_;
   std::vector<const OpRow*> rows_;  // of code_.op_names
 };
 

@@ -26,31 +26,33 @@ Json ArrayJson(const Array& a) {
           {"hex", absl::BytesToHexString(
                       absl::string_view(reinterpret_cast<const char*>(a.data()), a.num_bytes()))}};
 }
-// Of one device.
-Json ArraysJson(const std::vector<Shards>& values) {
+Json ArraysJson(const std::vector<Array>& values) {
   Json out = Json::array();
-  for (const Shards& shards : values) out.push_back(ArrayJson(shards[0]));
+  for (const Array& value : values) out.push_back(ArrayJson(value));
   return out;
 }
 
 Json ToJson(const ExportedSample& e, const samples::Recording& recording) {
   const samples::Sample& s = *e.sample;
-  const std::vector<Shards> args = samples::ArgsOf(s);
-  Json j = {{"sample", s.name}, {"op", s.def->name}, {"operands", ArraysJson(args)}};
+  Json j = {{"sample", s.name},
+            {"op", s.def->name},
+            {"operands", ArraysJson(e.args)},
+            {"devices", s.scope.mesh.num_devices()}};
   const auto recorded = recording.samples.find(s.name);
   if (s.Excludes(samples::Check::kRecorded) || recorded == recording.samples.end()) {
     j["excluded"] = s.Excludes(samples::Check::kRecorded) ? s.excluded.at(samples::Check::kRecorded)
                                                           : "nothing is recorded";
     return j;
   }
-  j["expected"] = ArraysJson(recorded->second.results);
+  j["expected"] = ArraysJson(ResultsOfEntry(s, recorded->second.results));
   if (!e.ulps_of_xla.empty()) {
     j["ulps"] = e.ulps_of_xla;
   } else if (s.tolerance.kind == samples::Tolerance::kUlps) {
     j["ulps"] = std::vector<double>(recorded->second.results.size(), s.tolerance.bound);
   } else if (s.tolerance.kind == samples::Tolerance::kReordered) {
     j["terms"] = s.tolerance.bound;
-    j["magnitudes"] = ArraysJson(ValueOrThrow(samples::MagnitudesOf(s, args)));
+    j["magnitudes"] =
+        ArraysJson(ResultsOfEntry(s, ValueOrThrow(samples::MagnitudesOf(s, samples::ArgsOf(s)))));
   }
   return j;
 }

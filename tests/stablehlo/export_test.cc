@@ -37,12 +37,14 @@ std::string Difference(const ExportedSample& e, const std::string& bytes,
   const absl::StatusOr<Program> back = Reread(bytes);
   if (!back.ok()) return back.status().ToString();
   if (const absl::Status verified = Verify(*back); !verified.ok()) return verified.ToString();
-  const std::vector<Shards> args = samples::ArgsOf(*e.sample);
-  const absl::StatusOr<std::vector<Shards>> want = samples::RunShards(*e.function, args);
-  const absl::StatusOr<std::vector<Shards>> got = samples::RunShards(*back->entry, args);
+  const absl::StatusOr<std::vector<Array>> want = Evaluator().Run(*e.function, e.args);
+  const absl::StatusOr<std::vector<Array>> got = Evaluator().Run(*back->entry, e.args);
   if (!want.ok()) return want.status().ToString();
   if (!got.ok()) return got.status().ToString();
-  const std::string text = samples::Differences(*got, *want, tolerance, nullptr);
+  if (got->size() != want->size()) return absl::StrCat(got->size(), " results");
+  std::string text;
+  for (size_t r = 0; r < got->size() && text.empty(); ++r)
+    text = samples::Difference((*got)[r], (*want)[r], tolerance, nullptr);
   return text.empty() ? "" : absl::StrCat(text, "\n", PrintProgram(*back));
 }
 

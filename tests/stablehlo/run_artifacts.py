@@ -4,7 +4,7 @@
   .venv/bin/python tests/stablehlo/run_artifacts.py build/dev/bin/dump_artifacts
 
 Every artifact is read and verified by StableHLO's own deserializer. Those whose values are recorded
-are compiled and run on the CPU; their results are what JAX gave for the op itself, as close as the
+are compiled and run on the CPU, some on several devices; their results are what JAX gave for the op itself, as close as the
 op's sample asks.
 """
 import argparse
@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 RECORDED = pathlib.Path(__file__).parents[1] / "ops" / "recorded"
 SKIPPED = 77  # what ctest takes for a test that was skipped
@@ -27,6 +28,8 @@ try:
     import numpy as np
     from jax._src import compiler, xla_bridge
     from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 except ImportError as error:
@@ -100,7 +103,7 @@ class Runner:
         jax.config.update("jax_enable_x64", True)
         self.context = mlir.make_ir_context()
         self.backend = xla_bridge.get_backend("cpu")
-        self.device = self.backend.local_devices()[0]
+        self.devices = self.backend.local_devices()
 
     def read(self, artifact):
         with self.context:
@@ -108,13 +111,21 @@ class Runner:
             module.operation.verify()
             return module
 
-    def run(self, module, operands):
-        options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
-        devices = jax._src.lib.xla_client.DeviceList((self.device,))
+    def run(self, module, operands, num_devices):
+        """The results; on several devices each has all of every operand and of every result."""
+        devices = self.devices[:num_devices]
+        options = compiler.get_compile_options(num_replicas=1, num_partitions=num_devices,
+                                               device_assignment=np.arange(num_devices)[None])
+        if num_devices > 1:
+            options.executable_build_options.use_spmd_partitioning = True
+            options.executable_build_options.use_shardy_partitioner = True
         with self.context:
-            executable = self.backend.compile_and_load(module, devices, options)
-        results = executable.execute([jax.device_put(x, self.device) for x in operands])
-        return [np.asarray(r) for r in results]
+            executable = self.backend.compile_and_load(
+                module, xla_client.DeviceList(tuple(devices)), options)
+        everywhere = NamedSharding(Mesh(np.array(devices), "d"), PartitionSpec())
+        results = executable.execute_sharded([jax.device_put(x, everywhere) for x in operands])
+        return [np.asarray(shards[0]) for shards in
+                results.disassemble_into_single_device_arrays()]
 
 
 def check(runner, folder, sample):
@@ -126,7 +137,8 @@ def check(runner, folder, sample):
     if "excluded" in sample:
         return "", False
     try:
-        got = runner.run(module, [array(x) for x in sample["operands"]])
+        got = runner.run(module, [array(x) for x in sample["operands"]],
+                         sample["devices"])
     except Exception as error:
         return f"does not run: {str(error)[:500]}", False
     want = [array(x) for x in sample["expected"]]

@@ -1,0 +1,191 @@
+// What is said about shardings, and what runs on shards.
+#include <algorithm>
+
+#include "ir/ops.h"
+#include "ir/stablehlo/exporter.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+const Mesh& MeshOf(const SourceOp& op) { return op.f.scope.mesh; }
+AxisList AxesOf(const SourceOp& op) { return op.attrs().Strings("axes"); }
+
+// ---- Shardings. ---------------------------------------------------------------------------------
+// In code that is manual along all axes there is nothing to say.
+ValueIds WriteConstraint(Exporter& out, const SourceOp& op) {
+  const PartitionSpec& spec = op.attrs().Spec("sharding");
+  if (MeshOf(op).AxesOfType(AxisType::kAuto).empty()) return op.in;
+  return out.EmitShardy(op, "sharding_constraint",
+                        {{"sharding", out.Sharding(spec, op.in_type(0).rank())}});
+}
+
+// Along the axes that are not manual the planner decides.
+uint32_t Boundary(Exporter& out, std::vector<PartitionSpec> specs, const std::vector<Type>& types,
+                  bool all_manual) {
+  ValueIds each;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!all_manual) specs[i].open.assign(types[i].rank(), true);
+    each.push_back(out.Sharding(specs[i], types[i].rank()));
+  }
+  return out.module().Shardings(each);
+}
+ValueIds WriteManualComputation(Exporter& out, const SourceOp& op) {
+  const Function& f = *op.op.regions[0];
+  AxisList manual;
+  for (const std::string& axis : MeshOf(op).AxesOfType(AxisType::kAuto))
+    if (f.scope.mesh.IsManual(axis)) manual.push_back(axis);
+  const bool all = f.scope.mesh.AxesOfType(AxisType::kAuto).empty();
+  const uint32_t in = Boundary(out, op.attrs().Specs("in_specs"), op.in_types(), all);
+  const uint32_t results = Boundary(out, op.attrs().Specs("out_specs"), op.out_types(), all);
+  const auto body = [&](const ValueIds& args) { return out.Body(f, args); };
+  const Exporter::Region region{f.param_types(), body};
+  return out.EmitShardy(op, "manual_computation",
+                        {{"in_shardings", in},
+                         {"manual_axes", out.module().ManualAxes(manual)},
+                         {"out_shardings", results}},
+                        &region);
+}
+
+// ---- Collectives. -------------------------------------------------------------------------------
+// The devices that exchange, a row for each group; channel 1, of the devices of the whole mesh.
+uint32_t GroupsOf(Exporter& out, const SourceOp& op) {
+  const Mesh& mesh = MeshOf(op);
+  const AxisList axes = AxesOf(op);
+  std::vector<int64_t> rows;
+  for (int64_t device = 0; device < mesh.num_devices(); ++device) {
+    const std::vector<int64_t> group = mesh.GroupOf(device, axes);
+    if (group[0] == device) rows.insert(rows.end(), group.begin(), group.end());
+  }
+  const int64_t size = mesh.SizeOf(axes);
+  return out.module().Ints(rows, {mesh.num_devices() / size, size});
+}
+Module::NamedAttrs GroupAttrs(Exporter& out, const SourceOp& op) {
+  return {{"channel_id", out.module().Int(1)},
+          {"replica_groups", GroupsOf(out, op)},
+          {"use_global_device_ids", out.module().Bool(true)}};
+}
+Type WithShape(const Type& type, Dims shape) { return MakeType(type.dtype, std::move(shape)); }
+// The value with another shape; itself if it has that.
+uint32_t Reshaped(Exporter& out, uint32_t value, const Type& from, const Dims& shape) {
+  return from.shape == shape ? value : out.Emit1("reshape", {value}, WithShape(from, shape));
+}
+bool IsTiled(const SourceOp& op) { return op.attrs().Bool("tiled"); }
+
+// `name` of a value with a computation of two scalars.
+uint32_t EmitReducing(Exporter& out, const SourceOp& op, std::string_view name, const Type& type,
+                      const Module::NamedAttrs& attrs) {
+  const Type scalar = WithShape(type, {});
+  const std::string_view combine = op.op.def->reduce == ReduceKind::kSum   ? "add"
+                                   : op.op.def->reduce == ReduceKind::kMax ? "maximum"
+                                                                           : "minimum";
+  const auto body = [&](const ValueIds& args) -> ValueIds {
+    return {out.Emit1(combine, args, scalar)};
+  };
+  return out.Emit(name, op.in, {type}, attrs, {{{scalar, scalar}, body}})[0];
+}
+ValueIds WriteAllReduce(Exporter& out, const SourceOp& op) {
+  return {EmitReducing(out, op, "all_reduce", op.out_type(), GroupAttrs(out, op))};
+}
+
+// Those that are not tiled have a dim of their own, of one element in each part.
+ValueIds WriteAllGather(Exporter& out, const SourceOp& op) {
+  const int64_t dim = op.attrs().Int("all_gather_dimension");
+  Dims part = op.in_type(0).shape;
+  if (!IsTiled(op)) part.insert(part.begin() + dim, 1);
+  const uint32_t in = Reshaped(out, op.in[0], op.in_type(0), part);
+  Module::NamedAttrs attrs = GroupAttrs(out, op);
+  attrs.emplace_back("all_gather_dim", out.module().Int(dim));
+  return {out.Emit1("all_gather", {in}, op.out_type(), attrs)};
+}
+ValueIds WriteReduceScatter(Exporter& out, const SourceOp& op) {
+  const int64_t dim = op.attrs().Int("scatter_dimension");
+  Type part = op.out_type();
+  if (!IsTiled(op)) part.shape.insert(part.shape.begin() + dim, 1);
+  Module::NamedAttrs attrs = GroupAttrs(out, op);
+  attrs.emplace_back("scatter_dimension", out.module().Int(dim));
+  const uint32_t got = EmitReducing(out, op, "reduce_scatter", part, attrs);
+  return {Reshaped(out, got, part, op.out_type().shape)};
+}
+ValueIds WriteAllToAll(Exporter& out, const SourceOp& op) {
+  int64_t split = op.attrs().Int("split_dimension"), concat = op.attrs().Int("concat_dimension");
+  const int64_t parts = MeshOf(op).SizeOf(AxesOf(op));
+  Dims whole = op.in_type(0).shape, exchanged = op.out_type().shape;
+  if (!IsTiled(op)) {
+    // The new dim, of which `concat` counts without the one that is split.
+    const bool before = concat <= split;
+    concat += before ? 0 : 1;
+    split += before ? 1 : 0;
+    whole.insert(whole.begin() + concat, 1);
+    exchanged.insert(exchanged.begin() + split, 1);
+  }
+  const uint32_t in = Reshaped(out, op.in[0], op.in_type(0), whole);
+  Module& m = out.module();
+  const Type type = WithShape(op.out_type(), exchanged);
+  const uint32_t got = out.Emit1("all_to_all", {in}, type,
+                                 {{"channel_id", m.Int(1)},
+                                  {"concat_dimension", m.Int(concat)},
+                                  {"replica_groups", GroupsOf(out, op)},
+                                  {"split_count", m.Int(parts)},
+                                  {"split_dimension", m.Int(split)}});
+  return {Reshaped(out, got, type, op.out_type().shape)};
+}
+ValueIds WritePermute(Exporter& out, const SourceOp& op) {
+  const Mesh& mesh = MeshOf(op);
+  const AxisList axes = AxesOf(op);
+  const std::vector<int64_t>& perm = op.attrs().Ints("perm");
+  std::vector<int64_t> pairs;
+  for (int64_t device = 0; device < mesh.num_devices(); ++device) {
+    const std::vector<int64_t> group = mesh.GroupOf(device, axes);
+    if (group[0] == device)
+      for (const int64_t position : perm) pairs.push_back(group[position]);
+  }
+  const auto rows = static_cast<int64_t>(pairs.size() / 2);
+  Module& m = out.module();
+  return {out.Emit1("collective_permute", op.in, op.out_type(),
+                    {{"channel_id", m.Int(1)}, {"source_target_pairs", m.Ints(pairs, {rows, 2})}})};
+}
+
+// Of each axis (partition_id / stride) % size, as in JAX.
+ValueIds WriteAxisIndex(Exporter& out, const SourceOp& op) {
+  const Mesh& mesh = MeshOf(op);
+  const Type word = MakeType(DType::kU32, {}), type = op.out_type();
+  uint32_t position = kNone;
+  for (const std::string& axis : AxesOf(op)) {
+    int64_t stride = 1;
+    for (size_t a = mesh.IndexOf(axis) + 1; a < mesh.axes.size(); ++a) stride *= mesh.axes[a].size;
+    const int64_t size = mesh.SizeOf(axis);
+    const uint32_t id = out.Emit1("partition_id", {}, word);
+    const uint32_t step = out.Constant(Array::ScalarInt(DType::kU32, stride));
+    const uint32_t steps = out.Emit1("divide", {id, step}, word);
+    const uint32_t count = out.Constant(Array::ScalarInt(DType::kU32, size));
+    const uint32_t along = out.Emit1("remainder", {steps, count}, word);
+    const uint32_t here = out.Emit1("convert", {along}, type);
+    if (position == kNone) {
+      position = here;
+      continue;
+    }
+    const uint32_t inner = out.Constant(Array::ScalarInt(type.dtype, size));
+    const uint32_t major = out.Emit1("multiply", {position, inner}, type);
+    position = out.Emit1("add", {major, here}, type);
+  }
+  return {position == kNone ? out.Constant(Array::ScalarInt(type.dtype, 0)) : position};
+}
+
+constexpr ExportRow kRows[] = {
+    {&ops::kShardingConstraint, WriteConstraint},
+    {&ops::kManualComputation, WriteManualComputation},
+    {&ops::kPsum, WriteAllReduce},
+    {&ops::kPmax, WriteAllReduce},
+    {&ops::kPmin, WriteAllReduce},
+    {&ops::kAllGather, WriteAllGather},
+    {&ops::kPsumScatter, WriteReduceScatter},
+    {&ops::kAllToAll, WriteAllToAll},
+    {&ops::kPpermute, WritePermute},
+    {&ops::kAxisIndex, WriteAxisIndex},
+};
+
+}  // namespace
+
+absl::Span<const ExportRow> ShardedRows() { return kRows; }
+
+}  // namespace tessera::ir::stablehlo
