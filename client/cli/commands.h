@@ -88,7 +88,7 @@ const std::vector<Command>& Commands();
 // The rows of each file, without groups.
 std::vector<Command> UpCommands();         // up.cc: up, init
 std::vector<Command> JoinCommands();       // join.cc: join
-std::vector<Command> ProgramCommands();    // programs.cc: run, explain
+std::vector<Command> ProgramCommands();    // programs.cc: run, explain, export
 std::vector<Command> InspectCommands();    // inspect.cc: inspect
 std::vector<Command> OperationCommands();  // operations.cc: ps, wait, cancel
 std::vector<Command> ArrayCommands();      // arrays.cc: put, get, arrays, reshard, rm, save ...

@@ -1,5 +1,5 @@
 // The commands run and explain, for a program as text or as a StableHLO artifact, on a cluster or
-// inside this process.
+// inside this process; and export, which writes an artifact.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -20,9 +20,11 @@
 #include "client/embedded.h"
 #include "client/remote/json_client.h"
 #include "ir/api/run.h"
+#include "ir/stablehlo/export.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"
 #include "ir/text.h"
+#include "ir/verify.h"
 
 namespace tessera::cli {
 namespace {
@@ -338,6 +340,25 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+absl::Status Export(Context& context, const Arguments& arguments) {
+  TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
+  TESSERA_RETURN_IF_ERROR(ir::Verify(source.program));
+  TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ir::stablehlo::ExportProgram(source.program));
+  const std::string path = arguments.Text("out");
+  TESSERA_RETURN_IF_ERROR(WriteFile(path, bytes));
+  TESSERA_ASSIGN_OR_RETURN(
+      const ir::stablehlo::Artifact artifact,
+      ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  const std::string version = ir::stablehlo::Inspect(artifact).version;
+  const Json document = {
+      {"file", path}, {"bytes", std::to_string(bytes.size())}, {"stablehloVersion", version}};
+  context.PrintResult(document, [&] {
+    context.terminal().Print(absl::StrCat(path, ": a StableHLO artifact for StableHLO ", version,
+                                          " or newer, ", bytes.size(), " bytes\n"));
+  });
+  return absl::OkStatus();
+}
+
 const Option kProgram =
     Positional("PROGRAM",
                "The program's text (docs/programs.md), or a StableHLO artifact as jax.export makes "
@@ -391,6 +412,20 @@ std::vector<Command> ProgramCommands() {
            "program would need and exchange on devices that nobody has yet, or that it does\n"
            "not fit them (OUT_OF_MEMORY): --mesh data=64,model=8 --device-memory 80GiB.",
        .run = Explain},
+      {.name = "export",
+       .summary = "Writes a program as a StableHLO artifact.",
+       .options = {kProgram,
+                   mesh,
+                   {.name = "out",
+                    .short_name = 'o',
+                    .value = "FILE",
+                    .help = "The file to write: model.mlirbc.",
+                    .required = true}},
+       .details =
+           "JAX and other tools read it, in the oldest StableHLO, 1.0 or newer, that can say\n"
+           "the program. Derivative rules are left out. An op that StableHLO cannot say is\n"
+           "NOT_IMPLEMENTED.",
+       .run = Export},
   };
 }
 

@@ -110,11 +110,8 @@ std::string_view CombinerOf(ReduceKind kind) {
       return "";
   }
 }
-// What changes nothing: what a reduction makes of no elements. Sums of floats begin with -0 where
-// there is a first element.
-Array IdentityOf(const OpDef& reduction, DType dtype, bool is_empty) {
-  if (reduction.reduce == ReduceKind::kSum && IsInexact(dtype) && !is_empty)
-    return Array::Scalar(dtype, -0.0);
+// What a reduction makes of no elements, which changes nothing else.
+Array IdentityOf(const OpDef& reduction, DType dtype) {
   return ValueOrThrow(
       EvaluateOp(reduction, {}, {Array(dtype, {0})}, {{"dimensions", std::vector<int64_t>{0}}}))[0];
 }
@@ -128,18 +125,19 @@ ValueIds EmitCombining(Exporter& out, const SourceOp& op, std::string_view name,
   return out.Emit(name, in, op.out_types(), attrs, {{{scalar, scalar}, combine}});
 }
 ValueIds WriteReduction(Exporter& out, const SourceOp& op) {
-  const bool is_empty = op.in_type(0).num_elements() == 0;
-  const uint32_t init = out.Constant(IdentityOf(*op.op.def, op.in_type(0).dtype, is_empty));
+  const uint32_t init = out.Constant(IdentityOf(*op.op.def, op.in_type(0).dtype));
   return EmitCombining(out, op, "reduce", {op.in[0], init},
                        {{"dimensions", out.module().Ints(op.attrs().Ints("dimensions"))}});
 }
-// A window over all elements before, or after, each.
+// A window over all elements before, or after, each. The first may be -0, which a sum keeps.
 template <const OpDef* kReduction>
 ValueIds WriteCumulative(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
   const int64_t dim = op.attrs().Int("dimension"), n = x.shape[dim];
   if (x.num_elements() == 0 || n == 1) return op.in;
-  const uint32_t init = out.Constant(IdentityOf(*kReduction, x.dtype, /*is_empty=*/false));
+  const bool sums_floats = kReduction == &ops::kReduceSum && IsFloat(x.dtype);
+  const uint32_t init =
+      out.Constant(sums_floats ? Array::Scalar(x.dtype, -0.0) : IdentityOf(*kReduction, x.dtype));
   std::vector<int64_t> window(x.rank(), 1), padding(2 * x.rank(), 0);
   const std::vector<int64_t> ones = window;
   window[dim] = n;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/eval/eval.h"
 #include "ir/ops.h"
 #include "ir/ops/computation.h"
 #include "ir/stablehlo/importer.h"
@@ -238,6 +239,19 @@ Results ReducePlaces(const OpReader& op) {
   }
   return total;
 }
+// Whether `init` is a literal that changes nothing that is combined with it, be it -0.
+bool ChangesNothing(const OpDef& combine, Value init) {
+  const Op* const op = init.builder().DefiningOp(init);
+  if (op == nullptr || op->def != &ops::kConstant) return false;
+  const Array& literal = op->attrs.Literal("value");
+  if (&combine == &ops::kAdd)
+    return literal == Array::Scalar(init.dtype(), IsFloat(init.dtype()) ? -0.0 : 0.0);
+  const OpDef& reduction = &combine == &ops::kMul   ? ops::kReduceProd
+                           : &combine == &ops::kMax ? ops::kReduceMax
+                                                    : ops::kReduceMin;
+  return literal == ValueOrThrow(EvaluateOp(reduction, {}, {Array(init.dtype(), {0})},
+                                            {{"dimensions", std::vector<int64_t>{0}}}))[0];
+}
 // A window over all elements before, or after, each along one dim is a cumulative op.
 Results ImportReduceWindow(const OpReader& op) {
   if (op.in.size() != 2) return ReducePlaces(op);
@@ -270,8 +284,9 @@ Results ImportReduceWindow(const OpReader& op) {
     dim = d;
   }
   if (!fits || dim < 0) return ReducePlaces(op);
-  const bool reverse = padding[2 * dim] == 0;
-  return {combine(BroadcastInDim(init, x.shape(), {}), cumulative(x, dim, reverse))};
+  const Value all = cumulative(x, dim, /*reverse=*/padding[2 * dim] == 0);
+  if (ChangesNothing(*ops::SoleOp(*f), init)) return {all};
+  return {combine(BroadcastInDim(init, x.shape(), {}), all)};
 }
 Results ImportSort(const OpReader& op) {
   int dim = op.Small("dimension");

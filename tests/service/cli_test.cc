@@ -412,6 +412,18 @@ TEST(Cli, ArtifactsRunAndExplainAsTextDoes) {
   EXPECT_THAT(placed.err, HasSubstr("is a StableHLO artifact"));
 }
 
+TEST(Cli, ExportWritesWhatRunTakes) {
+  const std::string file = ::testing::TempDir() + "/exported.mlirbc";
+  const Ran exported = Tessera({"export", kMatmul, "-o", file});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.out, AllOf(StartsWith(file), HasSubstr("for StableHLO 1.11.0 or newer")));
+  const Ran inspected = Tessera({"inspect", file});
+  EXPECT_THAT(inspected.out, AllOf(HasSubstr("dot_general"), HasSubstr("Tessera runs it.")));
+  EXPECT_EQ(Tessera({"run", file}).out, Tessera({"run", kMatmul}).out);
+  EXPECT_EQ(Tessera({"export", kMatmul}).code, 2) << "a file is wanted";
+  EXPECT_THAT(Tessera({"export", kMatmul, "-o", "/nowhere/x.mlirbc"}).err, HasSubstr("/nowhere"));
+}
+
 TEST(Cli, InspectShowsWhatAProgramIs) {
   const Ran affine = Tessera({"inspect", Artifact("affine")});
   EXPECT_EQ(affine.code, 0) << affine.err;
@@ -439,8 +451,8 @@ Tessera runs it.
                                HasSubstr("2  custom_call @nobodys_factors\n"),
                                HasSubstr("Tessera does not run it: StableHLO: custom_call")));
   const Ran placed = Tessera({"inspect", Artifact("placed")});
-  EXPECT_THAT(placed.out,
-              AllOf(HasSubstr("\nmesh\nname   axes\n@mesh  (x=2, y=2)\n"), HasSubstr("@mesh, [{x, y}, {}]")));
+  EXPECT_THAT(placed.out, AllOf(HasSubstr("\nmesh\nname   axes\n@mesh  (x=2, y=2)\n"),
+                                HasSubstr("@mesh, [{x, y}, {}]")));
   const Ran text = Tessera({"inspect", kMatmul});
   EXPECT_THAT(text.out, AllOf(StartsWith("main: a program in the text form, "),
                               HasSubstr("(data=2, model=2)")));
