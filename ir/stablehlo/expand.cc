@@ -43,15 +43,16 @@ Value ErfNear(Value x) {
     }
     return sum;
   };
-  const Value over = horner(kOver);
-  return Div(Mul(x, over), horner(kUnder));
+  const Value over = Mul(x, horner(kOver));
+  return Div(over, horner(kUnder));
 }
 // Beyond by erfc, whose graph has an erf for what is near only.
 Value Erf64(Value x) {
   const Value size = Abs(x);
   const ScalarGraph erfc = ops::kErfc.scalar.record({}, DType::kF64, DType::kF64);
   const Value rest = OnArrays(Canonical(erfc), {size}, x.shape(), ErfNear)[0];
-  const Value far = Mul(Sign(x), Sub(FullLike(x, 1), rest));
+  const Value sign = Sign(x);
+  const Value far = Mul(sign, Sub(FullLike(x, 1), rest));
   const Value near = ErfNear(x);
   return Select(Compare(size, FullLike(x, 1), "LT"), near, far);
 }
@@ -65,12 +66,13 @@ const OpDef* OpOf(ScalarPrim prim) {
     return &ops::k##Name;
     TESSERA_X(Add)
     TESSERA_X(Sub)
-    TESSERA_X(Mul) TESSERA_X(Div) TESSERA_X(Rem) TESSERA_X(Neg) TESSERA_X(Abs) TESSERA_X(Min)
-        TESSERA_X(Max) TESSERA_X(Exp) TESSERA_X(Expm1) TESSERA_X(Log) TESSERA_X(Log1p)
-            TESSERA_X(Sin) TESSERA_X(Cos) TESSERA_X(Tan) TESSERA_X(Tanh) TESSERA_X(Atan2)
-                TESSERA_X(Pow) TESSERA_X(Sqrt) TESSERA_X(Rsqrt) TESSERA_X(Cbrt) TESSERA_X(Floor)
-                    TESSERA_X(Ceil) TESSERA_X(And) TESSERA_X(Or) TESSERA_X(Xor) TESSERA_X(Not)
-                        TESSERA_X(Clz) TESSERA_X(IsFinite) TESSERA_X(Select)
+    TESSERA_X(Mul)
+    TESSERA_X(Div) TESSERA_X(Rem) TESSERA_X(Neg) TESSERA_X(Abs) TESSERA_X(Min) TESSERA_X(Max)
+        TESSERA_X(Exp) TESSERA_X(Expm1) TESSERA_X(Log) TESSERA_X(Log1p) TESSERA_X(Sin)
+            TESSERA_X(Cos) TESSERA_X(Tan) TESSERA_X(Tanh) TESSERA_X(Atan2) TESSERA_X(Pow)
+                TESSERA_X(Sqrt) TESSERA_X(Rsqrt) TESSERA_X(Cbrt) TESSERA_X(Floor) TESSERA_X(Ceil)
+                    TESSERA_X(And) TESSERA_X(Or) TESSERA_X(Xor) TESSERA_X(Not) TESSERA_X(Clz)
+                        TESSERA_X(IsFinite) TESSERA_X(Select)
 #undef TESSERA_X
                             case ScalarPrim::kRoundEven : return &ops::kRoundNearestEven;
     case ScalarPrim::kRoundAway:
@@ -148,10 +150,15 @@ FunctionRef Comparator(const std::vector<Value>& xs,
     for (int side = 0; side < 2; ++side) params.push_back(b.Param(MakeType(x.dtype(), {})));
   return b.Build({less(params)});
 }
+// The same number, of a dtype that is computed with.
+Value Computable(Value x) {
+  if (IsComputable(x.dtype())) return x;
+  return Convert(x, IsFloat(x.dtype()) ? DType::kF32 : DType::kS32);
+}
 // A key whose total order is that of lax.sort: -0 as +0, NaNs alike.
 Value KeyOf(Value x) {
+  x = Computable(x);
   if (!IsFloat(x.dtype())) return x;
-  if (!IsComputable(x.dtype())) x = Convert(x, DType::kF32);
   const Value zero = FullLike(x, 0);
   const Value unsigned_zero = Select(Compare(x, zero, "EQ"), zero, x);
   const Value nan = FullLike(x, std::numeric_limits<double>::quiet_NaN());
@@ -219,8 +226,10 @@ std::vector<Value> ExpandTopK(const RuleContext& c) {
   const auto dim = static_cast<int>(c.attrs.Int("dimension"));
   const Value indices = Iota(c.b, DType::kS32, c.in[0].shape(), dim);
   const std::vector<Value> xs = {c.in[0], indices};
-  const FunctionRef greater = Comparator(
-      xs, [](const std::vector<Value>& sides) { return InOrder(sides[0], sides[1], "GT"); });
+  const FunctionRef greater = Comparator(xs, [](const std::vector<Value>& sides) {
+    const Value a = Computable(sides[0]);
+    return InOrder(a, Computable(sides[1]), "GT");
+  });
   std::vector<Value> out = SortedBy(c, xs, greater);
   for (Value& x : out) x = SliceInDim(x, dim, 0, c.attrs.Int("k"));
   return out;

@@ -57,7 +57,7 @@ void Exporter::Run(const Program& program) {
 }
 
 void Exporter::RegisterLocations(const Function& f) {
-  if (!located_.emplace(&f, true).second) return;
+  if (!located_.insert(&f).second) return;
   for (const Site& site : f.sites) module_.Location(site);
   for (const Op& op : f.ops)
     for (const FunctionRef& region : op.regions) RegisterLocations(*region);
@@ -209,7 +209,7 @@ uint32_t Exporter::Constant(const Array& literal) {
 }
 
 std::string Exporter::NameOf(const FunctionRef& f, std::string_view hint) {
-  const auto [found, is_new] = names_.try_emplace(f.get());
+  const auto [found, is_new] = names_.try_emplace(f);
   if (is_new) {
     found->second = absl::StrCat(SymbolOf(hint), "_", names_.size());
     called_.emplace_back(f, found->second);

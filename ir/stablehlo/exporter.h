@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -92,14 +93,14 @@ class Exporter {
   Site site_;
   // Functions that are called, in the order in which they are written.
   std::deque<std::pair<FunctionRef, std::string>> called_;
-  std::map<const Function*, std::string> names_;
+  std::map<FunctionRef, std::string> names_;
   struct Known {
     Attrs attrs;
     std::vector<Type> in;
     FunctionRef f;
   };
   std::map<const OpDef*, std::vector<Known>> decompositions_;
-  std::map<const Function*, bool> located_;
+  std::set<const Function*> located_;
 };
 
 // How an op is written.

@@ -53,24 +53,24 @@ int SinceOf(DType dtype) {
   }
 }
 
+template <class Row, size_t kRows, class F>
+uint64_t CodeWhere(const Row (&rows)[kRows], Dialect dialect, const F& is_it) {
+  const Row* const row = std::find_if(std::begin(rows), std::end(rows), [&](const Row& r) {
+    return r.dialect == dialect && is_it(r);
+  });
+  TESSERA_CHECK(row != std::end(rows)) << "entries.def has no such encoding";
+  return row->code;
+}
 uint64_t CodeOf(Dialect dialect, AttrKind kind) {
-  for (const AttrRow& row : kAttrRows)
-    if (row.dialect == dialect && row.kind == kind) return row.code;
-  TESSERA_CHECK(false) << "an attribute without an encoding";
-  return 0;
+  return CodeWhere(kAttrRows, dialect, [&](const AttrRow& row) { return row.kind == kind; });
 }
 uint64_t CodeOf(TypeKind kind, Dialect dialect = Dialect::kVhlo) {
-  for (const TypeRow& row : kTypeRows)
-    if (row.dialect == dialect && row.kind == kind) return row.code;
-  TESSERA_CHECK(false) << "a type without an encoding";
-  return 0;
+  return CodeWhere(kTypeRows, dialect, [&](const TypeRow& row) { return row.kind == kind; });
 }
 uint64_t CodeOf(DType dtype) {
-  for (const TypeRow& row : kTypeRows)
-    if (row.dialect == Dialect::kVhlo && row.kind == TypeKind::kScalar && row.dtype == dtype)
-      return row.code;
-  TESSERA_CHECK(false) << "a dtype without an encoding";
-  return 0;
+  return CodeWhere(kTypeRows, Dialect::kVhlo, [&](const TypeRow& row) {
+    return row.kind == TypeKind::kScalar && row.dtype == dtype;
+  });
 }
 
 // Bytes of an entry: a code, then numbers.
