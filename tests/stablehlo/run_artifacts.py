@@ -80,17 +80,14 @@ def difference(got, want, dtype, ulps, bound):
     with np.errstate(all="ignore"):
         g, w = got.astype(np.float64), want.astype(np.float64)
         nans = np.isnan(g) & np.isnan(w)
-        if dtype not in FLOATS:
-            apart = g != w
-        else:
-            bits, _ = FLOATS[dtype]
-            finite = np.isfinite(g) & np.isfinite(w)
-            if bound is not None:
-                apart = ~(np.abs(g - w) <= bound) | ~finite
-            else:
-                apart = np.abs(ordinals(got, bits) - ordinals(want, bits)) > ulps
-                apart |= ~finite
-            apart &= ordinals(got, bits) != ordinals(want, bits)
+        bits = 8 if dtype not in FLOATS else FLOATS[dtype][0]
+        apart = got.view(f"int{bits}") != want.view(f"int{bits}")
+        finite = np.isfinite(g) & np.isfinite(w)
+        if bound is not None:
+            apart &= ~(np.abs(g - w) <= bound) | ~finite
+        elif ulps > 0:
+            distance = np.abs(ordinals(got, bits) - ordinals(want, bits))
+            apart &= (distance > ulps).astype(bool) | ~finite
     apart &= ~nans
     if not apart.any():
         return ""
