@@ -21,7 +21,6 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
-import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
 from jax._src.lax import lax as lax_internal  # noqa: E402
@@ -32,21 +31,12 @@ from jax.extend.core import Primitive  # noqa: E402
 from jax.extend.random import threefry2x32_p  # noqa: E402
 from jax.interpreters import mlir  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
+from sample_dtypes import DTYPES  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 
 FAMILIES = ["elementwise", "data_movement", "indexing", "reduction", "contraction", "random",
             "collectives", "control", "programs"]
-DTYPES = {"bool": np.bool_, "s8": np.int8, "s16": np.int16, "s32": np.int32, "s64": np.int64,
-          "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
-          "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
-          "c64": np.complex64, "c128": np.complex128,
-          "f4e2m1fn": ml_dtypes.float4_e2m1fn, "f8e3m4": ml_dtypes.float8_e3m4,
-          "f8e4m3": ml_dtypes.float8_e4m3, "f8e4m3fn": ml_dtypes.float8_e4m3fn,
-          "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
-          "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "f8e5m2": ml_dtypes.float8_e5m2,
-          "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
-          "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "s2": ml_dtypes.int2, "u2": ml_dtypes.uint2}
 
 
 def array(type_, hex_):

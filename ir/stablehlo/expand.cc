@@ -1,7 +1,7 @@
 // Ops that StableHLO lacks, in terms of ops that it has.
 #include <algorithm>
 #include <limits>
-#include <map>
+#include <utility>
 
 #include "ir/eval/eval.h"
 #include "ir/ops.h"
@@ -60,34 +60,47 @@ Value ErfAnywhere(Value x) { return Convert(Erf64(Convert(x, DType::kF64)), x.dt
 
 // The op that a primitive is; null for those with attributes.
 const OpDef* OpOf(ScalarPrim prim) {
-  switch (prim) {
-#define TESSERA_X(Name)     \
-  case ScalarPrim::k##Name: \
-    return &ops::k##Name;
-    TESSERA_X(Add)
-    TESSERA_X(Sub)
-    TESSERA_X(Mul)
-    TESSERA_X(Div) TESSERA_X(Rem) TESSERA_X(Neg) TESSERA_X(Abs) TESSERA_X(Min) TESSERA_X(Max)
-        TESSERA_X(Exp) TESSERA_X(Expm1) TESSERA_X(Log) TESSERA_X(Log1p) TESSERA_X(Sin)
-            TESSERA_X(Cos) TESSERA_X(Tan) TESSERA_X(Tanh) TESSERA_X(Atan2) TESSERA_X(Pow)
-                TESSERA_X(Sqrt) TESSERA_X(Rsqrt) TESSERA_X(Cbrt) TESSERA_X(Floor) TESSERA_X(Ceil)
-                    TESSERA_X(And) TESSERA_X(Or) TESSERA_X(Xor) TESSERA_X(Not) TESSERA_X(Clz)
-                        TESSERA_X(IsFinite) TESSERA_X(Select)
-#undef TESSERA_X
-                            case ScalarPrim::kRoundEven : return &ops::kRoundNearestEven;
-    case ScalarPrim::kRoundAway:
-      return &ops::kRoundNearestAfz;
-    case ScalarPrim::kShl:
-      return &ops::kShiftLeft;
-    case ScalarPrim::kShrA:
-      return &ops::kShiftRightArithmetic;
-    case ScalarPrim::kShrL:
-      return &ops::kShiftRightLogical;
-    case ScalarPrim::kPopCount:
-      return &ops::kPopulationCount;
-    default:
-      return nullptr;
-  }
+  static constexpr std::pair<ScalarPrim, const OpDef*> kOps[] = {
+      {ScalarPrim::kAdd, &ops::kAdd},
+      {ScalarPrim::kSub, &ops::kSub},
+      {ScalarPrim::kMul, &ops::kMul},
+      {ScalarPrim::kDiv, &ops::kDiv},
+      {ScalarPrim::kRem, &ops::kRem},
+      {ScalarPrim::kNeg, &ops::kNeg},
+      {ScalarPrim::kAbs, &ops::kAbs},
+      {ScalarPrim::kMin, &ops::kMin},
+      {ScalarPrim::kMax, &ops::kMax},
+      {ScalarPrim::kExp, &ops::kExp},
+      {ScalarPrim::kExpm1, &ops::kExpm1},
+      {ScalarPrim::kLog, &ops::kLog},
+      {ScalarPrim::kLog1p, &ops::kLog1p},
+      {ScalarPrim::kSin, &ops::kSin},
+      {ScalarPrim::kCos, &ops::kCos},
+      {ScalarPrim::kTan, &ops::kTan},
+      {ScalarPrim::kTanh, &ops::kTanh},
+      {ScalarPrim::kAtan2, &ops::kAtan2},
+      {ScalarPrim::kPow, &ops::kPow},
+      {ScalarPrim::kSqrt, &ops::kSqrt},
+      {ScalarPrim::kRsqrt, &ops::kRsqrt},
+      {ScalarPrim::kCbrt, &ops::kCbrt},
+      {ScalarPrim::kFloor, &ops::kFloor},
+      {ScalarPrim::kCeil, &ops::kCeil},
+      {ScalarPrim::kAnd, &ops::kAnd},
+      {ScalarPrim::kOr, &ops::kOr},
+      {ScalarPrim::kXor, &ops::kXor},
+      {ScalarPrim::kNot, &ops::kNot},
+      {ScalarPrim::kClz, &ops::kClz},
+      {ScalarPrim::kIsFinite, &ops::kIsFinite},
+      {ScalarPrim::kSelect, &ops::kSelect},
+      {ScalarPrim::kRoundEven, &ops::kRoundNearestEven},
+      {ScalarPrim::kRoundAway, &ops::kRoundNearestAfz},
+      {ScalarPrim::kShl, &ops::kShiftLeft},
+      {ScalarPrim::kShrA, &ops::kShiftRightArithmetic},
+      {ScalarPrim::kShrL, &ops::kShiftRightLogical},
+      {ScalarPrim::kPopCount, &ops::kPopulationCount}};
+  const auto* const row = std::find_if(std::begin(kOps), std::end(kOps),
+                                       [&](const auto& r) { return r.first == prim; });
+  return row == std::end(kOps) ? nullptr : row->second;
 }
 std::string_view DirectionOf(ScalarPrim prim) {
   switch (prim) {
@@ -176,6 +189,11 @@ std::vector<Value> SortedBy(const RuleContext& c, const std::vector<Value>& xs,
 
 }  // namespace
 
+Array IdentityOf(const OpDef& reduction, DType dtype) {
+  return ValueOrThrow(
+      EvaluateOp(reduction, {}, {Array(dtype, {0})}, {{"dimensions", std::vector<int64_t>{0}}}))[0];
+}
+
 std::vector<Value> ExpandElementwise(const RuleContext& c) {
   const ScalarGraph graph =
       c.def.scalar.record(c.attrs, c.in_types.back().dtype, c.out_types[0].dtype);
@@ -199,9 +217,7 @@ std::vector<Value> ExpandArg(const RuleContext& c) {
   const Value best = Select(better, a, other);
   const Value at = Select(Or(better, first), at_a, at_other);
   const FunctionRef computation = b.Build({best, at});
-  const Array worst =
-      ValueOrThrow(EvaluateOp(max ? ops::kReduceMax : ops::kReduceMin, {}, {Array(dtype, {0})},
-                              {{"dimensions", std::vector<int64_t>{0}}}))[0];
+  const Array worst = IdentityOf(max ? ops::kReduceMax : ops::kReduceMin, dtype);
   const Value indices = Iota(c.b, index, c.in[0].shape(), static_cast<int>(dim));
   const Value worst_of_all = Constant(c.b, worst);
   const Value zero = Constant(c.b, Array::ScalarInt(index, 0));

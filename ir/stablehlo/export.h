@@ -10,15 +10,18 @@
 namespace tessera::ir::stablehlo {
 
 // The program as a module of the function "main" and those that it calls, for the oldest version of
-// StableHLO, 1.0 or later, that can say it. Ops carry their file and line,
-// arguments and results their names.
+// StableHLO, 1.0 or later, that can say it. Ops carry their file and line, arguments and results
+// their names.
 //
 // Ops that StableHLO lacks are composites "tessera.<name>", which whoever does not know them
-// replaces by their decomposition, and ImportProgram by the op. Derivative rules, names of
-// arguments and weak types are left out.
+// replaces by their decomposition, and ImportProgram by the op. Derivative rules, check_vma and
+// weak types are left out.
 //
-// Errors: NOT_IMPLEMENTED, with the op's name, for an op that StableHLO cannot say, and for a
-// program with a mesh; LIMIT_EXCEEDED for one that takes more ops than a reader's limits are.
+// Meshes and shardings are Shardy's.
+//
+// Errors: NOT_IMPLEMENTED, with the op's name, for an op that StableHLO cannot say, and for a mesh
+// with axes that are not Auto and specs of unreduced or reduced axes; LIMIT_EXCEEDED for a program
+// that takes more ops than a reader's limits are.
 // Requires: the program is verified.
 absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimits& limits = {});
 

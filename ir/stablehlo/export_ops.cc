@@ -110,11 +110,6 @@ std::string_view CombinerOf(ReduceKind kind) {
       return "";
   }
 }
-// What a reduction makes of no elements, which changes nothing else.
-Array IdentityOf(const OpDef& reduction, DType dtype) {
-  return ValueOrThrow(
-      EvaluateOp(reduction, {}, {Array(dtype, {0})}, {{"dimensions", std::vector<int64_t>{0}}}))[0];
-}
 // An op whose region combines two scalars, of attribute `dimensions` or of a window.
 ValueIds EmitCombining(Exporter& out, const SourceOp& op, std::string_view name, ValueIds in,
                        const NamedAttrs& attrs) {

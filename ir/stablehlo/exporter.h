@@ -65,8 +65,8 @@ class Exporter {
   ValueIds Body(const Function& f, const ValueIds& args);
   // A call of `f`, which is written once.
   ValueIds Call(const FunctionRef& f, const ValueIds& args);
-  // A composite of this name, which is `decomposition`. The attributes are ints, truth values,
-  // texts and dtypes.
+  // A composite of this name, which is `decomposition`, with those attributes that are ints, truth
+  // values or dtypes.
   ValueIds Composite(std::string_view name, const Attrs& attrs, const FunctionRef& decomposition,
                      const ValueIds& args);
   // The decomposition of a composite that `make` makes, once for all such ops.
@@ -116,6 +116,9 @@ absl::Span<const ExportRow> ShardedRows();
 using ExpandFn = std::vector<Value> (*)(const RuleContext& c);
 // The ops of `expand` as a function of the op's operands.
 FunctionRef Expanded(const SourceOp& op, ExpandFn expand);
+
+// What a reduction makes of no elements, which changes nothing else.
+Array IdentityOf(const OpDef& reduction, DType dtype);
 
 // ---- What ops are in terms of others (expand.cc). ----
 std::vector<Value> ExpandElementwise(const RuleContext& c);

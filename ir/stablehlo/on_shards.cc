@@ -14,15 +14,6 @@ constexpr std::string_view kShardToFull = "SPMDShardToFullShape";
 constexpr std::string_view kGlobalToLocal = "xla.sdy.GlobalToLocalShape";
 constexpr std::string_view kLocalToGlobal = "xla.sdy.LocalToGlobalShape";
 
-[[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
-  Throw(ErrorKind::kMalformedProgram,
-        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
-}
-[[noreturn]] void NotSupported(std::string_view what, std::string_view problem) {
-  Throw(ErrorKind::kNotImplemented,
-        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
-}
-
 // The target of a custom call; "" for another op.
 std::string_view TargetOf(const Artifact& a, uint32_t op) {
   if (a.form(a.code.ops[op]).name != "custom_call") return "";

@@ -19,15 +19,6 @@ constexpr size_t kTextBytesMax = size_t{64} << 20;
 constexpr int64_t kDimsMax = 64;
 constexpr size_t kDictionaryMax = 256;  // of what a value carries, which is searched for each value
 
-[[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
-  Throw(ErrorKind::kMalformedProgram,
-        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
-}
-[[noreturn]] void NotSupported(std::string_view what, std::string_view problem) {
-  Throw(ErrorKind::kNotImplemented,
-        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
-}
-
 // A step along axis `i`, in devices.
 int64_t StrideOf(const Mesh& mesh, size_t i) {
   int64_t stride = 1;

@@ -10,6 +10,16 @@
 #include "ir/verify.h"
 
 namespace tessera::ir::stablehlo {
+
+void Malformed(std::string_view what, std::string_view problem) {
+  Throw(ErrorKind::kMalformedProgram,
+        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
+}
+void NotSupported(std::string_view what, std::string_view problem) {
+  Throw(ErrorKind::kNotImplemented,
+        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
+}
+
 namespace {
 
 constexpr int64_t kRankMax = 32;
@@ -18,16 +28,8 @@ constexpr int64_t kElementsMax = int64_t{1} << 48;
 constexpr int kLocationDepth = 16;
 constexpr size_t kFileNameMax = 256;
 
-[[noreturn]] void Malformed(std::string_view what, std::string_view problem) {
-  Throw(ErrorKind::kMalformedProgram,
-        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
-}
 [[noreturn]] void TooLarge(std::string_view what, std::string_view problem) {
   Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
-}
-[[noreturn]] void NotSupported(std::string_view what, std::string_view problem) {
-  Throw(ErrorKind::kNotImplemented,
-        absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
 }
 
 DType ElementOf(const Artifact& a, uint32_t index, std::string_view what) {

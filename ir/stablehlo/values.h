@@ -16,6 +16,10 @@
 
 namespace tessera::ir::stablehlo {
 
+// MALFORMED_PROGRAM and NOT_IMPLEMENTED: "StableHLO: <what> <problem>".
+[[noreturn]] void Malformed(std::string_view what, std::string_view problem);
+[[noreturn]] void NotSupported(std::string_view what, std::string_view problem);
+
 // A tensor's dtype and shape; all its dims are known and it has at most 32 of them.
 Type TensorType(const Artifact& artifact, uint32_t type, std::string_view what);
 

@@ -4,8 +4,8 @@
   .venv/bin/python tests/stablehlo/run_artifacts.py build/dev/bin/dump_artifacts
 
 Every artifact is read and verified by StableHLO's own deserializer. Those whose values are recorded
-are compiled and run on the CPU, some on several devices; their results are what JAX gave for the op itself, as close as the
-op's sample asks.
+are compiled and run on the CPU, some on several devices; their results are what JAX gave for the op
+itself, as close as the op's sample asks.
 """
 import argparse
 import collections
@@ -21,10 +21,10 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 RECORDED = pathlib.Path(__file__).parents[1] / "ops" / "recorded"
 SKIPPED = 77  # what ctest takes for a test that was skipped
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
 
 try:
     import jax
-    import ml_dtypes
     import numpy as np
     from jax._src import compiler, xla_bridge
     from jax._src.interpreters import mlir
@@ -32,20 +32,11 @@ try:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
+    from sample_dtypes import DTYPES
 except ImportError as error:
     print(f"skipped: {sys.executable} has no JAX: {error}")
     sys.exit(SKIPPED)
 
-DTYPES = {"bool": np.bool_, "s8": np.int8, "s16": np.int16, "s32": np.int32, "s64": np.int64,
-          "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
-          "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
-          "c64": np.complex64, "c128": np.complex128,
-          "f4e2m1fn": ml_dtypes.float4_e2m1fn, "f8e3m4": ml_dtypes.float8_e3m4,
-          "f8e4m3": ml_dtypes.float8_e4m3, "f8e4m3fn": ml_dtypes.float8_e4m3fn,
-          "f8e4m3b11fnuz": ml_dtypes.float8_e4m3b11fnuz,
-          "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "f8e5m2": ml_dtypes.float8_e5m2,
-          "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz, "f8e8m0fnu": ml_dtypes.float8_e8m0fnu,
-          "s4": ml_dtypes.int4, "u4": ml_dtypes.uint4, "s2": ml_dtypes.int2, "u2": ml_dtypes.uint2}
 # Where XLA gives something else for what StableHLO says.
 OF_XLA = {"convert/f8e8m0fnu/to_bool": "the least number, a subnormal of f32, is taken for 0"}
 FLOATS = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52)}  # bits, mantissa

@@ -150,7 +150,6 @@ class Executor {
   // Ends a launch that reached no stream.
   void FailBeforeStart(const LaunchRef& launch, const absl::Status& why);
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
-  // Whether the thread that calls Send may run the launch, after it has released the lock.
   // What the launch runs, if that is compiled and has one device here; else null.
   static const Executable* CompiledForOneDevice(const Launch& launch);
 
