@@ -40,9 +40,9 @@ bool IsNeededToStart(absl::string_view variable) {
 ProcessEnd DescribeEnd(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
-    return {true, absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")")};
+    return {signal, absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")")};
   }
-  return {false, absl::StrCat("exited with status ", WEXITSTATUS(status)), WEXITSTATUS(status)};
+  return {0, absl::StrCat("exited with status ", WEXITSTATUS(status)), WEXITSTATUS(status)};
 }
 
 }  // namespace

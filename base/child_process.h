@@ -16,7 +16,7 @@
 namespace tessera {
 
 struct ProcessEnd {
-  bool by_signal = false;
+  int signal = 0;        // that killed it; 0: it exited
   std::string reason;    // "killed by signal 9 (Killed)"
   int exit_status = -1;  // unless by signal
 };

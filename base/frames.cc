@@ -25,11 +25,14 @@ bool SendAll(int fd, const char* bytes, size_t size) {
 
 }  // namespace
 
+std::string FrameHeader(size_t message_bytes) {
+  const Length length = static_cast<Length>(message_bytes);
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length));
+}
+
 std::string EncodeFrame(std::string_view message) {
-  const Length length = static_cast<Length>(message.size());
-  std::string frame(sizeof(length) + message.size(), '\0');
-  std::memcpy(frame.data(), &length, sizeof(length));
-  std::memcpy(frame.data() + sizeof(length), message.data(), message.size());
+  std::string frame = FrameHeader(message.size());
+  frame.append(message);
   return frame;
 }
 
@@ -44,7 +47,7 @@ std::optional<std::string> FrameParser::Next() {
   Length length = 0;
   if (broken_ || buffer_.size() - begin_ < sizeof(length)) return std::nullopt;
   std::memcpy(&length, buffer_.data() + begin_, sizeof(length));
-  if (length > kFrameBytesMax) {
+  if (length > frame_bytes_max_) {
     broken_ = true;
     return std::nullopt;
   }

@@ -10,6 +10,8 @@ namespace tessera {
 // The largest message either side accepts.
 inline constexpr size_t kFrameBytesMax = size_t{1} << 30;
 
+// The length of a message, which goes before it.
+std::string FrameHeader(size_t message_bytes);
 // Prepends the length.
 std::string EncodeFrame(std::string_view message);
 // Blocks; false on an error. One thread at a time.
@@ -18,11 +20,14 @@ bool WriteFrame(int fd, std::string_view message);
 // Splits received bytes, in chunks of any size, into messages.
 class FrameParser {
  public:
+  explicit FrameParser(size_t frame_bytes_max = kFrameBytesMax)
+      : frame_bytes_max_(frame_bytes_max) {}
   void Add(const char* bytes, size_t size) { buffer_.append(bytes, size); }
   std::optional<std::string> Next();
-  bool broken() const { return broken_; }  // a length exceeded kFrameBytesMax
+  bool broken() const { return broken_; }  // a length exceeded frame_bytes_max
 
  private:
+  size_t frame_bytes_max_;
   std::string buffer_;
   size_t begin_ = 0;  // of the next frame in buffer_
   bool broken_ = false;

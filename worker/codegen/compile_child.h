@@ -1,12 +1,10 @@
 // Compilation in child processes: a compiler crash or hang fails one program and loses no array.
 //
-// A child is a binary of ours that calls RunCompileChild. It is started when it is first needed,
-// serves one request after the other, and is replaced after it crashed or was killed. It limits its
-// own memory and CPU time, has no environment and no file descriptors but its socket, and ends when
-// its parent ends, even while it compiles.
+// A child is a binary of ours that calls RunCompileChild: a jailed process (base/jail.h). It is
+// started when it is first needed, serves one request after the other, and is replaced after it
+// crashed or was killed.
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/child_process.h"
-#include "base/unique_fd.h"
+#include "base/jail.h"
 #include "worker/codegen/kernel.h"
 
 namespace tessera::worker::codegen {
@@ -33,7 +30,7 @@ struct CompileChildOptions {
 // One such process. Thread-safe; requests wait for one another.
 class CompileChild {
  public:
-  explicit CompileChild(CompileChildOptions options) : options_(std::move(options)) {}
+  explicit CompileChild(CompileChildOptions options);
 
   // Compiles the kernels to one image for the target; for the host's targets one kernel, to an
   // object. Errors name `label`: COMPILE_TIMEOUT at the deadline; INTERNAL if the compiler failed
@@ -45,17 +42,9 @@ class CompileChild {
                                           absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Running {
-    ChildProcess process;
-    UniqueFd socket;
-  };
-  absl::Status Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends the child after a failed request.
-  absl::Status Fail(bool timed_out, const std::string& label) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  const CompileChildOptions options_;
+  const std::string target_;
   absl::Mutex mu_;
-  std::optional<Running> running_ ABSL_GUARDED_BY(mu_);
+  JailedProcess process_ ABSL_GUARDED_BY(mu_);
 };
 
 // A pool of compile children for one target: one for each concurrent compilation. One idle child is

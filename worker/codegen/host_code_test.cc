@@ -19,7 +19,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/frames.h"
+#include "absl/synchronization/notification.h"
+#include "base/jail.h"
 #include "base/log.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -409,25 +410,21 @@ TEST(HostCompilerOptions, TheFolderIsTheOptionOrTheUsersCache) {
 
 // A compiler with a bug: what it cannot stand ends it, or keeps it. The rest is compiled.
 int RunFaultyChild(bool crash) {
-  constexpr int kFd = 3;
   TESSERA_CHECK(FindHostTarget("host").ok());
   HostCodegen codegen(*FindHostTarget("host"));
-  FrameReader requests(kFd);
-  while (const std::optional<std::string> request = requests.Next()) {
-    if (request->find("Constant 13") != std::string::npos) {
+  return ServeInJail("faulty", [&](std::string_view request) -> std::string {
+    if (request.find("Constant 13") != std::string_view::npos) {
       if (crash) raise(SIGKILL);
-      while (requests.Next()) continue;  // until the parent gives up
-      return 0;
+      absl::Notification().WaitForNotification();  // until the parent gives up
     }
-    const absl::StatusOr<Kernel> kernel = ParseKernel(request->substr(request->find('\n') + 1));
-    if (!WriteFrame(kFd, "o" + *codegen.Compile(*kernel))) return 1;
-  }
-  return 0;
+    const absl::StatusOr<Kernel> kernel =
+        ParseKernel(std::string(request.substr(request.find('\n') + 1)));
+    return "o" + *codegen.Compile(*kernel);
+  });
 }
 
 // Answers with an error that says what it was given: its environment, then its descriptors.
 int RunTellingChild() {
-  constexpr int kFd = 3;
   std::string has;
   for (char** variable = environ; *variable != nullptr; ++variable)
     absl::StrAppend(&has, *variable, "; ");
@@ -435,11 +432,7 @@ int RunTellingChild() {
   constexpr int kFdsMax = 256;
   for (int fd = 0; fd < kFdsMax; ++fd)
     if (fcntl(fd, F_GETFD) >= 0) absl::StrAppend(&has, " ", fd);
-  FrameReader requests(kFd);
-  while (requests.Next()) {
-    if (!WriteFrame(kFd, absl::StrCat("e", has, ".\n"))) return 1;
-  }
-  return 0;
+  return ServeInJail("telling", [&](std::string_view) { return absl::StrCat("e", has, ".\n"); });
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ void Stepper::On(const Ended& event) {
   if (executor.verdict) {
     loss = *executor.verdict;
   } else {
-    loss = {event.end.by_signal ? LossCause::kSignal : LossCause::kExit, event.end.reason};
+    loss = {event.end.signal != 0 ? LossCause::kSignal : LossCause::kExit, event.end.reason};
   }
   loss.in_flight = event.in_flight;
   loss.was_ready = executor.ready;

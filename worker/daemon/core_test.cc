@@ -103,7 +103,7 @@ class CoreTest : public ::testing::Test {
   }
   // Its process ends by itself; how long until the next starts.
   absl::Duration EndAndAwaitStart() {
-    Do(Ended{0, {.by_signal = false, .reason = "exited with status 1", .exit_status = 1}, {}});
+    Do(Ended{0, {.reason = "exited with status 1", .exit_status = 1}, {}});
     const absl::Time ended = now_;
     while (!Did<StartChild>()) TickOnTime();
     return now_ - ended;

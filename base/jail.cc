@@ -1,0 +1,330 @@
+#include "base/jail.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/thread_name.h"
+
+namespace tessera {
+namespace {
+
+// A request is these limits and the caller's bytes. Before the first one the process says that it
+// is in its jail, by an empty message, or why it cannot be.
+struct Limits {
+  int64_t memory_bytes = 0;
+  int64_t cpu_seconds = 0;
+};
+constexpr int kChildFd = 3;
+// The exit status of a process that wanted more memory than it may have.
+constexpr int kOutOfMemoryStatus = 97;
+
+enum class IoResult { kDone, kClosed, kTimedOut };
+
+// Waits until the socket is ready for `events`, or is closed.
+IoResult WaitUntilReady(int fd, short events, absl::Time deadline) {
+  while (true) {
+    const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
+    pollfd ready{fd, events, 0};
+    const int count = poll(&ready, 1, static_cast<int>(std::min<int64_t>(left_ms + 1, 1 << 30)));
+    if (count < 0 && errno == EINTR) continue;
+    return count == 0 ? IoResult::kTimedOut : IoResult::kDone;
+  }
+}
+
+// Does not block, as the socket's buffer fills up if the process hangs.
+IoResult WriteBefore(int fd, absl::Time deadline, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN) {
+      const IoResult end = WaitUntilReady(fd, POLLOUT, deadline);
+      if (end != IoResult::kDone) return end;
+    } else if (errno != EINTR) {
+      return IoResult::kClosed;
+    }
+  }
+  return IoResult::kDone;
+}
+
+IoResult ReadBefore(int fd, absl::Time deadline, FrameParser* parser, std::string* message) {
+  while (true) {
+    if (std::optional<std::string> whole = parser->Next()) {
+      *message = *std::move(whole);
+      return IoResult::kDone;
+    }
+    if (parser->broken()) return IoResult::kClosed;
+    const IoResult end = WaitUntilReady(fd, POLLIN, deadline);
+    if (end != IoResult::kDone) return end;
+    char bytes[1 << 16];
+    const ssize_t got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (got <= 0) return IoResult::kClosed;
+    parser->Add(bytes, static_cast<size_t>(got));
+  }
+}
+
+}  // namespace
+
+absl::Status JailedProcess::Start() {
+  if (Runs()) return absl::OkStatus();
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat(options_.title, ": no socket: ", std::strerror(errno)));
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
+                           ChildProcess::Spawn(options_.binary, options_.args, {theirs.get()},
+                                               /*minimal_environment=*/true, options_.title));
+  running_.emplace(
+      Running{std::move(process), std::move(ours), FrameParser(options_.reply_bytes_max)});
+  return absl::OkStatus();
+}
+
+bool JailedProcess::Runs() {
+  if (!running_) return false;
+  if (!running_->process.Reap()) return true;
+  running_.reset();
+  return false;
+}
+
+std::optional<std::string> JailedProcess::Call(std::string_view request, absl::Time deadline,
+                                               JailEnd* end) {
+  deadline = std::min(deadline, SteadyNow() + absl::Hours(24));
+  if (const absl::Status started = Start(); !started.ok()) {
+    *end = {JailEnd::Cause::kNotStarted, std::string(started.message())};
+    return std::nullopt;
+  }
+  Running& to = *running_;
+  const int fd = to.socket.get();
+  std::string reply;
+  IoResult result = IoResult::kDone;
+  if (!to.ready) {
+    result = ReadBefore(fd, deadline, &to.replies, &reply);
+    if (result == IoResult::kDone && !reply.empty()) {
+      running_.reset();
+      *end = {JailEnd::Cause::kNotStarted, reply};
+      return std::nullopt;
+    }
+    to.ready = result == IoResult::kDone;
+  }
+  const Limits limits{options_.memory_bytes_max, absl::ToInt64Seconds(deadline - SteadyNow()) + 1};
+  const std::string_view header(reinterpret_cast<const char*>(&limits), sizeof limits);
+  if (result == IoResult::kDone)
+    result = WriteBefore(fd, deadline,
+                         FrameHeader(header.size() + request.size()) + std::string(header));
+  if (result == IoResult::kDone) result = WriteBefore(fd, deadline, request);
+  if (result == IoResult::kDone) result = ReadBefore(fd, deadline, &to.replies, &reply);
+  if (result == IoResult::kDone) return reply;
+  if (result == IoResult::kTimedOut) {
+    *end = {JailEnd::Cause::kWall, "did not answer in time and was stopped"};
+  } else {
+    *end = Reap();
+  }
+  running_.reset();
+  return std::nullopt;
+}
+
+JailEnd JailedProcess::Reap() {
+  // The process closed the socket as it ended, so that it can be reaped soon.
+  pollfd ended{running_->process.pidfd(), POLLIN, 0};
+  constexpr int kReapMs = 1000;
+  if (ended.fd >= 0) poll(&ended, 1, kReapMs);
+  const std::optional<ProcessEnd> end = running_->process.Reap();
+  if (!end) return {JailEnd::Cause::kCrash, "closed its socket, or answered with too much"};
+  if (end->signal == SIGXCPU) return {JailEnd::Cause::kCpu, "took too much processor time"};
+  if (end->exit_status == kOutOfMemoryStatus)
+    return {JailEnd::Cause::kMemory,
+            absl::StrCat("wanted more than ", options_.memory_bytes_max, " bytes of memory")};
+  return {JailEnd::Cause::kCrash, (end->signal != 0 ? "was " : "") + end->reason};
+}
+
+// ---- The process itself. -----------------------------------------------------------------------
+namespace {
+
+// Sets the soft limit, and with `for_good` the hard one.
+void Limit(int resource, int64_t to, bool for_good = false) {
+  rlimit limit;
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(static_cast<rlim_t>(to), limit.rlim_max);
+  if (for_good) limit.rlim_max = limit.rlim_cur;
+  setrlimit(static_cast<__rlimit_resource>(resource), &limit);
+}
+
+// The size of this process's address space. The limit is added to it, as libraries are mapped
+// already, and sanitizers reserve more than the machine has.
+int64_t MappedBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  statm >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t ProcessorSeconds() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1;
+}
+
+// What work on bytes needs: memory, the time, locks, and descriptors that are open already. No
+// fcntl, which can have signals sent to other processes.
+constexpr const char* kAllowed[] = {"brk",
+                                    "clock_getres",
+                                    "clock_gettime",
+                                    "clock_nanosleep",
+                                    "close",
+                                    "exit",
+                                    "exit_group",
+                                    "fstat",
+                                    "futex",
+                                    "getpid",
+                                    "getrandom",
+                                    "getrlimit",
+                                    "getrusage",
+                                    "gettid",
+                                    "gettimeofday",
+                                    "madvise",
+                                    "mmap",
+                                    "mprotect",
+                                    "mremap",
+                                    "munmap",
+                                    "nanosleep",
+                                    "poll",
+                                    "ppoll",
+                                    "read",
+                                    "recvfrom",
+                                    "rseq",
+                                    "restart_syscall",
+                                    "rt_sigaction",
+                                    "rt_sigprocmask",
+                                    "rt_sigreturn",
+                                    "sched_yield",
+                                    "sched_getaffinity",
+                                    "sendto",
+                                    "set_robust_list",
+                                    "setrlimit",
+                                    "sigaltstack",
+                                    "time",
+                                    "write",
+                                    "writev"};
+// What only an attack wants. Everything else fails with EPERM.
+constexpr const char* kForbidden[] = {"accept",
+                                      "accept4",
+                                      "add_key",
+                                      "bind",
+                                      "bpf",
+                                      "chroot",
+                                      "connect",
+                                      "execve",
+                                      "execveat",
+                                      "fork",
+                                      "io_uring_setup",
+                                      "kexec_load",
+                                      "keyctl",
+                                      "kill",
+                                      "listen",
+                                      "mount",
+                                      "open_by_handle_at",
+                                      "perf_event_open",
+                                      "pidfd_getfd",
+                                      "pivot_root",
+                                      "process_vm_readv",
+                                      "process_vm_writev",
+                                      "ptrace",
+                                      "setns",
+                                      "socket",
+                                      "socketpair",
+                                      "tkill",
+                                      "unshare",
+                                      "userfaultfd",
+                                      "vfork"};
+
+// Closes the jail: "" or why it cannot be.
+std::string EnterJail() {
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    return absl::StrCat("no_new_privs: ", std::strerror(errno));
+  const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+  if (filter == nullptr) return "seccomp: no filter can be made";
+  // All threads, of which there may be one that waits for the end of the parent.
+  int error = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
+  const auto add = [&](uint32_t action, const char* name) {
+    const int call = seccomp_syscall_resolve_name(name);
+    // Unknown, or not of this architecture.
+    if (call == __NR_SCMP_ERROR || call < 0) return;
+    if (error == 0) error = seccomp_rule_add(filter, action, call, 0);
+  };
+  for (const char* const name : kAllowed) add(SCMP_ACT_ALLOW, name);
+  // Limits and signals of this process alone: others of the same user are not out of reach
+  // otherwise.
+  if (error == 0)
+    error =
+        seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
+  if (error == 0)
+    error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
+                             SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(getpid())));
+  for (const char* const name : kForbidden) add(SCMP_ACT_KILL_PROCESS, name);
+  if (error == 0) error = seccomp_load(filter);
+  seccomp_release(filter);
+  return error == 0 ? "" : absl::StrCat("seccomp: ", std::strerror(-error));
+}
+
+// The sanitizers' own runtimes make calls of their own, at the end above all.
+constexpr bool kSanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+    true;
+#else
+    false;
+#endif
+#else
+    false;
+#endif
+
+}  // namespace
+
+int ServeInJail(const char* title, const std::function<std::string(std::string_view)>& serve) {
+  NameThread(title);
+  fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
+  Limit(RLIMIT_CORE, 0, /*for_good=*/true);
+  std::set_new_handler([] { _exit(kOutOfMemoryStatus); });
+  // Once the parent is gone the reply has no reader, so the process ends at once.
+  std::thread([] {
+    pollfd gone{kChildFd, POLLRDHUP, 0};
+    while (poll(&gone, 1, -1) < 0 && errno == EINTR) continue;
+    _exit(0);
+  }).detach();
+  const int64_t mapped_bytes = MappedBytes();
+  const std::string refused = kSanitized ? "" : EnterJail();
+  if (!WriteFrame(kChildFd, refused) || !refused.empty()) return 1;
+  FrameReader requests(kChildFd);
+  while (const std::optional<std::string> request = requests.Next()) {
+    Limits limits;
+    if (request->size() < sizeof limits) return 1;
+    std::memcpy(&limits, request->data(), sizeof limits);
+    Limit(RLIMIT_AS, mapped_bytes + limits.memory_bytes);
+    Limit(RLIMIT_CPU, ProcessorSeconds() + limits.cpu_seconds);
+    if (!WriteFrame(kChildFd, serve(std::string_view(*request).substr(sizeof limits)))) return 1;
+  }
+  return 0;
+}
+
+}  // namespace tessera

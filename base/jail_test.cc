@@ -1,0 +1,235 @@
+// A jailed process that does as it is told, and what its jail makes of that.
+#include "base/jail.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
+#include "base/testing/processes.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr char kJailedFlag[] = "--jailed";
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+JailOptions Options() {
+  return {.binary = std::filesystem::read_symlink("/proc/self/exe").string(),
+          .args = {kJailedFlag},
+          .title = "jailed"};
+}
+
+std::string Outcome(int64_t result) { return result >= 0 ? "done" : std::strerror(errno); }
+
+// What the request asks for, as far as the jail lets it.
+std::string Obey(std::string_view request) {
+  if (request == "open") return Outcome(open("/etc/passwd", O_RDONLY));
+  if (request == "stat") {
+    struct stat found;
+    return Outcome(stat("/etc/passwd", &found));
+  }
+  if (request == "write a file") return Outcome(open("/tmp/from_jail", O_CREAT | O_WRONLY, 0600));
+  if (request == "limit the parent") {
+    const rlimit none{0, 0};
+    return Outcome(prlimit(getppid(), RLIMIT_CPU, &none, nullptr));
+  }
+  if (request == "signal the parent")
+    return Outcome(syscall(SYS_tgkill, getppid(), getppid(), SIGKILL));
+  if (request == "signals of the socket") return Outcome(fcntl(3, F_SETOWN, getppid()));
+  if (request == "thread") {
+    try {
+      std::thread([] {}).join();
+    } catch (const std::system_error& error) {
+      return error.what();
+    }
+    return "done";
+  }
+  if (request == "socket") return Outcome(socket(AF_INET, SOCK_STREAM, 0));
+  if (request == "kill the parent") return Outcome(kill(getppid(), SIGKILL));
+  if (request == "exec") return Outcome(execl("/bin/true", "true", nullptr));
+  if (request == "fork") return Outcome(vfork());
+  if (request == "spin")
+    while (true) static_cast<void>(SteadyNow());
+  if (request == "hang") absl::Notification().WaitForNotification();
+  if (request == "crash") raise(SIGSEGV);
+  if (request == "abort") abort();
+  if (request.substr(0, 5) == "take ")
+    return std::string(std::stoul(std::string(request.substr(5))), 'x');
+  return absl::StrCat("pid ", getpid(), ": ", std::string(request));
+}
+
+std::string CallOrEnd(JailedProcess& process, std::string_view request,
+                      absl::Duration patience = kPatience) {
+  JailEnd end;
+  std::optional<std::string> reply = process.Call(request, SteadyNow() + patience, &end);
+  if (reply) return *std::move(reply);
+  constexpr const char* kCauses[] = {"crash", "memory", "cpu", "wall", "not started"};
+  return absl::StrCat(kCauses[static_cast<int>(end.cause)], ": it ", end.how);
+}
+
+TEST(Jail, OneProcessAnswersOneRequestAfterTheOther) {
+  JailedProcess process(Options());
+  const std::string first = CallOrEnd(process, "a");
+  EXPECT_EQ(first, absl::StrCat("pid ", process.pid(), ": a"));
+  const std::string second = CallOrEnd(process, "b");
+  EXPECT_EQ(second, absl::StrCat("pid ", process.pid(), ": b"));
+  // More than a socket holds, both ways.
+  const std::string large(8 << 20, 'z');
+  EXPECT_EQ(CallOrEnd(process, large), absl::StrCat("pid ", process.pid(), ": ", large));
+  EXPECT_EQ(CallOrEnd(process, ""), absl::StrCat("pid ", process.pid(), ": "));
+}
+
+TEST(Jail, WhatIsOutOfReachFails) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
+  if (CallOrEnd(*std::make_unique<JailedProcess>(Options()), "open") == "done")
+    GTEST_SKIP() << "a sanitizer's runtime needs the calls that the filter refuses";
+#endif
+  JailedProcess process(Options());
+  for (const char* const wish : {"open", "stat", "write a file", "limit the parent",
+                                 "signal the parent", "signals of the socket", "thread"})
+    EXPECT_THAT(CallOrEnd(process, wish), HasSubstr("Operation not permitted")) << wish;
+  const std::string still = CallOrEnd(process, "still here");
+  EXPECT_EQ(still, absl::StrCat("pid ", process.pid(), ": still here"));
+  for (const char* const attack : {"socket", "kill the parent", "exec", "fork"}) {
+    EXPECT_EQ(CallOrEnd(process, attack), "crash: it was killed by signal 31 (Bad system call)")
+        << attack;
+  }
+  EXPECT_THAT(CallOrEnd(process, "again"), HasSubstr(": again"));
+}
+
+TEST(Jail, ACrashIsToldAndTheNextCallGetsAnotherProcess) {
+  JailedProcess process(Options());
+  EXPECT_THAT(CallOrEnd(process, "crash"),
+              AnyOf("crash: it was killed by signal 11 (Segmentation fault)",
+                    // A sanitizer's runtime catches it.
+                    "crash: it exited with status 1", "crash: it exited with status 66"));
+  EXPECT_EQ(process.pid(), -1);
+  EXPECT_THAT(CallOrEnd(process, "abort"), HasSubstr("crash: it "));
+  EXPECT_THAT(CallOrEnd(process, "next"), HasSubstr(": next"));
+}
+
+TEST(Jail, OneThatDiedBetweenCallsIsReplaced) {
+  JailedProcess process(Options());
+  CallOrEnd(process, "a");
+  const pid_t pid = process.pid();
+  kill(pid, SIGKILL);
+  EXPECT_TRUE(testing::Eventually([pid] { return testing::HasEnded(pid); }));
+  const std::string reply = CallOrEnd(process, "b");
+  EXPECT_EQ(reply, absl::StrCat("pid ", process.pid(), ": b"));
+  EXPECT_NE(process.pid(), pid);
+}
+
+TEST(Jail, MemoryIsLimited) {
+  JailOptions options = Options();
+  options.memory_bytes_max = 64 << 20;
+  JailedProcess process(options);
+  EXPECT_EQ(CallOrEnd(process, "take 1000000").size(), 1'000'000u);
+  EXPECT_THAT(CallOrEnd(process, "take 100000000"),
+              AnyOf("memory: it wanted more than 67108864 bytes of memory",
+                    // A sanitizer's allocator ends the process itself.
+                    HasSubstr("crash: it exited with status 1")));
+}
+
+TEST(Jail, AReplyThatIsTooLongIsRefused) {
+  JailOptions options = Options();
+  options.reply_bytes_max = 1 << 20;
+  JailedProcess process(options);
+  EXPECT_EQ(CallOrEnd(process, "take 1000000").size(), 1'000'000u);
+  EXPECT_EQ(CallOrEnd(process, "take 2000000"),
+            "crash: it closed its socket, or answered with too much");
+  EXPECT_THAT(CallOrEnd(process, "next"), HasSubstr(": next"));
+}
+
+TEST(Jail, TimeIsLimited) {
+  JailedProcess process(Options());
+  EXPECT_EQ(CallOrEnd(process, "hang", absl::Milliseconds(200)),
+            "wall: it did not answer in time and was stopped");
+  EXPECT_THAT(CallOrEnd(process, "spin", absl::Milliseconds(200)), HasSubstr("wall: "));
+  // Frozen before it can begin.
+  ASSERT_EQ(process.Start(), absl::OkStatus());
+  kill(process.pid(), SIGSTOP);
+  EXPECT_THAT(CallOrEnd(process, "a", absl::Milliseconds(200)), HasSubstr("wall: "));
+  EXPECT_THAT(CallOrEnd(process, "next"), HasSubstr(": next"));
+}
+
+// By the kernel, which counts also while the parent itself stands still.
+TEST(Jail, ProcessorTimeIsLimited) {
+  JailedProcess process(Options());
+  ASSERT_EQ(process.Start(), absl::OkStatus());
+  const pid_t pid = process.pid();
+  std::string end;
+  std::thread caller([&] { end = CallOrEnd(process, "spin", absl::Seconds(1000)); });
+  EXPECT_TRUE(testing::Eventually([pid] { return testing::CpuTicks(pid) > 5; }));
+  rlimit limit{};
+  EXPECT_TRUE(testing::Eventually([&] {
+    return prlimit(pid, RLIMIT_CPU, nullptr, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  }));
+  EXPECT_GE(limit.rlim_cur, 1000u);
+  EXPECT_LE(limit.rlim_cur, 1005u);
+  const rlimit one{1, limit.rlim_max};  // which it has soon used
+  EXPECT_EQ(prlimit(pid, RLIMIT_CPU, &one, nullptr), 0);
+  caller.join();
+  EXPECT_EQ(end, "cpu: it took too much processor time");
+}
+
+TEST(Jail, WhatDoesNotStartIsTold) {
+  JailOptions options = Options();
+  options.binary = "/no/such/program";
+  JailedProcess process(options);
+  EXPECT_THAT(CallOrEnd(process, "a"), HasSubstr("not started: it cannot start /no/such/program"));
+}
+
+TEST(Jail, ItEndsWithItsParent) {
+  int pids[2];
+  ASSERT_EQ(pipe(pids), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    JailedProcess process(Options());
+    if (!process.Start().ok()) _exit(1);
+    const pid_t pid = process.pid();
+    if (write(pids[1], &pid, sizeof pid) != sizeof pid) _exit(1);
+    JailEnd end;
+    process.Call("spin", SteadyNow() + absl::Hours(1), &end);
+    _exit(1);
+  }
+  pid_t jailed = 0;
+  ASSERT_EQ(read(pids[0], &jailed, sizeof jailed), static_cast<ssize_t>(sizeof jailed));
+  EXPECT_TRUE(testing::Eventually([jailed] { return testing::CpuTicks(jailed) > 5; }));
+  kill(parent, SIGKILL);
+  waitpid(parent, nullptr, 0);
+  EXPECT_TRUE(testing::Eventually([jailed] { return testing::HasEnded(jailed); }));
+}
+
+}  // namespace
+
+int MainOfTest(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == kJailedFlag) return ServeInJail("jailed", Obey);
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::MainOfTest(argc, argv); }
