@@ -78,8 +78,10 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!minimal_environment || IsNeededToStart(*variable)) environment.push_back(*variable);
   environment.push_back(nullptr);
-  if (minimal_environment)
+  if (minimal_environment) {
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  }
   pid_t pid = -1;
   const int error =
       posix_spawn(&pid, binary.c_str(), &actions, &attributes, argv.data(), environment.data());

@@ -25,8 +25,8 @@ class ChildProcess {
  public:
   // Runs `binary` with `args`. The child inherits the standard descriptors and `fds`, of which
   // number k becomes 3 + k. `minimal_environment`: it gets only the environment variables that
-  // programs need to start (libraries, sanitizers), and no standard input: for children that
-  // process untrusted input. `title`, unless empty, is argv[0], which ps shows.
+  // programs need to start (libraries, sanitizers), and neither standard input nor output: for
+  // children that process untrusted input. `title`, unless empty, is argv[0], which ps shows.
   static absl::StatusOr<ChildProcess> Spawn(const std::string& binary,
                                             const std::vector<std::string>& args,
                                             const std::vector<int>& fds,

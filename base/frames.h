@@ -20,14 +20,14 @@ bool WriteFrame(int fd, std::string_view message);
 // Splits received bytes, in chunks of any size, into messages.
 class FrameParser {
  public:
-  explicit FrameParser(size_t frame_bytes_max = kFrameBytesMax)
-      : frame_bytes_max_(frame_bytes_max) {}
+  FrameParser() = default;
+  explicit FrameParser(size_t frame_bytes_max) : frame_bytes_max_(frame_bytes_max) {}
   void Add(const char* bytes, size_t size) { buffer_.append(bytes, size); }
   std::optional<std::string> Next();
   bool broken() const { return broken_; }  // a length exceeded frame_bytes_max
 
  private:
-  size_t frame_bytes_max_;
+  size_t frame_bytes_max_ = kFrameBytesMax;
   std::string buffer_;
   size_t begin_ = 0;  // of the next frame in buffer_
   bool broken_ = false;

@@ -34,27 +34,35 @@ constexpr int kChildFd = 3;
 // The exit status of a process that wanted more memory than it may have.
 constexpr int kOutOfMemoryStatus = 97;
 
-enum class IoResult { kDone, kClosed, kTimedOut };
+enum class IoResult { kDone, kClosed, kTimedOut, kStopped };
+
+// What bounds a call, besides its socket.
+struct Bounds {
+  absl::Time deadline;
+  int stop_fd = -1;
+};
 
 // Waits until the socket is ready for `events`, or is closed.
-IoResult WaitUntilReady(int fd, short events, absl::Time deadline) {
+IoResult WaitUntilReady(int fd, short events, const Bounds& bounds) {
   while (true) {
-    const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - SteadyNow()));
-    pollfd ready{fd, events, 0};
-    const int count = poll(&ready, 1, static_cast<int>(std::min<int64_t>(left_ms + 1, 1 << 30)));
+    const int64_t left_ms =
+        std::max<int64_t>(0, absl::ToInt64Milliseconds(bounds.deadline - SteadyNow()));
+    pollfd ready[] = {{fd, events, 0}, {bounds.stop_fd, POLLIN, 0}};
+    const int count = poll(ready, 2, static_cast<int>(std::min<int64_t>(left_ms + 1, 1 << 30)));
     if (count < 0 && errno == EINTR) continue;
-    return count == 0 ? IoResult::kTimedOut : IoResult::kDone;
+    if (count == 0) return IoResult::kTimedOut;
+    return ready[1].revents != 0 ? IoResult::kStopped : IoResult::kDone;
   }
 }
 
 // Does not block, as the socket's buffer fills up if the process hangs.
-IoResult WriteBefore(int fd, absl::Time deadline, std::string_view bytes) {
+IoResult WriteBefore(int fd, const Bounds& bounds, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
-      const IoResult end = WaitUntilReady(fd, POLLOUT, deadline);
+      const IoResult end = WaitUntilReady(fd, POLLOUT, bounds);
       if (end != IoResult::kDone) return end;
     } else if (errno != EINTR) {
       return IoResult::kClosed;
@@ -63,14 +71,14 @@ IoResult WriteBefore(int fd, absl::Time deadline, std::string_view bytes) {
   return IoResult::kDone;
 }
 
-IoResult ReadBefore(int fd, absl::Time deadline, FrameParser* parser, std::string* message) {
+IoResult ReadBefore(int fd, const Bounds& bounds, FrameParser* parser, std::string* message) {
   while (true) {
     if (std::optional<std::string> whole = parser->Next()) {
       *message = *std::move(whole);
       return IoResult::kDone;
     }
     if (parser->broken()) return IoResult::kClosed;
-    const IoResult end = WaitUntilReady(fd, POLLIN, deadline);
+    const IoResult end = WaitUntilReady(fd, POLLIN, bounds);
     if (end != IoResult::kDone) return end;
     char bytes[1 << 16];
     const ssize_t got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -108,6 +116,7 @@ bool JailedProcess::Runs() {
 std::optional<std::string> JailedProcess::Call(std::string_view request, absl::Time deadline,
                                                JailEnd* end) {
   deadline = std::min(deadline, SteadyNow() + absl::Hours(24));
+  const Bounds bounds{deadline, options_.stop_fd};
   if (const absl::Status started = Start(); !started.ok()) {
     *end = {JailEnd::Cause::kNotStarted, std::string(started.message())};
     return std::nullopt;
@@ -117,7 +126,7 @@ std::optional<std::string> JailedProcess::Call(std::string_view request, absl::T
   std::string reply;
   IoResult result = IoResult::kDone;
   if (!to.ready) {
-    result = ReadBefore(fd, deadline, &to.replies, &reply);
+    result = ReadBefore(fd, bounds, &to.replies, &reply);
     if (result == IoResult::kDone && !reply.empty()) {
       running_.reset();
       *end = {JailEnd::Cause::kNotStarted, reply};
@@ -128,13 +137,15 @@ std::optional<std::string> JailedProcess::Call(std::string_view request, absl::T
   const Limits limits{options_.memory_bytes_max, absl::ToInt64Seconds(deadline - SteadyNow()) + 1};
   const std::string_view header(reinterpret_cast<const char*>(&limits), sizeof limits);
   if (result == IoResult::kDone)
-    result = WriteBefore(fd, deadline,
-                         FrameHeader(header.size() + request.size()) + std::string(header));
-  if (result == IoResult::kDone) result = WriteBefore(fd, deadline, request);
-  if (result == IoResult::kDone) result = ReadBefore(fd, deadline, &to.replies, &reply);
+    result =
+        WriteBefore(fd, bounds, FrameHeader(header.size() + request.size()) + std::string(header));
+  if (result == IoResult::kDone) result = WriteBefore(fd, bounds, request);
+  if (result == IoResult::kDone) result = ReadBefore(fd, bounds, &to.replies, &reply);
   if (result == IoResult::kDone) return reply;
   if (result == IoResult::kTimedOut) {
     *end = {JailEnd::Cause::kWall, "did not answer in time and was stopped"};
+  } else if (result == IoResult::kStopped) {
+    *end = {JailEnd::Cause::kStopped, "was stopped"};
   } else {
     *end = Reap();
   }

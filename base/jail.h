@@ -30,6 +30,8 @@ struct JailOptions {
   // What a request may take, on top of what the process has when it starts.
   int64_t memory_bytes_max = int64_t{4} << 30;
   size_t reply_bytes_max = kFrameBytesMax;
+  // A descriptor that is readable once calls are to end; -1: they never are.
+  int stop_fd = -1;
 };
 
 // Why there is no reply.
@@ -39,6 +41,7 @@ struct JailEnd {
     kMemory,      // it wanted more than memory_bytes_max
     kCpu,         // it took more processor time than there was until the deadline
     kWall,        // the deadline passed
+    kStopped,     // stop_fd became readable
     kNotStarted,  // the system does not let it start, or not jail it
   };
   Cause cause = Cause::kCrash;

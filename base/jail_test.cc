@@ -85,7 +85,7 @@ std::string CallOrEnd(JailedProcess& process, std::string_view request,
   JailEnd end;
   std::optional<std::string> reply = process.Call(request, SteadyNow() + patience, &end);
   if (reply) return *std::move(reply);
-  constexpr const char* kCauses[] = {"crash", "memory", "cpu", "wall", "not started"};
+  constexpr const char* kCauses[] = {"crash", "memory", "cpu", "wall", "stopped", "not started"};
   return absl::StrCat(kCauses[static_cast<int>(end.cause)], ": it ", end.how);
 }
 
@@ -192,6 +192,24 @@ TEST(Jail, ProcessorTimeIsLimited) {
   EXPECT_EQ(prlimit(pid, RLIMIT_CPU, &one, nullptr), 0);
   caller.join();
   EXPECT_EQ(end, "cpu: it took too much processor time");
+}
+
+TEST(Jail, CallsCanBeEnded) {
+  int stop[2];
+  ASSERT_EQ(pipe(stop), 0);
+  JailOptions options = Options();
+  options.stop_fd = stop[0];
+  JailedProcess process(options);
+  ASSERT_EQ(process.Start(), absl::OkStatus());
+  const pid_t pid = process.pid();
+  std::string end;
+  std::thread caller([&] { end = CallOrEnd(process, "spin"); });
+  EXPECT_TRUE(testing::Eventually([pid] { return testing::CpuTicks(pid) > 5; }));
+  close(stop[1]);
+  caller.join();
+  EXPECT_EQ(end, "stopped: it was stopped");
+  EXPECT_EQ(CallOrEnd(process, "more"), "stopped: it was stopped");
+  close(stop[0]);
 }
 
 TEST(Jail, WhatDoesNotStartIsTold) {

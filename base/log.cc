@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/flight_recorder.h"
 #include "base/site.h"
+#include "base/utf8.h"
 #include "spdlog/async.h"
 #include "spdlog/sinks/basic_file_sink.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -69,25 +70,6 @@ absl::Duration RevertIfDue(ProcessLog& log) {
   }
   TESSERA_LOG(INFO) << "log level is back" << Field("level", LogLevelName(level));
   return absl::InfiniteDuration();
-}
-
-// The length of the UTF-8 sequence at the start of `text`; 0: it is not valid. Requires: not empty.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, and values beyond Unicode are not valid.
-  const uint8_t second = byte(1);
-  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) {
-    return 0;
-  }
-  return length;
 }
 
 // The index of the slot of a stream (ios_base::pword) that points to its line's JSON fields.

@@ -11,7 +11,11 @@
 //   import    the tables to a program
 //   verify    as of a client's program
 //   MB/s      of bytes that are read; and of bytes to a verified program, by the three steps
+//
+// Then what a coordinator does with them, in its own process and by a jailed one (server/jail): the
+// artifact to a program, and that to a plan for 2 x 2 devices.
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <utility>
@@ -23,9 +27,12 @@
 #include "base/status_exception.h"
 #include "bench/samples.h"
 #include "ir/ops.h"
+#include "ir/serial/source.h"
 #include "ir/stablehlo/export.h"
 #include "ir/stablehlo/import.h"
 #include "ir/verify.h"
+#include "server/jail/jail.h"
+#include "server/planner/planner.h"
 
 namespace tessera::bench {
 namespace {
@@ -119,7 +126,53 @@ void Measure(Row* row) {
   row->total.Add(absl::Now() - start);
 }
 
+// A program of the coordinator's clients, and how long it waits.
+struct ServedRow {
+  std::string name;
+  Program program;
+  Samples read = {}, plan = {}, jailed_read = {}, jailed_plan = {};
+};
+
+void MeasureServed(server::jail::JailedReader& jailed, ServedRow* row) {
+  const std::string tenant = "bench", bytes = ValueOrThrow(stablehlo::ExportProgram(row->program));
+  const api::ProgramSource source{api::ProgramSource::Form::kStablehlo, bytes};
+  server::core::PlanRequest request;
+  request.tenant = tenant;
+  request.cluster.hypothetical_memory_bytes = int64_t{1} << 34;
+  request.options.explain = false;
+  request.program = ValueOrThrow(Timed(&row->read, [&] { return serial::ReadSource(source, {}); }));
+  ValueOrThrow(Timed(&row->plan, [&] { return server::planner::MakePlan(request); }));
+  ValueOrThrow(Timed(&row->jailed_read,
+                     [&] { return jailed.Read(tenant, source, absl::InfiniteFuture()); }));
+  ValueOrThrow(Timed(&row->jailed_plan, [&] { return jailed.Plan(request); }));
+}
+
+void PrintServed(const Flags& flags) {
+  server::jail::PoolOptions pool;
+  pool.process = {.binary = "/proc/self/exe", .args = {server::jail::kJailFlag}, .title = "jailed"};
+  server::jail::JailedReader jailed(std::move(pool), {});
+  ThrowIfError(jailed.Check());
+  Builder one(Scope{}, "one");
+  const Value x = one.Param(MakeType(DType::kF32, {2}));
+  std::vector<ServedRow> rows = {{"one op", {kOpset, one.Build({Add(x, x)}), {}, {}}},
+                                 {"layers", Layers(flags.ops, 0)}};
+  std::printf("\n%-32s %8s %9s %9s %9s %9s %9s\n", "ms, median", "ops", "read", "plan", "in jail",
+              "in jail", "more");
+  for (ServedRow& row : rows) {
+    const int64_t ops = CountOps(*row.program.entry);
+    // The first of a tenant takes a process into use.
+    for (int i = 0; i < flags.rounds * (ops < 100 ? 50 : 1); ++i) MeasureServed(jailed, &row);
+    const auto ms = [](const Samples& samples) { return samples.Quantile(0.5) / 1000; };
+    std::printf("%-32s %8lld %9.3f %9.3f %9.3f %9.3f %9.3f\n", row.name.c_str(),
+                static_cast<long long>(ops), ms(row.read), ms(row.plan), ms(row.jailed_read),
+                ms(row.jailed_plan),
+                ms(row.jailed_read) + ms(row.jailed_plan) - ms(row.read) - ms(row.plan));
+  }
+}
+
 int Main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], server::jail::kJailFlag) == 0)
+    return server::jail::RunJailedProcess(server::planner::MakePlan);
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -151,6 +204,7 @@ int Main(int argc, char** argv) {
                 ms(row.read), ms(row.import), ms(row.verify), ms(row.total),
                 kilobytes / ms(row.read), kilobytes / ms(row.total));
   }
+  PrintServed(flags);
   return 0;
 }
 

@@ -24,7 +24,7 @@ set(TESSERA_LAYER_examples 4)
 
 # The only folders that may see generated protobuf and gRPC types. tests/tidy_test checks includes.
 set(TESSERA_PROTO_USERS
-    "^(proto|ir/serial|client/remote|client/pjrt|server/rows|server/rpc|worker/rpc|bench)(/|$)")
+    "^(proto|ir/serial|client/remote|client/pjrt|server/jail|server/rows|server/rpc|worker/rpc|bench)(/|$)")
 
 define_property(GLOBAL PROPERTY TESSERA_EDGES BRIEF_DOCS "from-folder|from-target|to-target rows")
 

@@ -25,9 +25,11 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "base/words.h"
+#include "server/admission/admission.h"
 #include "server/auth/tokens.h"
 #include "server/coordinator.h"
 #include "server/health_monitor.h"
+#include "server/jail/jail.h"
 #include "server/planner/planner.h"
 #include "server/rows/rows.h"
 #include "server/rpc/gate.h"
@@ -41,6 +43,8 @@ namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr char kMetricsListen[] = "127.0.0.1:9470";
+// A plan with its explanation is some times as large as its program.
+constexpr size_t kJailReplyBytesMax = size_t{512} << 20;
 // How often a coordinator that cannot start yet says why.
 constexpr absl::Duration kFullDiskLogInterval = absl::Seconds(10);
 
@@ -155,6 +159,30 @@ rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Teleme
   return serve;
 }
 
+absl::StatusOr<std::unique_ptr<jail::JailedReader>> MakeJail(const Options& options,
+                                                             Metrics* metrics) {
+  jail::PoolOptions pool;
+  pool.process.binary = "/proc/self/exe";
+  pool.process.args = {jail::kJailFlag};
+  pool.process.title = "tessera-jail";
+  pool.process.memory_bytes_max = options.jail_memory_bytes_max;
+  pool.process.reply_bytes_max = kJailReplyBytesMax;
+  pool.timeout = absl::Milliseconds(options.jail_timeout_ms);
+  constexpr const char* kCauses[] = {"crash", "memory", "cpu", "wall"};
+  std::vector<Counter> ends;
+  for (const char* const cause : kCauses)
+    ends.push_back(metrics->counter(Metric::kJailEnds, {cause}));
+  pool.ended = [ends](JailEnd::Cause cause) {
+    if (const auto at = static_cast<size_t>(cause); at < ends.size()) ends[at].Add();
+  };
+  auto jailed = std::make_unique<jail::JailedReader>(std::move(pool), admission::LimitsOf(options));
+  const absl::Status works = jailed->Check();
+  if (works.ok()) return jailed;
+  return MakeError(ErrorKind::kInternal,
+                   absl::StrCat(works.message(), "; --jail=false reads programs in the ",
+                                "coordinator's own process, if every client is trusted"));
+}
+
 absl::Status Run(const Options& options) {
   // Before any thread starts, so that sigwait below gets the signals.
   const sigset_t signals = BlockStopSignals();
@@ -173,7 +201,13 @@ absl::Status Run(const Options& options) {
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   telemetry::Telemetry telemetry(&metrics);
   TESSERA_ASSIGN_OR_RETURN(Durability durability, DurabilityOf(*store));
-  Coordinator coordinator(options, &clock, planner::MakePlan, store.get(), &telemetry,
+  std::unique_ptr<jail::JailedReader> jailed;
+  core::PlanFn plan = planner::MakePlan;
+  if (options.jail) {
+    TESSERA_ASSIGN_OR_RETURN(jailed, MakeJail(options, &metrics));
+    plan = [&jailed](const core::PlanRequest& request) { return jailed->Plan(request); };
+  }
+  Coordinator coordinator(options, &clock, plan, store.get(), &telemetry,
                           /*tenant_folders=*/true, std::move(durability));
   const telemetry::GaugeReader gauges(
       &metrics,
@@ -192,6 +226,7 @@ absl::Status Run(const Options& options) {
                           .calls_max = options.tenant_calls_max});
   rpc::ServeOptions serve = ServeOptionsOf(options, &telemetry, &clock);
   serve.gate = &gate;
+  serve.reader = jailed.get();
   serve.sources = {.build = VersionText("tessera-coordinator"),
                    .options = FlagsFor(options, [](const std::string&) { return std::nullopt; }),
                    .started = SteadyNow(),
@@ -220,6 +255,8 @@ absl::Status Run(const Options& options) {
   sigwait(&signals, &signal);
   TESSERA_LOG(INFO) << "coordinator stops" << Field("signal", signal);
   monitor->Stop();
+  // What reads or plans would delay the rest.
+  if (jailed != nullptr) jailed->Stop();
   // Fails pending requests with SERVER_STOPPING, so that no call delays the listener's shutdown.
   coordinator.Stop();
   const absl::Status kept = store->Flush(kShutdownGrace);
@@ -233,6 +270,9 @@ absl::Status Run(const Options& options) {
 }
 
 int Main(int argc, char** argv) {
+  // A coordinator's process for programs: none of the rest.
+  if (argc == 2 && std::string(argv[1]) == jail::kJailFlag)
+    return jail::RunJailedProcess(planner::MakePlan);
   absl::StatusOr<ParsedOptions> parsed =
       ParseOptions(std::vector<std::string>(argv + 1, argv + argc), ProcessEnv());
   if (parsed.ok() && !parsed->help && !parsed->rest.empty())

@@ -27,7 +27,7 @@ ClusterService: ListDevices ListWorkers GetWorker GetTopology GetCapabilities Cr
 DataService: GetShardStatus
 EnrollmentService: GetAuthority Enroll
 OperationService: GetOperation ListOperations ExplainPending CancelOperation
-ProgramService: UploadProgram GetProgram InspectProgram ListPrograms DeleteProgram ExecuteProgram
+ProgramService: DeleteProgram ExecuteProgram
 SessionService: CreateSession GetSession ListSessions RenewSession DeleteSession
 """
 
@@ -74,12 +74,18 @@ WAITS = {
     "OperationService.WatchOperation": (
         "changes of the operation", "result_wait_ms_max",
         "the stream ends with the operation as it is then; ask again"),
+    **{f"ProgramService.{name}": (
+        "a thread that reads programs, then the reading", "jail_timeout_ms result_wait_ms_max",
+        "`LIMIT_EXCEEDED`, or `DEADLINE_EXCEEDED` for want of a thread")
+       for name in ("UploadProgram", "GetProgram", "InspectProgram", "ListPrograms")},
     "ProgramService.CompileProgram": (
-        "the plan, and each executor to compile it; lost executors to be back",
-        "compile_timeout_ms recovery_wait",
-        "`COMPILE_TIMEOUT`, which names the executor; it goes on: call again. `WORKER_LOST`"),
+        "the program to be read, the plan, and each executor to compile it; lost executors to be back",
+        "jail_timeout_ms compile_timeout_ms recovery_wait",
+        "`LIMIT_EXCEEDED`; `COMPILE_TIMEOUT`, which names the executor; it goes on: call again. "
+        "`WORKER_LOST`"),
     "ProgramService.ExplainProgram": (
-        "the plan", "compile_timeout_ms", "`COMPILE_TIMEOUT`"),
+        "the program to be read, the plan", "jail_timeout_ms compile_timeout_ms",
+        "`LIMIT_EXCEEDED`; `COMPILE_TIMEOUT`"),
     "ProgramService.ExecuteAndWatch": (
         "the end of the run", "result_wait_ms_max",
         "the operation as it is then; go on by WaitOperation. The run's own bounds are below"),

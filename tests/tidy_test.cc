@@ -41,9 +41,10 @@ struct HeaderRow {
 const std::vector<HeaderRow>& HeaderRows() {
   static const auto* const rows = new std::vector<HeaderRow>{
       {std::regex(R"(^(google/protobuf/|grpc|tessera/v\d)|\.pb\.h$)"),
-       std::regex(
-           "^(ir/serial|client/remote|client/pjrt|server/rows|server/rpc|worker/rpc|bench)/"),
-       "protobuf and gRPC are for ir/serial, client/remote, client/pjrt, server/rows, server/rpc, "
+       std::regex("^(ir/serial|client/remote|client/pjrt|server/jail|server/rows|server/rpc|worker/"
+                  "rpc|bench)/"),
+       "protobuf and gRPC are for ir/serial, client/remote, client/pjrt, server/jail, server/rows, "
+       "server/rpc, "
        "worker/rpc and bench"},
       {std::regex(R"(^(llvm/|llvm-c/|mlir/|cuda|cublas|cudnn|nccl|nvrtc|dnnl|oneapi/dnnl))"),
        std::regex("^worker/"), "LLVM, CUDA, NCCL and oneDNN are for worker/"},

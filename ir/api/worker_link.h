@@ -122,6 +122,7 @@ struct LoadProgram {
   ir::Program program;
   std::vector<Coordinate> coordinates;  // per mesh device, row-major
   int32_t self = 0;                     // the receiver's member index
+  std::string tenant = {};              // whose program it is; its code is no one else's
   // The receiver's mesh devices: {mesh device, local device}.
   std::vector<std::pair<int64_t, int32_t>> Local() const {
     std::vector<std::pair<int64_t, int32_t>> local;

@@ -244,7 +244,8 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
                         .name = "n",
                         .program = one,
                         .coordinates = {{0, 0}, {0, 1}, {1, 0}, {1, 1}},
-                        .self = 1};
+                        .self = 1,
+                        .tenant = "team-a"};
   const std::vector<api::Command> commands = {
       api::ConfigureCommunicator{1, {{"w/0", 3, "h:2"}, {"x/0", 4, "h:3"}}, 1, "s\0t"},
       api::CloseCommunicator{2},

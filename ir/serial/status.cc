@@ -1,6 +1,7 @@
 #include "ir/serial/status.h"
 
 #include "base/status.h"
+#include "base/utf8.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace tessera::ir::serial {
@@ -9,7 +10,7 @@ google::rpc::Status ToProto(const absl::Status& status) {
   google::rpc::Status out;
   out.set_code(status.raw_code());
   if (status.ok()) return out;
-  out.set_message(std::string(status.message()));
+  out.set_message(AsUtf8(ToStd(status.message())));
   google::rpc::ErrorInfo info;
   info.set_reason(std::string(InfoOf(KindOf(status)).reason));
   info.set_domain(kErrorDomain);

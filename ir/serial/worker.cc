@@ -59,7 +59,7 @@ TESSERA_FIELDS(api::FileShard, v1::FileShard, index, array, device, starts, shap
 
 TESSERA_MESSAGE(ConfigureCommunicator, CONFIGURE_COMMUNICATOR, generation, members, self, secret)
 TESSERA_MESSAGE(CloseCommunicator, CLOSE_COMMUNICATOR, generation)
-TESSERA_MESSAGE(LoadProgram, LOAD_PROGRAM, executable, name, program, coordinates, self)
+TESSERA_MESSAGE(LoadProgram, LOAD_PROGRAM, executable, name, program, coordinates, self, tenant)
 TESSERA_MESSAGE(UnloadPrograms, UNLOAD_PROGRAMS, executables)
 TESSERA_MESSAGE(Launch, LAUNCH, sequence, executable, generation, args, results, donate,
                 inline_results)

@@ -36,6 +36,7 @@ struct PlanOptions {
 struct PlanRequest {
   ir::Program program;  // verified
   std::string name;
+  std::string tenant;       // whose program it is
   ClusterSnapshot cluster;  // as many devices as program.mesh() has, or hypothetical ones
   PlanOptions options;
 };

@@ -33,6 +33,7 @@
 #include "ir/serial/process_report.h"
 #include "server/coordinator.h"
 #include "server/core/caller.h"
+#include "server/core/reader.h"
 #include "server/core/telemetry.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/request_log.h"
@@ -54,7 +55,8 @@ struct CallContext {
   RequestLog* requests = nullptr;
   Coordinator* coordinator = nullptr;
   RunPool* pool = nullptr;                 // for RunProgram, which blocks
-  RunPool* decoders = nullptr;             // for reading uploaded programs, which takes a while
+  RunPool* decoders = nullptr;             // for reading programs, which takes a while
+  core::ProgramReader* reader = nullptr;   // null: programs are read in this process
   Executions* executions = nullptr;        // the streams of ExecutePrograms
   WorkerService* workers = nullptr;        // those that are connected
   TopProgramsFn top_programs = {};         // empty: no programs are listed

@@ -2,12 +2,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "ir/api/crc32c.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
-#include "ir/stablehlo/inspect.h"
+#include "ir/serial/source.h"
 #include "ir/text.h"
 #include "server/bound_service.h"
 #include "server/rpc/handlers.h"
@@ -23,15 +24,21 @@ using ir::serial::ToProto;
 using rpc::FromProto;
 using rpc::ToProto;
 
+// Whether the error says nothing of the program that was to be read.
+bool IsNoneOfThePrograms(const absl::Status& error) {
+  if (error.ok()) return false;
+  const ErrorKind kind = KindOf(error);
+  return kind == ErrorKind::kDeadlineExceeded || kind == ErrorKind::kServerStopping;
+}
+
 // Fills in everything but ops and text; returns the program.
 absl::StatusOr<ir::Program> FillSignature(const CallBase& call, const scheduler::ProgramInfo& info,
-                                          v1::UploadedProgram* out) {
-  TESSERA_ASSIGN_OR_RETURN(ir::Program program,
-                           ReadProgram(*info.bytes, info.format, call.coordinator()->limits()));
+                                          absl::Time deadline, v1::UploadedProgram* out) {
   out->set_format(ToProto(info.format));
   out->set_name(absl::StrCat("tenants/", call.caller().tenant, "/programs/", info.sha256));
   out->set_sha256(info.sha256);
   out->set_size_bytes(static_cast<int64_t>(info.bytes->size()));
+  TESSERA_ASSIGN_OR_RETURN(ir::Program program, ReadSource(call, SourceOf(info), deadline));
   out->set_opset(program.opset);
   for (int i = 0; i < program.entry->num_params; ++i)
     out->add_params(program.entry->types[i].ToString());
@@ -43,21 +50,21 @@ absl::StatusOr<ir::Program> FillSignature(const CallBase& call, const scheduler:
 // ---- Uploaded programs. -------------------------------------------------------------------------
 using UploadCall = CallRef<v1::UploadProgramRequest, v1::UploadProgramResponse>;
 
-absl::Status CheckUpload(const scheduler::ProgramInfo& upload, const ir::Limits& limits) {
+absl::Status CheckUpload(const CallBase& call, const scheduler::ProgramInfo& upload,
+                         absl::Time deadline) {
   if (Sha256Hex(*upload.bytes) != upload.sha256)
     return MakeError(ErrorKind::kChecksumMismatch,
                      "upload: all bytes are there and their SHA-256 is another; send them again");
-  TESSERA_ASSIGN_OR_RETURN(const ir::Program program,
-                           ReadProgram(*upload.bytes, upload.format, limits));
-  return ir::Verify(program, limits);
+  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ReadSource(call, SourceOf(upload), deadline));
+  return ir::Verify(program, call.coordinator()->limits());
 }
 
 // Fills in what GetProgram tells.
 absl::Status FillProgram(Call<v1::GetProgramRequest, v1::UploadedProgram>& call,
-                         const scheduler::ProgramInfo& info, v1::UploadedProgram* out) {
-  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, FillSignature(call, info, out));
-  const ir::stablehlo::OpCounts ops = ir::stablehlo::Inspect(program).ops;
-  out->mutable_ops()->insert(ops.begin(), ops.end());
+                         const scheduler::ProgramInfo& info, absl::Time deadline,
+                         v1::UploadedProgram* out) {
+  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, FillSignature(call, info, deadline, out));
+  *out->mutable_ops() = ir::serial::Inspect(program).ops();
   if (call.request().with_text()) out->set_text(ir::PrintProgram(program));
   return absl::OkStatus();
 }
@@ -76,12 +83,12 @@ void AnswerUpload(const UploadCall& call,
 
 // All bytes are there. If they cannot be read now, the next call of the upload does.
 void KeepIfProgram(const UploadCall& call, const scheduler::ProgramInfo& upload) {
-  OnDecoder(*call, [call, upload](absl::Status ready) {
-    if (!ready.ok()) return AnswerUpload(call, std::move(ready));
-    const std::string& sha256 = upload.sha256;
+  OnDecoder(*call, [call, upload](const absl::StatusOr<absl::Time>& deadline) {
+    if (!deadline.ok()) return AnswerUpload(call, deadline.status());
+    const absl::Status checked = CheckUpload(*call, upload, *deadline);
+    if (IsNoneOfThePrograms(checked)) return AnswerUpload(call, checked);
     call->coordinator()->Post<scheduler::UploadProgress>(
-        scheduler::KeepProgram{call->asker(), sha256,
-                               CheckUpload(upload, call->coordinator()->limits())},
+        scheduler::KeepProgram{call->asker(), upload.sha256, checked},
         [call](const auto& progress) { AnswerUpload(call, progress); });
   });
 }
@@ -106,14 +113,14 @@ void UploadProgram(const UploadCall& call) {
 }
 
 void GetProgram(const CallRef<v1::GetProgramRequest, v1::UploadedProgram>& call) {
-  FindUpload(call, call->request().sha256(),
-             [call](const absl::StatusOr<scheduler::ProgramInfo>& found) {
-               if (!found.ok()) return call->Finish(found.status());
-               OnDecoder(*call, [call, found = *found](absl::Status ready) {
-                 if (ready.ok()) ready = FillProgram(*call, found, &call->response());
-                 call->Finish(ready);
-               });
-             });
+  FindUpload(
+      call, call->request().sha256(), [call](const absl::StatusOr<scheduler::ProgramInfo>& found) {
+        if (!found.ok()) return call->Finish(found.status());
+        OnDecoder(*call, [call, found = *found](const absl::StatusOr<absl::Time>& deadline) {
+          call->Finish(deadline.ok() ? FillProgram(*call, found, *deadline, &call->response())
+                                     : deadline.status());
+        });
+      });
 }
 
 void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsResponse>& call) {
@@ -122,22 +129,23 @@ void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsRespons
   const std::string scope = absl::StrCat("programs|", call->caller().tenant);
   if (absl::Status s = ReadPage(scope, call->request(), &event.page); !s.ok())
     return call->Finish(s);
-  const auto fill = [call](const std::vector<scheduler::ProgramInfo>& programs) -> absl::Status {
-    for (const scheduler::ProgramInfo& program : programs)
-      TESSERA_RETURN_IF_ERROR(
-          FillSignature(*call, program, call->response().add_programs()).status());
-    return absl::OkStatus();
-  };
-  call->coordinator()->Post<Programs>(
-      std::move(event), [call, scope, fill](const absl::StatusOr<Programs>& page) {
-        if (!page.ok()) return call->Finish(page.status());
-        if (page->more)
-          call->response().set_next_page_token(PageToken(scope, page->items.back().sha256));
-        OnDecoder(*call, [call, fill, programs = page->items](absl::Status ready) {
-          if (ready.ok()) ready = fill(programs);
-          call->Finish(ready);
-        });
-      });
+  call->coordinator()->Post<Programs>(std::move(event), [call, scope](
+                                                            const absl::StatusOr<Programs>& page) {
+    if (!page.ok()) return call->Finish(page.status());
+    if (page->more)
+      call->response().set_next_page_token(PageToken(scope, page->items.back().sha256));
+    OnDecoder(*call, [call, programs = page->items](const absl::StatusOr<absl::Time>& deadline) {
+      if (deadline.ok()) {
+        for (const scheduler::ProgramInfo& program : programs) {
+          v1::UploadedProgram& out = *call->response().add_programs();
+          const absl::Status read = FillSignature(*call, program, *deadline, &out).status();
+          if (IsNoneOfThePrograms(read)) return call->Finish(read);
+          out.set_problem(std::string(read.message()));
+        }
+      }
+      call->Finish(deadline.status());
+    });
+  });
 }
 
 void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResponse>& call) {
@@ -195,10 +203,12 @@ void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& ca
     const absl::Duration timeout = std::min(call->Wait(q.has_timeout(), q.timeout()),
                                             call->coordinator()->config().result_wait_max);
     call->context().pool->Run(
-        timeout, [call, upload = *upload](const absl::StatusOr<absl::Duration>& left) {
+        timeout, call->caller().tenant,
+        [call, upload = *upload](const absl::StatusOr<absl::Duration>& left) {
           if (!left.ok()) return call->Finish(left.status());
           const v1::RunProgramRequest& request = call->request();
-          absl::StatusOr<ir::Program> program = ReadProgram(*call->coordinator(), request, upload);
+          absl::StatusOr<ir::Program> program =
+              ReadProgram(*call, request, upload, SteadyNow() + *left);
           if (!program.ok()) return call->Finish(program.status());
           const std::unique_ptr<api::Service> service =
               MakeBoundService(call->coordinator(), call->caller(), /*session=*/0,

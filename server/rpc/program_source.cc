@@ -3,27 +3,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "ir/stablehlo/import.h"
+#include "base/clock.h"
+#include "ir/serial/source.h"
 #include "server/rpc/run_program.h"
 
 namespace tessera::server::rpc {
 namespace {
-
-absl::StatusOr<ir::Program> ReadMessage(std::string_view bytes, const ir::Limits& limits) {
-  v1::Program proto;
-  if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return MakeError(ErrorKind::kMalformedProgram,
-                     absl::StrCat("upload: its ", bytes.size(), " bytes are no ",
-                                  v1::Program::descriptor()->full_name()));
-  return ir::serial::FromProto(proto, limits);
-}
-
-absl::StatusOr<ir::Program> ReadArtifact(std::string_view bytes) {
-  TESSERA_ASSIGN_OR_RETURN(
-      const ir::stablehlo::Artifact artifact,
-      ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
-  return ir::stablehlo::ImportProgram(artifact);
-}
 
 // How long a call waits for one of the threads that read programs.
 absl::Duration DecoderWait(const CallBase& call) {
@@ -32,10 +17,31 @@ absl::Duration DecoderWait(const CallBase& call) {
 
 }  // namespace
 
-absl::StatusOr<ir::Program> ReadProgram(std::string_view bytes, scheduler::ProgramFormat format,
-                                        const ir::Limits& limits) {
-  return format == scheduler::ProgramFormat::kStablehlo ? ReadArtifact(bytes)
-                                                        : ReadMessage(bytes, limits);
+api::ProgramSource SourceOf(const scheduler::ProgramInfo& upload) {
+  using Form = api::ProgramSource::Form;
+  const bool is_artifact = upload.format == scheduler::ProgramFormat::kStablehlo;
+  return {is_artifact ? Form::kStablehlo : Form::kMessage, *upload.bytes};
+}
+
+absl::StatusOr<ir::Program> ReadSource(const CallBase& call, const api::ProgramSource& source,
+                                       absl::Time deadline) {
+  core::ProgramReader* const reader = call.context().reader;
+  if (reader == nullptr) return ir::serial::ReadSource(source, call.coordinator()->limits());
+  return reader->Read(call.caller().tenant, source, deadline);
+}
+
+absl::StatusOr<v1::InspectProgramResponse> InspectSource(const CallBase& call,
+                                                         const api::ProgramSource& source,
+                                                         absl::Time deadline) {
+  core::ProgramReader* const reader = call.context().reader;
+  if (reader == nullptr) return ir::serial::InspectSource(source, call.coordinator()->limits());
+  TESSERA_ASSIGN_OR_RETURN(const std::string bytes,
+                           reader->Inspect(call.caller().tenant, source, deadline));
+  v1::InspectProgramResponse found;
+  if (!found.ParseFromString(bytes))
+    return MakeError(ErrorKind::kInternal,
+                     "inspect: the reader of programs answers with no message");
+  return found;
 }
 
 absl::StatusOr<scheduler::ProgramFormat> FromProto(v1::ProgramFormat format) {
@@ -57,10 +63,12 @@ v1::ProgramFormat ToProto(scheduler::ProgramFormat format) {
                                                         : v1::PROGRAM_FORMAT_TESSERA;
 }
 
-void OnDecoder(const CallBase& call, std::function<void(absl::Status)> read) {
+void OnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read) {
   call.context().decoders->Run(
-      DecoderWait(call), [read = std::move(read)](const absl::StatusOr<absl::Duration>& left) {
-        read(left.status());
+      DecoderWait(call), call.caller().tenant,
+      [read = std::move(read)](const absl::StatusOr<absl::Duration>& left) {
+        if (!left.ok()) return read(left.status());
+        read(SteadyNow() + *left);
       });
 }
 

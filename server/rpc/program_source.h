@@ -10,25 +10,27 @@
 #include "base/status.h"
 #include "ir/program.h"
 #include "ir/serial/program.h"
-#include "ir/text.h"
-#include "ir/verify.h"
 #include "server/rpc/call.h"
 #include "tessera/v1/program_service.pb.h"
 
 namespace tessera::server::rpc {
 
-// A program's bytes as a program, not verified yet. Errors: MALFORMED_PROGRAM, LIMIT_EXCEEDED,
-// UNKNOWN_OP, NOT_IMPLEMENTED and those of ops' rules.
-absl::StatusOr<ir::Program> ReadProgram(std::string_view bytes, scheduler::ProgramFormat format,
-                                        const ir::Limits& limits);
-
 // VALUE_ERROR for a number that is none of ProgramFormat.
 absl::StatusOr<scheduler::ProgramFormat> FromProto(v1::ProgramFormat format);
 v1::ProgramFormat ToProto(scheduler::ProgramFormat format);
 
-// Calls `read` on one of the threads that read programs; with the error for which it is not to be
-// read, if there is one.
-void OnDecoder(const CallBase& call, std::function<void(absl::Status)> read);
+// Calls `read` on one of the threads that read programs: with the end, by SteadyNow(), of the time
+// that the call has, or with the error for which it is not to be read.
+void OnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read);
+
+// The bytes of an upload.
+api::ProgramSource SourceOf(const scheduler::ProgramInfo& upload);
+// The program, not verified yet; read on this thread, by the caller's reader.
+absl::StatusOr<ir::Program> ReadSource(const CallBase& call, const api::ProgramSource& source,
+                                       absl::Time deadline);
+absl::StatusOr<v1::InspectProgramResponse> InspectSource(const CallBase& call,
+                                                         const api::ProgramSource& source,
+                                                         absl::Time deadline);
 
 // Calls `then` with the bytes of an upload.
 template <class Q, class R>
@@ -65,33 +67,34 @@ void WithUpload(const CallRef<Q, R>& call,
   FindUpload(call, sha256, std::move(then));
 }
 
-// The request's program, read on this thread.
+// The request's program, not verified yet, read on this thread.
 template <class Request>
-absl::StatusOr<ir::Program> ReadProgram(const Coordinator& coordinator, const Request& request,
-                                        const scheduler::ProgramInfo& upload) {
-  if (upload.bytes != nullptr)
-    return ReadProgram(*upload.bytes, upload.format, coordinator.limits());
-  const bool is_message = request.has_program();
-  const std::string& bytes = request.text().empty() ? request.stablehlo() : request.text();
+absl::StatusOr<ir::Program> ReadProgram(const CallBase& call, const Request& request,
+                                        const scheduler::ProgramInfo& upload, absl::Time deadline) {
+  if (upload.bytes != nullptr) return ReadSource(call, SourceOf(upload), deadline);
+  using Form = api::ProgramSource::Form;
+  const bool is_message = request.has_program(), is_text = !request.text().empty();
+  const std::string& bytes = is_text ? request.text() : request.stablehlo();
+  const Coordinator& coordinator = *call.coordinator();
   TESSERA_RETURN_IF_ERROR(
       CheckProgramSize(coordinator, is_message ? request.program().ByteSizeLong() : bytes.size()));
-  if (is_message) return ir::serial::FromProto(request.program(), coordinator.limits());
-  if (!request.text().empty()) return ir::ParseProgram(bytes, coordinator.limits());
-  return ReadProgram(bytes, scheduler::ProgramFormat::kStablehlo, coordinator.limits());
+  if (!is_message)
+    return ReadSource(call, {is_text ? Form::kText : Form::kStablehlo, bytes}, deadline);
+  if (call.context().reader == nullptr)
+    return ir::serial::FromProto(request.program(), coordinator.limits());
+  return ReadSource(call, {Form::kMessage, request.program().SerializeAsString()}, deadline);
 }
 
-// Calls `then` with the request's program. One that comes as bytes is read by OnDecoder.
+// Calls `then` with the request's program, on one of the threads that read programs.
 template <class Q, class R>
 void WithProgram(const CallRef<Q, R>& call, std::function<void(absl::StatusOr<ir::Program>)> then) {
   WithUpload(call, [call, then = std::move(then)](absl::StatusOr<scheduler::ProgramInfo> upload) {
     if (!upload.ok()) return then(upload.status());
-    const auto read = [call, then, upload = *std::move(upload)](absl::Status ready) {
-      if (!ready.ok()) return then(std::move(ready));
-      then(ReadProgram(*call->coordinator(), call->request(), upload));
-    };
-    const bool is_quick = call->request().has_program() || !call->request().text().empty();
-    if (is_quick) return read(absl::OkStatus());
-    OnDecoder(*call, read);
+    OnDecoder(*call,
+              [call, then, upload = *std::move(upload)](absl::StatusOr<absl::Time> deadline) {
+                if (!deadline.ok()) return then(deadline.status());
+                then(ReadProgram(*call, call->request(), upload, *deadline));
+              });
   });
 }
 

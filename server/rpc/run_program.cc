@@ -1,5 +1,6 @@
 #include "server/rpc/run_program.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,12 +11,6 @@
 #include "server/rpc/json.h"
 
 namespace tessera::server::rpc {
-namespace {
-
-constexpr size_t kJobsMax = 64;
-
-}  // namespace
-
 absl::Status RunOne(api::Service& service, ir::Program program,
                     const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
                     absl::Duration timeout) {
@@ -58,7 +53,7 @@ absl::Status RunOne(api::Service& service, ir::Program program,
   return absl::OkStatus();
 }
 
-RunPool::RunPool(int threads) {
+RunPool::RunPool(int threads, size_t jobs_max) : num_threads_(threads), jobs_max_(jobs_max) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -73,18 +68,25 @@ RunPool::~RunPool() {
   for (std::thread& t : threads_) t.join();
 }
 
-void RunPool::Run(absl::Duration timeout, Job job) {
+void RunPool::Run(absl::Duration timeout, const std::string& tenant, Job job) {
   {
     absl::MutexLock lock(&mu_);
-    if (jobs_.size() < kJobsMax && !stopping_) {
-      jobs_.push_back({SteadyNow() + timeout, std::move(job)});
+    if (jobs_.size() < jobs_max_ && !stopping_) {
+      jobs_.push_back({SteadyNow() + timeout, tenant, std::move(job)});
       return;
     }
   }
   job(MakeError(ErrorKind::kQueueFull,
-                absl::StrCat("coordinator: ", kJobsMax,
+                absl::StrCat("coordinator: ", jobs_max_,
                              " calls wait for a thread already; retry, and run programs by "
                              "CompileProgram and ExecuteProgram")));
+}
+
+std::deque<RunPool::Waiting>::iterator RunPool::Next() {
+  const bool last_thread = busy_ + 1 >= num_threads_ && num_threads_ > 1;
+  return std::find_if(jobs_.begin(), jobs_.end(), [&](const Waiting& waiting) {
+    return !last_thread || running_.count(waiting.tenant) == 0;
+  });
 }
 
 void RunPool::Work() {
@@ -92,11 +94,16 @@ void RunPool::Work() {
     Waiting next;
     {
       absl::MutexLock lock(&mu_);
-      auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !jobs_.empty(); };
+      auto work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || Next() != jobs_.end();
+      };
       mu_.Await(absl::Condition(&work));
       if (stopping_) return;
-      next = std::move(jobs_.front());
-      jobs_.pop_front();
+      const auto at = Next();
+      next = std::move(*at);
+      jobs_.erase(at);
+      ++busy_;
+      ++running_[next.tenant];
     }
     const absl::Duration left = next.until - SteadyNow();
     if (left <= absl::ZeroDuration()) {
@@ -105,6 +112,10 @@ void RunPool::Work() {
     } else {
       next.job(left);
     }
+    next.job = nullptr;
+    absl::MutexLock lock(&mu_);
+    --busy_;
+    if (--running_[next.tenant] == 0) running_.erase(next.tenant);
   }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,24 +24,33 @@ absl::Status RunOne(api::Service& service, ir::Program program,
 
 // A few threads for blocking jobs, and a bounded queue.  Thread-safe.  Every job is called once:
 // with its remaining time, or with the error for which it does not run: QUEUE_FULL,
-// DEADLINE_EXCEEDED, or, from the destructor, SERVER_STOPPING.
+// DEADLINE_EXCEEDED, or, from the destructor, SERVER_STOPPING.  Jobs run in their order, but the
+// last free thread is for a tenant that has no job running, so that none keeps all threads.
 class RunPool {
  public:
   using Job = std::function<void(absl::StatusOr<absl::Duration> left)>;
-  static constexpr int kThreads = 4;
-  explicit RunPool(int threads = kThreads);
+  static constexpr int kThreads = 5;
+  static constexpr size_t kJobsMax = 64;
+  explicit RunPool(int threads = kThreads, size_t jobs_max = kJobsMax);
   ~RunPool();
-  void Run(absl::Duration timeout, Job job) ABSL_LOCKS_EXCLUDED(mu_);
+  void Run(absl::Duration timeout, const std::string& tenant, Job job) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Waiting {
     absl::Time until;
+    std::string tenant;
     Job job;
   };
+  // The next job that may run now; end() if there is none.
+  std::deque<Waiting>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
 
+  const int num_threads_;
+  const size_t jobs_max_;
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  int busy_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<std::string, int> running_ ABSL_GUARDED_BY(mu_);  // by tenant; none is 0
   std::deque<Waiting> jobs_ ABSL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
 };

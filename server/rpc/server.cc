@@ -37,7 +37,8 @@ constexpr int kStreamsPerConnection = 128;
 constexpr int kMetadataBytes = 16 << 10;
 // Connections without a TLS and HTTP/2 handshake within this time are closed.
 constexpr int kHandshakeMillis = 10'000;
-constexpr int kDecoders = 2;                     // threads that read uploaded programs
+constexpr int kDecoders = 5;                     // threads that read programs
+constexpr size_t kDecodersJobsMax = 1024;        // programs that wait for one of them
 constexpr size_t kQuotaBytes = size_t{2} << 30;  // memory for the buffers of all connections
 
 class GrpcServer final : public Server {
@@ -55,6 +56,7 @@ class GrpcServer final : public Server {
                  coordinator,
                  &pool_,
                  &decoders_,
+                 options.reader,
                  &executions_,
                  &workers_,
                  options.top_programs,
@@ -152,7 +154,7 @@ class GrpcServer final : public Server {
   Gate* const gate_;
   RequestLog requests_;
   RunPool pool_;
-  RunPool decoders_{kDecoders};
+  RunPool decoders_{kDecoders, kDecodersJobsMax};
   Executions executions_;
   CallContext context_;
   std::vector<std::unique_ptr<TableService>> services_;

@@ -27,6 +27,8 @@ struct ServeOptions {
   // Outlives it too; null: metrics are disabled.
   Metrics* metrics = nullptr;
   HealthStatus health = {};  // the initial status
+  // What reads programs; outlives it too. Null: it reads them in this process.
+  core::ProgramReader* reader = nullptr;
   // The source of ListTopPrograms; empty: its list is empty.
   TopProgramsFn top_programs = {};
   // What the coordinator's process says of itself.

@@ -98,6 +98,7 @@ MakePlan Machine::PlanOf(const api::CompileRequest& request, uint64_t executable
   plan.executable = executable;
   plan.request.program = request.program;
   plan.request.name = catalogue_.executable(executable).name;
+  plan.request.tenant = catalogue_.executable(executable).tenant;
   return plan;
 }
 
@@ -324,6 +325,7 @@ void Machine::SendLoad(uint64_t id, Executable& x, const Executor& executor) {
   api::LoadProgram load;
   load.executable = id;
   load.name = x.name;
+  load.tenant = x.tenant;
   load.program.entry = x.plan->device_program;
   load.coordinates = x.coordinates;
   load.self = static_cast<int32_t>(std::find(x.members.begin(), x.members.end(), executor.name) -

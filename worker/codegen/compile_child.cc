@@ -72,17 +72,33 @@ CompileChild::CompileChild(CompileChildOptions options)
                 .title = kCompileTitle,
                 .memory_bytes_max = options.memory_bytes_max}) {}
 
-std::unique_ptr<CompileChild> CompileChildren::Take() {
+std::unique_ptr<CompileChild> CompileChildren::Take(const std::string& tenant) {
   {
     absl::MutexLock lock(&mu_);
-    if (idle_ != nullptr) return std::move(idle_);
+    const auto at = std::find_if(idle_.begin(), idle_.end(),
+                                 [&](const Idle& idle) { return idle.tenant == tenant; });
+    if (at != idle_.end()) {
+      std::unique_ptr<CompileChild> child = std::move(at->child);
+      idle_.erase(at);
+      return child;
+    }
   }
   return std::make_unique<CompileChild>(options_);
 }
 
-void CompileChildren::Release(std::unique_ptr<CompileChild> child) {
+void CompileChildren::Release(const std::string& tenant, std::unique_ptr<CompileChild> child) {
+  // One for a tenant, of the few that compiled last. The others are destroyed without the lock.
+  constexpr size_t kIdleMax = 4;
+  std::vector<Idle> over;
   absl::MutexLock lock(&mu_);
-  idle_.swap(child);  // The previous one is destroyed without the lock.
+  const auto at = std::find_if(idle_.begin(), idle_.end(),
+                               [&](const Idle& idle) { return idle.tenant == tenant; });
+  const auto least = at != idle_.end() || idle_.size() < kIdleMax ? at : idle_.begin();
+  if (least != idle_.end()) {
+    over.push_back(std::move(*least));
+    idle_.erase(least);
+  }
+  idle_.push_back({tenant, std::move(child)});
 }
 
 // ---- The child. --------------------------------------------------------------------------------

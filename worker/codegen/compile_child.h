@@ -47,20 +47,25 @@ class CompileChild {
   JailedProcess process_ ABSL_GUARDED_BY(mu_);
 };
 
-// A pool of compile children for one target: one for each concurrent compilation. One idle child is
-// kept. Thread-safe.
+// A pool of compile children for one target: one for each concurrent compilation. Each serves one
+// tenant; a few idle ones are kept. Thread-safe.
 class CompileChildren {
  public:
   explicit CompileChildren(CompileChildOptions options) : options_(std::move(options)) {}
 
-  // Returns a child for the caller's exclusive use until Release.
-  std::unique_ptr<CompileChild> Take() ABSL_LOCKS_EXCLUDED(mu_);
-  void Release(std::unique_ptr<CompileChild> child) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns a child for the caller's exclusive use until Release, for the same tenant.
+  std::unique_ptr<CompileChild> Take(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mu_);
+  void Release(const std::string& tenant, std::unique_ptr<CompileChild> child)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const CompileChildOptions options_;
   absl::Mutex mu_;
-  std::unique_ptr<CompileChild> idle_ ABSL_GUARDED_BY(mu_);  // null: none
+  struct Idle {
+    std::string tenant;
+    std::unique_ptr<CompileChild> child;
+  };
+  std::vector<Idle> idle_ ABSL_GUARDED_BY(mu_);  // the one that was used least lately first
 };
 
 // A binary of ours that gets this as its only argument calls RunCompileChild.

@@ -21,8 +21,10 @@ namespace {
 constexpr absl::string_view kSimtTarget = "simt-host";
 
 // The cache key of the image. The emulator's images depend on the host's CPU too.
-absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Kernel> kernels) {
-  std::string text = absl::StrCat("device code ", kDeviceCodeVersion, "\n", target, "\n");
+absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Kernel> kernels,
+                                  const std::string& tenant) {
+  std::string text =
+      absl::StrCat("device code ", kDeviceCodeVersion, "\n", tenant, "\n", target, "\n");
   if (target == kSimtTarget) {
     TESSERA_ASSIGN_OR_RETURN(const HostTarget host, FindHostTarget("host"));
     absl::StrAppend(&text, host.name, " ", kSimtVersion, "\n");
@@ -48,7 +50,8 @@ absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
 
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels, ObjectCache* cache,
-                                            CompileChildren* children, absl::Time deadline) {
+                                            CompileChildren* children, absl::Time deadline,
+                                            const std::string& tenant) {
   std::vector<Kernel> normal;
   DeviceCode code;
   for (const Kernel& kernel : kernels) {
@@ -61,7 +64,7 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
     gpu.shared_bytes = plan.shared_bytes;
     gpu.num_args = static_cast<int>(kernel.params.size());
   }
-  TESSERA_ASSIGN_OR_RETURN(const std::string key, KeyOf(target, normal));
+  TESSERA_ASSIGN_OR_RETURN(const std::string key, KeyOf(target, normal, tenant));
   const auto cached = [&] {
     std::optional<std::string> image = cache == nullptr ? std::nullopt : cache->Get(key);
     if (image) code.image = *std::move(image);
@@ -76,9 +79,9 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
     if (cached()) return code;
   }
   if (children != nullptr && !normal.empty()) {
-    std::unique_ptr<CompileChild> child = children->Take();
+    std::unique_ptr<CompileChild> child = children->Take(tenant);
     absl::StatusOr<std::string> image = child->Compile(normal, kLabel, deadline);
-    children->Release(std::move(child));
+    children->Release(tenant, std::move(child));
     TESSERA_RETURN_IF_ERROR(image);
     code.image = *std::move(image);
   } else {

@@ -37,12 +37,14 @@ inline constexpr int kDeviceCodeVersion = 2;
 // another; NOT_IMPLEMENTED for a kernel of more elements than a launch has threads. Requires:
 // Verify of every kernel. If `cache` is given, images are cached by target and kernels (in normal
 // form). If `children`, made for the target, are given, one of them compiles, until `deadline`:
-// COMPILE_TIMEOUT. Otherwise this process compiles, without a deadline.
+// COMPILE_TIMEOUT. Otherwise this process compiles, without a deadline. Neither images nor children
+// are shared between tenants.
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels,
                                             ObjectCache* cache = nullptr,
                                             CompileChildren* children = nullptr,
-                                            absl::Time deadline = absl::InfiniteFuture());
+                                            absl::Time deadline = absl::InfiniteFuture(),
+                                            const std::string& tenant = "");
 
 // The image alone, of kernels in normal form, made in this process. Compile children call it.
 absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,

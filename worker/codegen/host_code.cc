@@ -68,18 +68,19 @@ class HostCompiler::Impl {
 
   absl::StatusOr<std::shared_ptr<const HostCode>> Compile(absl::Span<const Kernel> kernels,
                                                           absl::Span<const std::string> labels,
-                                                          absl::Span<const KernelLoop> loops) {
+                                                          absl::Span<const KernelLoop> loops,
+                                                          const std::string& tenant) {
     TESSERA_RETURN_IF_ERROR(target_.status());
     TESSERA_RETURN_IF_ERROR(loader_.status());
     TESSERA_CHECK(labels.empty() || labels.size() == kernels.size());
     const absl::Time deadline = SteadyNow() + options_.compile_deadline;
     std::vector<Unit> units;
     for (size_t i = 0; i < kernels.size(); ++i)
-      units.push_back(
-          UnitOf(Canonical(kernels[i]), labels.empty() ? absl::StrCat("kernel ", i) : labels[i]));
+      units.push_back(UnitOf(Canonical(kernels[i]),
+                             labels.empty() ? absl::StrCat("kernel ", i) : labels[i], tenant));
     for (size_t i = 0; i < loops.size(); ++i)
-      units.push_back(UnitOf(&loops[i], absl::StrCat("loop ", i)));
-    CompileMissing(MissingOf(&units), deadline);
+      units.push_back(UnitOf(&loops[i], absl::StrCat("loop ", i), tenant));
+    CompileMissing(MissingOf(&units), tenant, deadline);
     for (const Unit& unit : units) TESSERA_RETURN_IF_ERROR(unit.status);
     std::vector<std::shared_ptr<const void>> mapped;
     for (Unit& unit : units) {
@@ -109,10 +110,11 @@ class HostCompiler::Impl {
   static const Kernel& Dereferenced(const Kernel& kernel) { return kernel; }
   static const KernelLoop& Dereferenced(const KernelLoop* loop) { return *loop; }
 
-  Unit UnitOf(std::variant<Kernel, const KernelLoop*> what, std::string label) const {
+  Unit UnitOf(std::variant<Kernel, const KernelLoop*> what, std::string label,
+              const std::string& tenant) const {
     std::string text = std::visit([](const auto& x) { return Dereferenced(x).ToString(); }, what);
-    std::string key =
-        Sha256Hex(absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", text));
+    std::string key = Sha256Hex(
+        absl::StrCat("host ", target_->name, " ", kCodegenVersion, "\n", tenant, "\n", text));
     return {std::move(what), std::move(text), std::move(label), std::move(key)};
   }
 
@@ -135,22 +137,23 @@ class HostCompiler::Impl {
   // it has needed one.
   struct Batch {
     CompileChildren* children;
+    const std::string& tenant;
     const absl::Time deadline;
     std::unique_ptr<CompileChild> child;
     ~Batch() {
-      if (child != nullptr) children->Release(std::move(child));
+      if (child != nullptr) children->Release(tenant, std::move(child));
     }
   };
 
   // Compiles the units, several at once where they are many, and those first that take long, so
   // that none ends long after the others. After an error no more are begun.
-  void CompileMissing(std::vector<Unit*> units, absl::Time deadline) {
+  void CompileMissing(std::vector<Unit*> units, const std::string& tenant, absl::Time deadline) {
     std::stable_sort(units.begin(), units.end(),
                      [](const Unit* a, const Unit* b) { return a->text.size() > b->text.size(); });
     std::atomic<size_t> next{0};
     std::atomic<bool> failed{false};
     const auto work = [&] {
-      Batch batch{&children_, deadline, nullptr};
+      Batch batch{&children_, tenant, deadline, nullptr};
       while (!failed) {
         const size_t at = next++;
         if (at >= units.size()) return;
@@ -219,7 +222,7 @@ class HostCompiler::Impl {
 
   absl::StatusOr<std::string> ObjectOf(const Unit& unit, Batch& batch) {
     if (!options_.compile_binary.empty()) {
-      if (batch.child == nullptr) batch.child = children_.Take();
+      if (batch.child == nullptr) batch.child = children_.Take(batch.tenant);
       return batch.child->CompileText(unit.text, unit.label, batch.deadline);
     }
     absl::StatusOr<std::string> object =
@@ -271,8 +274,8 @@ HostCompiler::~HostCompiler() = default;
 
 absl::StatusOr<std::shared_ptr<const HostCode>> HostCompiler::Compile(
     absl::Span<const Kernel> kernels, absl::Span<const std::string> labels,
-    absl::Span<const KernelLoop> loops) {
-  return impl_->Compile(kernels, labels, loops);
+    absl::Span<const KernelLoop> loops, const std::string& tenant) {
+  return impl_->Compile(kernels, labels, loops, tenant);
 }
 
 HostCompiler::Counters HostCompiler::counters() const { return impl_->counters(); }

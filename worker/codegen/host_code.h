@@ -7,7 +7,9 @@
 //
 // A HostCompiler is made once per process. Thread-safe: calls of Compile run concurrently, each
 // with compile children of its own, but a kernel that several of them need is compiled once.
-// HostCode is immutable, and keeps its machine code mapped even after the compiler is destroyed.
+// Tenants share neither children nor code, so that none can have another run what its bytes made of
+// a compiler. HostCode is immutable, and keeps its machine code mapped even after the compiler is
+// destroyed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -76,7 +78,8 @@ class HostCompiler {
   // errors: INTERNAL for an error of the compiler, or COMPILE_TIMEOUT.
   absl::StatusOr<std::shared_ptr<const HostCode>> Compile(absl::Span<const Kernel> kernels,
                                                           absl::Span<const std::string> labels = {},
-                                                          absl::Span<const KernelLoop> loops = {});
+                                                          absl::Span<const KernelLoop> loops = {},
+                                                          const std::string& tenant = "");
 
   // Totals since the start, of kernels and loops.
   struct Counters {

@@ -275,6 +275,25 @@ TEST_F(HostCodeTest, AProgramsKernelsAreCompiledAtOnce) {
   }
 }
 
+TEST_F(HostCodeTest, TenantsShareNeitherCodeNorChildren) {
+  UseChild(kCompileChildFlag);
+  HostCompiler compiler(options_);
+  const std::vector<Kernel> kernels = {Adder(1)};
+  std::vector<std::shared_ptr<const HostCode>> codes;
+  for (const char* const tenant : {"a", "b", "a"}) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(codes.emplace_back(), compiler.Compile(kernels, {}, {}, tenant));
+    EXPECT_EQ(AddedTo5(*codes.back(), 0), 6);
+  }
+  EXPECT_EQ(compiler.counters().compiled, 2);
+  EXPECT_EQ(compiler.counters().shared, 1) << "a's second, with its first";
+  CompileChildren children({options_.compile_binary, options_.compile_args, "host"});
+  CompileChild* const of_a = children.Take("a").release();
+  children.Release("a", std::unique_ptr<CompileChild>(of_a));
+  const auto of_b = children.Take("b");
+  EXPECT_NE(of_b.get(), of_a);
+  EXPECT_EQ(children.Take("a").get(), of_a);
+}
+
 // The processes whose parent is this one.
 int NumChildren() {
   int children = 0;

@@ -294,7 +294,8 @@ class CpuBackend final : public Backend {
   int64_t memory_bytes() const override { return options_.memory_bytes; }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
-  absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
+  absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
+      const std::string& tenant, const ir::Program& program) override {
     if (program.entry == nullptr) {
       return MakeError(ErrorKind::kMalformedProgram, "the program has no entry function");
     }
@@ -327,8 +328,8 @@ class CpuBackend final : public Backend {
                               : options_.kernels == Kernels::kStepByStep
                                   ? HostCodeKind::kSteps
                                   : HostCodeKind::kNativeLoops;
-    TESSERA_ASSIGN_OR_RETURN(HostProgram host,
-                             MakeHostProgram(std::move(built), kind, compiler_, shared_->matmul));
+    TESSERA_ASSIGN_OR_RETURN(HostProgram host, MakeHostProgram(std::move(built), kind, tenant,
+                                                               compiler_, shared_->matmul));
     return std::make_shared<const CompiledExecutable>(std::move(host), shared_, cost, ops);
   }
 

@@ -442,7 +442,8 @@ class CodeFinder {
   std::vector<codegen::Kernel> parts_;  // of these
 };
 
-absl::Status AddCode(bool native, codegen::HostCompiler& compiler, HostProgram* host) {
+absl::Status AddCode(bool native, const std::string& tenant, codegen::HostCompiler& compiler,
+                     HostProgram* host) {
   CodeFinder finder(host);
   if (native) host->native_loops = FindNativeLoops(host->program);
   host->tiles.resize(host->program.tiles.size());
@@ -453,7 +454,7 @@ absl::Status AddCode(bool native, codegen::HostCompiler& compiler, HostProgram* 
     loops.push_back(host->native_loops[i].code);
   }
   finder.Find(host->program.steps, /*row_tiles=*/native);
-  TESSERA_ASSIGN_OR_RETURN(host->code, compiler.Compile(finder.Kernels(), {}, loops));
+  TESSERA_ASSIGN_OR_RETURN(host->code, compiler.Compile(finder.Kernels(), {}, loops, tenant));
   finder.SetFunctions();
   return absl::OkStatus();
 }
@@ -461,6 +462,7 @@ absl::Status AddCode(bool native, codegen::HostCompiler& compiler, HostProgram* 
 }  // namespace
 
 absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCodeKind kind,
+                                            const std::string& tenant,
                                             codegen::HostCompiler& compiler, OneDnnMatmul& matmul) {
   HostProgram host;
   host.program = std::move(program);
@@ -478,7 +480,7 @@ absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCo
   });
   host.native_of.assign(host.program.num_loops, -1);
   if (kind != HostCodeKind::kInterpreted)
-    TESSERA_RETURN_IF_ERROR(AddCode(kind == HostCodeKind::kNativeLoops, compiler, &host));
+    TESSERA_RETURN_IF_ERROR(AddCode(kind == HostCodeKind::kNativeLoops, tenant, compiler, &host));
   return host;
 }
 

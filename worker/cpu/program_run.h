@@ -43,8 +43,9 @@ enum class HostCodeKind : uint8_t {
   kSteps,        // code for each kernel; every step is run by itself
   kNativeLoops,  // and code for loops and row tiles
 };
-// Compiles the code. Errors are those of HostCompiler::Compile.
+// Compiles the code, for the tenant. Errors are those of HostCompiler::Compile.
 absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCodeKind kind,
+                                            const std::string& tenant,
                                             codegen::HostCompiler& compiler, OneDnnMatmul& matmul);
 
 // Where the program's memory is.

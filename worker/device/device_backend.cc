@@ -124,7 +124,8 @@ class DeviceBackend final : public Backend {
   int64_t memory_bytes() const override { return resources_->arena->capacity_bytes(); }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
-  absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
+  absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
+      const std::string& tenant, const ir::Program& program) override {
     if (program.entry == nullptr) {
       return MakeError(ErrorKind::kMalformedProgram, "the program has no entry function");
     }
@@ -136,7 +137,7 @@ class DeviceBackend final : public Backend {
     TESSERA_ASSIGN_OR_RETURN(
         executable->code,
         codegen::CompileForDevice(device().info().target, executable->program.kernels, &cache_,
-                                  children_.get(), deadline));
+                                  children_.get(), deadline, tenant));
     if (!executable->program.kernels.empty()) {
       tessera_module* module = nullptr;
       const std::string& image = executable->code.image;

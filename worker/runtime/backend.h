@@ -99,8 +99,14 @@ class Backend {
   // Kinds of ops that this backend compiles; the reference evaluator runs the others.
   virtual absl::Span<const ir::Lowering> lowerings() const = 0;
 
-  // `program` is the program of each device, on shards. Not referred to after the call.
-  virtual absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) = 0;
+  // `program` is the program of each device, on shards. Not referred to after the call. What is
+  // compiled, and the processes that compile it, are the tenant's alone.
+  virtual absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
+      const std::string& tenant, const ir::Program& program) = 0;
+  // Where there is one tenant.
+  absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) {
+    return CompileFor("", program);
+  }
 
   // Input-output aliases: for each result of a launch with these arguments, the argument whose
   // memory it reuses, or -1. `donated` are the arguments that only work enqueued earlier on the

@@ -268,6 +268,7 @@ void Executor::Handle(const api::LoadProgram& command) {
   auto program = std::make_shared<Program>();
   program->id = command.executable;
   program->name = std::make_shared<const std::string>(command.name);
+  program->tenant = command.tenant;
   program->entry = command.program.entry;
   program->coordinates = command.coordinates;
   program->local = command.Local();
@@ -292,7 +293,7 @@ void Executor::CompileProgram(const ProgramRef& program, const ir::Program& sour
     }
   }
   const int64_t began = AgeGauge::Now();
-  program->executable = backend_->Compile(source);
+  program->executable = backend_->CompileFor(program->tenant, source);
   const absl::Status status = program->executable.status();
   metrics_.RecordCompile(absl::Nanoseconds(AgeGauge::Now() - began), status.ok());
   const int64_t bytes = status.ok() ? (*program->executable)->memory_bytes() : 0;

@@ -21,6 +21,7 @@ struct Executor::Program {
   // Immutable.
   uint64_t id = 0;
   std::shared_ptr<const std::string> name;  // memory that is held for it may outlive it
+  std::string tenant;
   ir::FunctionRef entry;
   std::vector<api::LoadProgram::Coordinate> coordinates;
   std::vector<std::pair<int64_t, int32_t>> local;  // mesh device, local device

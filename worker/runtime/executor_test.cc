@@ -178,8 +178,9 @@ class HeldBackend : public Backend {
   int num_devices() const override { return cpu_->num_devices(); }
   int64_t memory_bytes() const override { return cpu_->memory_bytes(); }
   absl::Span<const ir::Lowering> lowerings() const override { return cpu_->lowerings(); }
-  absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
-    TESSERA_ASSIGN_OR_RETURN(auto executable, cpu_->Compile(program));
+  absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
+      const std::string& tenant, const ir::Program& program) override {
+    TESSERA_ASSIGN_OR_RETURN(auto executable, cpu_->CompileFor(tenant, program));
     return std::make_shared<NotQuick>(std::move(executable));
   }
   absl::StatusOr<Enqueued> Enqueue(const Executable& executable, const RunContext& context,
@@ -232,11 +233,12 @@ class HeldCompiler final : public HeldBackend {
  public:
   static constexpr int kLargeOps = 300;
   explicit HeldCompiler(absl::Notification* go) : go_(go) {}
-  absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) override {
+  absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
+      const std::string& tenant, const ir::Program& program) override {
     const bool large = ir::CountOps(*program.entry) >= kLargeOps;
     if (large) go_->WaitForNotification();
     compiled_ += large ? 1 : 0;
-    return HeldBackend::Compile(program);
+    return HeldBackend::CompileFor(tenant, program);
   }
   int large_compiled() const { return compiled_; }
 

@@ -1,0 +1,159 @@
+#include "server/jail/jail.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "ir/serial/program.h"
+#include "ir/serial/source.h"
+#include "ir/serial/status.h"
+#include "server/core/caller.h"
+#include "server/jail/wire.h"
+
+namespace tessera::server::jail {
+namespace {
+
+// A device program is somewhat longer than the program.
+ir::Limits OfDevicePrograms(ir::Limits limits) {
+  limits.ops *= 16;
+  limits.values_per_op *= 16;
+  return limits;
+}
+
+using Form = api::ProgramSource::Form;
+
+wire::SourceFormat ToProto(Form form) {
+  switch (form) {
+    case Form::kText:
+      return wire::SOURCE_FORMAT_TEXT;
+    case Form::kStablehlo:
+      return wire::SOURCE_FORMAT_STABLEHLO;
+    case Form::kMessage:
+      break;
+  }
+  return wire::SOURCE_FORMAT_PROGRAM;
+}
+
+api::ProgramSource FromProto(const wire::Source& proto) {
+  const Form form = proto.format() == wire::SOURCE_FORMAT_TEXT        ? Form::kText
+                    : proto.format() == wire::SOURCE_FORMAT_STABLEHLO ? Form::kStablehlo
+                                                                      : Form::kMessage;
+  return {form, proto.data()};
+}
+
+// The jailed process's reply, or the error that it tells.
+absl::StatusOr<wire::Reply> ReadReply(const absl::StatusOr<std::string>& bytes) {
+  TESSERA_RETURN_IF_ERROR(bytes);
+  wire::Reply reply;
+  if (!reply.ParseFromString(*bytes))
+    return MakeError(ErrorKind::kInternal, "the process for programs answers with no message");
+  if (reply.has_status()) TESSERA_RETURN_IF_ERROR(ir::serial::FromProto(reply.status()));
+  return reply;
+}
+
+}  // namespace
+
+// ---- The parent. --------------------------------------------------------------------------------
+absl::Status JailedReader::Check() {
+  wire::Request request;
+  request.mutable_ping();
+  return ReadReply(pool_.Call(core::kSystemTenant, {"", "start"}, request.SerializeAsString(),
+                              absl::InfiniteFuture()))
+      .status();
+}
+
+absl::StatusOr<ir::Program> JailedReader::Read(const std::string& tenant,
+                                               const api::ProgramSource& source,
+                                               absl::Time deadline) {
+  wire::Request request;
+  *request.mutable_limits() = jail::ToProto(limits_);
+  request.mutable_read()->set_format(ToProto(source.form));
+  request.mutable_read()->set_data(source.bytes.data(), source.bytes.size());
+  TESSERA_ASSIGN_OR_RETURN(
+      const wire::Reply reply,
+      ReadReply(pool_.Call(tenant, {source.bytes, "read"}, request.SerializeAsString(), deadline)));
+  // Its reading harms nobody, and is done as it would be without the jail.
+  if (source.form == Form::kMessage) return ir::serial::ReadSource(source, limits_);
+  return ir::serial::FromProto(reply.program(), limits_);
+}
+
+absl::StatusOr<std::string> JailedReader::Inspect(const std::string& tenant,
+                                                  const api::ProgramSource& source,
+                                                  absl::Time deadline) {
+  wire::Request request;
+  *request.mutable_limits() = jail::ToProto(limits_);
+  request.mutable_inspect()->set_format(ToProto(source.form));
+  request.mutable_inspect()->set_data(source.bytes.data(), source.bytes.size());
+  TESSERA_ASSIGN_OR_RETURN(const wire::Reply reply,
+                           ReadReply(pool_.Call(tenant, {source.bytes, "inspect"},
+                                                request.SerializeAsString(), deadline)));
+  return reply.inspection().SerializeAsString();
+}
+
+absl::StatusOr<core::Plan> JailedReader::Plan(const core::PlanRequest& request) {
+  wire::Request asked;
+  *asked.mutable_limits() = jail::ToProto(limits_);
+  *asked.mutable_plan() = jail::ToProto(request);
+  const std::string program = asked.plan().program().SerializeAsString();
+  TESSERA_ASSIGN_OR_RETURN(
+      const wire::Reply reply,
+      ReadReply(pool_.Call(request.tenant, {program, absl::StrCat("plan ", request.name)},
+                           asked.SerializeAsString(), absl::InfiniteFuture())));
+  return jail::FromProto(reply.plan(), request, OfDevicePrograms(limits_));
+}
+
+// ---- The jailed process. ------------------------------------------------------------------------
+namespace {
+
+absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire::Reply* reply) {
+  const ir::Limits limits = jail::FromProto(request.limits());
+  switch (request.body_case()) {
+    case wire::Request::kRead: {
+      const api::ProgramSource source = FromProto(request.read());
+      TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::serial::ReadSource(source, limits));
+      TESSERA_RETURN_IF_ERROR(ir::Verify(program, limits));
+      if (source.form != Form::kMessage) *reply->mutable_program() = ir::serial::ToProto(program);
+      return absl::OkStatus();
+    }
+    case wire::Request::kInspect: {
+      TESSERA_ASSIGN_OR_RETURN(*reply->mutable_inspection(),
+                               ir::serial::InspectSource(FromProto(request.inspect()), limits));
+      return absl::OkStatus();
+    }
+    case wire::Request::kPlan: {
+      TESSERA_ASSIGN_OR_RETURN(const core::PlanRequest asked,
+                               jail::FromProto(request.plan(), limits));
+      TESSERA_ASSIGN_OR_RETURN(const core::Plan made, plan(asked));
+      *reply->mutable_plan() = jail::ToProto(made);
+      return absl::OkStatus();
+    }
+    case wire::Request::kPing:
+      return absl::OkStatus();
+    case wire::Request::BODY_NOT_SET:
+      break;
+  }
+  return MakeError(ErrorKind::kInternal, "the request asks for nothing");
+}
+
+}  // namespace
+
+std::string AnswerRequest(std::string_view request, const core::PlanFn& plan) {
+  wire::Request asked;
+  wire::Reply reply;
+  absl::Status status = MakeError(ErrorKind::kInternal, "the request is no message");
+  if (asked.ParseFromArray(request.data(), static_cast<int>(request.size())))
+    status = Answer(asked, plan, &reply);
+  if (!status.ok()) {
+    reply.Clear();
+    *reply.mutable_status() = ir::serial::ToProto(status);
+  }
+  return reply.SerializeAsString();
+}
+
+int RunJailedProcess(const core::PlanFn& plan) {
+  return ServeInJail("tessera-jail",
+                     [&plan](std::string_view request) { return AnswerRequest(request, plan); });
+}
+
+}  // namespace tessera::server::jail

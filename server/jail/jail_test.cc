@@ -1,0 +1,290 @@
+// Programs that are read and planned in jailed processes: the same answers, and what becomes of
+// programs that end the process, make it hang or make it lie.
+#include "server/jail/jail.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ir/serial/program.h"
+#include "ir/serial/source.h"
+#include "ir/text.h"
+#include "server/jail/wire.h"
+#include "server/planner/planner.h"
+
+namespace tessera::server::jail {
+namespace {
+
+using Source = api::ProgramSource;
+using Form = Source::Form;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kFaultyFlag[] = "--faulty";
+constexpr char kText[] = R"(mesh (data=2)
+func main(%x: f32[8,4] P('data'), %w: f32[4,6]) -> (f32[8,6]) {
+  %y = dot_general(%x, %w) {lhs_batching_dimensions=[], rhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}
+  %s = tanh(%y)
+  return %s
+}
+)";
+
+PoolOptions Options(const std::string& flag = kFaultyFlag) {
+  PoolOptions options;
+  options.process.binary = std::filesystem::read_symlink("/proc/self/exe").string();
+  options.process.args = {flag};
+  options.process.title = "jailed";
+  return options;
+}
+
+ir::Program Parsed(const std::string& text = kText) {
+  absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
+  EXPECT_THAT(program, IsOk());
+  return *std::move(program);
+}
+
+core::PlanRequest RequestOf(const std::string& name, const std::string& tenant = "a") {
+  core::PlanRequest request;
+  request.program = Parsed();
+  request.name = name;
+  request.tenant = tenant;
+  request.cluster.devices = {{1, "cpu", "h", "e0", 1 << 30}, {2, "cpu", "h", "e1", 0}};
+  return request;
+}
+
+// A planner with bugs, by the name of the program.
+absl::StatusOr<core::Plan> FaultyPlan(const core::PlanRequest& request) {
+  if (request.name == "crash") raise(SIGSEGV);
+  if (request.name == "hang") absl::Notification().WaitForNotification();
+  if (request.name == "spin")
+    while (true) static_cast<void>(SteadyNow());
+  if (request.name == "hog") {
+    std::vector<std::unique_ptr<std::string>> taken;
+    while (true) taken.push_back(std::make_unique<std::string>(1 << 20, 'x'));
+  }
+  TESSERA_ASSIGN_OR_RETURN(core::Plan plan, planner::MakePlan(request));
+  if (request.name == "fewer values") plan.in.pop_back();
+  if (request.name == "another shape") plan.out[0].shape[0] = 80;
+  if (request.name == "another sharding") plan.in[1].spec.dims = {{"data"}};
+  if (request.name == "another mesh") plan.mesh.axes[0].size = 4;
+  if (request.name == "another program")
+    plan.device_program = Parsed("func main(%x: f32[8,4]) -> (f32[8,4]) {\n  return %x\n}\n").entry;
+  if (request.name == "who") plan.explain_text = absl::StrCat(getpid());
+  return plan;
+}
+
+TEST(Jail, ReadsWhatIsReadWithoutIt) {
+  JailedReader jailed(Options(kJailFlag), {});
+  ASSERT_THAT(jailed.Check(), IsOk());
+  const std::string message = ir::serial::ToProto(Parsed()).SerializeAsString();
+  const std::string artifact("ML\xefR\x0dStableHLO_v1.0.0\0", 22);
+  for (const Source& source :
+       {Source{Form::kText, kText}, Source{Form::kMessage, message},
+        Source{Form::kText, "func main(%x: f32[8]) -> (f32[8]) {\n  %y = nonsense(%x)\n"},
+        Source{Form::kText, ""}, Source{Form::kText, "func \xff"},
+        Source{Form::kMessage, "no message"}, Source{Form::kStablehlo, artifact},
+        Source{Form::kStablehlo, "no artifact"}}) {
+    const auto there = jailed.Read("a", source, absl::InfiniteFuture());
+    const auto here = ir::serial::ReadSource(source, {});
+    ASSERT_EQ(there.status(), here.status());
+    if (here.ok()) {
+      EXPECT_EQ(ir::PrintProgram(*there), ir::PrintProgram(*here));
+      EXPECT_EQ(ir::AnnotationHash(*there), ir::AnnotationHash(*here)) << "the sites, too";
+    }
+    const auto described = jailed.Inspect("a", source, absl::InfiniteFuture());
+    const auto described_here = ir::serial::InspectSource(source, {});
+    ASSERT_EQ(described.status(), described_here.status());
+    if (described.ok()) {
+      v1::InspectProgramResponse there_found;
+      ASSERT_TRUE(there_found.ParseFromString(*described));
+      EXPECT_EQ(there_found.DebugString(), described_here->DebugString());
+    }
+  }
+}
+
+// A verified program is what comes back: what does not verify is an error of the jail already.
+TEST(Jail, LimitsHoldThere) {
+  JailedReader jailed(Options(kJailFlag), {.ops = 1});
+  EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, absl::InfiniteFuture()),
+              ReasonIs("LIMIT_EXCEEDED"));
+}
+
+TEST(Jail, PlansAsThePlannerDoes) {
+  JailedReader jailed(Options(kJailFlag), {});
+  for (const bool explain : {true, false}) {
+    core::PlanRequest request = RequestOf("step");
+    request.options.explain = explain;
+    TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan here, planner::MakePlan(request));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan there, jailed.Plan(request));
+    EXPECT_EQ(wire::Plan(ToProto(there)).SerializeAsString(),
+              wire::Plan(ToProto(here)).SerializeAsString());
+    EXPECT_EQ(there.explain_text.empty(), !explain);
+    EXPECT_EQ(there.source_lines, here.source_lines);
+  }
+  core::PlanRequest request = RequestOf("step");
+  request.cluster.devices.pop_back();
+  const absl::Status error = jailed.Plan(request).status();
+  EXPECT_EQ(error, planner::MakePlan(request).status());
+  EXPECT_THAT(error, ReasonIs("NOT_ENOUGH_DEVICES"));
+  request.cluster = {{}, 1 << 20};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan here, planner::MakePlan(request));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan there, jailed.Plan(request));
+  EXPECT_EQ(there.explain_text, here.explain_text);
+}
+
+TEST(Jail, AProgramThatEndsItsProcessTwiceIsRefused) {
+  std::map<JailEnd::Cause, int> ends;
+  PoolOptions options = Options();
+  options.ended = [&](JailEnd::Cause cause) { ++ends[cause]; };
+  JailedReader jailed(std::move(options), {});
+  EXPECT_THAT(jailed.Plan(RequestOf("crash")),
+              ReasonIs("INTERNAL", AllOf(HasSubstr("plan crash: "), HasSubstr("report"))));
+  EXPECT_THAT(jailed.Plan(RequestOf("step")), IsOk()) << "once is no reason";
+  EXPECT_THAT(jailed.Plan(RequestOf("crash")), ReasonIs("INTERNAL"));
+  for (const char* const name : {"crash", "step"})
+    EXPECT_THAT(jailed.Plan(RequestOf(name)),
+                ReasonIs("PROGRAM_QUARANTINED", HasSubstr("refused for another 59m")));
+  EXPECT_THAT(jailed.Plan(RequestOf("step", "b")), IsOk()) << "of another tenant";
+  core::PlanRequest other = RequestOf("step");
+  other.program = Parsed("mesh (data=2)\nfunc main(%x: f32[8]) -> (f32[8]) {\n  return %x\n}\n");
+  EXPECT_THAT(jailed.Plan(other), IsOk());
+  EXPECT_EQ(ends, (std::map<JailEnd::Cause, int>{{JailEnd::Cause::kCrash, 2}}));
+}
+
+TEST(Jail, TimeIsALimit) {
+  PoolOptions options = Options();
+  options.timeout = absl::Milliseconds(500);
+  JailedReader jailed(std::move(options), {});
+  EXPECT_THAT(jailed.Plan(RequestOf("hang")),
+              ReasonIs("LIMIT_EXCEEDED", HasSubstr("longer than 500ms (jail_timeout_ms)")));
+  EXPECT_THAT(jailed.Plan(RequestOf("step", "b")), IsOk());
+}
+
+TEST(Jail, MemoryIsALimit) {
+  PoolOptions options = Options();
+  options.process.memory_bytes_max = 256 << 20;
+  JailedReader jailed(std::move(options), {});
+  EXPECT_THAT(jailed.Plan(RequestOf("hog")),
+              ReasonIs("LIMIT_EXCEEDED", HasSubstr("268435456 bytes (jail_memory_bytes_max)")));
+  EXPECT_THAT(jailed.Plan(RequestOf("step")), IsOk());
+}
+
+// The caller's time is not the program's fault.
+TEST(Jail, ACallerWithoutTimeIsNoStrike) {
+  JailedReader jailed(Options(), {});
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, SteadyNow() - absl::Seconds(1)),
+                ReasonIs("DEADLINE_EXCEEDED", HasSubstr("than the call has time")));
+  EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, absl::InfiniteFuture()), IsOk());
+}
+
+TEST(Jail, WhatIsNoPlanOfTheProgramIsAnError) {
+  JailedReader jailed(Options(), {});
+  for (const char* const lie :
+       {"fewer values", "another shape", "another sharding", "another mesh", "another program"})
+    EXPECT_THAT(jailed.Plan(RequestOf(lie)),
+                ReasonIs("INTERNAL", HasSubstr("what the planner's process sent is no plan of it")))
+        << lie;
+}
+
+TEST(Jail, AProcessServesOneTenant) {
+  JailedReader jailed(Options(), {});
+  std::map<std::string, std::string> process_of;
+  for (int round = 0; round < 3; ++round) {
+    for (const char* const tenant : {"a", "b", "c"}) {
+      TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan plan, jailed.Plan(RequestOf("who", tenant)));
+      const auto [at, is_new] = process_of.emplace(tenant, plan.explain_text);
+      EXPECT_EQ(at->second, plan.explain_text) << "each keeps its own";
+      EXPECT_EQ(is_new, round == 0);
+    }
+  }
+  std::set<std::string> distinct;
+  for (const auto& [tenant, pid] : process_of) distinct.insert(pid);
+  EXPECT_EQ(distinct.size(), 3u);
+}
+
+TEST(Jail, FewProcessesWait) {
+  PoolOptions options = Options();
+  options.idle_max = 2;
+  {
+    JailedReader jailed(std::move(options), {});
+    for (int i = 0; i < 10; ++i)
+      ASSERT_THAT(jailed.Plan(RequestOf("step", absl::StrCat(i))), IsOk());
+    // Two, and one that nobody has used.
+    EXPECT_TRUE(testing::Eventually([] { return testing::ChildrenOf(getpid()).size() == 3; }));
+  }
+  EXPECT_EQ(testing::ChildrenOf(getpid()).size(), 0u);
+}
+
+// Killed between requests, by whomever: no request fails.
+TEST(Jail, AProcessThatIsGoneIsReplaced) {
+  JailedReader jailed(Options(), {});
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_THAT(jailed.Plan(RequestOf("step")), IsOk());
+    for (const int child : testing::ChildrenOf(getpid())) {
+      kill(child, SIGKILL);
+      EXPECT_TRUE(testing::Eventually([child] { return testing::HasEnded(child); }));
+    }
+  }
+}
+
+TEST(Jail, StoppingEndsWhatRuns) {
+  JailedReader jailed(Options(), {});
+  ASSERT_THAT(jailed.Plan(RequestOf("step")), IsOk());
+  absl::Status end;
+  std::thread caller([&] { end = jailed.Plan(RequestOf("spin")).status(); });
+  EXPECT_TRUE(testing::Eventually([] {
+    const std::vector<int> children = testing::ChildrenOf(getpid());
+    return std::any_of(children.begin(), children.end(),
+                       [](int child) { return testing::CpuTicks(child) > 20; });
+  }));
+  jailed.Stop();
+  caller.join();
+  EXPECT_THAT(end, ReasonIs("SERVER_STOPPING"));
+  EXPECT_THAT(jailed.Plan(RequestOf("step")), ReasonIs("SERVER_STOPPING"));
+}
+
+TEST(Jail, ASystemThatCannotIsToldOf) {
+  PoolOptions options = Options();
+  options.process.binary = "/no/such/program";
+  JailedReader jailed(std::move(options), {});
+  EXPECT_THAT(jailed.Check(), ReasonIs("INTERNAL", HasSubstr("/no/such/program")));
+}
+
+TEST(Jail, AnyBytesAreAnswered) {
+  for (const std::string& bytes :
+       {std::string(), std::string("nonsense"), std::string(100, '\0')}) {
+    wire::Reply reply;
+    ASSERT_TRUE(reply.ParseFromString(AnswerRequest(bytes, planner::MakePlan)));
+    EXPECT_TRUE(reply.has_status());
+  }
+}
+
+}  // namespace
+
+int MainOfTest(int argc, char** argv) {
+  const std::string kind = argc > 1 ? argv[1] : "";
+  if (kind == kJailFlag) return RunJailedProcess(planner::MakePlan);
+  if (kind == kFaultyFlag) return RunJailedProcess(FaultyPlan);
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace tessera::server::jail
+
+int main(int argc, char** argv) { return tessera::server::jail::MainOfTest(argc, argv); }

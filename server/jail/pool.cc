@@ -1,0 +1,166 @@
+#include "server/jail/pool.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "base/thread_name.h"
+
+namespace tessera::server::jail {
+namespace {
+
+// A process that has worked on more is not kept: its heap stays as large as it was.
+constexpr size_t kKeptBytesMax = 4 << 20;
+// How long the keeper waits before it tries to start a process again.
+constexpr absl::Duration kRetry = absl::Seconds(1);
+
+}  // namespace
+
+Pool::Pool(PoolOptions options) : options_(std::move(options)) {
+  // Without a pipe stopping waits for the calls in progress.
+  if (int ends[2]; pipe2(ends, O_CLOEXEC) == 0) {
+    stop_read_ = UniqueFd(ends[0]);
+    stop_write_ = UniqueFd(ends[1]);
+    options_.process.stop_fd = stop_read_.get();
+  }
+  keeper_ = std::thread([this] { KeepSpare(); });
+}
+
+Pool::~Pool() {
+  Stop();
+  keeper_.join();
+}
+
+void Pool::Stop() {
+  absl::MutexLock lock(&mu_);
+  stopping_ = true;
+  stop_write_ = UniqueFd();
+}
+
+void Pool::KeepSpare() {
+  NameThread("jail");
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      auto wanted = [this]()
+                        ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || spare_ == nullptr; };
+      mu_.Await(absl::Condition(&wanted));
+      if (stopping_) return;
+    }
+    auto process = std::make_unique<JailedProcess>(options_.process);
+    const absl::Status started = process->Start();
+    absl::MutexLock lock(&mu_);
+    if (started.ok()) {
+      spare_ = std::move(process);
+    } else if (!stopping_) {
+      TESSERA_LOG(WARNING) << "no process for programs starts" << Field("why", started.message());
+      mu_.AwaitWithTimeout(absl::Condition(&stopping_), kRetry);
+    }
+  }
+}
+
+std::unique_ptr<JailedProcess> Pool::Take(const std::string& tenant) {
+  std::unique_ptr<JailedProcess> process;
+  {
+    absl::MutexLock lock(&mu_);
+    // The one that was used last.
+    const auto at = std::find_if(idle_.rbegin(), idle_.rend(),
+                                 [&](const Idle& idle) { return idle.tenant == tenant; });
+    if (at != idle_.rend()) {
+      process = std::move(at->process);
+      idle_.erase(std::next(at).base());
+    } else {
+      process = std::move(spare_);
+    }
+  }
+  if (process == nullptr) process = std::make_unique<JailedProcess>(options_.process);
+  return process;
+}
+
+void Pool::Release(const std::string& tenant, std::unique_ptr<JailedProcess> process) {
+  std::list<Idle> over;  // destroyed without the lock
+  absl::MutexLock lock(&mu_);
+  idle_.push_back({tenant, std::move(process)});
+  if (idle_.size() > options_.idle_max) over.splice(over.begin(), idle_, idle_.begin());
+}
+
+absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject& subject,
+                                       std::string_view request, absl::Time deadline) {
+  absl::Time now = SteadyNow();
+  bool any_refused = false;
+  {
+    absl::MutexLock lock(&mu_);
+    any_refused = !quarantine_.empty();
+  }
+  if (any_refused) {
+    const std::string sha256 = Sha256Hex(subject.bytes);
+    absl::MutexLock lock(&mu_);
+    if (const absl::Time until = quarantine_.Until(tenant, sha256, now); now < until)
+      return MakeError(
+          ErrorKind::kProgramQuarantined,
+          absl::StrCat(subject.what, ": this program has ended ", Quarantine::kStrikes,
+                       " of the processes that worked on it; ", "it is refused for another ",
+                       absl::FormatDuration(absl::Trunc(until - now, absl::Seconds(1))),
+                       "; please report it"));
+  }
+  const bool by_caller = deadline < now + options_.timeout;
+  std::unique_ptr<JailedProcess> process = Take(tenant);
+  JailEnd end;
+  std::optional<std::string> reply =
+      process->Call(request, std::min(deadline, now + options_.timeout), &end);
+  if (!reply) return ErrorOf(tenant, subject, end, by_caller);
+  if (request.size() + reply->size() <= kKeptBytesMax) Release(tenant, std::move(process));
+  return *std::move(reply);
+}
+
+absl::Status Pool::ErrorOf(const std::string& tenant, const Subject& subject, const JailEnd& end,
+                           bool by_caller) {
+  using Cause = JailEnd::Cause;
+  if (end.cause == Cause::kStopped)
+    return MakeError(ErrorKind::kServerStopping,
+                     absl::StrCat(subject.what, ": the coordinator is stopping; retry"));
+  TESSERA_LOG(WARNING) << "a process for programs has ended" << Field("tenant", tenant)
+                       << Field("request", subject.what) << Field("how", end.how);
+  if (by_caller && (end.cause == Cause::kWall || end.cause == Cause::kCpu))
+    return MakeError(
+        ErrorKind::kDeadlineExceeded,
+        absl::StrCat(subject.what, ": the program took longer than the call has time"));
+  if (end.cause == Cause::kNotStarted)
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat(subject.what, ": no process for programs starts: ", end.how));
+  if (options_.ended != nullptr) options_.ended(end.cause);
+  {
+    const std::string sha256 = Sha256Hex(subject.bytes);
+    absl::MutexLock lock(&mu_);
+    quarantine_.Strike(tenant, sha256, SteadyNow());
+  }
+  switch (end.cause) {
+    case Cause::kMemory:
+      return MakeError(
+          ErrorKind::kLimitExceeded,
+          absl::StrCat(subject.what, ": the program took more memory than ",
+                       options_.process.memory_bytes_max,
+                       " bytes (jail_memory_bytes_max); split it, or raise the limit"));
+    case Cause::kCpu:
+    case Cause::kWall:
+      return MakeError(ErrorKind::kLimitExceeded,
+                       absl::StrCat(subject.what, ": the program took longer than ",
+                                    absl::FormatDuration(options_.timeout),
+                                    " (jail_timeout_ms); split it, or raise the limit"));
+    default:
+      return MakeError(ErrorKind::kInternal,
+                       absl::StrCat(subject.what, ": the process that works on the program ",
+                                    end.how, "; please report it with the program"));
+  }
+}
+
+}  // namespace tessera::server::jail

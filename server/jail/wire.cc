@@ -1,0 +1,181 @@
+#include "server/jail/wire.h"
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ir/serial/program.h"
+
+namespace tessera::server::jail {
+namespace {
+
+absl::Status NoPlan(const core::PlanRequest& request, absl::string_view why) {
+  return MakeError(ErrorKind::kInternal,
+                   absl::StrCat("plan ", request.name, ": what the planner's process sent is no ",
+                                "plan of it: ", why));
+}
+
+void AddValues(const std::vector<core::PlanValue>& values,
+               google::protobuf::RepeatedPtrField<wire::PlanValue>* out) {
+  for (const core::PlanValue& value : values) {
+    wire::PlanValue& to = *out->Add();
+    to.set_dtype(std::string(ir::DTypeName(value.dtype)));
+    to.mutable_shape()->Assign(value.shape.begin(), value.shape.end());
+    *to.mutable_spec() = ir::serial::ToProto(value.spec);
+  }
+}
+
+// The shape of each shard. INVALID_ARGUMENT unless the spec cuts the shape evenly, by axes of the
+// mesh that are used once.
+absl::StatusOr<ir::Dims> ShardShape(ir::Dims shape, const ir::PartitionSpec& spec,
+                                    const ir::Mesh& mesh) {
+  std::set<std::string> used;
+  if (spec.dims.size() > shape.size() || !spec.unreduced.empty() || !spec.reduced.empty() ||
+      !spec.open.empty())
+    return absl::InvalidArgumentError("a sharding does not fit");
+  for (size_t d = 0; d < spec.dims.size(); ++d) {
+    for (const std::string& axis : spec.dims[d]) {
+      const int64_t size = mesh.Has(axis) ? mesh.SizeOf(axis) : 0;
+      if (size < 1 || shape[d] % size != 0 || !used.insert(axis).second)
+        return absl::InvalidArgumentError("a sharding does not fit");
+      shape[d] /= size;
+    }
+  }
+  return shape;
+}
+
+// The values, which must have the types of the program, and of whose shards the device program must
+// have the types.
+absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
+    const google::protobuf::RepeatedPtrField<wire::PlanValue>& values,
+    const std::vector<ir::Type>& types, const std::vector<ir::Type>& shards, const ir::Mesh& mesh,
+    const ir::Limits& limits) {
+  if (static_cast<size_t>(values.size()) != types.size() || types.size() != shards.size())
+    return absl::InvalidArgumentError("another number of arguments or results");
+  std::vector<core::PlanValue> out;
+  for (int i = 0; i < values.size(); ++i) {
+    const wire::PlanValue& value = values[i];
+    core::PlanValue& to = out.emplace_back();
+    TESSERA_ASSIGN_OR_RETURN(to.dtype, ir::serial::DTypeFromName(value.dtype()));
+    to.shape.assign(value.shape().begin(), value.shape().end());
+    TESSERA_ASSIGN_OR_RETURN(to.spec, ir::serial::FromProto(value.spec(), limits));
+    TESSERA_ASSIGN_OR_RETURN(const ir::Dims shard, ShardShape(to.shape, to.spec, mesh));
+    if (to.dtype != types[i].dtype || to.shape != types[i].shape || to.dtype != shards[i].dtype ||
+        shard != shards[i].shape)
+      return absl::InvalidArgumentError(absl::StrCat("value ", i, " has another type"));
+  }
+  return out;
+}
+
+}  // namespace
+
+wire::Limits ToProto(const ir::Limits& limits) {
+  wire::Limits out;
+  out.set_ops(limits.ops);
+  out.set_region_depth(limits.region_depth);
+  out.set_values_per_op(limits.values_per_op);
+  out.set_rank(limits.rank);
+  out.set_mesh_devices(limits.mesh_devices);
+  out.set_attr_bytes(limits.attr_bytes);
+  return out;
+}
+
+ir::Limits FromProto(const wire::Limits& proto) {
+  return {.ops = proto.ops(),
+          .region_depth = proto.region_depth(),
+          .values_per_op = proto.values_per_op(),
+          .rank = proto.rank(),
+          .mesh_devices = proto.mesh_devices(),
+          .attr_bytes = proto.attr_bytes()};
+}
+
+wire::PlanRequest ToProto(const core::PlanRequest& request) {
+  wire::PlanRequest out;
+  *out.mutable_program() = ir::serial::ToProto(request.program);
+  out.set_name(request.name);
+  for (const core::ClusterSnapshot::Device& device : request.cluster.devices) {
+    wire::PlanDevice& to = *out.add_devices();
+    to.set_id(device.id);
+    to.set_kind(device.kind);
+    to.set_host(device.host);
+    to.set_executor(device.executor);
+    to.set_memory_bytes(device.memory_bytes);
+  }
+  out.set_hypothetical_memory_bytes(request.cluster.hypothetical_memory_bytes);
+  out.set_explain(request.options.explain);
+  return out;
+}
+
+absl::StatusOr<core::PlanRequest> FromProto(const wire::PlanRequest& proto,
+                                            const ir::Limits& limits) {
+  core::PlanRequest out;
+  TESSERA_ASSIGN_OR_RETURN(out.program, ir::serial::FromProto(proto.program(), limits));
+  out.name = proto.name();
+  for (const wire::PlanDevice& device : proto.devices())
+    out.cluster.devices.push_back(
+        {device.id(), device.kind(), device.host(), device.executor(), device.memory_bytes()});
+  out.cluster.hypothetical_memory_bytes = proto.hypothetical_memory_bytes();
+  out.options.explain = proto.explain();
+  return out;
+}
+
+wire::Plan ToProto(const core::Plan& plan) {
+  wire::Plan out;
+  ir::Program device;
+  device.entry = plan.device_program;
+  *out.mutable_device_program() = ir::serial::ToProto(device);
+  *out.mutable_mesh() = ir::serial::ToProto(plan.mesh);
+  AddValues(plan.in, out.mutable_in());
+  AddValues(plan.out, out.mutable_out());
+  for (const core::CollectiveSummary& summary : plan.collectives) {
+    wire::CollectiveSummary& to = *out.add_collectives();
+    to.set_op(summary.op);
+    to.mutable_axes()->Assign(summary.axes.begin(), summary.axes.end());
+    to.set_count(summary.count);
+    to.set_bytes_per_device(summary.bytes_per_device);
+  }
+  out.set_memory_bound_bytes(plan.memory_bound_bytes);
+  out.set_explain_text(plan.explain_text);
+  out.set_explain_json(plan.explain_json);
+  return out;
+}
+
+absl::StatusOr<core::Plan> FromProto(const wire::Plan& proto, const core::PlanRequest& request,
+                                     const ir::Limits& limits) {
+  const ir::Function& program = *request.program.entry;
+  core::Plan out;
+  const absl::Status read = [&]() -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(ir::Program device,
+                             ir::serial::FromProto(proto.device_program(), limits));
+    TESSERA_RETURN_IF_ERROR(ir::Verify(device, limits));
+    out.device_program = std::move(device.entry);
+    TESSERA_ASSIGN_OR_RETURN(out.mesh, ir::serial::FromProto(proto.mesh(), limits));
+    if (!out.mesh.SameShape(request.program.mesh()) ||
+        !out.device_program->scope.mesh.SameShape(out.mesh))
+      return absl::InvalidArgumentError("it is for another mesh");
+    TESSERA_ASSIGN_OR_RETURN(
+        out.in, ReadValues(proto.in(), program.param_types(), out.device_program->param_types(),
+                           out.mesh, limits));
+    TESSERA_ASSIGN_OR_RETURN(
+        out.out, ReadValues(proto.out(), program.result_types(), out.device_program->result_types(),
+                            out.mesh, limits));
+    if (proto.memory_bound_bytes() < 0) return absl::InvalidArgumentError("its memory is negative");
+    return absl::OkStatus();
+  }();
+  if (!read.ok()) return NoPlan(request, read.message());
+  for (const wire::CollectiveSummary& summary : proto.collectives())
+    out.collectives.push_back({summary.op(),
+                               {summary.axes().begin(), summary.axes().end()},
+                               summary.count(),
+                               summary.bytes_per_device()});
+  out.memory_bound_bytes = proto.memory_bound_bytes();
+  out.explain_text = proto.explain_text();
+  out.explain_json = proto.explain_json();
+  out.source_lines = out.device_program->sites;
+  return out;
+}
+
+}  // namespace tessera::server::jail

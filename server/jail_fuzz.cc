@@ -1,0 +1,43 @@
+// Reads the input as a request to a jailed process, which answers with a reply; and as the reply of
+// one that lies, which is refused or is a plan of the program.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "ir/text.h"
+#include "server/jail/jail.h"
+#include "server/jail/wire.h"
+#include "server/planner/planner.h"
+
+namespace tessera::server::jail {
+namespace {
+
+core::PlanRequest Asked() {
+  core::PlanRequest request;
+  const absl::StatusOr<ir::Program> program = ir::ParseProgram(
+      "mesh (data=2)\nfunc main(%x: f32[8] P('data')) -> (f32[8]) {\n  %y = tanh(%x)\n"
+      "  return %y\n}\n");
+  TESSERA_CHECK_OK(program);
+  request.program = *program;
+  request.cluster.hypothetical_memory_bytes = 1;
+  return request;
+}
+
+void OneInput(std::string_view input) {
+  wire::Reply reply;
+  TESSERA_CHECK(reply.ParseFromString(AnswerRequest(input, planner::MakePlan)));
+  static const core::PlanRequest* const asked = new core::PlanRequest(Asked());
+  if (!reply.ParseFromArray(input.data(), static_cast<int>(input.size()))) return;
+  const absl::StatusOr<core::Plan> plan = FromProto(reply.plan(), *asked, {});
+  if (plan.ok()) TESSERA_CHECK(plan->in.size() == 1 && plan->out.size() == 1);
+}
+
+}  // namespace
+}  // namespace tessera::server::jail
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tessera::server::jail::OneInput({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
