@@ -40,9 +40,12 @@ constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const ExecutorProcessOptions& options, std::function<void(const absl::Status&)> on_fatal) {
   if (options.gpu < 0) {
-    std::unique_ptr<Backend> cpu = MakeCpuBackend({.num_devices = options.num_devices,
-                                                   .memory_bytes = options.memory_bytes,
-                                                   .codegen = options.codegen});
+    std::unique_ptr<Backend> cpu =
+        MakeCpuBackend({.num_devices = options.num_devices,
+                        .memory_bytes = options.memory_bytes,
+                        .codegen = options.codegen,
+                        .kernels = options.compile_always ? CpuBackendOptions::Kernels::kAlways
+                                                          : CpuBackendOptions::Kernels::kAuto});
     const HostLimits limits = ProcessLimits();
     TESSERA_LOG(INFO) << "CPU devices" << Field("worker", options.worker)
                       << Field("devices", cpu->num_devices())

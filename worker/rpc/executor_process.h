@@ -29,7 +29,8 @@ struct ExecutorProcessOptions {
   std::string data_endpoint, peer_endpoint, peer_data_endpoint;  // as others reach them
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
-  int compile_jobs = 0;  // as ExecutorOptions has it
+  int compile_jobs = 0;         // as ExecutorOptions has it
+  bool compile_always = false;  // on CPU devices, also what is small
   UploadTable::Options uploads = {};
   absl::Duration read_idle = absl::Seconds(30);
   Keepalive keepalive = {};
