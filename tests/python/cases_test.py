@@ -1,5 +1,5 @@
 """StableHLO's conformance cases, through the service as its users call it: each artifact is sent over
-gRPC, compiled and run by a worker. (tests/stablehlo runs more of them in one process.)
+gRPC, compiled and run by a worker. (tests/stablehlo/served_cases_test.cc runs more of them.)
 
 The cases lie beside the checkout (TESSERA_SHARED); without them the test is skipped.
 """
