@@ -247,6 +247,13 @@ int OpReader::Small(std::string_view attr, int limit) const {
 FunctionRef OpReader::Callee(std::string_view attr) const {
   return importer_.Function(Text(attr), b().scope());
 }
+bool OpReader::IsCipher(const FunctionRef& f) const {
+  constexpr int64_t kSizeMax = 256;  // the cipher's is a third of that
+  if (importer_.SizeOf(f) > kSizeMax) return false;
+  const auto [known, is_new] = importer_.are_ciphers_.emplace(f, false);
+  if (is_new) known->second = IsJaxCipher(*f);
+  return known->second;
+}
 std::optional<OpReader> OpReader::Defining(size_t operand) const {
   const uint32_t op =
       importer_.defined_by_[Slice(importer_.a_.code.operands, raw().operands)[operand]];

@@ -325,6 +325,7 @@ Results ImportDot(const OpReader& op) {
 // ---- Control. -----------------------------------------------------------------------------------
 Results ImportCall(const OpReader& op) {
   const FunctionRef f = op.Callee("callee");
+  if (op.in.size() == 4 && op.IsCipher(f)) return EmitCipher(op.in);
   return Call(op.b(), f, op.in, f->name);
 }
 // An op of several others, which its decomposition says; or one of ours.

@@ -23,6 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string ReadFile(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -99,6 +100,31 @@ TEST(ImportTest, RandomNumbersAreJaxsBits) {
   ASSERT_EQ(out.size(), 2);
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(0x1.5d9d38p-1, 0x1.affe78p-2, 0x1.f71fcp-2));
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(629071667, 2343584484, 629003988, 1317161160));
+}
+
+// jax.random.bits(key, (8, 6)); JAX writes a function with a loop.
+TEST(ImportTest, JaxsCipherIsOneOp) {
+  const std::string bytes = Exported("cipher");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+  EXPECT_THAT(PrintProgram(program), AllOf(HasSubstr("= threefry2x32("), Not(HasSubstr("while("))));
+  const Array key = Array::Of(DType::kU32, {2}, {1, 2});
+  const std::vector<Array> out = RunExported("cipher", {key});
+  ASSERT_EQ(out.size(), 1);
+  const std::vector<double> words = out[0].ToDoubles();
+  EXPECT_THAT(std::vector<double>(words.begin(), words.begin() + 4),
+              ElementsAre(2932776407, 1811914268, 2110255537, 172616543));
+  EXPECT_EQ(std::accumulate(words.begin(), words.end(), 0.0), 90998564481);
+
+  // Another function of the same name, which rotates by 14 where the cipher does by 13, is itself.
+  const std::string rotations("\x0d\0\0\0\x0f\0\0\0\x1a\0\0\0\x06\0\0\0", 16);
+  std::string other = bytes;
+  ASSERT_NE(other.find(rotations), std::string::npos);
+  other[other.find(rotations)] = 14;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program others, Import(other));
+  EXPECT_THAT(PrintProgram(others), AllOf(HasSubstr("while("), Not(HasSubstr("= threefry2x32("))));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> words_of_other,
+                               Evaluator().Run(*others.entry, {key}));
+  EXPECT_NE(words_of_other[0].ToDoubles(), words);
 }
 
 // ---- Shardings. tests/stablehlo/sharded_test.cc runs many such programs. -----------------------

@@ -69,6 +69,7 @@ class Importer {
   std::map<uint32_t, Tensor> constants_;              // by their attributes
   std::map<std::pair<uint32_t, int>, Exchange> exchanges_;  // by an attribute and a kind
   std::map<FunctionRef, int64_t> sizes_;
+  std::map<FunctionRef, bool> are_ciphers_;
   int64_t spent_ = 0;
   int depth_ = 0;  // of functions and regions within each other
   // By their ops and where they are called: whether there is a mesh, and its manual axes. Null
@@ -107,6 +108,8 @@ class OpReader {
   // An int within [-limit, limit].
   int Small(std::string_view attr, int limit = 1 << 16) const;
   FunctionRef Callee(std::string_view attr) const;
+  // Whether it is the function that JAX writes for its cipher.
+  bool IsCipher(const FunctionRef& f) const;
 
   // The declared type of a result.
   Type ResultType(int i = 0) const;
@@ -169,6 +172,9 @@ const ImportRow* FindShardy(std::string_view name);
 // What a composite "tessera.<op>" is; nullopt for a composite of others, or one that the op does
 // not fit.
 std::optional<std::vector<Value>> ImportOwnComposite(const OpReader& op);
+// Whether it is the function that JAX writes for its cipher, and what that is here.
+bool IsJaxCipher(const Function& f);
+std::vector<Value> EmitCipher(const std::vector<Value>& in);
 // A manual_computation of a body that is in its scope.
 std::vector<Value> EmitManual(Builder& b, const FunctionRef& body, std::vector<Value> args,
                               const std::vector<PartitionSpec>& in_specs,
