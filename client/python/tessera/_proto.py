@@ -9,6 +9,7 @@ package's google.rpc.
 from __future__ import annotations
 
 import difflib
+import functools
 import pathlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ else:
     _class_of = _factory.MessageFactory(pool).GetPrototype
 
 
+@functools.cache
 def message(name: str) -> Any:
     """The class of a message: "CreateArrayRequest", "google.rpc.Status"."""
     full = name if "." in name else f"{PACKAGE}.{name}"

@@ -158,6 +158,7 @@ class Connection:
     ) -> None:
         self.address = address
         self._outage = Outage(reconnect)
+        self._stubs: dict[str, Any] = {}  # of unary methods
         self._ca, self._name = ca, server_name
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         if ca is None:
@@ -179,9 +180,11 @@ class Connection:
         method = _proto.method(name)
         if retry and "request_id" in method.request.DESCRIPTOR.fields_by_name:
             request.request_id = request.request_id or uuid.uuid4().hex
-        stub = self._channel.unary_unary(
-            method.path, method.request.SerializeToString, method.response.FromString
-        )
+        stub = self._stubs.get(name)
+        if stub is None:
+            stub = self._stubs[name] = self._channel.unary_unary(
+                method.path, method.request.SerializeToString, method.response.FromString
+            )
         deadline = Deadline(timeout)
         retries = self.retries(deadline)
         first = True
