@@ -268,3 +268,13 @@ def test_many_threads_share_a_client(client):
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(pool.map(round_trip, range(24)))
+
+
+def test_a_coordinator_that_relays_nothing_is_not_asked_again():
+    with daemons.Cluster(workers=1, coordinator_flags=["--relay-bytes-max=0"]) as running, \
+            tessera.connect(running.address, timeout=30) as client:
+        value = np.arange(8, dtype=np.float32)
+        array = client.put(value, tessera.Mesh({"x": 2}), tessera.P("x"))
+        np.testing.assert_array_equal(client.get(array), value)
+        assert not client._relays
+        np.testing.assert_array_equal(client.get(client.put(value, array.mesh)), value)

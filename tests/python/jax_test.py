@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tessera
 
+# Four devices, for what JAX says of shardings; most tests use one.
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 try:
     import jax
     import jax.export
@@ -288,6 +290,220 @@ def test_a_function_is_compiled_again_when_the_server_has_dropped_it(client):
     np.testing.assert_array_equal(client.get(twice(X)), 2 * X)
     twice.compile(X).id += 1 << 40  # One that no server has.
     np.testing.assert_array_equal(client.get(twice(X)), 2 * X)
+
+
+class Tensor:
+    """As torch's on a CPU: with a shape, and a dtype that is not NumPy's."""
+
+    def __init__(self, array, device=(1, 0)):
+        self._array, self._device = array, device
+        self.shape, self.dtype = array.shape, f"torch.{array.dtype}"
+
+    def __dlpack__(self, **kwargs):
+        return self._array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self._device
+
+    def __array__(self, dtype=None):
+        raise TypeError(f"Got unsupported ScalarType {self.dtype}")
+
+
+def test_tensors_come_and_go_by_dlpack(client):
+    add = client.jit(lambda a, b: a + b)
+    expect_equal(add(Tensor(X), X), X + X)
+    assert add.compile(Tensor(X), X) is add.compile(Tensor(X + 1), X)
+    half = jnp.asarray(X, jnp.bfloat16)
+    out = add(Tensor(half), half)
+    expect_equal(out, half + half)
+    expect_equal(client.put(Tensor(X), tessera.Mesh({"x": 1})), X)
+    executable = client.compile(exported(lambda x: x + 1, X))
+    expect_equal(executable(Tensor(X)), X + 1)
+    with pytest.raises(TypeError, match="is f32.4,3. in the program, s32.4,3. given"):
+        executable(Tensor(X.astype(np.int32)))
+    with pytest.raises(TypeError, match="copy it to the CPU first"):
+        add(Tensor(X, device=(2, 0)), X)
+
+    np.testing.assert_array_equal(np.from_dlpack(add(X, X)), X + X)
+    back = jnp.from_dlpack(out)
+    assert back.dtype == jnp.bfloat16
+    expect_equal(back, half + half)
+    flags = client.jit(lambda a: a > 1)(X)
+    np.testing.assert_array_equal(jnp.from_dlpack(flags), X > 1)
+    with pytest.raises(BufferError, match="copied to the CPU"):
+        out.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(BufferError, match="always copied"):
+        out.__dlpack__(copy=False)
+
+
+def test_what_jax_is_told_is_part_of_the_program(client):
+    product = client.jit(lambda a, b: a @ b.T)
+    usual = product.compile(X, X)
+    with jax.default_matmul_precision("highest"):
+        assert product.compile(X, X) is not usual
+    assert product.compile(X, X) is usual
+
+    double = client.jit(lambda x: x + x)
+    wide = X.astype(np.float64)
+    assert client.get(double(wide)).dtype == np.float32
+    with jax.enable_x64(True):
+        assert client.get(double(wide)).dtype == np.float64
+
+    mixed = client.jit(lambda a, b: a + b)
+    whole = np.ones((4, 3), np.int32)
+    expect_equal(mixed(X, whole), X + 1)
+    with jax.numpy_dtype_promotion("strict"), pytest.raises(ValueError, match="promotion"):
+        mixed(X, whole)
+
+    words = client.jit(lambda seed: jax.random.key_data(jax.random.key(seed)))
+    assert client.get(words(1)).shape == (2,)
+    with jax.default_prng_impl("rbg"):
+        assert client.get(words(1)).shape == (4,)
+
+
+def is_deleted(client, array):
+    try:
+        client.get(array)
+    except tessera.FailedPreconditionError as error:
+        return error.reason == "ARRAY_DELETED"
+    return False
+
+
+def test_arguments_are_donated_as_in_jax(client):
+    def step(state, x, *, extra):
+        return jax.tree.map(lambda s: s + x.sum() + extra, state)
+
+    def put():
+        return {"w": client.put(X, tessera.Mesh({"x": 1}))}
+
+    by_number = client.jit(step, donate_argnums=np.int64(0))
+    by_name = client.jit(step, donate_argnames=("state", "extra"))
+    last = client.jit(step, donate_argnums=(-2,))
+    for function in (by_number, by_name, last):
+        given, named = put(), put()
+        extra = put()["w"]
+        expect_equal(function(given, x=1.0, extra=extra), {"w": X + 1 + X})
+        assert is_deleted(client, given["w"])
+        assert is_deleted(client, extra) == (function is by_name)
+        function(state=named, x=1.0, extra=1.0)
+        assert is_deleted(client, named["w"])
+        again = put()
+        expect_equal(function(again, X, extra=X), {"w": X + X.sum() + X})
+        assert is_deleted(client, again["w"])
+
+    static = client.jit(lambda n, state: state * n, static_argnums=np.arange(1), donate_argnums=[1])
+    kept = put()["w"]
+    expect_equal(static(3, kept), X * 3)
+    assert is_deleted(client, kept)
+
+    executable = client.compile(exported(lambda a, b: a + b, X, X))
+    a, b = put()["w"], put()["w"]
+    executable(a, b, donate=(1,))
+    assert is_deleted(client, b) and not is_deleted(client, a)
+    by_name = client.compile(jax.export.export(jax.jit(lambda *, a, b: a + b))(a=X, b=X))
+    b = put()["w"]
+    by_name(a=a, b=b, donate=("b",))
+    assert is_deleted(client, b) and not is_deleted(client, a)
+    with pytest.raises(ValueError, match="or names of a, b"):
+        by_name(a=a, b=a, donate=("c",))
+
+
+def test_what_jax_refuses_is_refused(client):
+    def step(state, x):
+        return state + x
+
+    for options, message in (
+        ({"donate_argnums": 2}, "only accepts 2 positional arguments"),
+        ({"donate_argnums": -3}, "only accepts 2 positional arguments"),
+        ({"donate_argnames": "y"}, "Function does not take these args"),
+        ({"static_argnums": 5}, "only accepts 2 positional arguments"),
+        ({"static_argnums": 0, "donate_argnums": 0}, "cannot intersect"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            client.jit(step, **options)
+    executable = client.compile(exported(step, X, X))
+    with pytest.raises(ValueError, match="numbers from 0 to 1 are expected"):
+        executable(X, X, donate=(2,))
+
+
+def test_the_mesh_that_is_set_types_what_is_cut(client):
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    seen = []
+
+    @client.jit
+    def layer(x, w):
+        y = jnp.tanh(x @ w)
+        seen.append((jax.typeof(x).sharding.spec, jax.typeof(y).sharding.spec))
+        return y
+
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+    w = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    want = np.tanh(x @ w)
+    np.testing.assert_allclose(client.get(layer(x, w)), want, rtol=1e-5)  # Without a mesh.
+    with jax.set_mesh(mesh):
+        rows = jax.device_put(x, NamedSharding(mesh, P("data", None)))
+        columns = jax.device_put(w, NamedSharding(mesh, P(None, "model")))
+        y = layer(rows, columns)
+        np.testing.assert_allclose(client.get(y), want, rtol=1e-5)
+        assert y.mesh.axes == {"data": 2, "model": 2} and y.sharding == tessera.P("data", "model")
+        assert seen[-1] == (P("data", None), P("data", "model"))
+        # What is on the cluster has the type with which it came.
+        again = layer(y, w)
+        np.testing.assert_allclose(client.get(again), np.tanh(want @ w), rtol=1e-5)
+        assert seen[-1][0] == P("data", "model")
+        count = len(seen)
+        layer(again, w)
+        assert len(seen) == count + (again.sharding != y.sharding)
+        with pytest.raises(Exception, match="ambiguous|sharded result|illegally"):
+            layer(client.put(x, y.mesh, tessera.P("data")), jax.device_put(
+                w, NamedSharding(mesh, P(None, "data"))))
+
+
+def test_what_lies_over_jaxs_devices_lies_so_over_the_clusters(client):
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(AxisType.Auto,))
+    rows = jax.device_put(X, NamedSharding(mesh, P("rows")))
+    double = client.jit(lambda x: x + x)
+    assert double.compile(rows).inputs[0].spec == tessera.P("rows")
+    expect_equal(double(rows), X + X)
+    assert len(double.compile(X).devices) == 1
+
+
+def test_an_export_for_several_platforms_runs_on_what_there_is(client):
+    def by_platform(x, unused):
+        return jax.lax.platform_dependent(x, cpu=lambda x: x + 1, cuda=lambda x: x - 1)
+
+    for platforms in (("cpu", "cuda"), ("cuda", "cpu")):
+        found = jax.export.export(jax.jit(by_platform), platforms=platforms)(X, X)
+        executable = client.compile(found)
+        expect_equal(executable(X, X), X + 1)
+        expect_equal(client.run(found, X, X), X + 1)
+        mine = client.put(X, tessera.Mesh({"x": 1}))
+        expect_equal(executable(mine, X, donate=(0,)), X + 1)
+        assert is_deleted(client, mine)
+    found = jax.export.export(jax.jit(lambda x: x + 1), platforms=("cuda", "tpu"))(X)
+    with pytest.raises(ValueError, match="exported for cuda, tpu, .* export it for cpu as well"):
+        client.compile(found)
+
+
+def test_a_coordinator_that_has_been_restarted_gets_the_program_again(own_cluster):
+    with tessera.connect(own_cluster.address, timeout=60) as client:
+        step = client.jit(lambda state, x: state + x)
+        state = step(X, X)
+        expect_equal(state, X + X)
+        before = step.compile(X, X)
+        own_cluster.restart_coordinator()
+        # What lies here still comes through: the program is compiled again.
+        expect_equal(step(X, X), X + X)
+        assert step.compile(X, X) is not before
+        # What lay there is gone, and the error says so.
+        with pytest.raises(tessera.NotFoundError, match="argument 0 .* the coordinator restarted"):
+            client.get(step(state, X))
+        new = step(X, X)
+        expect_equal(step(new, X), 3 * X)
 
 
 DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/from_jax.md"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera import _dtypes, _proto, errors
+from tessera import _dtypes, _proto, _values, errors
 from tessera._channel import Channel
 from tessera._operation import Operation
 from tessera._rpc import Deadline
@@ -16,6 +16,8 @@ from tessera.sharding import ArraySpec, Mesh, P
 
 # Arrays that were garbage-collected are freed with the next run, or beyond this many.
 _FORGOTTEN_MAX = 256
+# Up to so many bytes come by way of the coordinator, in one call rather than two.
+_RELAYED_MAX = 1 << 16
 
 
 class Array:
@@ -73,8 +75,13 @@ class Array:
     def numpy(self, timeout: float | None = None, *, bits: bool = False) -> np.ndarray[Any, Any]:
         """Like Client.get()."""
         deadline = self._channel._deadline(timeout)
-        if not bits:
-            _dtypes.to_numpy(self.spec.dtype)  # Raises before the transfer.
+        # Raises before the transfer.
+        dtype = _dtypes.bits_of(self.spec.dtype) if bits else _dtypes.to_numpy(self.spec.dtype)
+
+        if self.nbytes <= _RELAYED_MAX:
+            data = self._channel._read_relayed(self.id, deadline)
+            if data is not None:
+                return np.frombuffer(bytearray(data), dtype).reshape(self.shape)
 
         def tickets() -> Sequence[Any]:
             found: Sequence[Any] = self._channel._read_tickets(self.id, deadline).tickets
@@ -98,6 +105,24 @@ class Array:
         value = self.numpy()
         return value if dtype is None else value.astype(dtype, copy=False)
 
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """For torch.from_dlpack and the like: a copy in this process, which waits like numpy()."""
+        if dl_device is not None and tuple(dl_device) != _values.CPU_DEVICE:
+            raise BufferError(f"an array is copied to the CPU, not to DLPack's device {dl_device}")
+        if copy is False or stream is not None:
+            raise BufferError("an array on devices is always copied, and to the CPU")
+        return _values.to_dlpack(self.numpy(), max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _values.CPU_DEVICE
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a scalar")
@@ -118,7 +143,25 @@ def put_array(channel: Channel, value: Any, spec: ArraySpec, timeout: float) -> 
     if len(channel._session.forgotten) > _FORGOTTEN_MAX:
         channel._session.free_forgotten(deadline.left)
     value = value.astype(_dtypes.to_numpy(spec.dtype), copy=False)
+    if value.nbytes <= _RELAYED_MAX and channel._relays:
+        array = _put_relayed(channel, value, spec, deadline)
+        if array is not None:
+            return array
     return with_fresh_tickets(deadline, lambda: _put_once(channel, value, spec, deadline))
+
+
+def _put_relayed(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadline) -> Array | None:
+    """Puts a small array in one call; None: it is to be tried by tickets."""
+    request = _proto.message("WriteArrayRequest")(spec=spec.to_proto(), data=value.tobytes())
+    try:
+        made = channel._call_in_session("ArrayService/WriteArray", request, deadline.left)
+    except errors.UnavailableError:  # An executor may start again.
+        return None
+    except (errors.ResourceExhaustedError, errors.UnimplementedError) as error:
+        if error.reason not in ("LIMIT_EXCEEDED", ""):
+            raise
+        return None
+    return Array(channel, made.array, spec)
 
 
 def _put_once(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadline) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera import _proto, errors
-from tessera._rpc import Connection, Deadline, Retries
+from tessera._rpc import Connection, Deadline, Retries, backoff_after
 from tessera._session import Session
 from tessera._transfer import Transfers
 
@@ -17,6 +17,8 @@ MAX_WAIT = 30.0
 SERVER_GRACE_PERIOD = 10.0
 # How long the coordinator is polled for the loss of an array whose executor does not respond.
 _LOSS_REPORT_TIMEOUT = 5.0
+# How long workers may take to return to a coordinator that has started anew.
+_RETURN_TIMEOUT = 30.0
 
 
 def _close(session: Session, transfers: Transfers) -> None:
@@ -34,6 +36,7 @@ class Channel:
         self._session = session
         self._transfers = transfers
         self._timeout = timeout
+        self._relays = True  # whether the coordinator relays small arrays; see relay_bytes_max
         self._finalizer = weakref.finalize(self, _close, session, transfers)
 
     @property
@@ -54,7 +57,20 @@ class Channel:
 
     def _call(self, method: str, request: Any, timeout: float | None) -> Any:
         self._check_open()
-        return self._connection.call(method, request, self._timeout if timeout is None else timeout)
+        deadline = self._deadline(timeout)
+        failures = 0
+        while True:
+            try:
+                return self._connection.call(method, request, deadline.left)
+            except errors.FailedPreconditionError as error:
+                # A coordinator that has started anew waits for its workers, which look for it.
+                if error.reason != "NOT_ENOUGH_DEVICES":
+                    raise
+                if not self._session.was_lost(_RETURN_TIMEOUT, deadline.left):
+                    raise
+                failures += 1
+                if not deadline.sleep(backoff_after(failures, error)):
+                    raise
 
     def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
         """Calls in the client's session, or in its replacement if the server has lost it."""
@@ -89,14 +105,29 @@ class Channel:
             request.page_token = answer.next_page_token
 
     def _read_tickets(self, array: int, deadline: Deadline) -> Any:
-        request = _proto.message("CreateReadTicketsRequest")(array=array)
+        return self._when_ready("ArrayService/CreateReadTickets", array, deadline)
+
+    def _read_relayed(self, array: int, deadline: Deadline) -> bytes | None:
+        """The elements of a small array, in one call; None: the coordinator relays none."""
+        if self._relays:
+            try:
+                answer = self._when_ready("ArrayService/ReadArray", array, deadline)
+                return bytes(answer.literal.data)
+            except (errors.ResourceExhaustedError, errors.UnimplementedError) as error:
+                # Of this call; what the array's producer may say of itself has other reasons.
+                if error.reason not in ("LIMIT_EXCEEDED", ""):
+                    raise
+                self._relays = False
+        return None
+
+    def _when_ready(self, method: str, array: int, deadline: Deadline) -> Any:
+        """A call that the coordinator answers when the array is there."""
+        request = _proto.method(method).request(array=array)
         while True:
             wait = min(deadline.left, MAX_WAIT)
             _proto.set_duration(request.timeout, wait)
             try:
-                return self._call(
-                    "ArrayService/CreateReadTickets", request, wait + SERVER_GRACE_PERIOD
-                )
+                return self._call(method, request, wait + SERVER_GRACE_PERIOD)
             except errors.DeadlineExceededError as error:
                 if error.reason != "DEADLINE_EXCEEDED" or not deadline.left:
                     raise

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera import _dtypes, _proto, _rpc, errors
+from tessera import _dtypes, _proto, _rpc, _values, errors
 from tessera._array import Array, put_array
 from tessera._channel import Channel
 from tessera._executable import Executable, Plan
@@ -172,7 +172,7 @@ class Client(Channel):
         _check_placement("put", mesh, spec)
         if isinstance(value, Array):
             return self.reshard(value, mesh, spec, timeout=timeout)
-        array = np.asarray(value)
+        array = np.asarray(_values.native(value))
         deadline = self._deadline(timeout)
         mesh = self._resolve(mesh, deadline.left)
         described = ArraySpec(_dtypes.from_numpy(array.dtype), array.shape, mesh, spec)
@@ -323,6 +323,10 @@ class Client(Channel):
             _set_mesh(target, mesh)
         compiled = self._call("ProgramService/CompileProgram", request, deadline.left)
         executable = Executable(self, compiled, explain, given.trees)
+        if given.trees is not None and len(given.trees.platforms) > 1:
+            # A program is for devices of one kind.
+            found = {d.kind for d in self.devices(deadline.left) if d.id in executable.devices}
+            executable._platform = given.trees.platform_on(next(iter(found), "cpu"))
         if not explain.mesh:
             del explain.devices[:]
             explain.devices.extend(executable.devices)
@@ -338,6 +342,7 @@ class Client(Channel):
         static_argnums: Sequence[int] | int | None = None,
         static_argnames: Sequence[str] | str | None = None,
         donate_argnums: Sequence[int] | int | None = None,
+        donate_argnames: Sequence[str] | str | None = None,
         timeout: float | None = None,
     ) -> Any:
         """A JAX function as one whose calls run on the cluster, as @client.jit or
@@ -348,8 +353,8 @@ class Client(Channel):
         in_shardings, out_shardings  As for jax.jit: of a jax.sharding.AbstractMesh, whose devices
                          need not be in this machine. None: as the planner likes.
         static_argnums, static_argnames  As for jax.jit.
-        donate_argnums   Arguments to delete once they have been read, if they are not given by name:
-                         of a step of training, its state.
+        donate_argnums, donate_argnames  As for jax.jit: arguments to delete once they have been
+                         read; of a step of training, its state.
         """
         if function is None:
             return functools.partial(
@@ -360,6 +365,7 @@ class Client(Channel):
                 static_argnums=static_argnums,
                 static_argnames=static_argnames,
                 donate_argnums=donate_argnums,
+                donate_argnames=donate_argnames,
                 timeout=timeout,
             )
         _check_mesh("jit", mesh)
@@ -372,6 +378,7 @@ class Client(Channel):
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
             timeout=timeout,
         )
 

@@ -54,6 +54,11 @@ def byte_width(name: str) -> int:
     return 2 if name == "bf16" else to_numpy(name).itemsize
 
 
+def bits_of(name: str) -> np.dtype[Any]:
+    """The unsigned integers as wide as its elements."""
+    return np.dtype(f"u{byte_width(name)}")
+
+
 def names() -> list[str]:
     """All dtypes."""
     return [*_NUMPY, *_ML_DTYPES]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tessera import _dtypes, _jax, _proto
+from tessera import _dtypes, _jax, _proto, _values
 from tessera._array import Array, put_array
 from tessera._channel import Channel
 from tessera._operation import Operation, PendingReason
@@ -60,6 +60,7 @@ class Executable:
     ) -> None:
         self._channel = channel
         self._trees = trees
+        self._platform: int | None = None  # what it takes before its arguments, if anything
         self._explain = explain  # the request for its explanation
         self.id: int = compiled.executable
         # The field's name is a Python keyword.
@@ -76,7 +77,7 @@ class Executable:
     def __call__(
         self,
         *args: Any,
-        donate: Sequence[int] = (),
+        donate: Sequence[int | str] = (),
         deadline: float | None = None,
         timeout: float | None = None,
         **kwargs: Any,
@@ -93,7 +94,7 @@ class Executable:
     def submit(
         self,
         *args: Any,
-        donate: Sequence[int] = (),
+        donate: Sequence[int | str] = (),
         deadline: float | None = None,
         timeout: float | None = None,
         **kwargs: Any,
@@ -103,21 +104,51 @@ class Executable:
         args      Arrays with any placement, or values that NumPy can convert, which are put first.
                   Of a JAX function: its arguments, pytrees of these and of JAX's arrays.
         kwargs    Of a JAX function: its arguments by name.
-        donate    Arguments, by number, to delete once they have been read.
+        donate    Arguments, by number, or those of a JAX function by name, to delete once they have
+                  been read.
         deadline  Seconds that the run may take; None: any.
         timeout   Of the call, uploads included.
         """
-        if not all(0 <= i < len(args) for i in donate):
-            raise ValueError(
-                f"donate={list(donate)}: there are {len(args)} arguments; "
-                f"numbers from 0 to {len(args) - 1} are expected"
-            )
         values: Sequence[Any] = args
         if self._trees is not None:
-            donate = self._trees.numbers(args, donate)
             values = self._trees.leaves(args, kwargs)
         elif kwargs:
             raise TypeError(f"the program takes no arguments by name; {', '.join(kwargs)} given")
+        return self._submit(values, self._numbers(args, kwargs, donate), deadline, timeout)
+
+    def _numbers(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], donate: Sequence[int | str]
+    ) -> Sequence[int]:
+        """The numbers of the program's arguments that are donated with these of a call."""
+        for name in donate:
+            if not (name in kwargs if isinstance(name, str) else 0 <= name < len(args)):
+                raise ValueError(
+                    f"donate={list(donate)}: there are {len(args)} arguments; numbers from 0 to "
+                    f"{len(args) - 1} are expected"
+                    + (f", or names of {', '.join(kwargs)}" if kwargs else "")
+                )
+        if self._trees is not None:
+            return self._trees.numbers(args, kwargs, donate)
+        return [i for i in donate if isinstance(i, int)]
+
+    def _run_leaves(
+        self, leaves: list[Any], donate: Sequence[int], timeout: float | None
+    ) -> Any:
+        """A call with the leaves of the JAX function's arguments, whose trees are right."""
+        assert self._trees is not None
+        run = self._submit(self._trees.taken(leaves), donate, None, timeout)
+        return self.result(run.outputs)
+
+    def _submit(
+        self,
+        values: Sequence[Any],
+        donate: Sequence[int],
+        deadline: float | None,
+        timeout: float | None,
+    ) -> Run:
+        if self._platform is not None:
+            values = [self._platform, *values]
+            donate = [i + 1 for i in donate]
         if len(values) != len(self.inputs):
             hint = ""
             if self._trees is not None:
@@ -154,6 +185,7 @@ class Executable:
         if isinstance(value, Array):
             return value
         spec = self.inputs[index]
+        value = _values.native(value)
         kind = _dtypes.to_numpy(spec.dtype).kind
         if kind in "iub" and not hasattr(value, "dtype") and np.asarray(value).dtype.kind in "fc":
             raise TypeError(f"argument {index} is {spec.type} in the program, {value} given")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import operator
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tessera import _values
 from tessera._array import Array
 from tessera.errors import NotFoundError
 from tessera.sharding import Mesh
@@ -21,6 +23,26 @@ if TYPE_CHECKING:
 
 # Compiled forms of one function: what is not used for the longest time makes room.
 _COMPILED_MAX = 256
+# What of JAX's configuration makes another program of the same function. Its values are those of
+# the thread: jax.enable_x64(True) and the like set them within a block.
+_OPTIONS = (
+    "jax_allow_f16_reductions",
+    "jax_check_static_indices",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_disable_jit",
+    "jax_enable_x64",
+    "jax_explicit_x64_dtypes",
+    "jax_high_dynamic_range_gumbel",
+    "jax_legacy_prng_key",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_random_seed_offset",
+    "jax_softmax_custom_jvp",
+    "jax_threefry_partitionable",
+)
+# JAX's names of the platforms of a kind of devices.
+_PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +52,20 @@ class Trees:
     arguments: Any  # the PyTreeDef of (args, kwargs)
     results: Any  # the PyTreeDef of the result
     kept: Sequence[int] | None  # which leaves of the arguments the program takes; None: all
+    # If they are several, the program's first argument is the number of that which it runs on.
+    platforms: Sequence[str] = ("cpu",)
+
+    def platform_on(self, kind: str) -> int | None:
+        """The number of the platform of a kind of devices; None: the program asks for none."""
+        if len(self.platforms) < 2:
+            return None
+        for number, name in enumerate(self.platforms):
+            if name in _PLATFORMS.get(kind, ()):
+                return number
+        raise ValueError(
+            f"the function is exported for {', '.join(self.platforms)}, and its devices here are "
+            f"of the kind {kind}: export it for {' or '.join(_PLATFORMS.get(kind, (kind,)))} as well"
+        )
 
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The program's arguments; TypeError for other trees than the function's."""
@@ -41,16 +77,25 @@ class Trees:
             raise TypeError(
                 f"the function takes arguments of the form {self.arguments}; {tree} is given"
             )
+        return self.taken(leaves)
+
+    def taken(self, leaves: list[Any]) -> list[Any]:
+        """Those of the leaves that the program takes."""
         return leaves if self.kept is None else [leaves[i] for i in self.kept]
 
-    def numbers(self, args: Sequence[Any], which: Sequence[int]) -> list[int]:
-        """The numbers of the program's arguments that are leaves of args[i], for i of `which`."""
+    def numbers(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], which: Iterable[int | str]
+    ) -> list[int]:
+        """The numbers of the program's arguments that are leaves of the arguments `which`, by
+        number or by name."""
         import jax
 
-        owners = [i for i, a in enumerate(args) for _ in jax.tree_util.tree_leaves(a)]
-        total = self.arguments.num_leaves
-        kept = range(total) if self.kept is None else self.kept
-        return [n for n, leaf in enumerate(kept) if leaf < len(owners) and owners[leaf] in which]
+        wanted = set(which)
+        # As JAX flattens them: dicts by the order of their keys.
+        owned = [*enumerate(args), *sorted(kwargs.items())]
+        owners = [owner for owner, a in owned for _ in jax.tree_util.tree_leaves(a)]
+        kept = range(len(owners)) if self.kept is None else self.kept
+        return [n for n, leaf in enumerate(kept) if owners[leaf] in wanted]
 
     def result(self, leaves: Sequence[Any]) -> Any:
         """What the function returns."""
@@ -62,12 +107,9 @@ class Trees:
 def artifact_of(program: Any) -> tuple[bytes, Trees] | None:
     """The StableHLO artifact of a jax.export.Exported or a jax.stages.Lowered; None for others."""
     if hasattr(program, "mlir_module_serialized"):
-        if len(program.platforms) > 1:
-            raise ValueError(
-                f"the function is exported for {', '.join(program.platforms)}, and takes the number "
-                "of one of them as well; export it with platforms=('cpu',)"
-            )
-        trees = Trees(program.in_tree, program.out_tree, program.module_kept_var_idx)
+        trees = Trees(
+            program.in_tree, program.out_tree, program.module_kept_var_idx, program.platforms
+        )
         return bytes(program.mlir_module_serialized), trees
     if not (hasattr(program, "compiler_ir") and hasattr(program, "args_info")):
         return None
@@ -98,7 +140,7 @@ def to_numpy(value: Any, dtype: np.dtype[Any]) -> Any:
         import jax
 
         value = jax.random.key_data(value)
-    value = _native(value)
+    value = _values.native(value)
     if not hasattr(value, "dtype"):
         return np.asarray(value, dtype)
     array = np.asarray(value)
@@ -106,31 +148,61 @@ def to_numpy(value: Any, dtype: np.dtype[Any]) -> Any:
     return array.astype(dtype) if wider and dtype.itemsize in (4, 8) else array
 
 
-def _native(value: Any) -> Any:
-    """A value of DLPack's, and one of another byte order, as NumPy's array of this machine's."""
-    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        return np.from_dlpack(value)
-    if isinstance(value, np.ndarray) and not value.dtype.isnative:
-        return value.astype(value.dtype.newbyteorder("="))
-    return value
-
-
 def _is_key(value: Any) -> bool:
     """Whether it is an array of jax.random.key's."""
     return "key<" in str(getattr(value, "dtype", ""))
 
 
-def _abstract(value: Any) -> Any:
-    """What jax.export is told of an argument: its type; of a number, which has none, itself."""
+def _abstract(value: Any, placed: bool = True) -> Any:
+    """What jax.export is told of an argument: its type; of a number, which has none, itself.
+
+    placed  Whether JAX's arrays are to lie on the cluster as they lie here.
+    """
     import jax
 
     if isinstance(value, Array):
-        return jax.ShapeDtypeStruct(value.shape, value.dtype)
-    value = _native(value)
+        return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=_explicit_sharding(value))
+    value = _values.native(value)
     if _is_key(value) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return value
     dtype = jax.dtypes.canonicalize_dtype(value.dtype)
-    return jax.ShapeDtypeStruct(value.shape, dtype, weak_type=_is_weak(value))
+    sharding = _sharding_here(value)
+    if sharding is not None and not placed and not _is_explicit(sharding.mesh):
+        sharding = None
+    return jax.ShapeDtypeStruct(
+        value.shape, dtype, weak_type=_is_weak(value), sharding=sharding
+    )
+
+
+def _is_explicit(mesh: Any) -> bool:
+    """Whether shardings over this mesh of JAX's are part of types."""
+    import jax
+
+    return jax.sharding.AxisType.Explicit in mesh.axis_types
+
+
+def _explicit_sharding(array: Array) -> Any:
+    """In the type of an array of the cluster, where JAX's mesh of the moment has its axes."""
+    import jax
+
+    mesh = jax.sharding.get_abstract_mesh()
+    if not array.spec.spec or mesh.empty or array.mesh.axes != dict(mesh.shape):
+        return None
+    types = dict(zip(mesh.axis_names, mesh.axis_types))
+    spec = [
+        tuple(a for a in axes if types[a] == jax.sharding.AxisType.Explicit)
+        for axes in array.spec.spec
+    ]
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+
+
+def _sharding_here(value: Any) -> Any:
+    """How an array of JAX's is cut over several of its devices; None: it is not."""
+    import jax
+
+    found = getattr(value, "sharding", None)
+    several = isinstance(found, jax.sharding.NamedSharding) and found.mesh.size > 1
+    return found if several else None
 
 
 def _is_weak(value: Any) -> bool:
@@ -140,32 +212,75 @@ def _is_weak(value: Any) -> bool:
 
 def _type_of(value: Any) -> tuple[Any, ...]:
     """The same for two arguments for which the same program will do."""
-    value = _native(value)
+    if isinstance(value, Array):
+        return (value.spec.shape, value.spec.dtype)
+    value = _values.native(value)
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return (type(value),)
-    return (tuple(value.shape), str(value.dtype), _is_weak(value))
+    if isinstance(value, np.ndarray):
+        return (value.shape, value.dtype)
+    return (tuple(value.shape), str(value.dtype), _is_weak(value), _sharding_here(value))
 
 
-def _numbers_and_names(
+def _options() -> tuple[Any, ...]:
+    """What of JAX's state makes another program; part of the key of one that is compiled."""
+    import jax
+
+    # Which there are differs between releases.
+    found = (getattr(jax.config, name, None) for name in _OPTIONS)
+    return (*found, jax.sharding.get_abstract_mesh())
+
+
+def _another(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that does the same, of which JAX has traced nothing: not all that makes another
+    program, such as jax_default_prng_impl, makes JAX trace a function again."""
+    if not hasattr(function, "__name__"):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+class _Chosen(NamedTuple):
+    """Some of a function's arguments, by number and by name."""
+
+    numbers: frozenset[int]
+    names: frozenset[str]
+
+
+def _choose(
     function: Callable[..., Any],
-    numbers: Sequence[int] | int | None,
-    names: Sequence[str] | str | None = None,
-) -> tuple[frozenset[int], frozenset[str]]:
-    """Arguments that are given by number, from the end if negative, or by name: by both."""
-    chosen = {numbers} if isinstance(numbers, int) else set(numbers or ())
+    numbers: Iterable[int] | int | None,
+    names: Iterable[str] | str | None,
+) -> _Chosen:
+    """Arguments as jax.jit takes them, and has checked: by number, from the end if negative, and by
+    name. What is said in one way only holds in the other."""
+    several: Iterable[Any] = [numbers] if isinstance(numbers, (int, np.integer)) else (numbers or ())
+    chosen = {operator.index(i) for i in several}
     named = {names} if isinstance(names, str) else set(names or ())
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return frozenset(chosen), frozenset(named)
+        return _Chosen(frozenset(chosen), frozenset(named))
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     positional = [p for p in parameters if p.kind in kinds]
     chosen = {i + len(positional) if i < 0 else i for i in chosen}
-    chosen |= {i for i, p in enumerate(positional) if p.name in named}
-    named |= {
-        p.name for i, p in enumerate(positional) if i in chosen and p.kind is not kinds[0]
-    }
-    return frozenset(chosen), frozenset(named)
+    of_both = [(i, p.name) for i, p in enumerate(positional) if p.kind is not kinds[0]]
+    if numbers is None:
+        chosen = {i for i, name in of_both if name in named}
+    elif names is None:
+        named = {name for i, name in of_both if i in chosen}
+    return _Chosen(frozenset(chosen), frozenset(named))
+
+
+class _Compiled(NamedTuple):
+    """One form of a function."""
+
+    executable: Executable
+    donated: Sequence[int]  # arguments of the program
 
 
 class JitFunction:
@@ -187,31 +302,36 @@ class JitFunction:
         static_argnums: Sequence[int] | int | None,
         static_argnames: Sequence[str] | str | None,
         donate_argnums: Sequence[int] | int | None,
+        donate_argnames: Sequence[str] | str | None,
         timeout: float | None,
     ) -> None:
-        self._client = client
-        self._mesh = mesh
-        self._static = _numbers_and_names(function, static_argnums, static_argnames)
-        donated, _ = _numbers_and_names(function, donate_argnums)
-        if donated & self._static[0]:
-            raise ValueError(
-                f"arguments {sorted(donated & self._static[0])} are static, and donated"
-            )
-        # By position among those that are not static.
-        dynamic = [i for i in range(max(donated, default=-1) + 1) if i not in self._static[0]]
-        self._donate = [dynamic.index(i) for i in sorted(donated)]
-        self._timeout = timeout
         import jax
 
+        self._client = client
+        self._mesh = mesh
+        self._timeout = timeout
         shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
-        self._jitted = jax.jit(
+        self._placed = in_shardings is None
+        given = {name: value for name, value in shardings.items() if value is not None}
+        # JAX refuses what it would refuse. What is donated is our affair: in an artifact it would
+        # say which memory a result shares.
+        jax.jit(
             function,
-            static_argnums=sorted(self._static[0]),
-            static_argnames=sorted(self._static[1]),
-            **{name: given for name, given in shardings.items() if given is not None},
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
         )
+        self._static = _choose(function, static_argnums, static_argnames)
+        self._donated = _choose(function, donate_argnums, donate_argnames)
+        self._function = function
+        self._options = {
+            "static_argnums": sorted(self._static.numbers),
+            "static_argnames": sorted(self._static.names),
+            **given,
+        }
         self._lock = threading.Lock()
-        self._compiled: dict[Any, Executable] = {}
+        self._compiled: dict[Any, _Compiled] = {}
         functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -219,48 +339,72 @@ class JitFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        executable = self.compile(*args, **kwargs)
-        dynamic, named = self._dynamic(args, kwargs)
-        # An argument that comes by name is not donated.
-        donate = [i for i in self._donate if i < len(dynamic)]
+        compiled, leaves = self._find(args, kwargs)
         try:
-            return executable(*dynamic, donate=donate, timeout=self._timeout, **named)
+            return compiled.executable._run_leaves(leaves, compiled.donated, self._timeout)
         except NotFoundError as error:
             if error.reason != "PROGRAM_NOT_FOUND":
                 raise
         # The server has started anew, or had too many.
         with self._lock:
-            self._compiled = {k: e for k, e in self._compiled.items() if e is not executable}
-        executable = self.compile(*args, **kwargs)
-        return executable(*dynamic, donate=donate, timeout=self._timeout, **named)
+            self._compiled = {k: c for k, c in self._compiled.items() if c is not compiled}
+        compiled, leaves = self._find(args, kwargs)
+        return compiled.executable._run_leaves(leaves, compiled.donated, self._timeout)
 
     def compile(self, *args: Any, **kwargs: Any) -> Executable:
         """The executable for arguments of these types, made when they come for the first time."""
+        return self._find(args, kwargs)[0].executable
+
+    def _find(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[_Compiled, list[Any]]:
+        """What is compiled for these types, and the leaves that it takes."""
         import jax
 
         numbers, names = self._static
-        leaves, tree = jax.tree_util.tree_flatten(self._dynamic(args, kwargs))
+        dynamic, named = self._dynamic(args, kwargs)
+        leaves, tree = jax.tree_util.tree_flatten((dynamic, named))
         key = (
             tree,
             tuple(map(_type_of, leaves)),
             tuple((i, type(a), a) for i, a in enumerate(args) if i in numbers),
             tuple((k, type(kwargs[k]), kwargs[k]) for k in sorted(names) if k in kwargs),
-            bool(jax.config.jax_enable_x64),
-            jax.sharding.get_abstract_mesh(),
+            _options(),
+            self._placements(leaves),
         )
         with self._lock:
             found = self._compiled.pop(key, None)
             if found is not None:
                 self._compiled[key] = found  # The last that was used.
-                return found
+                return found, leaves
         executable = self._client.compile(
             self._export(args, kwargs), mesh=self._mesh, timeout=self._timeout
         )
+        # By position among those that are not static.
+        donated: list[int | str] = [
+            position
+            for position, i in enumerate(i for i in range(len(args)) if i not in numbers)
+            if i in self._donated.numbers
+        ]
+        donated += sorted(self._donated.names & named.keys())
+        found = _Compiled(executable, executable._numbers(dynamic, named, donated))
         with self._lock:
             while len(self._compiled) >= _COMPILED_MAX:
                 del self._compiled[next(iter(self._compiled))]
-            self._compiled[key] = executable
-        return executable
+            self._compiled[key] = found
+        return found, leaves
+
+    def _placements(self, leaves: Sequence[Any]) -> Any:
+        """How the cluster's arrays lie, where that is part of their types."""
+        import jax
+
+        mesh = jax.sharding.get_abstract_mesh()
+        if mesh.empty or not _is_explicit(mesh):
+            return None
+        return tuple(
+            (leaf.spec.spec, tuple(leaf.mesh.axes.items())) if isinstance(leaf, Array) else None
+            for leaf in leaves
+        )
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for arguments of these types."""
@@ -280,9 +424,11 @@ class JitFunction:
         import jax.export
 
         numbers, names = self._static
-        abstract = functools.partial(jax.tree_util.tree_map, _abstract)
+        told = functools.partial(_abstract, placed=self._placed)
+        abstract = functools.partial(jax.tree_util.tree_map, told)
+        jitted = jax.jit(_another(self._function), **self._options)
         # For no accelerator of this machine: what the workers have is the planner's business.
-        return jax.export.export(self._jitted, platforms=("cpu",))(
+        return jax.export.export(jitted, platforms=("cpu",))(
             *(a if i in numbers else abstract(a) for i, a in enumerate(args)),
             **{k: v if k in names else abstract(v) for k, v in kwargs.items()},
         )

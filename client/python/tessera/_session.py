@@ -71,6 +71,7 @@ class Session:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.process = os.getpid()
+        self.replaced_at = -_FOREVER  # when the server had last lost it
         # Held while the session is replaced. Reentrant: a finalizer may close the client meanwhile.
         self._replacing = threading.RLock()
         self._lease = 0.0  # seconds, bounded by the server
@@ -109,6 +110,7 @@ class Session:
                 raise ValueError("the client is closed")
             if self.id == lost:
                 self.id = self._create(timeout)
+                self.replaced_at = time.monotonic()
                 _LOG.warning(
                     "session %d is gone, and its arrays with it; session %d is in its place",
                     lost,
@@ -122,6 +124,17 @@ class Session:
             return self.id
         finally:
             self._replacing.release()
+
+    def was_lost(self, within: float, timeout: float) -> bool:
+        """Whether the server has lost the session in the last seconds, as by a restart; asks it."""
+        if self._thread is not None and time.monotonic() > self.replaced_at + within:
+            session = self.id
+            request = _proto.message("RenewSessionRequest")(session=session)
+            try:
+                self._connection.call("SessionService/RenewSession", request, timeout)
+            except errors.NotFoundError:
+                self.replace(session, timeout)
+        return time.monotonic() < self.replaced_at + within
 
     def _start_holding(self) -> None:
         threading.Thread(

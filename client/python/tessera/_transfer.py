@@ -109,10 +109,7 @@ class Transfers:
     ) -> Any:
         """Downloads an array. `tickets` returns tickets for its distinct shards; it is called again
         while executors reject them as stale."""
-        if bits:
-            dtype = np.dtype(f"u{_dtypes.byte_width(spec.dtype)}")
-        else:
-            dtype = _dtypes.to_numpy(spec.dtype)
+        dtype = _dtypes.bits_of(spec.dtype) if bits else _dtypes.to_numpy(spec.dtype)
         value = np.empty(spec.shape, dtype)
         done: set[int] = set()
 
