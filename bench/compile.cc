@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -35,6 +34,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "bench/compared.h"
+#include "bench/gpt_state.h"
 #include "bench/samples.h"
 #include "client/tessera.h"
 #include "examples/gpt_model.h"
@@ -76,23 +76,8 @@ struct Row {
   Stages stages = {};
 };
 
-// ---- Numbers that look random, the same in bench/compile_jax.py. --------------------------------
-
-double NumberAt(uint32_t salt, int64_t i) {
-  const auto h = (static_cast<uint32_t>(i) + salt * 7919U) * 2654435761U;
-  return (h >> 8) * 0x1p-24;  // [0, 1)
-}
-Array Numbers(uint32_t salt, const ir::Dims& shape, double from = -1, double to = 1,
-              DType dtype = kF32) {
-  ir::Array a(dtype, shape);
-  for (int64_t i = 0; i < a.num_elements(); ++i) a.Set(i, from + (to - from) * NumberAt(salt, i));
-  return put(a);
-}
 Array Integers(uint32_t salt, int64_t limit, const ir::Dims& shape) {
-  ir::Array a(kS32, shape);
-  for (int64_t i = 0; i < a.num_elements(); ++i)
-    a.Set(i, std::floor(NumberAt(salt, i) * static_cast<double>(limit)));
-  return put(a);
+  return put(IntegersOnHost(salt, limit, shape));
 }
 
 absl::Duration ProcessorTime() {
@@ -157,33 +142,6 @@ Array Chain(const Array& x, int64_t ops) {
     y = kind == 9 ? lax::tanh(y) : kind % 2 == 0 ? y * x : y + x;
   }
   return y;
-}
-
-// ---- The GPT of examples/gpt.cc with more layers. -----------------------------------------------
-
-using examples::Gpt;
-
-examples::State GptState(int64_t layers) {
-  using namespace examples;  // NOLINT(google-build-using-namespace): the sizes of the model
-  uint32_t salt = 0;
-  const auto of = [&](const ir::Dims& shape) { return Numbers(++salt, shape, -0.1, 0.1); };
-  const auto norm = [&] { return Numbers(++salt, {kWidth}, 0.9, 1.1); };
-  Gpt p;
-  p.tokens = of({kVocabulary, kWidth});
-  p.positions = of({kLength, kWidth});
-  for (int64_t i = 0; i < layers; ++i) {
-    Block block;
-    block.norm1 = norm();
-    block.qkv = of({kWidth, 3, kHeads, kHeadWidth});
-    block.out = of({kHeads, kHeadWidth, kWidth});
-    block.norm2 = norm();
-    block.up = of({kWidth, kHidden});
-    block.down = of({kHidden, kWidth});
-    p.blocks.push_back(block);
-  }
-  p.norm = norm();
-  const auto zero = [](const Array& a) { return a * 0; };
-  return {p, tree_map(zero, p), tree_map(zero, p), put(ir::Array(kF32, {}))};
 }
 
 // ---- Rows. --------------------------------------------------------------------------------------

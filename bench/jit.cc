@@ -1,0 +1,307 @@
+// What the Python door costs: a training step of the GPT of examples/gpt_model.cc, written in JAX
+// and called through @client.jit, beside the same step by the C++ SDK, on one coordinator and two
+// workers, each with half of the batch.
+//
+//   bench-jit --python PYTHON [--client DIR] [--rounds N] [--steps N] [--layers N] [--batch N]
+//             [--explain] [--bin-dir DIR]
+//
+// The Python needs jax, grpcio, protobuf and NumPy; DIR holds the package tessera as the target
+// python_client lays it out. Steps take turns, round by round, and both trainings begin with the
+// same numbers: after the last round their losses must agree.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "bench/gpt_state.h"
+#include "bench/process.h"
+#include "bench/samples.h"
+#include "client/tessera.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr absl::Duration kStartLimit = absl::Seconds(60);
+constexpr absl::Duration kLimit = absl::Seconds(300);
+// Of the losses after all steps: the two programs add up in other orders.
+constexpr double kLossesDiffer = 1e-3;
+
+struct Flags {
+  std::string python, client, bin_dir = OwnFolder();
+  int rounds = 10;
+  int steps = 20;  // of each way in a round
+  int64_t layers = 2, batch = 16;
+  bool explain = false;
+};
+
+// The ways to take steps. The names are those of bench/jit_jax.py.
+constexpr const char* kWays[] = {"read", "unread", "fed"};
+constexpr const char* kWayNames[] = {"loss of every step read", "no loss read",
+                                     "a new batch put, loss read"};
+
+// One side's steps of one way: the time of each, and of the client's processor all together.
+struct Measured {
+  Samples us;
+  double wall_us = 0, cpu_us = 0;
+
+  void Add(const std::vector<double>& times, double cpu) {
+    for (const double t : times) {
+      us.AddValue(t);
+      wall_us += t;
+    }
+    cpu_us += cpu;
+  }
+  void Add(const Measured& other) {
+    us.Add(other.us);
+    wall_us += other.wall_us;
+    cpu_us += other.cpu_us;
+  }
+  double busy() const { return cpu_us / wall_us; }
+};
+
+struct Cluster {
+  Process coordinator;
+  std::vector<Process> workers;
+  std::string address;
+};
+
+absl::StatusOr<Cluster> StartCluster(const Flags& flags) {
+  TESSERA_ASSIGN_OR_RETURN(Process coordinator,
+                           Process::Start({flags.bin_dir + "/tessera-coordinator", "--listen",
+                                           "127.0.0.1:0", "--metrics-listen", "off"}));
+  TESSERA_ASSIGN_OR_RETURN(const std::string line, coordinator.ReadLine(kStartLimit));
+  constexpr char kListening[] = "listening on ";
+  if (!absl::StartsWith(line, kListening))
+    return absl::InternalError(absl::StrCat("the coordinator printed '", line, "'"));
+  Cluster cluster{std::move(coordinator), {}, line.substr(sizeof(kListening) - 1)};
+  for (const char* name : {"w0", "w1"}) {
+    TESSERA_ASSIGN_OR_RETURN(
+        Process worker,
+        Process::Start({flags.bin_dir + "/tessera-worker", "--coordinator", cluster.address,
+                        "--name", name, "--devices", "1", "--data-listen", "127.0.0.1:0",
+                        "--peer-listen", "127.0.0.1:0", "--metrics-listen", "off"}));
+    cluster.workers.push_back(std::move(worker));
+  }
+  return cluster;
+}
+
+double ProcessorUs() {
+  rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  return absl::ToDoubleMicroseconds(absl::DurationFromTimeval(used.ru_utime) +
+                                    absl::DurationFromTimeval(used.ru_stime));
+}
+double TimeUs(const std::function<void()>& f) {
+  const absl::Time begin = absl::Now();
+  f();
+  return absl::ToDoubleMicroseconds(absl::Now() - begin);
+}
+
+// The training by the SDK.
+class Sdk {
+ public:
+  explicit Sdk(const Flags& flags)
+      : mesh_(make_mesh({2}, {"data"}, {AxisType::kAuto})),
+        batch_(IntegersOnHost(1000, examples::kVocabulary, {flags.batch, examples::kLength + 1})),
+        text_(put(batch_, mesh_, P("data"))),
+        key_(put(random::key(1), mesh_, P())),
+        state_(
+            tree_map([&](const Array& a) { return put(a, mesh_, P()); }, GptState(flags.layers))) {}
+
+  void Measure(const std::string& way, int steps, Measured* to) {
+    const double cpu = ProcessorUs();
+    std::vector<double> times;
+    if (way == "unread") {
+      const double all = TimeUs([&] {
+        for (int i = 0; i < steps; ++i) Step(text_);
+        loss_ = last_.item<float>();
+      });
+      times.assign(steps, all / steps);
+    } else {
+      for (int i = 0; i < steps; ++i)
+        times.push_back(TimeUs([&] {
+          Step(way == "fed" ? put(batch_, mesh_, P("data")) : text_);
+          loss_ = last_.item<float>();
+        }));
+    }
+    to->Add(times, ProcessorUs() - cpu);
+  }
+  double loss() const { return loss_; }
+  std::string Explain() const { return explain(step_, state_, text_, key_); }
+
+ private:
+  void Step(const Array& text) {
+    auto [next, loss] = step_(state_, text, key_);
+    state_ = std::move(next);
+    last_ = std::move(loss);
+  }
+
+  const Mesh mesh_;
+  const ir::Array batch_;
+  const Array text_, key_;
+  examples::State state_;
+  Jitted<decltype(&examples::Step)> step_ = jit(
+      &examples::Step, {.name = "train_step", .donate_argnums = {0}, .out_shardings = {P(), P()}});
+  Array last_;
+  double loss_ = 0;
+};
+
+// The training by bench/jit_jax.py.
+class Python {
+ public:
+  static absl::StatusOr<Python> Start(const Flags& flags, const std::string& address) {
+    TESSERA_ASSIGN_OR_RETURN(
+        Process process,
+        Process::Start({flags.python, "-B", TESSERA_SOURCE_DIR "/bench/jit_jax.py", flags.client,
+                        address, absl::StrCat(flags.layers), absl::StrCat(flags.batch)}));
+    TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kLimit));
+    if (line != "ready")
+      return absl::InternalError(absl::StrCat("bench/jit_jax.py printed '", line, "'"));
+    return Python(std::move(process));
+  }
+  absl::Status Measure(const std::string& way, int steps, Measured* to) {
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<double> numbers, Ask(absl::StrCat(way, " ", steps)));
+    if (numbers.size() < 3) return absl::InternalError("bench/jit_jax.py printed too little");
+    loss_ = numbers[0];
+    to->Add({numbers.begin() + 2, numbers.end()}, numbers[1]);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> Explain() {
+    TESSERA_RETURN_IF_ERROR(process_.WriteLine("explain 0"));
+    std::string text;
+    while (true) {
+      TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kLimit));
+      if (line == "end of plan") return text;
+      absl::StrAppend(&text, line, "\n");
+    }
+  }
+  double loss() const { return loss_; }
+
+ private:
+  explicit Python(Process process) : process_(std::move(process)) {}
+  absl::StatusOr<std::vector<double>> Ask(const std::string& question) {
+    TESSERA_RETURN_IF_ERROR(process_.WriteLine(question));
+    TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kLimit));
+    std::vector<double> numbers;
+    for (const absl::string_view word : absl::StrSplit(line, ' '))
+      if (!absl::SimpleAtod(word, &numbers.emplace_back()))
+        return absl::InternalError(absl::StrCat("bench/jit_jax.py printed '", line, "'"));
+    return numbers;
+  }
+  Process process_;
+  double loss_ = 0;
+};
+
+const char* BuildType() {
+#ifdef NDEBUG
+  return "release";
+#else
+  return "with assertions";
+#endif
+}
+
+absl::Status Run(const Flags& flags) {
+  TESSERA_ASSIGN_OR_RETURN(const Cluster cluster, StartCluster(flags));
+  ConnectOptions connect;
+  connect.min_devices = 2;
+  Session::SetDefault(Session::Connect(cluster.address, connect));
+  Sdk sdk(flags);
+  TESSERA_ASSIGN_OR_RETURN(Python python, Python::Start(flags, cluster.address));
+  if (flags.explain) {
+    TESSERA_ASSIGN_OR_RETURN(const std::string plan, python.Explain());
+    std::printf("%s\n%s\n", sdk.Explain().c_str(), plan.c_str());
+  }
+  constexpr size_t kNumWays = std::size(kWays);
+  Measured ours[kNumWays], theirs[kNumWays];
+  std::vector<double> ratios[kNumWays];  // of the rounds' medians
+  for (int round = -1; round < flags.rounds; ++round) {
+    for (size_t w = 0; w < kNumWays; ++w) {
+      const bool warm_up = round < 0;
+      Measured sdks, pythons;
+      sdk.Measure(kWays[w], warm_up ? 2 : flags.steps, &sdks);
+      TESSERA_RETURN_IF_ERROR(python.Measure(kWays[w], warm_up ? 2 : flags.steps, &pythons));
+      if (warm_up) continue;
+      ratios[w].push_back(pythons.us.Quantile(0.5) / sdks.us.Quantile(0.5));
+      ours[w].Add(sdks);
+      theirs[w].Add(pythons);
+    }
+  }
+  Session::SetDefault(nullptr);
+  std::printf("a step of a GPT of %d layers on %d texts, two workers (%s), %d x %d steps\n",
+              static_cast<int>(flags.layers), static_cast<int>(flags.batch), BuildType(),
+              flags.rounds, flags.steps);
+  std::printf("%-28s %9s %9s %9s %9s %9s %7s %14s\n", "ms", "SDK p50", "p90", "jit p50", "p90",
+              "ratio", "rounds'", "busy: SDK, jit");
+  for (size_t w = 0; w < kNumWays; ++w) {
+    const auto ms = [](const Measured& m, double q) { return m.us.Quantile(q) * 1e-3; };
+    std::sort(ratios[w].begin(), ratios[w].end());
+    std::printf("%-28s %9.2f %9.2f %9.2f %9.2f %9.3f %7.3f %6.0f%% %5.0f%%\n", kWayNames[w],
+                ms(ours[w], 0.5), ms(ours[w], 0.9), ms(theirs[w], 0.5), ms(theirs[w], 0.9),
+                ms(theirs[w], 0.5) / ms(ours[w], 0.5), ratios[w][ratios[w].size() / 2],
+                100 * ours[w].busy(), 100 * theirs[w].busy());
+  }
+  std::printf("losses after the last step: %.6f by the SDK, %.6f by @client.jit\n", sdk.loss(),
+              python.loss());
+  if (!(std::abs(sdk.loss() - python.loss()) <= kLossesDiffer * std::abs(sdk.loss())))
+    return absl::InternalError("the two trainings have not computed the same");
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  flags.client = flags.bin_dir + "/../python";
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const bool value = i + 1 < argc;
+    const auto number = [&](auto* to) {
+      return value && absl::SimpleAtoi(argv[++i], to) && *to > 0;
+    };
+    const auto text = [&](std::string* to) {
+      if (value) *to = argv[++i];
+      return value;
+    };
+    const bool ok = arg == "--python"    ? text(&flags.python)
+                    : arg == "--client"  ? text(&flags.client)
+                    : arg == "--bin-dir" ? text(&flags.bin_dir)
+                    : arg == "--rounds"  ? number(&flags.rounds)
+                    : arg == "--steps"   ? number(&flags.steps)
+                    : arg == "--layers"  ? number(&flags.layers)
+                    : arg == "--batch"   ? number(&flags.batch)
+                    : arg == "--explain" ? (flags.explain = true)
+                                         : false;
+    if (!ok) flags.python.clear();
+    if (!ok) break;
+  }
+  if (flags.python.empty()) {
+    std::cerr << "usage: bench-jit --python PYTHON [--client DIR] [--rounds N] [--steps N] "
+                 "[--layers N] [--batch N] [--explain] [--bin-dir DIR]\n";
+    return 2;
+  }
+  try {
+    const absl::Status status = Run(flags);
+    if (!status.ok()) std::cerr << "bench-jit: " << status << "\n";
+    return status.ok() ? 0 : 1;
+  } catch (const Error& e) {
+    std::cerr << "bench-jit: " << e.what() << "\n";
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }
