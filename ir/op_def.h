@@ -171,6 +171,13 @@ using RuleParamsFn = std::vector<Type> (*)(const InferContext&, size_t region);
 // go together.
 using KeepFn = Attrs (*)(const Attrs&, const std::vector<bool>& operands,
                          const std::vector<bool>& results);
+// The attributes of an op that takes one more constant of region `k`, as its operand and the
+// region's param of these indices.
+struct AddedConstant {
+  Attrs attrs;
+  int operand = 0, param = 0;
+};
+using AddConstantFn = AddedConstant (*)(const Attrs&, size_t k);
 // The sharding that an op fixes for its result 0, or null.
 using FixedShardingFn = const PartitionSpec* (*)(const Attrs&);
 
@@ -327,9 +334,10 @@ struct OpDef {
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
   PartialEvalFn partial_eval = nullptr;
-  DataFlowFn data_flow = nullptr;      // ops with regions that are planned
-  RuleParamsFn rule_params = nullptr;  // ops with derivative rules
-  KeepFn keep = nullptr;               // those whose attributes tell of operands or results
+  DataFlowFn data_flow = nullptr;        // ops with regions that are planned
+  RuleParamsFn rule_params = nullptr;    // ops with derivative rules
+  KeepFn keep = nullptr;                 // those whose attributes tell of operands or results
+  AddConstantFn add_constant = nullptr;  // ops that repeat a region
   FixedShardingFn fixed_sharding = nullptr;
   Rule<CostFn> cost = {};
   Scalar scalar = {};                  // elementwise

@@ -463,6 +463,13 @@ Attrs KeepScan(const Attrs& attrs, const std::vector<bool>& operands, const std:
   return out;
 }
 
+AddedConstant AddScanConstant(const Attrs& attrs, size_t) {
+  const auto consts = static_cast<int>(attrs.Int("num_consts"));
+  Attrs out = attrs;
+  out.Set("num_consts", int64_t{consts + 1});
+  return {std::move(out), consts, consts};
+}
+
 constexpr AttrSpec kScanAttrs[] = {{"num_consts", AttrKind::kInt},
                                    {"num_carry", AttrKind::kInt},
                                    {"length", AttrKind::kInt},
@@ -489,6 +496,7 @@ const OpDef kScan = Checked({.name = "scan",
                              .partial_eval = ScanPartialEval,
                              .data_flow = ScanDataFlow,
                              .keep = KeepScan,
+                             .add_constant = AddScanConstant,
                              .cost = ScanCost,
                              .eval_shards = EvalScan});
 

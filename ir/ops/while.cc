@@ -288,6 +288,15 @@ Attrs KeepWhile(const Attrs& attrs, const std::vector<bool>& operands, const std
           {"num_body_consts", int64_t{kept(predicate, body)}}};
 }
 
+AddedConstant AddWhileConstant(const Attrs& attrs, size_t k) {
+  const auto predicate = static_cast<int>(attrs.Int("num_predicate_consts"));
+  const auto body = static_cast<int>(attrs.Int("num_body_consts"));
+  return {{{"num_predicate_consts", int64_t{predicate + (k == 0)}},
+           {"num_body_consts", int64_t{body + (k == 1)}}},
+          k == 0 ? predicate : predicate + body,
+          k == 0 ? predicate : body};
+}
+
 constexpr RegionRole kWhileRegions[] = {RegionRole::kPredicate, RegionRole::kBody};
 constexpr AttrSpec kWhileAttrs[] = {{"num_predicate_consts", AttrKind::kInt},
                                     {"num_body_consts", AttrKind::kInt}};
@@ -315,6 +324,7 @@ const OpDef kWhile = Checked(
      .partial_eval = WhilePartialEval,
      .data_flow = WhileDataFlow,
      .keep = KeepWhile,
+     .add_constant = AddWhileConstant,
      .cost = WhileCost,
      .eval_shards = EvalWhile});
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "ir/transform/transform.h"
 #include "server/planner/explain.h"
+#include "server/planner/hoist.h"
 #include "server/planner/memory.h"
 #include "server/planner/partition.h"
 #include "server/planner/propagate.h"
@@ -46,6 +47,29 @@ absl::Status CheckCluster(const core::PlanRequest& request) {
                                 " has ", want, " devices, ", have, " were given"));
 }
 
+// Of the memory of each device; 0: unknown, and then it is enough for all.
+int64_t DeviceMemory(const core::ClusterSnapshot& cluster) {
+  int64_t least = cluster.hypothetical_memory_bytes;
+  for (const core::ClusterSnapshot::Device& d : cluster.devices)
+    if (d.memory_bytes > 0 && (least == 0 || d.memory_bytes < least)) least = d.memory_bytes;
+  return least;
+}
+
+// Moves what collectives it can out of loops, as long as the plan fits: what they give is live for
+// as long as the loop runs.
+absl::Status Hoist(int64_t device_memory, PartitionedProgram* device, MemoryBound* memory) {
+  for (const Hoisting which : {Hoisting::kAll, Hoisting::kNoLarger}) {
+    TESSERA_ASSIGN_OR_RETURN(const ir::FunctionRef hoisted, HoistCollectives(device->fn, which));
+    if (hoisted == device->fn) return absl::OkStatus();
+    const MemoryBound bound = BoundMemory(*hoisted);
+    if (device_memory > 0 && bound.peak > device_memory) continue;
+    device->fn = hoisted;
+    *memory = bound;
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
@@ -55,9 +79,10 @@ absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   FunctionShardings shardings;
   TESSERA_RETURN_IF_ERROR(Seed(program, &shardings));
   Propagate(*program.entry, &shardings);
-  TESSERA_ASSIGN_OR_RETURN(const PartitionedProgram device,
+  TESSERA_ASSIGN_OR_RETURN(PartitionedProgram device,
                            Partition(program, shardings, request.options.explain));
-  const MemoryBound memory = BoundMemory(*device.fn);
+  MemoryBound memory = BoundMemory(*device.fn);
+  TESSERA_RETURN_IF_ERROR(Hoist(DeviceMemory(request.cluster), &device, &memory));
 
   core::Plan plan;
   plan.device_program = device.fn;

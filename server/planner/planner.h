@@ -1,7 +1,7 @@
 // The planner: a pure function from a program, its shardings and a snapshot of the cluster to a
 // plan.
 //
-// Passes, in order: seed, propagate, partition, bound memory, explain.  The same request gives the
+// Passes, in order: seed, propagate, partition, bound memory, hoist, explain.  The same request gives the
 // same bytes.  Any thread.
 #pragma once
 #include "absl/status/statusor.h"

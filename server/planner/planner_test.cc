@@ -76,6 +76,8 @@ std::string PlanText(const DataCase& c) {
   core::PlanRequest request;
   request.program = *program;
   request.cluster.devices.resize(program->mesh().num_devices());
+  for (auto& device : request.cluster.devices)
+    device.memory_bytes = c.Has("memory") ? std::stoll(c.args.at("memory")) : 0;
   absl::StatusOr<core::Plan> plan = MakePlan(request);
   if (!plan.ok())
     return absl::StrCat(ToAbsl(ReasonOf(plan.status())), ": ", plan.status().message(), "\n");
