@@ -49,6 +49,9 @@ struct ExecutorInfo {
   std::string files_folder;  // executors with the same value share the directory; "": unknown
   // It has served a coordinator since it started, and is of use only to one that adopts it.
   bool has_state = false;
+  // Measured when it started, of a device while all of them work: f32 arithmetic, and memory read
+  // and written; 0: not measured.
+  double flops_per_second = 0, memory_bytes_per_second = 0;
 };
 struct Registration {
   std::string worker;  // unique in the cluster, stable over restarts
@@ -283,6 +286,12 @@ struct ProgramLoaded {
   absl::Status status;
   int64_t memory_bytes = 0;  // peak per device, scratch included
 };
+// What exchanges have shown of links; 0: unknown.
+struct LinkSpeed {
+  bool between_executors = false;  // or among the executor's devices
+  double bytes_per_second = 0;     // that a device sends
+  double latency_seconds = 0;      // of one round of an exchange
+};
 struct LaunchDone {
   uint64_t launch = 0;
   absl::Duration run_time;
@@ -293,6 +302,7 @@ struct LaunchDone {
     ir::Array value;
   };
   std::vector<InlineResult> inline_results = {};
+  std::vector<LinkSpeed> links = {};  // those that have changed
 };
 // The status names the op, its source location and, for a collective, the missing devices.
 struct LaunchFailed {

@@ -291,7 +291,8 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
       api::Heartbeat{{{0, absl::ZeroDuration()}, {1, absl::Milliseconds(61'500)}}},
       api::CommunicatorReady{1, lost},
       api::ProgramLoaded{1, {}, 64},
-      api::LaunchDone{1, absl::Milliseconds(2), {{7, 3, Array::Scalar(DType::kF32, 3)}}},
+      api::LaunchDone{
+          1, absl::Milliseconds(2), {{7, 3, Array::Scalar(DType::kF32, 3)}}, {{true, 1e9, 5e-5}}},
       api::LaunchFailed{1, lost},
       api::BufferWritten{1, 2, lost},
       api::BufferRead{1, Array::Scalar(DType::kS32, 4)},
@@ -369,10 +370,16 @@ TEST(WorkerSerialTest, WhatIsOutOfBoundsIsRefused) {
 
 TEST(WorkerSerialTest, RegistrationsAreChecked) {
   const api::Registration good{
-      "w0", "host", kOpset, {{0, 1, "cpu", 4, "h:1", "h:2", "h:3", 0, true, "h:/files"}}, 1 << 30};
+      "w0",
+      "host",
+      kOpset,
+      {{0, 1, "cpu", 4, "h:1", "h:2", "h:3", 0, true, "h:/files", false, 1e11, -1}},
+      1 << 30};
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration back, ReadRegistration(ToEnvelope(good)));
   EXPECT_EQ(back.executors[0].num_devices, 4);
   EXPECT_EQ(back.executors[0].files_folder, "h:/files");
+  EXPECT_EQ(back.executors[0].flops_per_second, 1e11);
+  EXPECT_EQ(back.executors[0].memory_bytes_per_second, 0) << "what cannot be is unknown";
   EXPECT_EQ(back.host_memory_bytes, 1 << 30);
   auto refuse = [&](auto change, const char* why) {
     api::Registration bad = good;

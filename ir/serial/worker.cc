@@ -18,6 +18,7 @@ constexpr size_t kTextMax = 1024;
 constexpr int kExecutorsMax = 1024;
 constexpr int kDevicesMax = 65'536;
 constexpr int64_t kRelayBytesMax = int64_t{1} << 31;
+constexpr double kRateMax = 1e18;  // per second
 
 absl::Status Bad(const std::string& what) { return MakeError(ErrorKind::kValueError, what); }
 
@@ -79,6 +80,7 @@ TESSERA_MESSAGE(AcknowledgeReports, ACKNOWLEDGE_REPORTS, through)
 // ---- Reports. -----------------------------------------------------------------------------------
 TESSERA_FIELDS(api::Heartbeat::Executor, v1::Heartbeat::Executor, executor, progress_age, silence,
                launch, op, waiting)
+TESSERA_FIELDS(api::LinkSpeed, v1::LinkSpeed, between_executors, bytes_per_second, latency_seconds)
 TESSERA_FIELDS(api::LaunchDone::InlineResult, v1::InlineShard, array, device, value)
 TESSERA_FIELDS(api::ExecutorInventory::Device, v1::ExecutorInventory::Device, ready, expected,
                failed)
@@ -86,7 +88,7 @@ TESSERA_FIELDS(api::ExecutorInventory::Device, v1::ExecutorInventory::Device, re
 TESSERA_MESSAGE(Heartbeat, HEARTBEAT, executors)
 TESSERA_MESSAGE(CommunicatorReady, COMMUNICATOR_READY, generation, status)
 TESSERA_MESSAGE(ProgramLoaded, PROGRAM_LOADED, executable, status, memory_bytes)
-TESSERA_MESSAGE(LaunchDone, LAUNCH_DONE, run_time, inline_results)
+TESSERA_MESSAGE(LaunchDone, LAUNCH_DONE, run_time, inline_results, links)
 TESSERA_MESSAGE(LaunchFailed, LAUNCH_FAILED, status, inputs_kept)
 TESSERA_MESSAGE(BufferWritten, BUFFER_WRITTEN, array, device, status)
 TESSERA_MESSAGE(BufferRead, BUFFER_READ, request, value)
@@ -110,6 +112,14 @@ static absl::Status Check(api::ExecutorInfo& info, const ReadLimits&) {
     if (endpoint.size() > 4 * kNameMax) return Bad("executor: an endpoint is too long");
   if (info.files_folder.size() > kNameMax) return Bad("executor: files_folder is too long");
   info.memory_bytes = std::max<int64_t>(info.memory_bytes, 0);
+  for (double* rate : {&info.flops_per_second, &info.memory_bytes_per_second})
+    if (!(*rate >= 0 && *rate < kRateMax)) *rate = 0;
+  return absl::OkStatus();
+}
+
+static absl::Status Check(api::LinkSpeed& link, const ReadLimits&) {
+  for (double* figure : {&link.bytes_per_second, &link.latency_seconds})
+    if (!(*figure >= 0 && *figure < kRateMax)) *figure = 0;
   return absl::OkStatus();
 }
 

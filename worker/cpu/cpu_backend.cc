@@ -21,6 +21,7 @@
 #include "ir/text.h"
 #include "worker/codegen/scalar_prim.h"
 #include "worker/cpu/host_pool.h"
+#include "worker/cpu/host_speed.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/program_run.h"
 #include "worker/cpu/sort.h"
@@ -292,6 +293,11 @@ class CpuBackend final : public Backend {
   std::string_view device_kind() const override { return "cpu"; }
   int num_devices() const override { return options_.num_devices; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
+  Speed speed() const override {
+    const HostSpeed& all = MeasuredHostSpeed();
+    const double devices = options_.num_devices;
+    return {all.flops_per_second / devices, all.memory_bytes_per_second / devices};
+  }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
   absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(

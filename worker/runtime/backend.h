@@ -95,6 +95,12 @@ class Backend {
   virtual std::string_view device_kind() const = 0;  // "cpu", "gpu"
   virtual int num_devices() const = 0;
   virtual int64_t memory_bytes() const = 0;  // per device
+  // Of a device while all of them work, as measured once in the process; blocking.
+  struct Speed {
+    double flops_per_second = 0;         // f32
+    double memory_bytes_per_second = 0;  // read and written
+  };
+  virtual Speed speed() const { return {}; }
 
   // Kinds of ops that this backend compiles; the reference evaluator runs the others.
   virtual absl::Span<const ir::Lowering> lowerings() const = 0;

@@ -30,8 +30,9 @@ absl::StatusOr<int> Communicator::RankOf(int32_t member, int32_t device) const {
 }
 
 void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics,
-                        std::shared_ptr<const TlsContext> tls) {
+                        std::shared_ptr<const TlsContext> tls, LinkMeter* links) {
   CommunicatorConfig config;
+  std::vector<int> executor_of;
   config.tls = std::move(tls);
   config.generation = generation_;
   config.secret = secret_;
@@ -42,6 +43,7 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
     for (int32_t d = 0; d < member.num_devices; ++d) {
       const int rank = first_rank_[m] + d;
       if (self) config.local_ranks.push_back(rank);
+      executor_of.push_back(static_cast<int>(m));
       config.members.push_back(
           {d, member.executor, member.incarnation, member.endpoint,
            self ? host : member.endpoint.substr(0, member.endpoint.rfind(':'))});
@@ -53,9 +55,9 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
   const int source = port_ == nullptr ? -1 : port_->Open(generation_);
   collectives_ = MakeCollectives(std::move(config), source);
   if (metrics != nullptr) {
-    collectives_ =
-        Metered(std::move(collectives_),
-                remote() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics);
+    collectives_ = Metered(std::move(collectives_),
+                           remote() ? CollectiveBackend::kTcp : CollectiveBackend::kInproc, metrics,
+                           links, std::move(executor_of));
   }
   for (const auto& [launch, why] : aborted_) collectives_->AbortLaunch(launch, why);
   aborted_.clear();

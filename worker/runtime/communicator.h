@@ -17,6 +17,7 @@
 #include "worker/collectives/collectives.h"
 #include "worker/collectives/peer_port.h"
 #include "worker/telemetry/executor_metrics.h"
+#include "worker/telemetry/link_meter.h"
 
 namespace tessera::worker {
 
@@ -31,9 +32,9 @@ class Communicator final : public Collectives {
   // Members of the generation: ranks are their devices, in order. VALUE_ERROR if there is none.
   absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
   // Connects, unless it was closed meanwhile. `port` outlives the communicator; null: there are no
-  // other executors. `metrics`, which may be null, outlives it too.
+  // other executors. `metrics` and `links`, of which both or none are null, outlive it too.
   void Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics = nullptr,
-            std::shared_ptr<const TlsContext> tls = nullptr);
+            std::shared_ptr<const TlsContext> tls = nullptr, LinkMeter* links = nullptr);
   // The number of ranks of all members.
   int ranks() const { return first_rank_.back(); }
   // Later calls fail with `why`. Returns when no call is running and the connections are closed.

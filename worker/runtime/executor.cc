@@ -102,6 +102,7 @@ Executor::~Executor() {
 }
 
 api::ExecutorInfo Executor::info() const {
+  const Backend::Speed speed = backend_->speed();
   return {options_.index,
           options_.incarnation,
           std::string(backend_->device_kind()),
@@ -111,7 +112,10 @@ api::ExecutorInfo Executor::info() const {
           options_.peer_data_endpoint,
           backend_->memory_bytes(),
           !options_.files_dir.empty(),
-          files_folder_};
+          files_folder_,
+          /*has_state=*/false,
+          speed.flops_per_second,
+          speed.memory_bytes_per_second};
 }
 
 std::vector<api::ExecutorInventory::Device> Executor::Arrays() const {
@@ -217,7 +221,7 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
 
 void Executor::OpenCommunicator(const std::shared_ptr<Communicator>& communicator) {
   const int64_t began = AgeGauge::Now();
-  communicator->Open(options_.host, peer_port_.get(), &metrics_, options_.tls);
+  communicator->Open(options_.host, peer_port_.get(), &metrics_, options_.tls, &links_);
   metrics_.RecordCommunicatorInit(CollectiveBackend::kTcp, communicator->ranks(),
                                   absl::Nanoseconds(AgeGauge::Now() - began));
   Report(api::CommunicatorReady{communicator->generation(), absl::OkStatus()});

@@ -39,6 +39,7 @@
 #include "worker/runtime/timer.h"
 #include "worker/telemetry/executor_metrics.h"
 #include "worker/telemetry/in_flight.h"
+#include "worker/telemetry/link_meter.h"
 
 namespace tessera::worker {
 
@@ -232,6 +233,7 @@ class Executor {
   const int32_t num_devices_;
   const ReportFn report_;
   const ExecutorMetrics metrics_;
+  LinkMeter links_;
   std::unique_ptr<InFlightPage> own_page_;
   InFlightPage* in_flight_;
   std::vector<std::unique_ptr<InFlightQueue>> in_flight_queues_;  // per device

@@ -175,8 +175,8 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
     config.members.push_back(
         {program.coordinates[rank].device, name_, options_.incarnation, "", options_.host});
   }
-  launch.local_collectives =
-      Metered(MakeCollectives(std::move(config), -1), CollectiveBackend::kInproc, &metrics_);
+  launch.local_collectives = Metered(MakeCollectives(std::move(config), -1),
+                                     CollectiveBackend::kInproc, &metrics_, &links_);
   return launch.local_collectives.get();
 }
 
@@ -372,7 +372,7 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
     launches_.erase(launch->id);
   }
   if (!failed) {
-    api::LaunchDone done{launch->id, run_time, InlineResults(inline_results)};
+    api::LaunchDone done{launch->id, run_time, InlineResults(inline_results), links_.TakeChanges()};
     return on_stream ? ReportAtOnce(std::move(done)) : Report(std::move(done));
   }
   const absl::Status why = launch->cancel.status();

@@ -1,14 +1,18 @@
 // A wrapper of Collectives that records metrics of every call of every rank.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "worker/collectives/collectives.h"
 #include "worker/telemetry/executor_metrics.h"
+#include "worker/telemetry/link_meter.h"
 
 namespace tessera::worker {
 
-// `metrics` outlives the result. Everything else is as with `inner`.
+// `metrics` and `links` outlive the result. `executor_of`, by rank: executors are equal or not;
+// empty: there is one. Everything else is as with `inner`.
 std::unique_ptr<Collectives> Metered(std::unique_ptr<Collectives> inner, CollectiveBackend backend,
-                                     const ExecutorMetrics* metrics);
+                                     const ExecutorMetrics* metrics, LinkMeter* links,
+                                     std::vector<int> executor_of = {});
 
 }  // namespace tessera::worker

@@ -1,0 +1,54 @@
+#include "worker/telemetry/link_meter.h"
+
+#include <cmath>
+
+namespace tessera::worker {
+namespace {
+
+constexpr double kSmallBytes = 4 << 10, kLargeBytes = 256 << 10;
+constexpr double kDown = 0.25, kUp = 0.05, kChange = 0.1;
+
+void Follow(double* figure, double sample) {
+  if (*figure == 0) {
+    *figure = sample;
+  } else {
+    *figure += (sample < *figure ? kDown : kUp) * (sample - *figure);
+  }
+}
+
+bool HasChanged(double figure, double told) { return std::abs(figure - told) > kChange * told; }
+
+}  // namespace
+
+void LinkMeter::Record(bool between_executors, double bytes_sent, double rounds,
+                       absl::Duration time) {
+  const double seconds = absl::ToDoubleSeconds(time);
+  const bool is_small = bytes_sent <= kSmallBytes;
+  if (seconds <= 0 || rounds <= 0 || (!is_small && bytes_sent < kLargeBytes)) return;
+  if (!mu_.TryLock()) return;
+  Link& link = links_[between_executors];
+  if (is_small) {
+    Follow(&link.latency_s, seconds / rounds);
+  } else {
+    Follow(&link.s_per_byte, seconds / bytes_sent);
+  }
+  mu_.Unlock();
+}
+
+std::vector<api::LinkSpeed> LinkMeter::TakeChanges() {
+  std::vector<api::LinkSpeed> changes;
+  absl::MutexLock lock(&mu_);
+  for (const bool between_executors : {false, true}) {
+    Link& link = links_[between_executors];
+    if (!HasChanged(link.latency_s, link.told_latency_s) &&
+        !HasChanged(link.s_per_byte, link.told_s_per_byte))
+      continue;
+    link.told_latency_s = link.latency_s;
+    link.told_s_per_byte = link.s_per_byte;
+    changes.push_back(
+        {between_executors, link.s_per_byte > 0 ? 1 / link.s_per_byte : 0, link.latency_s});
+  }
+  return changes;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,36 @@
+// What the exchanges of an executor's devices say of its links: the latency of small ones and the
+// bandwidth of large ones, among its devices and with other executors.
+//
+// A call takes longer when a peer comes late, so each figure follows the faster calls: it goes down
+// quickly and up slowly. Thread-safe; a sample that would wait for another thread is dropped.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ir/api/worker_link.h"
+
+namespace tessera::worker {
+
+class LinkMeter {
+ public:
+  // An exchange took `time` in so many rounds, and sent so many bytes from this device.
+  void Record(bool between_executors, double bytes_sent, double rounds, absl::Duration time)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What is known of links of which a figure has changed by over a tenth since they were returned
+  // last.
+  std::vector<api::LinkSpeed> TakeChanges() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Link {
+    double latency_s = 0, s_per_byte = 0;  // 0: unknown
+    double told_latency_s = 0, told_s_per_byte = 0;
+  };
+  absl::Mutex mu_;
+  std::array<Link, 2> links_ ABSL_GUARDED_BY(mu_);  // by between_executors
+};
+
+}  // namespace tessera::worker

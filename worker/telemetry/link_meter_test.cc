@@ -1,0 +1,37 @@
+#include "worker/telemetry/link_meter.h"
+
+#include "gtest/gtest.h"
+
+namespace tessera::worker {
+namespace {
+
+TEST(LinkMeter, SmallExchangesSayTheLatencyAndLargeOnesTheBandwidth) {
+  LinkMeter meter;
+  EXPECT_TRUE(meter.TakeChanges().empty());
+  meter.Record(/*between_executors=*/true, 128, 2, absl::Microseconds(80));
+  meter.Record(true, 1 << 20, 2, absl::Milliseconds(1));
+  meter.Record(true, 64 << 10, 2, absl::Seconds(9));  // neither
+  const std::vector<api::LinkSpeed> changes = meter.TakeChanges();
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_TRUE(changes[0].between_executors);
+  EXPECT_DOUBLE_EQ(changes[0].latency_seconds, 40e-6);
+  EXPECT_DOUBLE_EQ(changes[0].bytes_per_second, (1 << 20) / 1e-3);
+  EXPECT_TRUE(meter.TakeChanges().empty()) << "nothing is told twice";
+}
+
+TEST(LinkMeter, ALateCallCountsLittleAndAFastOneMore) {
+  LinkMeter meter;
+  meter.Record(false, 0, 1, absl::Microseconds(10));
+  ASSERT_EQ(meter.TakeChanges().size(), 1u);
+  meter.Record(false, 0, 1, absl::Microseconds(20));
+  EXPECT_TRUE(meter.TakeChanges().empty()) << "by a twentieth";
+  for (int i = 0; i < 20; ++i) meter.Record(false, 0, 1, absl::Microseconds(5));
+  const std::vector<api::LinkSpeed> changes = meter.TakeChanges();
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_FALSE(changes[0].between_executors);
+  EXPECT_NEAR(changes[0].latency_seconds, 5e-6, 0.1e-6);
+  EXPECT_EQ(changes[0].bytes_per_second, 0) << "unknown";
+}
+
+}  // namespace
+}  // namespace tessera::worker
