@@ -223,8 +223,9 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
                                                             const Site& site) {
   const std::string key =
       absl::StrCat(ir::StructuralHash(program), "/", ir::AnnotationHash(program), "/", name, "@",
-                   absl::StrJoin(devices, ","), explain ? "?" : "");
-  {
+                   absl::StrJoin(devices, ","));
+  // What is explained changes with every run.
+  if (!explain) {
     absl::MutexLock lock(&mu_);
     if (auto it = executables_.find(key); it != executables_.end()) return it->second;
   }

@@ -25,9 +25,11 @@ TESSERA_TREE(Pair, a, b)
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using testing::ErrorOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> Carriers() {
   std::vector<std::string> out = {"embedded"};
@@ -416,6 +418,18 @@ TEST_P(ClientTest, MatmulOverASharedContraction) {
   EXPECT_THAT(explain(f, a, b), HasSubstr("psum"));
 }
 
+TEST_P(ClientTest, ExplainShowsTheLastRunBesideWhatIsPredicted) {
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const Array a = put(ir::Array::Of(kF32, {4}, std::vector<double>{0, 1, 2, 3}), mesh, P("x"));
+  const auto f = jit([](Array x) { return sum(x * x); });
+  EXPECT_THAT(explain(f, a), AllOf(HasSubstr("predicted time: "), HasSubstr("GFLOP/s"),
+                                   Not(HasSubstr("last run"))));
+  EXPECT_EQ(f(a).get<float>()[0], 14);
+  const api::CompileReply plan = f.Explain(a);
+  EXPECT_THAT(plan.explain_text, ContainsRegex("\npredicted [0-9.]+ .?s, last run [0-9.]+ .?s\n"));
+  EXPECT_THAT(plan.explain_json, HasSubstr("\"last_run_seconds\": "));
+}
+
 TEST_P(ClientTest, ExplainsForDevicesThatAreAbsent) {
   const AbsentDevices absent{
       abstract_mesh({64, 8}, {"data", "model"}, {AxisType::kAuto, AxisType::kAuto}),
@@ -504,8 +518,8 @@ TEST_P(ClientTest, ArgumentsOfExplicitTypesAreNotGathered) {
   const Mesh mesh = make_mesh({4}, {"d"}, {AxisType::kExplicit});
   const Array x = put(ones({8, 2}), mesh, P("d"));
   const auto f = jit([](Array a) { return a * 2; });
-  EXPECT_THAT(explain(f, x), AllOf(HasSubstr("args[0]: f32[8@d,2] P('d', None) 16 B"),
-                                   ::testing::Not(HasSubstr("moves"))));
+  EXPECT_THAT(explain(f, x),
+              AllOf(HasSubstr("args[0]: f32[8@d,2] P('d', None) 16 B"), Not(HasSubstr("moves"))));
   EXPECT_EQ(f(x).get<float>(), std::vector<float>(16, 2));
 }
 

@@ -398,6 +398,27 @@ void AppendMemory(const PlanView& plan, const Display& display, std::string* out
   }
 }
 
+void AppendTime(const PlanView& plan, const Display& display, std::string* out) {
+  const absl::Duration all = plan.compute_time + plan.collective_time;
+  if (all == absl::ZeroDuration()) return;
+  const Lines& l = LinesOf(display);
+  absl::StrAppend(out, display.Colorize(Style::kBold, " time"), ": predicted ", DurationText(all),
+                  plan.last_run > absl::ZeroDuration()
+                      ? absl::StrCat(", last run ", DurationText(plan.last_run))
+                      : "",
+                  plan.measured_devices ? "" : "; the speed of devices is assumed", "\n");
+  for (const auto& [name, time, style] :
+       {std::tuple("compute", plan.compute_time, Style::kBlue),
+        std::tuple("collectives", plan.collective_time, Style::kYellow)}) {
+    if (time == absl::ZeroDuration()) continue;
+    absl::StrAppend(
+        out, "   ", PadOrTruncate(name, 11), "  ",
+        display.Colorize(style, Bar(absl::ToInt64Nanoseconds(time),
+                                    std::max<int64_t>(absl::ToInt64Nanoseconds(all), 1), l)),
+        " ", DurationText(time), "\n");
+  }
+}
+
 // Merges arrays with equal types and placements, in the order of the first of each.
 std::vector<PlanArray> CollapseEqual(const std::vector<PlanArray>& arrays) {
   std::vector<std::string> names, keys;
@@ -482,6 +503,11 @@ absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& ex
   plan.argument_bytes = IntOf(memory, "argument_bytes");
   plan.result_bytes = IntOf(memory, "result_bytes");
   plan.absent_device_bytes = IntOf(memory, "absent_device_bytes");
+  const Json& predicted = ChildOf(explain, "predicted");
+  plan.compute_time = absl::Seconds(NumberOf(predicted, "compute_seconds"));
+  plan.collective_time = absl::Seconds(NumberOf(predicted, "collective_seconds"));
+  plan.measured_devices = FlagOf(predicted, "measured");
+  plan.last_run = absl::Seconds(NumberOf(explain, "last_run_seconds"));
   return plan;
 }
 
@@ -508,6 +534,7 @@ std::string DrawPlan(const PlanView& plan, const Display& display) {
   AppendCollectives(plan, display, &out);
   AppendReshards(plan, display, &out);
   AppendMemory(plan, display, &out);
+  AppendTime(plan, display, &out);
   return out;
 }
 

@@ -1,5 +1,5 @@
 // Draws a plan for a terminal: its mesh with the shards on each device, its sharded arrays, its
-// collectives with their bytes, its memory.
+// collectives with their bytes, its memory, its time.
 //
 // Stateless; thread-safe; the text depends on the arguments alone.
 #pragma once
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/cli/json.h"
 #include "client/cli/terminal.h"
 #include "ir/mesh.h"
@@ -44,6 +45,9 @@ struct PlanView {
   std::vector<Reshard> reshards;
   int64_t peak_bytes = 0, argument_bytes = 0, result_bytes = 0;
   int64_t absent_device_bytes = 0;  // > 0: planned for absent devices with this much memory
+  // Of a run on the devices; 0: not predicted, and not run.
+  absl::Duration compute_time, collective_time, last_run;
+  bool measured_devices = false;  // the devices' figures are their own
 };
 
 // `explain` is the planner's JSON for `program`.

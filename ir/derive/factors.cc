@@ -36,6 +36,14 @@ Signature SignatureOf(const Function& f, const Op& op) {
                          ElementsAt(f.types, op.results));
 }
 
+Cost CostOf(const Function& f, const Op& op) {
+  if (op.def->cost.refused()) return {};
+  const std::vector<Type> in = ElementsAt(f.types, op.operands),
+                          out = ElementsAt(f.types, op.results);
+  const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
+  return op.def->cost.derived() ? derive::CostByFactors(c, out) : op.def->cost.fn(c, out);
+}
+
 DataFlow DataFlowOf(const Function& f, const Op& op) {
   const std::vector<Type> in = ElementsAt(f.types, op.operands);
   return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions});

@@ -18,6 +18,8 @@ Type LocalType(const Type& global, const DimAxes& sharding, const Mesh& mesh);
 Signature SignatureOf(const Function& f, const Op& op);
 // The data flow of an op of a function, whose regions are planned.
 DataFlow DataFlowOf(const Function& f, const Op& op);
+// What an op of a function costs by its rule, regions included; nothing if it has none.
+Cost CostOf(const Function& f, const Op& op);
 // Whether the dtypes of an elementwise function have kernels: all of them, but for those whose
 // elements are only selected and fit a register.
 bool HasKernels(const ScalarGraph& graph);

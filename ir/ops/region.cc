@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/transform/walk.h"
 
@@ -12,12 +13,7 @@ namespace tessera::ir::ops {
 Cost CostOf(const Function& f) {
   Cost total;
   for (const Op& op : f.ops) {
-    const std::vector<Type> in = ElementsAt(f.types, op.operands),
-                            out = ElementsAt(f.types, op.results);
-    const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
-    if (op.def->cost.refused()) continue;
-    const Cost one =
-        op.def->cost.derived() ? derive::CostByFactors(c, out) : op.def->cost.fn(c, out);
+    const Cost one = ir::CostOf(f, op);
     total.flops += one.flops;
     total.bytes += one.bytes;
   }

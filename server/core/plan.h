@@ -16,12 +16,23 @@
 namespace tessera::server::core {
 
 // The devices of a plan, in mesh order (row-major): devices[k] is at coordinate k.
+// Of the links between devices; 0: unknown.
+struct LinkFigures {
+  double bytes_per_s = 0;  // that a device sends
+  double latency_s = 0;    // of one round of an exchange
+  bool operator==(const LinkFigures&) const = default;
+};
+
 struct ClusterSnapshot {
   struct Device {
     int64_t id = 0;
     std::string kind;  // "cpu", "gpu"
     std::string host, executor;
     int64_t memory_bytes = 0;  // 0: unknown
+    // As its worker has measured: f32 arithmetic, and memory read and written. 0: unknown.
+    double flops_per_s = 0, bytes_per_s = 0;
+    // As its exchanges have shown.
+    LinkFigures in_executor = {}, between_executors = {};
     bool operator==(const Device&) const = default;
   };
   std::vector<Device> devices;
@@ -64,6 +75,7 @@ struct Plan {
   std::vector<PlanValue> in, out;
   std::vector<CollectiveSummary> collectives;
   int64_t memory_bound_bytes = 0;  // per device
+  double predicted_seconds = 0;    // of a run on the devices; only with `explain`
   std::string explain_text, explain_json;
   // Per op of device_program: the source location of the op that it came from.
   std::vector<Site> source_lines;

@@ -14,27 +14,11 @@
 #include "ir/derive/factors.h"
 #include "ir/derive/scan_size.h"
 #include "ir/op_def.h"
+#include "server/core/plan_time.h"
 #include "server/planner/bytes.h"
 
 namespace tessera::server::planner {
 namespace {
-
-// Bytes one device sends at most: its shard where that goes to another device; else proportional to
-// the larger of operand and result, twice where the result is as large as the operand everywhere (a
-// reduction that all receive).
-int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
-  int64_t in = 0, out = 0;
-  for (ir::ValueId v : op.operands) in = Plus(in, f.types[v].num_bytes());
-  for (ir::ValueId v : op.results) out = Plus(out, f.types[v].num_bytes());
-  if (op.def->collective == ir::CollectiveKind::kPermute) {
-    const std::vector<int64_t>& perm = op.attrs.Ints("perm");
-    for (size_t i = 0; i + 1 < perm.size(); i += 2)
-      if (perm[i] != perm[i + 1]) return in;
-    return 0;
-  }
-  const int64_t once = Times(std::max(in, out), n - 1, n);
-  return op.def->reduce != ir::ReduceKind::kNone && in == out ? Times(once, 2) : once;
-}
 
 // Calls visit(function, index of the op, how often it runs) for every op, those of regions before
 // their op. What a loop with a predicate runs counts once, and every branch as if it ran.
@@ -114,6 +98,23 @@ void AppendRows(const char* what, const std::vector<std::string>& placements,
 
 }  // namespace
 
+// Its shard where that goes to another device; else proportional to the larger of operand and
+// result, twice where the result is as large as the operand everywhere (a reduction that all
+// receive).
+int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
+  int64_t in = 0, out = 0;
+  for (ir::ValueId v : op.operands) in = Plus(in, f.types[v].num_bytes());
+  for (ir::ValueId v : op.results) out = Plus(out, f.types[v].num_bytes());
+  if (op.def->collective == ir::CollectiveKind::kPermute) {
+    const std::vector<int64_t>& perm = op.attrs.Ints("perm");
+    for (size_t i = 0; i + 1 < perm.size(); i += 2)
+      if (perm[i] != perm[i + 1]) return in;
+    return 0;
+  }
+  const int64_t once = Times(std::max(in, out), n - 1, n);
+  return op.def->reduce != ir::ReduceKind::kNone && in == out ? Times(once, 2) : once;
+}
+
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& f) {
   std::vector<CollectiveUse> uses;
   ForEachOp(f, 1, [&](const ir::Function& in, size_t i, int64_t times) {
@@ -188,10 +189,62 @@ void AppendHostOps(const ir::Function& f, bool cpu_code, const char* what, std::
   }
 }
 
+std::string LinkText(const AxisLink& link) {
+  return absl::StrCat(core::RateText(link.figures.bytes_per_s, "B/s"), " ",
+                      core::SecondsText(link.figures.latency_s),
+                      link.measured ? " (measured)" : " (assumed)");
+}
+
+// Axes of one device have no links.
+void AppendTime(const ir::Mesh& mesh, const Figures& figures, const PredictedTime& time,
+                std::string* out) {
+  absl::StrAppend(out, "predicted time: ", core::SecondsText(time.seconds()), " (compute ",
+                  core::SecondsText(time.compute_s), ", collectives ",
+                  core::SecondsText(time.exchange_s), ")",
+                  time.has_unknown_loops ? ", if each while loop runs once" : "", "\n");
+  for (const OpTime& op : time.largest)
+    absl::StrAppend(out, "  ", op.op, " ", core::SecondsText(op.seconds),
+                    TimesAndSite(op.runs, op.site), "\n");
+  absl::StrAppend(out, "  at ", core::RateText(figures.flops_per_s, "FLOP/s"), ", ",
+                  core::RateText(figures.bytes_per_s, "B/s"), " of memory (",
+                  figures.measured ? "measured" : absl::StrCat("assumed for a ", figures.kind),
+                  ")");
+  std::string links;
+  for (const ir::MeshAxis& axis : mesh.axes)
+    if (const auto link = figures.links.find(axis.name);
+        axis.size > 1 && link != figures.links.end())
+      absl::StrAppend(&links, links.empty() ? "; links " : ", ", axis.name, " ",
+                      LinkText(link->second));
+  absl::StrAppend(out, links, "\n");
+}
+
+nlohmann::json TimeJson(const Figures& figures, const PredictedTime& time) {
+  nlohmann::json j = {{"seconds", time.seconds()},
+                      {"compute_seconds", time.compute_s},
+                      {"collective_seconds", time.exchange_s},
+                      {"while_loops_run_once", time.has_unknown_loops},
+                      {"flops_per_second", figures.flops_per_s},
+                      {"memory_bytes_per_second", figures.bytes_per_s},
+                      {"measured", figures.measured},
+                      {"largest", nlohmann::json::array()}};
+  for (const OpTime& op : time.largest)
+    j["largest"].push_back({{"op", op.op},
+                            {"seconds", op.seconds},
+                            {"times", op.runs},
+                            {"collective", op.is_exchange},
+                            {"site", op.site.valid() ? op.site.ToString() : ""}});
+  for (const auto& [axis, link] : figures.links)
+    j["links"].push_back({{"axis", axis},
+                          {"bytes_per_second", link.figures.bytes_per_s},
+                          {"latency_seconds", link.figures.latency_s},
+                          {"measured", link.measured}});
+  return j;
+}
+
 }  // namespace
 
-std::string ExplainText(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t hypothetical_memory_bytes) {
+std::string ExplainText(const Explained& plan) {
+  const auto& [program, device, memory, figures, time, hypothetical_memory_bytes] = plan;
   const bool absent = hypothetical_memory_bytes > 0;
   std::string out =
       absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(),
@@ -232,11 +285,12 @@ std::string ExplainText(const ir::Program& program, const PartitionedProgram& de
   absl::StrAppend(&out, "memory per device: ", memory.peak, " B at most",
                   absent ? absl::StrCat(" of ", hypothetical_memory_bytes) : "", " (arguments ",
                   memory.arguments, ", results ", memory.results, ")\n");
+  AppendTime(program.mesh(), figures, time, &out);
   return out;
 }
 
-std::string ExplainJson(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t hypothetical_memory_bytes) {
+std::string ExplainJson(const Explained& plan) {
+  const auto& [program, device, memory, figures, time, hypothetical_memory_bytes] = plan;
   nlohmann::json j;
   j["program"] = program.entry->name;
   for (const ir::MeshAxis& a : program.mesh().axes)
@@ -272,6 +326,7 @@ std::string ExplainJson(const ir::Program& program, const PartitionedProgram& de
                  {"argument_bytes", memory.arguments},
                  {"result_bytes", memory.results}};
   if (hypothetical_memory_bytes > 0) j["memory"]["absent_device_bytes"] = hypothetical_memory_bytes;
+  j["predicted"] = TimeJson(figures, time);
   // A name may have any bytes.
   return j.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }

@@ -1,15 +1,21 @@
 // The plan as text and as JSON: for every op the shardings of its results, what decided them, its
-// reshards, and its source location; the collectives with their bytes; the memory.
+// reshards, and its source location; the collectives with their bytes; the memory; the time that a
+// run is predicted to take, and by which figures.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "ir/program.h"
+#include "server/planner/cost.h"
 #include "server/planner/memory.h"
 #include "server/planner/partition.h"
 
 namespace tessera::server::planner {
+
+// The bytes that one device of a group of `n` sends at most for a collective, as CollectiveUse
+// says.
+int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n);
 
 // A collective of the device program.  `bytes` is what one device sends at most per run of the
 // program, loop iterations included, by the ring algorithm's cost: 2(n-1)/n of the shard for psum,
@@ -40,10 +46,16 @@ std::vector<HostUse> HostOpsOf(const ir::Function& device_program);
 // Arguments, and results, of one type and sharding share a line, with the bytes that each of them
 // has on a device: "args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device"; without names,
 // "argument 0..2,7 (4): ...".  As JSON each has an entry.
-// `hypothetical_memory_bytes` > 0: the devices are hypothetical, with this much memory each.
-std::string ExplainText(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t hypothetical_memory_bytes);
-std::string ExplainJson(const ir::Program& program, const PartitionedProgram& device,
-                        const MemoryBound& memory, int64_t hypothetical_memory_bytes);
+struct Explained {
+  const ir::Program& program;
+  const PartitionedProgram& device;
+  const MemoryBound& memory;
+  const Figures& figures;
+  const PredictedTime& time;
+  // > 0: the devices are hypothetical, with this much memory each.
+  int64_t hypothetical_memory_bytes = 0;
+};
+std::string ExplainText(const Explained& plan);
+std::string ExplainJson(const Explained& plan);
 
 }  // namespace tessera::server::planner

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/transform/transform.h"
+#include "server/planner/cost.h"
 #include "server/planner/explain.h"
 #include "server/planner/hoist.h"
 #include "server/planner/memory.h"
@@ -93,9 +94,13 @@ absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   plan.memory_bound_bytes = memory.peak;
   plan.source_lines = device.fn->sites;
   if (request.options.explain) {
-    const int64_t absent = request.cluster.hypothetical_memory_bytes;
-    plan.explain_text = ExplainText(program, device, memory, absent);
-    plan.explain_json = ExplainJson(program, device, memory, absent);
+    const Figures figures = FiguresOf(request.cluster, plan.mesh);
+    const PredictedTime time = PredictTime(*device.fn, figures);
+    plan.predicted_seconds = time.seconds();
+    const Explained explained{program, device, memory,
+                              figures, time,   request.cluster.hypothetical_memory_bytes};
+    plan.explain_text = ExplainText(explained);
+    plan.explain_json = ExplainJson(explained);
   }
   return plan;
 }

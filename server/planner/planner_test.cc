@@ -11,6 +11,8 @@
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
 #include "ir/text.h"
+#include "server/core/plan_time.h"
+#include "server/planner/cost.h"
 #include "server/planner/explain.h"
 
 namespace tessera::server::planner {
@@ -146,6 +148,151 @@ TEST(PlannerTest, AClusterOfAnotherSizeIsRefused) {
   core::PlanRequest request;
   request.program = program;
   EXPECT_THAT(MakePlan(request).status(), ReasonIs("NOT_ENOUGH_DEVICES"));
+}
+
+// ---- Time. ----
+
+PredictedTime TimeOf(const char* text, const Figures& figures) {
+  core::PlanRequest request;
+  request.program = ir::ParseProgram(text).value();
+  request.cluster.devices.resize(request.program.mesh().num_devices());
+  return PredictTime(*MakePlan(request)->device_program, figures);
+}
+
+TEST(CostTest, AnOpTakesTheLongerOfArithmeticAndMemoryAndAnExchangeItsRounds) {
+  const char* text = R"(
+mesh (x=4)
+func main(%a: f32[2,16] P(None,'x'), %b: f32[16,8] P('x')) -> (f32[2,8]) {
+  %y = dot_general(%a, %b) {lhs_batching_dimensions=[], rhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}
+  return %y
+})";
+  Figures figures{.kind = "cpu",
+                  .flops_per_s = 64,
+                  .bytes_per_s = 1000,
+                  .narrow_speedup = 2,
+                  .op_s = 0.5,
+                  .links = {{"x", {{48, 0.25}}}}};
+  // 2 * 2 * 4 * 8 flops at 64; a term of 64 B, of which 3/4 go out twice at 48, in 2 * 2 rounds.
+  PredictedTime time = TimeOf(text, figures);
+  EXPECT_DOUBLE_EQ(time.compute_s, 2 + 0.5);
+  EXPECT_DOUBLE_EQ(time.exchange_s, 2 + 1);
+  ASSERT_EQ(time.largest.size(), 2u);
+  EXPECT_EQ(time.largest[0].op, "psum");
+  EXPECT_TRUE(time.largest[0].is_exchange);
+  EXPECT_EQ(time.largest[1].op, "dot_general");
+  EXPECT_FALSE(time.has_unknown_loops);
+  // Shards of 32 and 128 B are read, and 64 B written.
+  figures.bytes_per_s = 56;
+  time = TimeOf(text, figures);
+  EXPECT_DOUBLE_EQ(time.compute_s, 4 + 0.5);
+}
+
+TEST(CostTest, LoopsMultiplyAndWhatIsFusedIsNotInMemory) {
+  const char* text = R"(
+mesh (x=1)
+func main(%c: f32[4], %i: s32[]) -> (f32[4], f32[4]) {
+  %y = scan(%c) {length=3, num_carry=1, num_consts=0, reverse=false} with
+    func step(%c: f32[4]) -> (f32[4]) {
+      %e = exponential(%c)
+      %r = add(%c, %e)
+      return %r
+    }
+  %z = case(%i, %c) with
+    func short(%c: f32[4]) -> (f32[4]) {
+      return %c
+    }
+    func long(%c: f32[4]) -> (f32[4]) {
+      %n = negate(%c)
+      return %n
+    }
+  return %y, %z
+})";
+  const Figures figures{
+      .kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .op_s = 0.5, .links = {}};
+  const PredictedTime time = TimeOf(text, figures);
+  // Each iteration reads 16 B for exponential and for add, and writes 16 B; the longer branch reads
+  // and writes as many.
+  EXPECT_DOUBLE_EQ(time.compute_s, 3 * (1 + 2 + 0.5) + 2 + 0.5);
+  ASSERT_EQ(time.largest.size(), 3u);
+  EXPECT_EQ(time.largest[0].op, "add");
+  EXPECT_EQ(time.largest[0].runs, 3);
+  EXPECT_DOUBLE_EQ(time.largest[0].seconds, 7.5);
+  EXPECT_EQ(time.largest[2].op, "negate");
+}
+
+TEST(CostTest, ALoopOfUnknownLengthCountsOnce) {
+  const PredictedTime time =
+      TimeOf(R"(
+mesh (x=1)
+func main(%i: f32[4]) -> (f32[4]) {
+  %y = while(%i) {num_predicate_consts=0, num_body_consts=0} with
+    func more(%i: f32[4]) -> (bool[]) {
+      %f = constant() {value=dense<bool[]: 0>}
+      return %f
+    }
+    func step(%i: f32[4]) -> (f32[4]) {
+      %n = negate(%i)
+      return %n
+    }
+  return %y
+})",
+             {.kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .op_s = 0, .links = {}});
+  EXPECT_TRUE(time.has_unknown_loops);
+  EXPECT_GE(time.compute_s, 2);
+}
+
+TEST(CostTest, FiguresAreMeasuredOrAssumed) {
+  core::ClusterSnapshot cluster;
+  const ir::Mesh mesh{{{"data", 2}, {"model", 2}}};
+  for (int i = 0; i < 4; ++i)
+    cluster.devices.push_back({.id = i,
+                               .kind = "cpu",
+                               .host = i < 2 ? "a" : "b",
+                               .executor = i < 2 ? "v/0" : "w/0",
+                               .flops_per_s = 4e9 - i,
+                               .bytes_per_s = 1e9 + i});
+  Figures figures = FiguresOf(cluster, mesh);
+  EXPECT_TRUE(figures.measured);
+  EXPECT_EQ(figures.flops_per_s, 4e9 - 3);
+  EXPECT_EQ(figures.bytes_per_s, 1e9);
+  const core::LinkFigures inside = figures.links.at("model").figures;
+  const core::LinkFigures outside = figures.links.at("data").figures;
+  EXPECT_GT(inside.bytes_per_s, outside.bytes_per_s);
+  EXPECT_LT(inside.latency_s, outside.latency_s);
+  EXPECT_FALSE(figures.links.at("data").measured);
+  // Of what exchanges have shown, the slowest; what they have not shown is assumed.
+  cluster.devices[0].between_executors.bytes_per_s = 3e9;
+  cluster.devices[2].between_executors.bytes_per_s = 2e9;
+  cluster.devices[0].in_executor.latency_s = 1e-6;
+  figures = FiguresOf(cluster, mesh);
+  EXPECT_TRUE(figures.links.at("data").measured);
+  EXPECT_EQ(figures.links.at("data").figures, (core::LinkFigures{2e9, outside.latency_s}));
+  EXPECT_EQ(figures.links.at("model").figures, (core::LinkFigures{inside.bytes_per_s, 1e-6}));
+  // Which of its links an executor means is not known where it has near and far ones.
+  cluster.devices[1].executor = "v/1";
+  EXPECT_FALSE(FiguresOf(cluster, mesh).links.at("data").measured);
+  cluster.devices[1].executor = "v/0";
+  // A device that has measured nothing leaves all to what is assumed.
+  cluster.devices[2].flops_per_s = 0;
+  figures = FiguresOf(cluster, mesh);
+  EXPECT_FALSE(figures.measured);
+  EXPECT_EQ(figures.kind, "cpu");
+  EXPECT_EQ(figures.flops_per_s, 100e9);
+  EXPECT_EQ(FiguresOf({.devices = {}, .hypothetical_memory_bytes = 1}, mesh).kind, "gpu");
+}
+
+TEST(CostTest, TheLastRunStandsBesideWhatWasPredicted) {
+  EXPECT_EQ(core::SecondsText(0.0031), "3.1 ms");
+  EXPECT_EQ(core::SecondsText(12.5), "12.5 s");
+  EXPECT_EQ(core::SecondsText(0), "0 s");
+  EXPECT_EQ(core::RateText(117.3e9, "FLOP/s"), "117 GFLOP/s");
+  std::string text = "plan\n", json = "{\n \"program\": \"f\"\n}", empty = "{}", none;
+  core::AddLastRun(0.0031, absl::Microseconds(3400), &text, &json);
+  EXPECT_EQ(text, "plan\npredicted 3.1 ms, last run 3.4 ms\n");
+  EXPECT_EQ(json, "{\n \"program\": \"f\"\n,\"last_run_seconds\": 0.0034}");
+  core::AddLastRun(1, absl::Seconds(2), &none, &empty);
+  EXPECT_EQ(none, "") << "an explanation that was not asked for";
+  EXPECT_EQ(empty, "{\"last_run_seconds\": 2}");
 }
 
 }  // namespace

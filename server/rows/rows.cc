@@ -35,7 +35,7 @@ TESSERA_FIELDS(server::core::CollectiveSummary, state::CollectiveSummary, op, ax
 TESSERA_FIELDS(s::Executable, state::Executable, key, name, tenant, devices)
 // Converted by hand: device_program.
 TESSERA_FIELDS(server::core::Plan, state::Executable, mesh, in, out, collectives,
-               memory_bound_bytes, explain_text, explain_json)
+               memory_bound_bytes, predicted_seconds, explain_text, explain_json)
 TESSERA_FIELDS(s::NamedMesh, state::NamedMesh, mesh, devices)
 TESSERA_FIELDS(s::Worker, state::Worker, host, host_memory_bytes, cordoned, cordon_reason, draining)
 TESSERA_FIELDS(s::Executor, state::Executor, worker, host, info, first_device, lost_reason)

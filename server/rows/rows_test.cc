@@ -104,6 +104,7 @@ func main(%c: f32[8]) -> (f32[8]) {
   plan->in = plan->out = {{ir::DType::kF32, {8, 2}, AlongX()}};
   plan->collectives = {{"psum", {"x"}, 3, 4096}};
   plan->memory_bound_bytes = 1 << 20;
+  plan->predicted_seconds = 0.5;
   plan->explain_text = "text";
   plan->explain_json = "{}";
   x.plan = plan;

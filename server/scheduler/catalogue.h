@@ -101,6 +101,8 @@ struct Executable {
   IdSet waiters;                           // Compile requests
   IdSet operations;                        // not ended
   uint64_t last_use = 0;                   // grows with every use
+  // On the slowest of its executors, of the run that ended well last; 0: none since this start.
+  absl::Duration last_run;
 };
 
 struct NamedMesh {

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/build.h"
 #include "ir/api/worker_link.h"
+#include "server/core/plan.h"
 #include "server/scheduler/find.h"
 #include "server/scheduler/id_set.h"
 
@@ -43,6 +44,8 @@ struct Executor {
   int64_t ended = 0, ended_collectives = 0;
   absl::Duration progress_age;
   api::Heartbeat::Executor seen;  // from its worker's last heartbeat
+  // As its exchanges have shown: among its devices, and with other executors.
+  core::LinkFigures in_executor, between_executors;
   // Operations that were sent to it and whose end it has not acknowledged, whether or not they have
   // ended for their clients: sequence -> id.
   IdMap<uint64_t> running;

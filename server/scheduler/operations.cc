@@ -490,7 +490,10 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   }
   if (!op.outstanding.empty()) return;
   // A lost executor stays outstanding until its loss is known, so all executors have reported.
-  if (op.peer_error.ok()) return Done(launch);
+  if (op.peer_error.ok()) {
+    if (Executable* const x = ExecutableOf(op)) x->last_run = op.run_longest;
+    return Done(launch);
+  }
   const absl::Status error = op.peer_error;
   Fail(launch, error);
 }

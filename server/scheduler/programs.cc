@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/words.h"
+#include "server/core/plan_time.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -20,7 +21,11 @@ void SetDevices(const Cluster& cluster, const std::vector<int64_t>& devices, Exe
                                  .kind = e.info.device_kind,
                                  .host = e.host,
                                  .executor = e.name,
-                                 .memory_bytes = e.memory_bytes});
+                                 .memory_bytes = e.memory_bytes,
+                                 .flops_per_s = e.info.flops_per_second,
+                                 .bytes_per_s = e.info.memory_bytes_per_second,
+                                 .in_executor = e.in_executor,
+                                 .between_executors = e.between_executors});
     const auto member = std::find(x->members.begin(), x->members.end(), e.name);
     const auto index = static_cast<int32_t>(member - x->members.begin());
     if (member == x->members.end()) x->members.push_back(e.name);
@@ -186,10 +191,9 @@ void Machine::On(const Compile& e) {
   if (!id.ok()) return Answer(e.request, id.status());
   if (request.plan_only && catalogue_.executable(*id).state == ExecutableState::kPlanned) {
     const Executable& x = catalogue_.executable(*id);
-    api::CompileReply reply = x.reply;
+    api::CompileReply reply = ReplyOf(x, request.explain);
     reply.executable = 0;
     reply.pending = PendingOn(x.devices, /*compiled=*/true);
-    if (!request.explain) reply.explain_text = reply.explain_json = "";
     return Answer(e.request, std::move(reply));
   }
   const absl::Time latest = now_ + request.timeout;
@@ -348,10 +352,20 @@ bool Machine::IsLoaded(const Executable& x) const {
   });
 }
 
+api::CompileReply Machine::ReplyOf(const Executable& x, bool explain) {
+  api::CompileReply reply = x.reply;
+  if (!explain) {
+    reply.explain_text = reply.explain_json = "";
+  } else if (x.last_run > absl::ZeroDuration()) {
+    core::AddLastRun(x.plan->predicted_seconds, x.last_run, &reply.explain_text,
+                     &reply.explain_json);
+  }
+  return reply;
+}
+
 void Machine::AnswerCompiles(const Executable& x) {
   for (uint64_t request : IdSet(x.waiters)) {
-    api::CompileReply reply = x.reply;
-    if (!WaitOf<CompileWait>(request)->explain) reply.explain_text = reply.explain_json = "";
+    api::CompileReply reply = ReplyOf(x, WaitOf<CompileWait>(request)->explain);
     EndWait(request);
     Answer(request, std::move(reply));
   }

@@ -415,6 +415,9 @@ void Machine::Take(const std::string& worker, uint64_t session, const api::Execu
 
 void Machine::Take(Executor& x, const api::LaunchDone& done) {
   KeepInlined(x, done);
+  for (const api::LinkSpeed& link : done.links)
+    (link.between_executors ? x.between_executors : x.in_executor) = {link.bytes_per_second,
+                                                                      link.latency_seconds};
   if (auto* const op = order_.Find(done.launch); op != nullptr) {
     op->run_longest = std::max(op->run_longest, done.run_time);
     op->run_total += done.run_time * x.info.num_devices;

@@ -29,6 +29,11 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply reply, service->Compile(request));
   TESSERA_ASSIGN_OR_RETURN(const Json json, ParseJson(reply.explain_json, "the plan"));
   TESSERA_ASSIGN_OR_RETURN(PlanView plan, MakePlanView(program, json));
+  // What this machine takes is not drawn.
+  plan.compute_time = absl::Microseconds(c.Has("time") ? 3000 : 0);
+  plan.collective_time = absl::Microseconds(c.Has("time") ? 1500 : 0);
+  plan.last_run = absl::Microseconds(c.Has("ran") ? 4750 : 0);
+  plan.measured_devices = c.Has("ran");
   Display display;
   display.columns = std::stoi(c.Arg("columns", "100"));
   display.unicode = !c.Has("ascii");

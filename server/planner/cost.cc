@@ -1,0 +1,283 @@
+#include "server/planner/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "ir/derive/factors.h"
+#include "ir/dtype.h"
+#include "server/planner/bytes.h"
+#include "server/planner/explain.h"
+
+namespace tessera::server::planner {
+namespace {
+
+using ir::Function;
+using ir::Op;
+using ir::ValueId;
+
+// ---- Figures that are assumed, by kind of device. ----
+
+struct Assumed {
+  std::string_view kind;
+  double flops_per_s, bytes_per_s, narrow_speedup, op_s;
+  core::LinkFigures in_executor, in_host, between_hosts;
+};
+constexpr double kGiga = 1e9, kMicro = 1e-6;
+// One core of a server with some of its memory's bandwidth, sockets, and Ethernet of 10 Gbit/s; an
+// accelerator with its links in a host, and a network of 200 Gbit/s.
+constexpr Assumed kAssumed[] = {
+    {"cpu",
+     100 * kGiga,
+     20 * kGiga,
+     2,
+     0.2 * kMicro,
+     {5 * kGiga, 5 * kMicro},
+     {2 * kGiga, 50 * kMicro},
+     {1 * kGiga, 100 * kMicro}},
+    {"gpu",
+     40'000 * kGiga,
+     2'500 * kGiga,
+     10,
+     3 * kMicro,
+     {200 * kGiga, 10 * kMicro},
+     {200 * kGiga, 10 * kMicro},
+     {20 * kGiga, 25 * kMicro}},
+};
+const Assumed& AssumedFor(std::string_view kind) {
+  for (const Assumed& row : kAssumed)
+    if (row.kind == kind) return row;
+  return kAssumed[0];
+}
+
+// Whether some executors of the cluster have others both on their host and on other hosts.
+bool IsMixed(const std::vector<core::ClusterSnapshot::Device>& devices) {
+  std::map<std::string_view, std::string_view> executor_on;  // by host
+  bool shares_host = false;
+  for (const core::ClusterSnapshot::Device& d : devices)
+    shares_host |= executor_on.try_emplace(d.host, d.executor).first->second != d.executor;
+  return shares_host && executor_on.size() > 1;
+}
+
+// The slowest link between neighbours along an axis, of which each has `stride` before the next.
+AxisLink LinkAlong(const Assumed& assumed,
+                   const std::vector<core::ClusterSnapshot::Device>& devices, int64_t size,
+                   int64_t stride, bool is_mixed) {
+  using Device = core::ClusterSnapshot::Device;
+  bool leaves_executor = false, leaves_host = false;
+  for (size_t i = 0; i + stride < devices.size(); ++i) {
+    if (static_cast<int64_t>(i) / stride % size == size - 1) continue;  // the last along the axis
+    const Device &a = devices[i], &b = devices[i + stride];
+    leaves_executor |= a.executor != b.executor;
+    leaves_host |= a.host != b.host;
+  }
+  AxisLink out{leaves_host       ? assumed.between_hosts
+               : leaves_executor ? assumed.in_host
+                                 : assumed.in_executor};
+  if (leaves_executor && is_mixed) return out;
+  core::LinkFigures slowest;
+  for (const Device& d : devices) {
+    const core::LinkFigures& link = leaves_executor ? d.between_executors : d.in_executor;
+    if (link.bytes_per_s > 0 &&
+        (slowest.bytes_per_s == 0 || link.bytes_per_s < slowest.bytes_per_s))
+      slowest.bytes_per_s = link.bytes_per_s;
+    slowest.latency_s = std::max(slowest.latency_s, link.latency_s);
+  }
+  out.measured = slowest.bytes_per_s > 0 || slowest.latency_s > 0;
+  if (slowest.bytes_per_s > 0) out.figures.bytes_per_s = slowest.bytes_per_s;
+  if (slowest.latency_s > 0) out.figures.latency_s = slowest.latency_s;
+  return out;
+}
+
+// ---- Costs. ----
+
+double BytesOf(const Function& f, ValueId v) { return static_cast<double>(f.types[v].num_bytes()); }
+
+ir::Cost RunCost(const Function& f, const Op& op) {
+  ir::Cost cost = ir::CostOf(f, op);
+  // An element that is moved is read once, and the others are not: a row of many.
+  if (op.def->index_map != nullptr)
+    for (const ValueId v : op.operands)
+      cost.bytes -= std::max(BytesOf(f, v) - BytesOf(f, op.results[0]), 0.0);
+  return cost;
+}
+
+// By value: whether it is in memory. One that a kernel computes element by element for one other
+// that goes over its elements is not.
+std::vector<bool> StoredValues(const Function& f) {
+  std::vector<int> reads(f.types.size(), 0);
+  std::vector<bool> stored(f.types.size(), true);
+  for (const Op& op : f.ops)
+    for (const ValueId v : op.operands) ++reads[v];
+  for (const ValueId v : f.results) reads[v] += 2;
+  std::vector<bool> may_be_inside(f.types.size(), false);
+  for (const Op& op : f.ops) {
+    if (op.def->lowering == ir::Lowering::kScalar || op.def->lowering == ir::Lowering::kReduce)
+      for (const ValueId v : op.operands)
+        if (may_be_inside[v]) stored[v] = false;
+    if (op.def->lowering == ir::Lowering::kScalar || op.def->lowering == ir::Lowering::kIndexMap)
+      for (const ValueId v : op.results) may_be_inside[v] = reads[v] == 1;
+  }
+  return stored;
+}
+
+class Predictor {
+ public:
+  explicit Predictor(const Figures& figures) : figures_(figures) {}
+
+  struct Tally {
+    double compute_s = 0, exchange_s = 0;
+    bool unknown_loops = false;
+    std::vector<OpTime> lines;  // one for each op and site
+    std::map<std::tuple<std::string, const char*, int>, size_t> line_of;
+
+    void Add(OpTime one) {
+      (one.is_exchange ? exchange_s : compute_s) += one.seconds;
+      const auto [at, is_new] =
+          line_of.try_emplace({one.op, one.site.file, one.site.line}, lines.size());
+      if (is_new) {
+        lines.push_back(std::move(one));
+      } else {
+        lines[at->second].runs = Plus(lines[at->second].runs, one.runs);
+        lines[at->second].seconds += one.seconds;
+      }
+    }
+    double seconds() const { return compute_s + exchange_s; }
+  };
+
+  // Of `runs` runs of the function.
+  void Visit(const Function& f, int64_t runs, Tally* out) const {
+    const std::vector<bool> stored = StoredValues(f);
+    for (size_t i = 0; i < f.ops.size(); ++i) {
+      const Op& op = f.ops[i];
+      if (op.def->data_flow) {
+        VisitRegions(f, op, runs, out);
+        continue;
+      }
+      const bool is_exchange =
+          op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
+      const double each = is_exchange ? OfExchange(f, op) : OfOp(f, op, stored);
+      if (each > 0)
+        out->Add({std::string(op.def->name), f.sites[i], runs, each * static_cast<double>(runs),
+                  is_exchange});
+    }
+  }
+
+ private:
+  void VisitRegions(const Function& f, const Op& op, int64_t runs, Tally* out) const {
+    const int64_t trips = ir::DataFlowOf(f, op).trip_count;
+    if (trips == ir::kUnknownTripCount) out->unknown_loops = true;
+    const int64_t inside = trips == ir::kUnknownTripCount ? runs : Times(runs, trips);
+    if (op.def->RoleOf(0) != ir::RegionRole::kBranch) {
+      for (const ir::FunctionRef& region : op.regions) Visit(*region, inside, out);
+      return;
+    }
+    Tally longest;
+    for (const ir::FunctionRef& branch : op.regions) {
+      Tally tally;
+      Visit(*branch, inside, &tally);
+      if (tally.seconds() > longest.seconds()) longest = std::move(tally);
+    }
+    for (OpTime& line : longest.lines) out->Add(std::move(line));
+    out->unknown_loops |= longest.unknown_loops;
+  }
+
+  // What is made of nothing, or is its operand under another shape, takes no time.
+  static bool IsFree(const Function& f, const Op& op) {
+    if (op.operands.empty()) return true;
+    if (op.def->lowering != ir::Lowering::kIndexMap || op.operands.size() != 1) return false;
+    const std::vector<ir::Type> in = ir::ElementsAt(f.types, op.operands),
+                                out = ir::ElementsAt(f.types, op.results);
+    const ir::IndexMap map = op.def->index_map({*op.def, f.scope, in, op.attrs, op.regions}, out);
+    return map.pieces.size() == 1 && ir::IsWhole(map.pieces[0], out[0]);
+  }
+
+  double OfOp(const Function& f, const Op& op, const std::vector<bool>& stored) const {
+    if (IsFree(f, op)) return 0;
+    ir::Cost cost = RunCost(f, op);
+    if (cost.flops == 0 && cost.bytes == 0) return 0;
+    bool starts_kernel = op.results.empty();
+    for (const ValueId v : op.operands)
+      if (!stored[v]) cost.bytes -= BytesOf(f, v);
+    for (const ValueId v : op.results) {
+      if (!stored[v]) cost.bytes -= BytesOf(f, v);
+      starts_kernel |= stored[v];
+    }
+    double flops_per_s = figures_.flops_per_s;
+    if (op.def->family == ir::Family::kContraction &&
+        ir::ByteWidth(f.types[op.operands[0]].dtype) <= 2)
+      flops_per_s *= figures_.narrow_speedup;
+    return std::max(cost.flops / flops_per_s, std::max(cost.bytes, 0.0) / figures_.bytes_per_s) +
+           (starts_kernel ? figures_.op_s : 0);
+  }
+
+  double OfExchange(const Function& f, const Op& op) const {
+    const ir::AxisList& axes = op.attrs.Strings("axes");
+    const int64_t n = f.scope.mesh.SizeOf(axes);
+    if (n <= 1) return 0;
+    core::LinkFigures link{figures_.bytes_per_s, 0};
+    for (const std::string& axis : axes) {
+      const auto known = figures_.links.find(axis);
+      if (known == figures_.links.end() || f.scope.mesh.SizeOf(axis) == 1) continue;
+      link.bytes_per_s = std::min(link.bytes_per_s, known->second.figures.bytes_per_s);
+      link.latency_s = std::max(link.latency_s, known->second.figures.latency_s);
+    }
+    const ir::CollectiveInfo& info = ir::InfoOf(op.def->collective);
+    double rounds = info.paired ? 1 : std::ceil(std::log2(static_cast<double>(n)));
+    if (info.combines && info.in == ir::BlockCount::kOne) rounds *= 2;  // all get all of it
+    return static_cast<double>(BytesSent(f, op, n)) / link.bytes_per_s + rounds * link.latency_s;
+  }
+
+  const Figures& figures_;
+};
+
+}  // namespace
+
+Figures FiguresOf(const core::ClusterSnapshot& cluster, const ir::Mesh& mesh) {
+  const std::string kind = !cluster.devices.empty() ? cluster.devices[0].kind : "gpu";
+  const Assumed& assumed = AssumedFor(kind);
+  Figures out{.kind = std::string(assumed.kind),
+              .narrow_speedup = assumed.narrow_speedup,
+              .op_s = assumed.op_s,
+              .measured = !cluster.devices.empty(),
+              .links = {}};
+  for (const core::ClusterSnapshot::Device& d : cluster.devices) {
+    if (d.flops_per_s <= 0 || d.bytes_per_s <= 0) {
+      out.measured = false;
+      break;
+    }
+    const auto least = [](double* into, double value) {
+      *into = *into > 0 ? std::min(*into, value) : value;
+    };
+    least(&out.flops_per_s, d.flops_per_s);
+    least(&out.bytes_per_s, d.bytes_per_s);
+  }
+  if (!out.measured) {
+    out.flops_per_s = assumed.flops_per_s;
+    out.bytes_per_s = assumed.bytes_per_s;
+  }
+  const bool is_mixed = IsMixed(cluster.devices);
+  int64_t stride = mesh.num_devices();
+  for (const ir::MeshAxis& axis : mesh.axes) {
+    stride /= std::max<int64_t>(axis.size, 1);
+    out.links[axis.name] =
+        LinkAlong(assumed, cluster.devices, axis.size, std::max<int64_t>(stride, 1), is_mixed);
+  }
+  return out;
+}
+
+PredictedTime PredictTime(const Function& f, const Figures& figures, size_t num_largest) {
+  Predictor::Tally tally;
+  Predictor(figures).Visit(f, 1, &tally);
+  PredictedTime out{.compute_s = tally.compute_s,
+                    .exchange_s = tally.exchange_s,
+                    .has_unknown_loops = tally.unknown_loops,
+                    .largest = std::move(tally.lines)};
+  std::stable_sort(out.largest.begin(), out.largest.end(),
+                   [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
+  if (out.largest.size() > num_largest) out.largest.resize(num_largest);
+  return out;
+}
+
+}  // namespace tessera::server::planner
