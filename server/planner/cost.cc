@@ -198,8 +198,9 @@ class Predictor {
     ir::Cost cost = RunCost(f, op);
     if (cost.flops == 0 && cost.bytes == 0) return 0;
     bool starts_kernel = op.results.empty();
-    for (const ValueId v : op.operands)
-      if (!stored[v]) cost.bytes -= BytesOf(f, v);
+    for (auto v = op.operands.begin(); v != op.operands.end(); ++v)
+      if (!stored[*v] || std::find(op.operands.begin(), v, *v) != v)  // x * x reads x once
+        cost.bytes -= BytesOf(f, *v);
     for (const ValueId v : op.results) {
       if (!stored[v]) cost.bytes -= BytesOf(f, v);
       starts_kernel |= stored[v];

@@ -1,19 +1,16 @@
 #include "worker/telemetry/link_meter.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::worker {
 namespace {
 
 constexpr double kSmallBytes = 4 << 10, kLargeBytes = 256 << 10;
-constexpr double kDown = 0.25, kUp = 0.05, kChange = 0.1;
+constexpr double kUp = 1.01, kChange = 0.1;
 
 void Follow(double* figure, double sample) {
-  if (*figure == 0) {
-    *figure = sample;
-  } else {
-    *figure += (sample < *figure ? kDown : kUp) * (sample - *figure);
-  }
+  *figure = *figure == 0 ? sample : std::min(sample, *figure * kUp);
 }
 
 bool HasChanged(double figure, double told) { return std::abs(figure - told) > kChange * told; }

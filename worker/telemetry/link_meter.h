@@ -1,8 +1,10 @@
 // What the exchanges of an executor's devices say of its links: the latency of small ones and the
 // bandwidth of large ones, among its devices and with other executors.
 //
-// A call takes longer when a peer comes late, so each figure follows the faster calls: it goes down
-// quickly and up slowly. Thread-safe; a sample that would wait for another thread is dropped.
+// Of the ranks of an exchange the last to come waits for nobody, and the others wait for it, often
+// for much longer than the exchange takes. So a figure is that of the fastest call, and grows by a
+// hundredth with each slower one. Thread-safe; a sample that would wait for another thread is
+// dropped.
 #pragma once
 #include <array>
 #include <cstdint>
