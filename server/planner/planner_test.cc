@@ -220,6 +220,13 @@ func main(%c: f32[4], %i: s32[]) -> (f32[4], f32[4]) {
   EXPECT_EQ(time.largest[2].op, "negate");
 }
 
+TEST(CostTest, AnOperandThatIsReadTwiceIsReadOnce) {
+  const PredictedTime time =
+      TimeOf("mesh (x=1)\nfunc main(%c: f32[4]) -> (f32[4]) {\n%y = multiply(%c, %c)\nreturn %y\n}",
+             {.kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .op_s = 0, .links = {}});
+  EXPECT_DOUBLE_EQ(time.compute_s, 2);
+}
+
 TEST(CostTest, ALoopOfUnknownLengthCountsOnce) {
   const PredictedTime time =
       TimeOf(R"(
