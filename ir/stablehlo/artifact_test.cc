@@ -267,7 +267,7 @@ TEST(ArtifactTest, DeepNestingIsRefusedBeforeItUsesTheStack) {
   }
   EXPECT_THAT(ReadArtifact(AsBytes(ArtifactOf(ir.bytes()))),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("more than 64 regions within each other")));
+                       HasSubstr("more than 68 regions within each other")));
 }
 
 // What is announced takes no memory before it is there.

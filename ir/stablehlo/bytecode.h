@@ -22,7 +22,9 @@ struct ReadLimits {
   size_t values = 4'000'000;
   size_t entries = 4'000'000;  // attributes and types; strings; properties
   size_t names = 65'536;       // dialects; op names
-  int nesting = 64;            // of regions
+  // Of regions: that of the root, a module's, a function's, 64 as our programs may have, and one
+  // that only StableHLO has, of a reduction.
+  int nesting = 68;
 };
 
 inline constexpr uint32_t kNone = UINT32_MAX;

@@ -100,16 +100,16 @@ void Exporter::WriteFunction(const Function& f, std::string_view name, const Pro
       Carried(f.result_types(), is_main ? program->out_names : std::vector<std::string>(),
               is_main ? program->out_shardings : Specs());
   const uint32_t op =
-      module_.Begin("vhlo", "func", {}, {},
-                    {{"arg_attrs", arg_attrs},
-                     {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
-                     {"res_attrs", res_attrs},
-                     {"sym_name", module_.Text(name)},
-                     {"sym_visibility", module_.Text(is_main ? "public" : "private")}},
-                    location_, 1);
+      Begin("vhlo", "func", {}, {},
+            {{"arg_attrs", arg_attrs},
+             {"function_type", module_.TypeAttr(module_.FunctionType(params, results))},
+             {"res_attrs", res_attrs},
+             {"sym_name", module_.Text(name)},
+             {"sym_visibility", module_.Text(is_main ? "public" : "private")}},
+            1);
   module_.Isolate(op);
   const ValueIds returned = Body(f, module_.BeginRegion(op, 0, params, locations));
-  module_.Begin("vhlo", "return", returned, {}, {}, location_);
+  Begin("vhlo", "return", returned, {}, {});
   module_.EndRegion(op, 0);
   module_.End(op);
 }
@@ -133,23 +133,30 @@ ValueIds Exporter::Body(const Function& f, const ValueIds& args) {
   return ElementsAt(values, f.results);
 }
 
+uint32_t Exporter::Begin(std::string_view dialect, std::string_view name,
+                         absl::Span<const uint32_t> operands,
+                         absl::Span<const uint32_t> result_types, const Module::NamedAttrs& attrs,
+                         size_t num_regions) {
+  // What is inlined may come to more than the program has.
+  if (module_.num_ops() >= limits_.ops || module_.num_regions() + num_regions > limits_.ops)
+    Throw(ErrorKind::kLimitExceeded,
+          absl::StrCat("StableHLO: the program takes more than ", limits_.ops, " ops or regions"));
+  return module_.Begin(dialect, name, operands, result_types, attrs, location_,
+                       static_cast<int>(num_regions));
+}
+
 ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
                         const std::vector<Type>& out, const Module::NamedAttrs& attrs,
                         const std::vector<Region>& regions) {
-  // What is inlined may come to more than the program has.
-  if (module_.num_ops() >= ops_max_)
-    Throw(ErrorKind::kLimitExceeded,
-          absl::StrCat("StableHLO: the program takes more than ", ops_max_, " ops"));
   ValueIds types;
   for (const Type& type : out) types.push_back(module_.TensorType(type));
-  const uint32_t op =
-      module_.Begin("vhlo", name, in, types, attrs, location_, static_cast<int>(regions.size()));
+  const uint32_t op = Begin("vhlo", name, in, types, attrs, regions.size());
   for (size_t r = 0; r < regions.size(); ++r) {
     ValueIds params;
     for (const Type& type : regions[r].params) params.push_back(module_.TensorType(type));
     const ValueIds returned =
         regions[r].write(module_.BeginRegion(op, static_cast<int>(r), params));
-    module_.Begin("vhlo", "return", returned, {}, {}, location_);
+    Begin("vhlo", "return", returned, {}, {});
     module_.EndRegion(op, static_cast<int>(r));
   }
   module_.End(op);
@@ -157,8 +164,7 @@ ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
 }
 
 uint32_t Exporter::Cast(uint32_t value, uint32_t type) {
-  const uint32_t op =
-      module_.Begin("builtin", "unrealized_conversion_cast", {value}, {type}, {}, location_);
+  const uint32_t op = Begin("builtin", "unrealized_conversion_cast", {value}, {type}, {});
   return module_.ResultsOf(op)[0];
 }
 
@@ -169,38 +175,51 @@ uint32_t Exporter::Sharding(const PartitionSpec& spec, int rank) {
   return module_.Sharding(spec, rank);
 }
 
-ValueIds Exporter::EmitShardy(const SourceOp& source, std::string_view name,
-                              const Module::NamedAttrs& attrs, const Region* region) {
+ValueIds Exporter::EmitShardy(std::string_view name, const ValueIds& operands,
+                              const std::vector<Type>& in, const std::vector<Type>& out,
+                              const Module::NamedAttrs& attrs, const ShardyRegion* region) {
   const auto plain = [&](const Type& type) { return module_.PlainTensorType(type); };
   const auto ours = [&](absl::Span<const uint32_t> values, const std::vector<Type>& types) {
-    ValueIds out;
+    ValueIds cast;
     for (size_t i = 0; i < values.size(); ++i)
-      out.push_back(Cast(values[i], module_.TensorType(types[i])));
-    return out;
+      cast.push_back(Cast(values[i], module_.TensorType(types[i])));
+    return cast;
   };
   const auto theirs = [&](absl::Span<const uint32_t> values, const std::vector<uint32_t>& types) {
-    ValueIds out;
-    for (size_t i = 0; i < values.size(); ++i) out.push_back(Cast(values[i], types[i]));
-    return out;
+    ValueIds cast;
+    for (size_t i = 0; i < values.size(); ++i) cast.push_back(Cast(values[i], types[i]));
+    return cast;
   };
   std::vector<uint32_t> in_types, out_types, param_types, return_types;
-  for (const Type& type : source.in_types()) in_types.push_back(plain(type));
-  for (const Type& type : source.out_types()) out_types.push_back(plain(type));
-  const ValueIds in = theirs(source.in, in_types);
-  const uint32_t op =
-      module_.Begin("sdy", name, in, out_types, attrs, location_, region == nullptr ? 0 : 1);
+  for (const Type& type : in) in_types.push_back(plain(type));
+  for (const Type& type : out) out_types.push_back(plain(type));
+  const ValueIds given = theirs(operands, in_types);
+  const uint32_t op = Begin("sdy", name, given, out_types, attrs, region == nullptr ? 0 : 1);
   if (region != nullptr) {
-    for (const Type& type : region->params) param_types.push_back(plain(type));
+    const std::vector<Type>& params = region->region.params;
+    for (const Type& type : params) param_types.push_back(plain(type));
     const ValueIds args = module_.BeginRegion(op, 0, param_types);
-    const ValueIds returned = region->write(ours(args, region->params));
-    for (const Type& type : source.op.regions[0]->result_types())
-      return_types.push_back(plain(type));
-    module_.Begin("sdy", "return", theirs(returned, return_types), {}, {}, location_);
+    const ValueIds returned = region->region.write(ours(args, params));
+    for (const Type& type : region->results) return_types.push_back(plain(type));
+    Begin("sdy", "return", theirs(returned, return_types), {}, {});
     module_.EndRegion(op, 0);
     module_.Isolate(op);
   }
   module_.End(op);
-  return ours(module_.ResultsOf(op), source.out_types());
+  return ours(module_.ResultsOf(op), out);
+}
+
+uint32_t Exporter::Groups(const Mesh& mesh, const AxisList& axes) {
+  const auto [found, is_new] = groups_.try_emplace(axes, kNone);
+  if (!is_new) return found->second;
+  std::vector<int64_t> rows;
+  for (int64_t device = 0; device < mesh.num_devices(); ++device) {
+    if (mesh.IndexAlong(device, axes) != 0) continue;
+    const std::vector<int64_t> group = mesh.GroupOf(device, axes);
+    rows.insert(rows.end(), group.begin(), group.end());
+  }
+  const int64_t size = mesh.SizeOf(axes);
+  return found->second = module_.Ints(rows, {mesh.num_devices() / size, size});
 }
 
 uint32_t Exporter::Constant(const Array& literal) {
@@ -260,7 +279,7 @@ void Exporter::Refuse(const SourceOp& op, std::string_view why) const {
 absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimits& limits) {
   // For the oldest version first; what it lacks says for which to begin again.
   for (int target = 0;;) {
-    Exporter exporter(target, limits.ops);
+    Exporter exporter(target, limits);
     TESSERA_RETURN_IF_ERROR(CatchStatus([&] { exporter.Run(program); }));
     const int required = exporter.module().required();
     if (required <= target) return exporter.module().Write();

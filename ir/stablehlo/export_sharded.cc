@@ -15,7 +15,7 @@ AxisList AxesOf(const SourceOp& op) { return op.attrs().Strings("axes"); }
 ValueIds WriteConstraint(Exporter& out, const SourceOp& op) {
   const PartitionSpec& spec = op.attrs().Spec("sharding");
   if (MeshOf(op).AxesOfType(AxisType::kAuto).empty()) return op.in;
-  return out.EmitShardy(op, "sharding_constraint",
+  return out.EmitShardy("sharding_constraint", op.in, op.in_types(), op.out_types(),
                         {{"sharding", out.Sharding(spec, op.in_type(0).rank())}});
 }
 
@@ -38,8 +38,8 @@ ValueIds WriteManualComputation(Exporter& out, const SourceOp& op) {
   const uint32_t in = Boundary(out, op.attrs().Specs("in_specs"), op.in_types(), all);
   const uint32_t results = Boundary(out, op.attrs().Specs("out_specs"), op.out_types(), all);
   const auto body = [&](const ValueIds& args) { return out.Body(f, args); };
-  const Exporter::Region region{f.param_types(), body};
-  return out.EmitShardy(op, "manual_computation",
+  const Exporter::ShardyRegion region{{f.param_types(), body}, f.result_types()};
+  return out.EmitShardy("manual_computation", op.in, op.in_types(), op.out_types(),
                         {{"in_shardings", in},
                          {"manual_axes", out.module().ManualAxes(manual)},
                          {"out_shardings", results}},
@@ -47,18 +47,8 @@ ValueIds WriteManualComputation(Exporter& out, const SourceOp& op) {
 }
 
 // ---- Collectives. -------------------------------------------------------------------------------
-// The devices that exchange, a row for each group; channel 1, of the devices of the whole mesh.
-uint32_t GroupsOf(Exporter& out, const SourceOp& op) {
-  const Mesh& mesh = MeshOf(op);
-  const AxisList axes = AxesOf(op);
-  std::vector<int64_t> rows;
-  for (int64_t device = 0; device < mesh.num_devices(); ++device) {
-    const std::vector<int64_t> group = mesh.GroupOf(device, axes);
-    if (group[0] == device) rows.insert(rows.end(), group.begin(), group.end());
-  }
-  const int64_t size = mesh.SizeOf(axes);
-  return out.module().Ints(rows, {mesh.num_devices() / size, size});
-}
+// The devices that exchange; channel 1, of the devices of the whole mesh.
+uint32_t GroupsOf(Exporter& out, const SourceOp& op) { return out.Groups(MeshOf(op), AxesOf(op)); }
 Module::NamedAttrs GroupAttrs(Exporter& out, const SourceOp& op) {
   return {{"channel_id", out.module().Int(1)},
           {"replica_groups", GroupsOf(out, op)},
@@ -135,9 +125,9 @@ ValueIds WritePermute(Exporter& out, const SourceOp& op) {
   const std::vector<int64_t>& perm = op.attrs().Ints("perm");
   std::vector<int64_t> pairs;
   for (int64_t device = 0; device < mesh.num_devices(); ++device) {
+    if (mesh.IndexAlong(device, axes) != 0) continue;
     const std::vector<int64_t> group = mesh.GroupOf(device, axes);
-    if (group[0] == device)
-      for (const int64_t position : perm) pairs.push_back(group[position]);
+    for (const int64_t position : perm) pairs.push_back(group[position]);
   }
   const auto rows = static_cast<int64_t>(pairs.size() / 2);
   Module& m = out.module();
@@ -146,7 +136,7 @@ ValueIds WritePermute(Exporter& out, const SourceOp& op) {
 }
 
 // Of each axis (partition_id / stride) % size, as in JAX.
-ValueIds WriteAxisIndex(Exporter& out, const SourceOp& op) {
+uint32_t PlaceAlong(Exporter& out, const SourceOp& op) {
   const Mesh& mesh = MeshOf(op);
   const Type word = MakeType(DType::kU32, {}), type = op.out_type();
   uint32_t position = kNone;
@@ -168,7 +158,21 @@ ValueIds WriteAxisIndex(Exporter& out, const SourceOp& op) {
     const uint32_t major = out.Emit1("multiply", {position, inner}, type);
     position = out.Emit1("add", {major, here}, type);
   }
-  return {position == kNone ? out.Constant(Array::ScalarInt(type.dtype, 0)) : position};
+  return position == kNone ? out.Constant(Array::ScalarInt(type.dtype, 0)) : position;
+}
+// XLA knows no partition_id where it partitions itself: there it is asked for in a computation on
+// all axes, as in JAX.
+ValueIds WriteAxisIndex(Exporter& out, const SourceOp& op) {
+  const AxisList rest = MeshOf(op).AxesOfType(AxisType::kAuto);
+  if (rest.empty()) return {PlaceAlong(out, op)};
+  Module& m = out.module();
+  const auto body = [&](const ValueIds&) -> ValueIds { return {PlaceAlong(out, op)}; };
+  const Exporter::ShardyRegion region{{{}, body}, op.out_types()};
+  return out.EmitShardy("manual_computation", {}, {}, op.out_types(),
+                        {{"in_shardings", m.Shardings({})},
+                         {"manual_axes", m.ManualAxes(rest)},
+                         {"out_shardings", m.Shardings({m.Sharding({}, 0)})}},
+                        &region);
 }
 
 constexpr ExportRow kRows[] = {

@@ -36,7 +36,7 @@ struct SourceOp {
 
 class Exporter {
  public:
-  Exporter(int target, size_t ops_max) : module_(target), ops_max_(ops_max) {}
+  Exporter(int target, const ReadLimits& limits) : module_(target), limits_(limits) {}
 
   // Throws StatusException.
   void Run(const Program& program);
@@ -46,6 +46,11 @@ class Exporter {
   struct Region {
     std::vector<Type> params;
     absl::FunctionRef<ValueIds(const ValueIds& args)> write;
+  };
+  // The same of Shardy's, which says the types of its results.
+  struct ShardyRegion {
+    Region region;
+    std::vector<Type> results;
   };
   // An op of VHLO; its results.
   ValueIds Emit(std::string_view name, absl::Span<const uint32_t> in, const std::vector<Type>& out,
@@ -57,9 +62,13 @@ class Exporter {
   uint32_t Constant(const Array& literal);
   // Throws for one of unreduced axes.
   uint32_t Sharding(const PartitionSpec& spec, int rank);
-  // An op of Shardy, whose operands, results and region have MLIR's own types.
-  ValueIds EmitShardy(const SourceOp& source, std::string_view name,
-                      const Module::NamedAttrs& attrs, const Region* region = nullptr);
+  // An op of Shardy, whose operands, results and region have MLIR's own types. `in`: the types of
+  // the operands.
+  ValueIds EmitShardy(std::string_view name, const ValueIds& operands, const std::vector<Type>& in,
+                      const std::vector<Type>& out, const Module::NamedAttrs& attrs,
+                      const ShardyRegion* region = nullptr);
+  // The devices of the mesh that exchange along axes, a row for each group.
+  uint32_t Groups(const Mesh& mesh, const AxisList& axes);
 
   // The ops of `f`, with these arguments; its results.
   ValueIds Body(const Function& f, const ValueIds& args);
@@ -76,6 +85,10 @@ class Exporter {
 
  private:
   void RegisterLocations(const Function& f);
+  // Module::Begin, here; throws where a reader's limits are.
+  uint32_t Begin(std::string_view dialect, std::string_view name,
+                 absl::Span<const uint32_t> operands, absl::Span<const uint32_t> result_types,
+                 const Module::NamedAttrs& attrs, size_t num_regions = 0);
   // The same value with another type.
   uint32_t Cast(uint32_t value, uint32_t type);
   // `program`: of which the function is the entry, or null.
@@ -88,7 +101,7 @@ class Exporter {
   std::string NameOf(const FunctionRef& f, std::string_view hint);
 
   Module module_;
-  const size_t ops_max_;
+  const ReadLimits limits_;
   uint32_t location_ = 0;  // of the ops that are written
   Site site_;
   // Functions that are called, in the order in which they are written.
@@ -101,6 +114,7 @@ class Exporter {
   };
   std::map<const OpDef*, std::vector<Known>> decompositions_;
   std::set<const Function*> located_;
+  std::map<AxisList, uint32_t> groups_;  // of the program's mesh
 };
 
 // How an op is written.

@@ -88,7 +88,8 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
 
 FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                               absl::FunctionRef<std::vector<Value>()> body) {
-  const int64_t depth_max = Limits().region_depth;
+  // Beside the function itself, and a computation that no op of ours has.
+  const int64_t depth_max = Limits().region_depth + 2;
   if (depth_ == depth_max)
     Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: regions and calls are more than ",
                                                   depth_max, " within each other"));

@@ -235,7 +235,7 @@ TEST(ImportTest, WhatHasNoBoundOrNoSenseIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'f0' calls itself")));
   EXPECT_THAT(
       Import(Exported("calls_deep")),
-      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 64 within each other")));
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 66 within each other")));
   for (const char* name : {"calls_doubling", "map_doubling"})
     EXPECT_THAT(Import(Exported(name)),
                 StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000000 ops")));

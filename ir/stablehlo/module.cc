@@ -391,6 +391,11 @@ uint32_t Module::Default(std::string_view name) {
     return Ints({});
   if (name == "indices_are_sorted" || name == "unique_indices") return Bool(false);
   // Those of an algorithm of dot_general, of which none is chosen.
+  constexpr std::string_view kAlgorithm =
+      "accumulation_type allow_imprecise_accumulation lhs_component_count lhs_precision_type "
+      "num_primitive_operations rhs_component_count rhs_precision_type";
+  TESSERA_CHECK(kAlgorithm.find(name) != std::string_view::npos)
+      << "an op of StableHLO is written without " << name;
   return TypeAttr(NoneType());
 }
 
@@ -422,9 +427,14 @@ uint32_t Module::Begin(std::string_view dialect, std::string_view name,
     }
   }
   // An attribute that this version lacks: the next one has it.
-  if (used < attrs.size())
-    for (const Since& row : kSince)
-      if (row.name == name && row.version == version + 1) Require(row.minor);
+  if (used < attrs.size()) {
+    const auto is_next = [&, after = version + 1](const Since& row) {
+      return row.name == name && row.version == after;
+    };
+    const auto* const next = std::find_if(std::begin(kSince), std::end(kSince), is_next);
+    TESSERA_CHECK(next != std::end(kSince)) << "no version of " << name << " has what it is given";
+    Require(next->minor);
+  }
   if (!properties.bytes().empty()) {
     op.properties = PropertiesOf(properties.Take());
   }

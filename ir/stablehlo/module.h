@@ -84,6 +84,7 @@ class Module {
   void Isolate(uint32_t op) { code_.ops[op].isolated = true; }
   void End(uint32_t op) { code_.ops[op].end = static_cast<uint32_t>(code_.ops.size()); }
   size_t num_ops() const { return code_.ops.size(); }
+  size_t num_regions() const { return code_.regions.size(); }
 
   std::string Write();
 

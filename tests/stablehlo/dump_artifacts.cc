@@ -12,7 +12,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/stablehlo/export.h"
 #include "tests/ops/sample_json.h"
+#include "tests/stablehlo/edges.h"
 #include "tests/stablehlo/exports.h"
 
 namespace tessera::ir::stablehlo {
@@ -57,24 +59,44 @@ Json ToJson(const ExportedSample& e, const samples::Recording& recording) {
   return j;
 }
 
+// What the evaluator gives is what is expected.
+Json ToJson(const EdgeProgram& edge) {
+  Json j = {{"sample", absl::StrCat("edge/", edge.name)},
+            {"op", "edge"},
+            {"operands", ArraysJson(edge.args)},
+            {"devices", edge.program.mesh().num_devices()}};
+  if (edge.not_xla.empty()) {
+    j["expected"] = ArraysJson(ValueOrThrow(Evaluator().Run(*edge.program.entry, edge.args)));
+  } else {
+    j["excluded"] = edge.not_xla;
+  }
+  return j;
+}
+
 absl::Status Dump(const std::filesystem::path& folder, const std::string& recorded) {
   std::filesystem::create_directories(folder);
   std::map<std::string, samples::Recording> recordings;
   std::ofstream lines(folder / "samples.jsonl");
   int n = 0;
+  const auto write = [&](Json j, const std::string& artifact) {
+    const std::string file = absl::StrCat(n++, ".mlirbc");
+    j["file"] = file;
+    std::ofstream(folder / file, std::ios::binary) << artifact;
+    lines << j.dump() << "\n";
+  };
   const auto dump = [&](const ExportedSample& e) {
     if (!e.artifact.ok()) return;
     const auto [at, is_new] = recordings.try_emplace(e.family);
     if (is_new)
       at->second =
           ValueOrThrow(samples::ReadRecording(absl::StrCat(recorded, "/", e.family, ".jsonl")));
-    Json j = ToJson(e, at->second);
-    const std::string file = absl::StrCat(n++, ".mlirbc");
-    j["file"] = file;
-    std::ofstream(folder / file, std::ios::binary) << *e.artifact;
-    lines << j.dump() << "\n";
+    write(ToJson(e, at->second), *e.artifact);
   };
-  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { ForEachExport(dump); }));
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
+    ForEachExport(dump);
+    for (const EdgeProgram& edge : EdgePrograms())
+      write(ToJson(edge), ValueOrThrow(ExportProgram(edge.program)));
+  }));
   lines.flush();
   if (!lines) return MakeError(ErrorKind::kValueError, "the folder cannot be written");
   std::printf("%d artifacts\n", n);
