@@ -317,6 +317,15 @@ uint32_t Artifact::Find(uint32_t op, std::string_view name) const {
     if (attr.name == name) return attr.attr;
   return kNone;
 }
+uint32_t Artifact::InDictionary(uint32_t attr, std::string_view name) const {
+  if (attr == kNone || attrs[attr].kind != AttrKind::kDictionary) return kNone;
+  const absl::Span<const uint32_t> entries =
+      Slice(refs, attrs[attr].refs).subspan(0, 2 * kDictionaryMax);
+  for (size_t i = 0; i + 1 < entries.size(); i += 2)
+    if (attrs[entries[i]].kind == AttrKind::kString && attrs[entries[i]].text() == name)
+      return entries[i + 1];
+  return kNone;
+}
 
 absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits) {
   Artifact out;

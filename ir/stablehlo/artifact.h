@@ -138,7 +138,11 @@ struct Artifact {
   // An attribute of the op's own by name, or kNone.  Those that it carries for others
   // (mhlo.frontend_attributes, sdy.sharding) are in the dictionary code.ops[op].attrs.
   uint32_t Find(uint32_t op, std::string_view name) const;
+  // The value under `name` in a dictionary, or kNone: also for an attribute that is no dictionary.
+  // Of a larger one than kDictionaryMax the first entries are seen.
+  uint32_t InDictionary(uint32_t attr, std::string_view name) const;
 };
+inline constexpr size_t kDictionaryMax = 256;
 
 // Errors: those of ReadBytecode; MALFORMED_PROGRAM for fields that do not decode; NOT_IMPLEMENTED
 // for artifacts of other dialects and for ops that a later StableHLO has, with the version of who

@@ -7,6 +7,7 @@
 #include "ir/ops.h"
 #include "ir/ops/computation.h"
 #include "ir/stablehlo/importer.h"
+#include "ir/verify.h"
 
 namespace tessera::ir::stablehlo {
 namespace {
@@ -17,6 +18,8 @@ using Group = std::vector<int64_t>;
 // Groups that a computation other than a sum, a maximum or a minimum reduces are at most this
 // large.
 constexpr int64_t kFoldMax = 64;
+// Groups that are one device again and again are at most this large.
+constexpr int64_t kSplatMax = 4096;
 
 // A group lists positions, or only names them.
 enum class Order : uint8_t { kMatters, kAny };
@@ -37,9 +40,16 @@ void NeedMesh(const OpReader& op) {
 
 // The rows of `attr`, a matrix, as places in the mesh.
 std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
-  const Type type = op.Constant(attr).type;
+  const Tensor matrix = op.Constant(attr);
+  const Type& type = matrix.type;
   if (type.rank() != 2) op.Malformed("has groups that are no matrix");
-  const std::vector<int64_t> ids = op.Ints(attr);
+  if (!IsInteger(type.dtype)) op.Malformed("has groups that are not of integers");
+  // As many as are written, or one that stands for few.
+  const int64_t count = type.num_elements();
+  if (count > (matrix.is_splat ? kSplatMax : 2 * Limits().mesh_devices))
+    op.NotSupported(absl::StrCat("has groups of ", count, " devices"));
+  std::vector<int64_t> ids(count);
+  for (int64_t i = 0; i < count; ++i) ids[i] = matrix.literal.IntAt(matrix.is_splat ? 0 : i);
   const int64_t size = type.shape[1];
   if (size == 0 && type.shape[0] > 0) op.Malformed("has groups of no devices");
   std::vector<Group> rows(type.shape[0]);  // as many as there are ids at most
@@ -357,11 +367,13 @@ std::optional<Value> PositionAlongAxis(const OpReader& remainder) {
   if (!id || id->What() != "partition_id") return std::nullopt;
   const std::optional<int64_t> stride = ConstantOperand(*divide, 1);
   const std::optional<int64_t> size = ConstantOperand(remainder, 1);
-  int64_t step = 1;
-  for (size_t a = mesh.axes.size(); a-- > 0; step *= mesh.axes[a].size)
-    if (step == stride && mesh.axes[a].size == size && mesh.IsManual(mesh.axes[a].name))
-      return Convert(AxisIndex(remainder.b(), {mesh.axes[a].name}), DType::kU32);
-  return std::nullopt;
+  if (!stride || !size || *stride < 1 || *size < 1) return std::nullopt;
+  const std::optional<AxisList> axes = remainder.shardings().AxesAt({*stride, *size});
+  if (!axes || axes->empty() || !std::all_of(axes->begin(), axes->end(), [&](const auto& axis) {
+        return mesh.IsManual(axis);
+      }))
+    return std::nullopt;
+  return Convert(AxisIndex(remainder.b(), *axes), DType::kU32);
 }
 
 }  // namespace tessera::ir::stablehlo

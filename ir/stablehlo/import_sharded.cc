@@ -19,8 +19,18 @@ bool Contains(const AxisList& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
+// A sharding of a whole value.  What is a pending sum along some axes is the sum: when it is added
+// up, and where that lies until then, is the planner's.
+PartitionSpec OfSum(PartitionSpec spec) {
+  if (spec.unreduced.empty()) return spec;
+  spec.unreduced.clear();
+  spec.open.assign(spec.dims.size(), true);
+  return spec;
+}
+
 // The value with a sharding, if that says anything.
-Value Constrained(Value v, const PartitionSpec& spec) {
+Value Constrained(Value v, const PartitionSpec& given) {
+  const PartitionSpec spec = OfSum(given);
   const std::vector<MeshAxis>& axes = v.builder().mesh().axes;
   const bool all_manual = std::all_of(
       axes.begin(), axes.end(), [](const MeshAxis& a) { return a.type == AxisType::kManual; });
@@ -46,7 +56,9 @@ bool SaysMore(const PartitionSpec& spec, const AxisList& manual) {
 }
 
 Results ImportManualComputation(const OpReader& op) {
-  const AxisList manual = op.shardings().ManualAxes(op.Find("manual_axes"), op.What("manual_axes"));
+  const AxisList manual = op.shardings().ManualAxes(
+      op.Find("manual_axes"), {op.Find("in_shardings"), op.Find("out_shardings")},
+      op.What("manual_axes"));
   const Specs in =
       op.shardings().Specs(op.Find("in_shardings"), op.in.size(), op.What("in_shardings"));
   const Specs out =
@@ -88,9 +100,42 @@ void OpenDims(const OpReader& op, PartitionSpec* spec) {
 
 }  // namespace
 
+namespace {
+
+// The body, of whose arguments and results some are pending sums along manual axes: a sum comes in
+// on the first shard, and zeros on the others; what goes out is added up.
+FunctionRef WithSums(const FunctionRef& body, const Specs& in_specs, const Specs& out_specs,
+                     const AxisList& manual) {
+  const auto along = [&](const PartitionSpec& spec) {
+    AxisList axes;
+    for (const std::string& axis : spec.unreduced)
+      if (Contains(manual, axis)) axes.push_back(axis);
+    return axes;
+  };
+  const auto has_sum = [&](const PartitionSpec& spec) { return !along(spec).empty(); };
+  if (std::none_of(in_specs.begin(), in_specs.end(), has_sum) &&
+      std::none_of(out_specs.begin(), out_specs.end(), has_sum))
+    return body;
+  Builder b(body->scope, body->name);
+  Results args;
+  for (const Type& type : body->param_types()) args.push_back(b.Param(type));
+  for (size_t i = 0; i < std::min(args.size(), in_specs.size()); ++i) {
+    if (!has_sum(in_specs[i])) continue;
+    const Value place = AxisIndex(b, along(in_specs[i]));
+    args[i] = Select(Compare(place, FullLike(place, 0), "EQ"), args[i], FullLike(args[i], 0));
+  }
+  Results results = Inline(b, *body, args);
+  for (size_t r = 0; r < std::min(results.size(), out_specs.size()); ++r)
+    if (has_sum(out_specs[r])) results[r] = Psum(results[r], along(out_specs[r]));
+  return b.Build(results);
+}
+
+}  // namespace
+
 // What a boundary says of axes that stay with the planner is a constraint outside of it.
-Results EmitManual(Builder& b, const FunctionRef& body, Results args, const Specs& in_specs,
+Results EmitManual(Builder& b, const FunctionRef& given, Results args, const Specs& in_specs,
                    const Specs& out_specs, const AxisList& manual) {
+  const FunctionRef body = WithSums(given, in_specs, out_specs, manual);
   Specs in, out;
   for (size_t i = 0; i < in_specs.size(); ++i) {
     if (i < args.size() && SaysMore(in_specs[i], manual))
@@ -130,7 +175,8 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(const Artifact& a, const
   if (list == kNone || a.attrs[list].kind != AttrKind::kArray) return out;
   const absl::Span<const uint32_t> each = Slice(a.refs, a.attrs[list].refs);
   for (size_t i = 0; i < std::min(n, each.size()); ++i)
-    out[i] = in.Carried(each[i], absl::StrCat(ToAbsl(what), " ", i));
+    if (auto spec = in.Carried(each[i], absl::StrCat(ToAbsl(what), " ", i)))
+      if (*spec = OfSum(*std::move(spec)); !SaysNothing(*spec)) out[i] = std::move(spec);
   return out;
 }
 

@@ -168,20 +168,33 @@ TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
   for (const Row& row : {
            Row{"groups", kUnimplemented,
                "all_reduce has replica groups that lie along no axes of the mesh (x=2, y=4)"},
+           Row{"meshes_apart", kUnimplemented,
+               "sharding_constraint is sharded along 'x' of the mesh (x=3, y=4), which is no axis "
+               "of "
+               "the program's, (x=2, y=6); use one mesh"},
+           Row{"meshes_of_orders", kUnimplemented, "whose devices are not those of (x=4) in the"},
            Row{"outside", kInvalid, "the mesh has axis 'y', but it is not manual here"},
-           Row{"priority", kUnimplemented, "argument 0 has a sharding of a priority"},
            Row{"replicas", kUnimplemented, "mhlo.num_replicas is 2"},
-           Row{"sub_axis", kUnimplemented, "argument 0 is sharded by a part of an axis"},
            Row{"text_broken", kInvalid, "lacks ']', at byte 18"},
            Row{"text_maximal", kUnimplemented, "argument 0 lies on one device of several"},
            Row{"text_order", kUnimplemented, "has devices in an order that no mesh has"},
            Row{"text_overlap", kUnimplemented, "lie along the axes of no one mesh"},
            Row{"text_tuple", kUnimplemented, "is of a tuple"},
-           Row{"unreduced", kUnimplemented, "argument 0 has unreduced axes"},
        })
     EXPECT_THAT(Import(Exported(std::string("sharded_") + row.name)),
                 StatusIs(row.code, HasSubstr(row.message)))
         << row.name;
+}
+
+TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program parts, Import(Exported("sharded_sub_axis")));
+  EXPECT_EQ(parts.mesh().ToString(), "(x=2, y_0=2, y_1=2)");
+  EXPECT_EQ(parts.in_shardings[0], PartitionSpec({{{"y_0"}}, {}, {}, {}}));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program hints, Import(Exported("sharded_priority")));
+  EXPECT_EQ(hints.in_shardings[0], PartitionSpec({{{"x"}}, {}, {}, {}}));
+  // A pending sum is the sum; the planner decides where it is added up.
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program sums, Import(Exported("sharded_unreduced")));
+  EXPECT_EQ(sums.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {true, true}}));
 }
 
 TEST(ImportTest, WhatWouldTakeMuchIsRefused) {

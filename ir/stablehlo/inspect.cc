@@ -77,16 +77,6 @@ class Inspector {
     return text == nullptr ? std::string_view() : text->text();
   }
 
-  // The value of a dictionary's key; kNone.
-  uint32_t InDictionary(uint32_t dictionary, std::string_view key) const {
-    const Attr* const found = Of(dictionary, AttrKind::kDictionary);
-    if (found == nullptr) return kNone;
-    const absl::Span<const uint32_t> refs = Refs(*found).subspan(0, 2 * kPartsMax);
-    for (size_t i = 0; i + 1 < refs.size(); i += 2)
-      if (Text(refs[i]) == key) return refs[i + 1];
-    return kNone;
-  }
-
   // ---- Types. -----------------------------------------------------------------------------------
   std::string Element(uint32_t type) const {
     const TypeOf& t = a_.types[type];
@@ -149,9 +139,11 @@ class Inspector {
   std::string DimText(uint32_t attr) const {
     const Attr* const dim = Of(attr, AttrKind::kDimensionSharding);
     if (dim == nullptr) return "?";
-    const bool closed = Ints(*dim)[1] != 0;
+    const absl::Span<const int64_t> ints = Ints(*dim);  // axes, closed, priority
+    const bool closed = ints[1] != 0;
     std::string out = AxesText(Refs(*dim));
     if (!closed) out.insert(out.size() - 1, out.size() > 2 ? ", ?" : "?");
+    if (ints[2] != 0 && ints.size() > 3) absl::StrAppend(&out, "p", ints[3]);
     return out;
   }
 
@@ -188,10 +180,10 @@ class Inspector {
     const Attr* const of_all = Of(attrs, AttrKind::kArray);
     if (of_all == nullptr || i >= Refs(*of_all).size()) return out;
     const uint32_t dictionary = Refs(*of_all)[i];
-    out.name = Shown(Text(InDictionary(dictionary, "jax.result_info")));
-    out.sharding = ShardingText(InDictionary(dictionary, "sdy.sharding"));
+    out.name = Shown(Text(a_.InDictionary(dictionary, "jax.result_info")));
+    out.sharding = ShardingText(a_.InDictionary(dictionary, "sdy.sharding"));
     if (out.sharding.empty())
-      out.sharding = ShardingText(InDictionary(dictionary, "mhlo.sharding"));
+      out.sharding = ShardingText(a_.InDictionary(dictionary, "mhlo.sharding"));
     return out;
   }
 

@@ -66,6 +66,13 @@ TEST(InspectTest, WhatTesseraLacksIsNamed) {
   EXPECT_THAT(found.lacking, ::testing::Contains(Pair("custom_call @nobodys_factors", 2)));
 }
 
+TEST(InspectTest, PartsOfAxesAndPrioritiesAreShown) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection part, InspectBytes(Exported("sharded_sub_axis")));
+  EXPECT_EQ(part.main.params[0].sharding, "@mesh, [{y:(1)2}, {}]");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection hint, InspectBytes(Exported("sharded_priority")));
+  EXPECT_EQ(hint.main.params[0].sharding, "@mesh, [{x}p1, {}]");
+}
+
 // Of a type that Tessera lacks, what is known.
 TEST(InspectTest, TypesThatTesseraLacksAreShown) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("types")));

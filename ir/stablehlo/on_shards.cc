@@ -80,8 +80,9 @@ void OnShards::Enter(uint32_t index, std::string_view target) {
     // The call before it says how the whole value is sharded.
     in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], target));
   } else {
-    manual = shardings.CarriedAxes(op.attrs, "xla.sdy.manual_axes", target);
-    for (PartitionSpec& spec : shardings.CarriedSpecs(op.attrs, "xla.sdy.in_shardings", target))
+    constexpr std::string_view kShardings = "xla.sdy.in_shardings";
+    manual = shardings.CarriedAxes(op.attrs, "xla.sdy.manual_axes", kShardings, target);
+    for (PartitionSpec& spec : shardings.CarriedSpecs(op.attrs, kShardings, target))
       in_specs_.push_back(std::move(spec));
   }
   if (!whole_.empty() && manual != manual_)

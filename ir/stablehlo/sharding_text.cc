@@ -158,13 +158,21 @@ bool AxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
 }  // namespace
 
 bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out) {
-  std::vector<int64_t> row = places;
-  if (row.empty()) return false;
-  std::sort(row.begin(), row.end());
-  if (row.front() < 0 || row.back() >= kTiledDevicesMax) return false;
-  const int64_t first = row[0];
-  for (int64_t& place : row) place -= first;
-  return AxesOfRow(row, out);
+  if (places.empty()) return false;
+  const auto [least, most] = std::minmax_element(places.begin(), places.end());
+  if (*least < 0 || *most >= kTiledDevicesMax) return false;
+  const auto along = [&](std::vector<int64_t> row) {
+    std::vector<AxisRange> axes;
+    const int64_t first = row[0];
+    for (int64_t& place : row) place -= first;
+    if (!AxesOfRow(row, &axes)) return false;
+    *out = std::move(axes);
+    return true;
+  };
+  if (along(places)) return true;
+  std::vector<int64_t> sorted = places;
+  std::sort(sorted.begin(), sorted.end());
+  return along(std::move(sorted));
 }
 
 TiledSharding ParseTiled(std::string_view text, std::string_view what) {
@@ -238,11 +246,16 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
 // ---- Shardy's. ----------------------------------------------------------------------------------
 namespace {
 
-// x:(1)2 is a part of an axis.
-std::string AxisName(Text& in) {
-  std::string name = in.Name();
-  if (in.Take(":(")) in.Refuse("shards by a part of an axis, which Tessera's meshes do not have");
-  return name;
+// "x", or "x":(1)2, a part of it.
+AxisPart ReadAxis(Text& in) {
+  AxisPart out;
+  out.name = in.Name();
+  if (!in.Take(":(")) return out;
+  out.before = in.Int();
+  in.Need(")");
+  out.size = in.Int();
+  if (out.before < 1 || out.size < 1) in.Fail("has a part of an axis of no size");
+  return out;
 }
 
 // <@mesh, [{"x"}, {"y", ?}], replicated={"z"}>
@@ -254,7 +267,7 @@ NamedSharding ReadSharding(Text& in) {
   in.Need(",");
   in.Need("[");
   in.List("]", [&] {
-    AxisList axes;
+    std::vector<AxisPart> axes;
     bool open = false;
     in.Need("{");
     in.List("}", [&] {
@@ -263,18 +276,18 @@ NamedSharding ReadSharding(Text& in) {
       } else if (open) {
         in.Fail("has an axis after a '?'");
       } else {
-        axes.push_back(AxisName(in));
+        axes.push_back(ReadAxis(in));
       }
     });
-    if (in.Take("p") && in.Int() != 0)
-      in.Refuse("has a priority, which Tessera's planner does not know");
+    if (in.Take("p")) in.Int();
     out.dims.push_back(std::move(axes));
     out.open.push_back(open);
   });
   while (in.Take(",")) {
-    if (in.Take("unreduced=")) in.Refuse("has unreduced axes, which Tessera takes of no artifact");
-    in.Need("replicated={");
-    in.List("}", [&] { out.replicated.push_back(AxisName(in)); });
+    std::vector<AxisPart>& axes = in.Take("unreduced=") ? out.unreduced : out.replicated;
+    if (&axes == &out.replicated) in.Need("replicated=");
+    in.Need("{");
+    in.List("}", [&] { axes.push_back(ReadAxis(in)); });
   }
   in.Need(">");
   return out;

@@ -32,15 +32,23 @@ struct TiledSharding {
 };
 inline constexpr int64_t kTiledDevicesMax = 4096;
 TiledSharding ParseTiled(std::string_view text, std::string_view what);
-// The axes along which the places of a group lie, in any order; false if they lie along none.
+// The axes along which the places of a group lie: in their order, or else in any; false if they lie
+// along none.
 bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out);
 
 // ---- Shardy's, in frontend attributes. ----------------------------------------------------------
+// An axis of a mesh, or the part of it of `size` after parts of `before` together.
+struct AxisPart {
+  std::string name;
+  int64_t before = 1;
+  int64_t size = 0;  // 0: all of it
+};
+// Priorities, which only say in which order shardings propagate, are left out.
 struct NamedSharding {
   std::string mesh;
-  std::vector<AxisList> dims;
+  std::vector<std::vector<AxisPart>> dims;
   std::vector<bool> open;  // as long as dims
-  AxisList replicated;
+  std::vector<AxisPart> replicated, unreduced;
 };
 // "#sdy.sharding<@mesh, [{"x"}, {?}]>"
 NamedSharding ParseSharding(std::string_view text, std::string_view what);

@@ -65,11 +65,23 @@ TEST(ShardingTextTest, OtherTextsAreRefusedWithThePlace) {
 
 TEST(ShardingTextTest, ShardysTextsAreRead) {
   const NamedSharding sharding =
-      ParseSharding(R"(#sdy.sharding<@mesh_0, [{"x", "y"}, {?}, {}], replicated={"z"}>)", "x");
+      ParseSharding(R"(#sdy.sharding<@mesh_0, [{"x", "y":(2)4}, {?}p1, {}], replicated={"z"}, )"
+                    R"(unreduced={"u"}>)",
+                    "x");
   EXPECT_EQ(sharding.mesh, "mesh_0");
-  EXPECT_THAT(sharding.dims, ElementsAre(AxisList{"x", "y"}, AxisList{}, AxisList{}));
+  ASSERT_EQ(sharding.dims.size(), 3);
+  ASSERT_EQ(sharding.dims[0].size(), 2);
+  EXPECT_EQ(sharding.dims[0][0].name, "x");
+  EXPECT_EQ(sharding.dims[0][0].size, 0);
+  EXPECT_EQ(sharding.dims[0][1].name, "y");
+  EXPECT_EQ(sharding.dims[0][1].before, 2);
+  EXPECT_EQ(sharding.dims[0][1].size, 4);
+  EXPECT_TRUE(sharding.dims[1].empty() && sharding.dims[2].empty());
   EXPECT_THAT(sharding.open, ElementsAre(false, true, false));
-  EXPECT_THAT(sharding.replicated, ElementsAre("z"));
+  ASSERT_EQ(sharding.replicated.size(), 1);
+  EXPECT_EQ(sharding.replicated[0].name, "z");
+  ASSERT_EQ(sharding.unreduced.size(), 1);
+  EXPECT_EQ(sharding.unreduced[0].name, "u");
   EXPECT_EQ(
       ParseShardingPerValue(R"(#sdy.sharding_per_value<[<@m, [{"x"}]>, <@m, []>]>)", "x").size(),
       2);
@@ -82,8 +94,8 @@ TEST(ShardingTextTest, ShardysTextsAreRead) {
   EXPECT_EQ(meshes[0].axes[0].size, 2);
   EXPECT_THAT(meshes[0].device_ids, ElementsAre(1, 0));
   for (const char* text :
-       {R"(#sdy.sharding<mesh<["x"=2]>, []>)", R"(#sdy.sharding<@m, [{"x":(1)2}]>)",
-        R"(#sdy.sharding<@m, [{"x"}p1]>)", R"(#sdy.sharding<@m, [], unreduced={"x"}>)",
+       {R"(#sdy.sharding<mesh<["x"=2]>, []>)", R"(#sdy.sharding<@m, [{"x":(0)2}]>)",
+        R"(#sdy.sharding<@m, [{"x":(1)}]>)", R"(#sdy.sharding<@m, [], unreduced>)",
         R"(#sdy.sharding<@m, [{?, "x"}]>)", R"(#sdy.sharding<@m, [{""}]>)", "#sdy.sharding<@m, ["})
     EXPECT_FALSE(CatchStatus([&] { ParseSharding(text, "x"); }).ok()) << text;
 }
@@ -92,9 +104,12 @@ TEST(ShardingTextTest, AGroupOfDevicesLiesAlongAxes) {
   std::vector<AxisRange> axes;
   EXPECT_TRUE(GroupRanges({6, 4, 0, 2}, &axes));
   EXPECT_EQ(Shown(axes), "[ 4@2 ]");
-  axes.clear();
   EXPECT_TRUE(GroupRanges({1, 2, 9, 10}, &axes));
   EXPECT_EQ(Shown(axes), "[ 2@1 2@8 ]");
+  EXPECT_TRUE(GroupRanges({1, 9, 2, 10}, &axes));
+  EXPECT_EQ(Shown(axes), "[ 2@8 2@1 ]");
+  EXPECT_TRUE(GroupRanges({0, 2, 1, 3}, &axes));
+  EXPECT_EQ(Shown(axes), "[ 2@2 2@1 ]");
   EXPECT_FALSE(GroupRanges({0, 1, 3}, &axes));
   EXPECT_FALSE(GroupRanges({}, &axes));
   EXPECT_FALSE(GroupRanges({INT64_MIN, 0}, &axes));

@@ -17,7 +17,7 @@ constexpr size_t kMeshesMax = 64;
 constexpr size_t kTextsMax = 1024;
 constexpr size_t kTextBytesMax = size_t{64} << 20;
 constexpr int64_t kDimsMax = 64;
-constexpr size_t kDictionaryMax = 256;  // of what a value carries, which is searched for each value
+constexpr size_t kPartsMax = 256;  // of axes, which cut the mesh
 
 // A step along axis `i`, in devices.
 int64_t StrideOf(const Mesh& mesh, size_t i) {
@@ -37,15 +37,10 @@ bool SaysNothing(const PartitionSpec& spec) {
 
 uint32_t InDictionary(const Artifact& a, uint32_t dictionary, std::string_view name) {
   if (dictionary == kNone || a.attrs[dictionary].kind != AttrKind::kDictionary) return kNone;
-  const absl::Span<const uint32_t> refs = Slice(a.refs, a.attrs[dictionary].refs);
-  if (refs.size() > 2 * kDictionaryMax)
-    Throw(ErrorKind::kLimitExceeded,
-          absl::StrCat("StableHLO: a dictionary of attributes has ", refs.size() / 2,
-                       " entries; at most ", kDictionaryMax));
-  for (size_t i = 0; i + 1 < refs.size(); i += 2)
-    if (a.attrs[refs[i]].kind == AttrKind::kString && a.attrs[refs[i]].text() == name)
-      return refs[i + 1];
-  return kNone;
+  if (const size_t entries = a.attrs[dictionary].refs.size / 2; entries > kDictionaryMax)
+    Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: a dictionary of attributes has ",
+                                                  entries, " entries; at most ", kDictionaryMax));
+  return a.InDictionary(dictionary, name);
 }
 
 // ---- Meshes. ------------------------------------------------------------------------------------
@@ -67,7 +62,11 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
     mesh_ = most->mesh;
     device_ids_ = most->device_ids;
   }
-  if (mesh_.empty()) DeriveMesh();
+  if (mesh_.empty()) {
+    DeriveMesh();
+  } else {
+    CutMesh();
+  }
   place_of_.assign(device_ids_.size(), -1);
   for (size_t place = 0; place < device_ids_.size(); ++place) place_of_[device_ids_[place]] = place;
 }
@@ -191,6 +190,54 @@ void Shardings::DeriveMesh() {
   for (size_t i = 0; i < mesh_.axes.size(); ++i) mesh_.axes[i].name = absl::StrCat("axis", i);
 }
 
+void Shardings::CutMesh() {
+  const int64_t devices = mesh_.num_devices();
+  // Where axes begin, in devices. One that does not fit those before it is left out: what needs it
+  // is an error where it is used.
+  std::set<int64_t> cuts = {1, devices};
+  const auto cut = [&](int64_t at) {
+    const auto above = cuts.upper_bound(at);
+    if (above == cuts.begin() || above == cuts.end()) return;
+    if (*above % at == 0 && at % *std::prev(above) == 0) cuts.insert(at);
+  };
+  for (size_t i = 0; i < mesh_.axes.size(); ++i) cut(StrideOf(mesh_, i));
+  for (const auto& [name, declared] : declared_)
+    if (HasOurDevices(declared))
+      for (size_t i = 0; i < declared.mesh.axes.size(); ++i) cut(StrideOf(declared.mesh, i));
+  size_t parts = 0;
+  for (uint32_t attr = 0; attr < a_.attrs.size() && parts < kPartsMax; ++attr) {
+    if (a_.attrs[attr].kind != AttrKind::kAxisRef) continue;
+    AxisPart part;
+    if (!CatchStatus([&] { part = AxisOf(attr, "an axis"); }).ok() || part.size == 0) continue;
+    ++parts;
+    for (const auto& [name, declared] : declared_) {
+      if (!HasOurDevices(declared)) continue;
+      const std::optional<AxisRange> range = RangeOf(declared.mesh, part);
+      if (!range) continue;
+      cut(range->stride);
+      cut(range->stride * range->size);
+    }
+  }
+  Mesh finer;
+  for (size_t i = 0; i < mesh_.axes.size(); ++i) {
+    const MeshAxis& axis = mesh_.axes[i];
+    const int64_t stride = StrideOf(mesh_, i);
+    std::vector<int64_t> within(cuts.lower_bound(stride), cuts.upper_bound(stride * axis.size));
+    if (within.size() <= 2) {
+      finer.axes.push_back(axis);
+      continue;
+    }
+    int next = 0;
+    for (size_t k = within.size() - 1; k > 0; --k) {
+      std::string name;
+      do name = absl::StrCat(axis.name, "_", next++);
+      while (mesh_.Has(name) || finer.Has(name));
+      finer.axes.push_back({std::move(name), within[k] / within[k - 1]});
+    }
+  }
+  mesh_ = std::move(finer);
+}
+
 int64_t Shardings::PlaceOf(int64_t device) const {
   if (device < 0 || device >= mesh_.num_devices()) return -1;
   return device_ids_.empty() ? device : place_of_[device];
@@ -217,66 +264,117 @@ std::optional<AxisList> Shardings::AxesAt(const AxisRange& range) const {
   return out;
 }
 
-void Shardings::AddAxis(const Declared& mesh, std::string_view axis, AxisList* out,
+std::optional<AxisRange> Shardings::RangeOf(const Mesh& mesh, const AxisPart& axis) {
+  const int i = mesh.IndexOf(axis.name);
+  if (i < 0) return std::nullopt;
+  const int64_t stride = StrideOf(mesh, i), size = mesh.axes[i].size;
+  if (axis.size == 0) return AxisRange{stride, size};
+  if (axis.before < 1 || axis.size < 1 || axis.before > size || axis.size > size ||
+      size % (axis.before * axis.size) != 0)
+    return std::nullopt;
+  return AxisRange{stride * (size / (axis.before * axis.size)), axis.size};
+}
+
+bool Shardings::HasOurDevices(const Declared& mesh) const {
+  return mesh.mesh.num_devices() == mesh_.num_devices() && mesh.device_ids == device_ids_;
+}
+
+void Shardings::AddAxis(const Declared& mesh, const AxisPart& axis, AxisList* out,
                         std::string_view what) const {
-  const int i = mesh.mesh.IndexOf(axis);
-  if (i < 0) Malformed(what, absl::StrCat("is sharded along ", Quoted(axis), ", which is no axis"));
-  if (mesh.mesh.SameShape(mesh_) && mesh.device_ids == device_ids_) {
-    out->emplace_back(axis);
+  const std::optional<AxisRange> range = RangeOf(mesh.mesh, axis);
+  if (!range)
+    Malformed(what, absl::StrCat("is sharded along ", Quoted(axis.name), ", which is no axis",
+                                 axis.size == 0 ? "" : ", or has no such part"));
+  if (axis.size == 0 && mesh.mesh.SameShape(mesh_) && mesh.device_ids == device_ids_) {
+    out->push_back(axis.name);
     return;
   }
-  const bool same_devices =
-      mesh.mesh.num_devices() == mesh_.num_devices() && mesh.device_ids == device_ids_;
-  const std::optional<AxisList> axes =
-      same_devices ? AxesAt({StrideOf(mesh.mesh, i), mesh.mesh.axes[i].size}) : std::nullopt;
+  if (!HasOurDevices(mesh))
+    NotSupported(what, absl::StrCat("is sharded along ", Quoted(axis.name), " of the mesh ",
+                                    mesh.mesh.ToString(), ", whose devices are not those of ",
+                                    mesh_.ToString(), " in the same order; use one mesh"));
+  const std::optional<AxisList> axes = AxesAt(*range);
   if (!axes)
-    NotSupported(what, absl::StrCat("is sharded along ", Quoted(axis), " of the mesh ",
-                                    mesh.mesh.ToString(), ", which is no axis of the program's, ",
-                                    mesh_.ToString(), "; use one mesh"));
+    NotSupported(
+        what,
+        absl::StrCat("is sharded along ", Quoted(axis.name), " of the mesh ", mesh.mesh.ToString(),
+                     ", which is no axis of the program's, ", mesh_.ToString(),
+                     axis.size == 0 ? "; use one mesh"
+                                    : ": a part of an axis; declare a mesh with axes for it"));
   out->insert(out->end(), axes->begin(), axes->end());
 }
 
-std::string Shardings::AxisName(uint32_t attr, std::string_view what) const {
+AxisPart Shardings::AxisOf(uint32_t attr, std::string_view what) const {
   const Attr& axis = AttrOf(a_, attr, AttrKind::kAxisRef, what);
   const absl::Span<const uint32_t> refs = Slice(a_.refs, axis.refs);
-  if (refs.back() != kNone)
-    NotSupported(what, "is sharded by a part of an axis, which Tessera's meshes do not have");
+  AxisPart out;
   // Shardy's has a text; VHLO's an attribute.
-  return std::string(refs.size() == 1 ? axis.text() : TextOf(a_, refs[0], what));
+  out.name = refs.size() == 1 ? axis.text() : TextOf(a_, refs[0], what);
+  if (refs.back() == kNone) return out;
+  const Attr& part = AttrOf(a_, refs.back(), AttrKind::kSubAxis, what);
+  out.before = a_.ints[part.ints.begin];
+  out.size = a_.ints[part.ints.begin + 1];
+  if (out.before < 1 || out.size < 1) Malformed(what, "has a part of an axis of no size");
+  return out;
 }
 
-AxisList Shardings::AxesNamed(const AxisList& names, std::string_view what) const {
+const Shardings::Declared& Shardings::MeshReferred(uint32_t attr, std::string_view what) const {
+  return a_.attrs[attr].kind == AttrKind::kMesh ? InlineMesh(attr, what)
+                                                : MeshNamed(TextOf(a_, attr, what), what);
+}
+
+AxisList Shardings::AxesNamed(const Declared* mesh, const std::vector<AxisPart>& axes,
+                              std::string_view what) const {
   AxisList out;
-  for (const std::string& name : names) {
-    const auto has = [&](const auto& declared) { return declared.second.mesh.Has(name); };
+  for (const AxisPart& axis : axes) {
+    const auto has = [&](const auto& declared) { return declared.second.mesh.Has(axis.name); };
     const auto found = std::find_if(declared_.begin(), declared_.end(), has);
-    if (mesh_.Has(name)) {
-      out.push_back(name);
+    if (mesh != nullptr) {
+      AddAxis(*mesh, axis, &out, what);
+    } else if (mesh_.Has(axis.name) && axis.size == 0) {
+      out.push_back(axis.name);
     } else if (found != declared_.end()) {
-      AddAxis(found->second, name, &out, what);
+      AddAxis(found->second, axis, &out, what);
     } else {
-      Malformed(what, absl::StrCat("is along ", Quoted(name), ", which is no axis"));
+      Malformed(what, absl::StrCat("is along ", Quoted(axis.name), ", which is no axis"));
     }
   }
   return out;
 }
+AxisList Shardings::InMeshOrder(const AxisList& axes) const {
+  AxisList out;
+  for (const MeshAxis& axis : mesh_.axes)
+    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) out.push_back(axis.name);
+  return out;
+}
 
-AxisList Shardings::ManualAxes(uint32_t attr, std::string_view what) const {
-  AxisList names;
+AxisList Shardings::ManualAxes(uint32_t attr, absl::Span<const uint32_t> boundary,
+                               std::string_view what) const {
   const Attr& list = AttrOf(a_, attr, AttrKind::kManualAxes, what);
   if (list.refs.size > kAxesMax) Malformed(what, "are too many");
-  for (const uint32_t ref : Slice(a_.refs, list.refs)) names.emplace_back(TextOf(a_, ref, what));
-  return AxesNamed(names, what);
+  std::vector<AxisPart> axes;
+  for (const uint32_t ref : Slice(a_.refs, list.refs))
+    axes.push_back({std::string(TextOf(a_, ref, what))});
+  // All shardings of a boundary are of one mesh, which has other axes of this name than the others.
+  const Declared* mesh = nullptr;
+  for (const uint32_t of_values : boundary) {
+    const Attr& each = AttrOf(a_, of_values, AttrKind::kShardingPerValue, what);
+    if (mesh != nullptr || each.refs.size == 0) continue;
+    const Attr& first = AttrOf(a_, Slice(a_.refs, each.refs)[0], AttrKind::kTensorSharding, what);
+    mesh = &MeshReferred(Slice(a_.refs, first.refs)[0], what);
+  }
+  return InMeshOrder(AxesNamed(mesh, axes, what));
 }
 
 AxisList Shardings::GroupAxes(uint32_t attr, std::string_view what) const {
-  AxisList names;
   const Attr& groups = AttrOf(a_, attr, AttrKind::kReplicaGroupMeshAxes, what);
-  const uint32_t axes = Slice(a_.refs, groups.refs).back();
-  const Attr& list = AttrOf(a_, axes, AttrKind::kArray, what);
+  const absl::Span<const uint32_t> refs = Slice(a_.refs, groups.refs);
+  const Attr& list = AttrOf(a_, refs.back(), AttrKind::kArray, what);
   if (list.refs.size > kAxesMax) Malformed(what, "are of too many axes");
-  for (const uint32_t ref : Slice(a_.refs, list.refs)) names.push_back(AxisName(ref, what));
-  return AxesNamed(names, what);
+  std::vector<AxisPart> axes;
+  for (const uint32_t ref : Slice(a_.refs, list.refs)) axes.push_back(AxisOf(ref, what));
+  const bool is_named = a_.attrs[refs[0]].kind == AttrKind::kSymbol;
+  return AxesNamed(is_named ? &MeshReferred(refs[0], what) : nullptr, axes, what);
 }
 
 // ---- Shardings. ---------------------------------------------------------------------------------
@@ -285,21 +383,22 @@ PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& m
   if (mesh.mesh.empty() && mesh.device_ids.size() == 1 && mesh_.num_devices() > 1)
     NotSupported(what, "lies on one device of several, which Tessera's shardings cannot say");
   PartitionSpec spec;
-  for (const AxisList& axes : sharding.dims) {
-    AxisList& dim = spec.dims.emplace_back();
-    for (const std::string& axis : axes) AddAxis(mesh, axis, &dim, what);
-  }
+  for (const std::vector<AxisPart>& axes : sharding.dims)
+    spec.dims.push_back(AxesNamed(&mesh, axes, what));
+  spec.unreduced = InMeshOrder(AxesNamed(&mesh, sharding.unreduced, what));
+  const AxisList replicated = AxesNamed(&mesh, sharding.replicated, what);
   spec.open = sharding.open;
   // What is left open is closed when no axis may be used there.  Otherwise the planner may use the
   // replicated ones, too.
   const auto may_use = [&](const MeshAxis& axis) {
     return !spec.Mentions(axis.name) &&
-           std::find(sharding.replicated.begin(), sharding.replicated.end(), axis.name) ==
-               sharding.replicated.end();
+           std::find(replicated.begin(), replicated.end(), axis.name) == replicated.end();
   };
   if (!sharding.replicated.empty() && std::none_of(mesh_.axes.begin(), mesh_.axes.end(), may_use))
     spec.open.clear();
-  if (std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end()) {
+  // A pending sum may be left open by who reads it, in all its dims.
+  if (spec.unreduced.empty() &&
+      std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end()) {
     spec.open.clear();
     while (!spec.dims.empty() && spec.dims.back().empty()) spec.dims.pop_back();
   }
@@ -316,19 +415,19 @@ PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
   for (int64_t d = 0; d < counts[0]; ++d) {
     const Attr& dim = AttrOf(a_, refs[next++], AttrKind::kDimensionSharding, what);
     const absl::Span<const int64_t> ints = Slice(a_.ints, dim.ints);  // axes, closed, priority
-    AxisList& axes = out.dims.emplace_back();
+    std::vector<AxisPart>& axes = out.dims.emplace_back();
     if (dim.refs.size > kAxesMax) Malformed(what, "has too many axes");
-    for (const uint32_t ref : Slice(a_.refs, dim.refs)) axes.push_back(AxisName(ref, what));
+    for (const uint32_t ref : Slice(a_.refs, dim.refs)) axes.push_back(AxisOf(ref, what));
     out.open.push_back(ints[1] == 0);
-    if (ints[2] != 0 && ints[3] != 0)
-      NotSupported(what, "has a sharding of a priority, which Tessera's planner does not know");
   }
-  for (int64_t i = 0; i < counts[1]; ++i) out.replicated.push_back(AxisName(refs[next++], what));
-  if (next < refs.size())
-    NotSupported(what, "has unreduced axes, which Tessera takes of no artifact");
-  if (a_.attrs[refs[0]].kind == AttrKind::kMesh)
-    return SpecOf(out, InlineMesh(refs[0], what), what);
-  return SpecOf(out, MeshNamed(TextOf(a_, refs[0], what), what), what);
+  for (int64_t i = 0; i < counts[1]; ++i) out.replicated.push_back(AxisOf(refs[next++], what));
+  // After their count, the reduction that is pending, if that is no sum.
+  if (next < refs.size() && counts.size() > 3 && counts[3] != 0)
+    NotSupported(what,
+                 "has unreduced axes of another reduction than a sum; reduce the value along them "
+                 "before");
+  while (next < refs.size()) out.unreduced.push_back(AxisOf(refs[next++], what));
+  return SpecOf(out, MeshReferred(refs[0], what), what);
 }
 
 std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string_view what) const {
@@ -408,8 +507,15 @@ std::vector<PartitionSpec> Shardings::CarriedSpecs(uint32_t dictionary, std::str
 }
 
 AxisList Shardings::CarriedAxes(uint32_t dictionary, std::string_view name,
-                                std::string_view what) const {
-  return AxesNamed(ParseManualAxes(FrontendText(FrontendAttr(dictionary, name), what), what), what);
+                                std::string_view shardings, std::string_view what) const {
+  const std::string_view text = FrontendText(FrontendAttr(dictionary, shardings), what);
+  const std::vector<NamedSharding> boundary = ParseShardingPerValue(text, what);
+  const Declared* const mesh = boundary.empty() ? nullptr : &MeshNamed(boundary[0].mesh, what);
+  std::vector<AxisPart> axes;
+  for (std::string& axis :
+       ParseManualAxes(FrontendText(FrontendAttr(dictionary, name), what), what))
+    axes.push_back({std::move(axis)});
+  return InMeshOrder(AxesNamed(mesh, axes, what));
 }
 
 bool Shardings::IsManual(uint32_t dictionary, std::string_view what) const {

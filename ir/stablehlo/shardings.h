@@ -1,9 +1,15 @@
 // The meshes of an artifact, and its shardings as ours.
 //
-// A program has one mesh: the first that the artifact declares, or one whose axes are as fine as
-// all of its mhlo.sharding texts need, named by us.  An axis is known by where it lies among the
-// mesh's devices in row-major order: a step along it is `stride` devices.  So the axes of another
-// mesh, and the tiles of a text, are axes of the program's mesh if some lie just there.
+// A program has one mesh: that of those which the artifact declares that has the most axes, or one
+// whose axes are as fine as all of its mhlo.sharding texts need, named by us.  An axis is known by
+// where it lies among the mesh's devices in row-major order: a step along it is `stride` devices.
+// So the axes of another mesh of the same devices, and the tiles of a text, are axes of the
+// program's mesh if some lie just there, whatever their names are.  Where another mesh, or a part
+// of an axis, needs finer axes than the program's mesh was declared with, its axes are cut: "x" of
+// size 4 into "x_0" and "x_1" of size 2.
+//
+// Of unreduced axes, along which a value is a pending sum, a spec says `unreduced`: what that means
+// where it stands is up to the caller.
 //
 // All throw StatusException: MALFORMED_PROGRAM for what makes no sense, NOT_IMPLEMENTED, by name,
 // for what our shardings cannot say.  `what` names the value in errors: "argument 1".
@@ -31,7 +37,9 @@ class Shardings {
   // What an attribute of Shardy says: of one value, of each of `n`, the axes of a list.
   PartitionSpec Spec(uint32_t attr, std::string_view what) const;
   std::vector<PartitionSpec> Specs(uint32_t attr, size_t n, std::string_view what) const;
-  AxisList ManualAxes(uint32_t attr, std::string_view what) const;
+  // `boundary`: the shardings of the computation's arguments and results, whose mesh has the axes.
+  AxisList ManualAxes(uint32_t attr, absl::Span<const uint32_t> boundary,
+                      std::string_view what) const;
   // Whether an op carries "{manual}".
   bool IsManual(uint32_t dictionary, std::string_view what) const;
   // What the attributes that a param, a result or an op carries say; nullopt if nothing.
@@ -40,7 +48,9 @@ class Shardings {
   // attributes under this name.
   std::vector<PartitionSpec> CarriedSpecs(uint32_t dictionary, std::string_view name,
                                           std::string_view what) const;
-  AxisList CarriedAxes(uint32_t dictionary, std::string_view name, std::string_view what) const;
+  // `shardings`: the name of those of the same boundary.
+  AxisList CarriedAxes(uint32_t dictionary, std::string_view name, std::string_view shardings,
+                       std::string_view what) const;
   // A text of mhlo.sharding: "{devices=[2,1]<=[2]}".
   PartitionSpec OfText(std::string_view text, std::string_view what) const;
   // The axes along which it says that the value is manual.
@@ -53,6 +63,8 @@ class Shardings {
   // The place of a device in the mesh; -1 for one that is not there.
   int64_t PlaceOf(int64_t device) const;
   int64_t num_replicas() const { return num_replicas_; }
+  // The axes of the program's mesh that lie just there, major to minor; nullopt if none do.
+  std::optional<AxisList> AxesAt(const AxisRange& range) const;
 
  private:
   struct Declared {
@@ -65,19 +77,28 @@ class Shardings {
   void ReadMeshes();
   // A mesh whose axes are those along which the texts and the replica groups lie.
   void DeriveMesh();
+  // Cuts the axes of the mesh so that those of other meshes, and the parts of axes, are axes of it.
+  void CutMesh();
   Declared MeshOf(uint32_t attr, std::string_view what) const;
   // One that a sharding has instead of a name.
   const Declared& InlineMesh(uint32_t attr, std::string_view what) const;
   const Declared& MeshNamed(std::string_view name, std::string_view what) const;
-  // The axes of the program's mesh that lie just there; nullopt if none do.
-  std::optional<AxisList> AxesAt(const AxisRange& range) const;
-  // What an axis of any of the meshes is of the program's mesh.
-  AxisList AxesNamed(const AxisList& names, std::string_view what) const;
+  // What axes of `mesh`, or, if that is null, of any of the meshes, are of the program's mesh: in
+  // this order, or in that of the mesh.
+  AxisList AxesNamed(const Declared* mesh, const std::vector<AxisPart>& axes,
+                     std::string_view what) const;
+  AxisList InMeshOrder(const AxisList& axes) const;
   // Adds what an axis of a mesh is of the program's mesh.
-  void AddAxis(const Declared& mesh, std::string_view axis, AxisList* out,
+  void AddAxis(const Declared& mesh, const AxisPart& axis, AxisList* out,
                std::string_view what) const;
+  // Where an axis, or a part of one, lies; nullopt if the part is none.
+  static std::optional<AxisRange> RangeOf(const Mesh& mesh, const AxisPart& axis);
+  // Whether the devices are the program's, in the same order.
+  bool HasOurDevices(const Declared& mesh) const;
   // Of a kAxisRef.
-  std::string AxisName(uint32_t attr, std::string_view what) const;
+  AxisPart AxisOf(uint32_t attr, std::string_view what) const;
+  // The mesh that a sharding or replica groups refer to.
+  const Declared& MeshReferred(uint32_t attr, std::string_view what) const;
   uint32_t FrontendAttr(uint32_t dictionary, std::string_view name) const;
   std::string_view FrontendText(uint32_t attr, std::string_view what) const;
   // Throws LIMIT_EXCEEDED when all texts that were read are too long.

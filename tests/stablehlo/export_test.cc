@@ -21,6 +21,7 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -100,6 +101,26 @@ TEST(ExportTest, ProgramsAtTheEdgesComeBackWithTheSameBits) {
     if (!got.ok()) continue;
     EXPECT_TRUE(*got == *want) << PrintProgram(*back);
   }
+}
+
+// As many devices as a mesh may have.
+TEST(ExportTest, GroupsOfManyDevicesComeBack) {
+  const int64_t n = Limits().mesh_devices;
+  const PartitionSpec along{{{"x", "y"}}, {}, {}, {}};
+  Builder b(Scope{Mesh{{{"x", n / 2}, {"y", 2}}}}, "many");
+  const Value x = b.Param(MakeType(DType::kS32, {n}));
+  Builder body(ManualScope(b.scope(), {"x", "y"}, /*check_vma=*/false), "body");
+  const Value shard = body.Param(MakeType(DType::kS32, {1}));
+  const FunctionRef f = body.Build({Psum(Ppermute(shard, {"y"}, {{0, 1}, {1, 0}}), {"y", "x"})});
+  const Program program{
+      kOpset,
+      b.Build(ManualComputation(b, f, {x}, {along}, {along}, {"x", "y"}, /*check_vma=*/false)),
+      {},
+      {}};
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string bytes, ExportProgram(program));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program back, Reread(bytes));
+  EXPECT_THAT(PrintProgram(back), AllOf(HasSubstr("ppermute(%0) {axes=[\"y\"], perm=[0,1,1,0]}"),
+                                        HasSubstr("psum(%1) {axes=[\"x\",\"y\"]}")));
 }
 
 TEST(ExportTest, NamesAndPlacesComeBack) {

@@ -362,6 +362,89 @@ module @m attributes {mhlo.frontend_attributes = {xla.sdy.meshes =
 }""", [f32(8, 8)], lambda a: np.tile(a[:4] * a[4:], (2, 1)))
 
 
+# ---- Groups in an order that nothing but they say. -----------------------------------------------
+@mapped((P(("x", "y")),), P(("x", "y")), check_vma=False)
+def in_order(a):
+    whole = lax.all_gather(a, ("y", "x"), axis=0, tiled=True)
+    mine = lax.psum_scatter(whole, ("y", "x"), scatter_dimension=0, tiled=True)
+    return mine + lax.all_to_all(whole, ("y", "x"), 0, 1, tiled=True)[:2, :8]
+
+
+add("gspmd_order_of_groups", in_order, f32(8, 8), shardy=False)
+
+
+# ---- Meshes whose axes have the same names, and other sizes or places. ---------------------------
+@mapped((P("x"),), (P("x"), P(None, "x")), mesh=M41)
+def by_four(a):
+    return lax.psum(a, "x") + lax.axis_index("x"), lax.all_to_all(a, "x", 1, 0, tiled=True)
+
+
+@mapped((P("y"),), P("y"), mesh=mesh_of((2, 2), ("y", "x")), axis_names={"y"})
+def by_first(a):
+    return lax.ppermute(a, "y", [(0, 1), (1, 0)]) * (1 + lax.axis_index("y"))
+
+
+@mapped((P("x"),), P("x"), axis_names={"x"})
+def by_two(a):
+    return lax.ppermute(a, "x", [(0, 1), (1, 0)]) + lax.psum(a, "x")
+
+
+add("map_same_names_of_other_sizes", lambda a: (by_four(matmul(a, a)), by_two(a)), f32(8, 8))
+add("map_same_names_elsewhere", lambda a: by_first(a) - by_two(a), f32(8, 8))
+add("map_same_names_of_one_axis",
+    lambda a: (by_four(a), jax.shard_map(lambda b: lax.psum(b, "x"), mesh=mesh_of((4,), ("x",)),
+                                         in_specs=P("x"), out_specs=P())(a)), f32(8, 8))
+jax.config.update("jax_use_shardy_partitioner", True)
+
+# ---- Pending sums, parts of axes and priorities. -------------------------------------------------
+with jax.set_mesh(ME):
+    add("explicit_unreduced",
+        lambda a, b: jax.sharding.reshard(
+            jnp.dot(a, b, out_sharding=P("x", None, unreduced={"y"})), P("x", None)),
+        f32(8, 8), f32(8, 4), mesh=ME, specs=(P("x", "y"), P("y", None)))
+SDY_MESH = 'sdy.mesh @mesh = <["x"=1, "y"=4]>'
+add_text("sub_axes", """
+module @m { %s
+  func.func public @main(%%arg0: tensor<8x8xf32> {sdy.sharding =
+      #sdy.sharding<@mesh, [{"y":(1)2}, {"y":(2)2}]>}) -> tensor<8x8xf32> {
+    %%0 = sdy.sharding_constraint %%arg0 <@mesh, [{"y":(2)2}p1, {?}p2], replicated={"y":(1)2}> :
+        tensor<8x8xf32>
+    %%1 = sdy.manual_computation(%%0) in_shardings=[<@mesh, [{"y"}, {}]>] out_shardings=[<@mesh,
+        [{"y"}, {}]>] manual_axes={"x", "y"} (%%b: tensor<2x8xf32>) {
+      %%2 = "stablehlo.all_gather"(%%b) <{all_gather_dim = 1 : i64, channel_handle =
+        #stablehlo.channel_handle<handle = 1, type = 0>,
+        replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids}> :
+          (tensor<2x8xf32>) -> tensor<2x16xf32>
+      %%3 = stablehlo.slice %%2 [0:2, 8:16] : (tensor<2x16xf32>) -> tensor<2x8xf32>
+      sdy.return %%3 : tensor<2x8xf32>
+    } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %%1 : tensor<8x8xf32>
+  }
+}""" % SDY_MESH, [f32(8, 8)], lambda a: np.concatenate([a[4:], a[4:]]))
+add_text("unreduced", """
+module @m { %s
+  func.func public @main(%%arg0: tensor<8x8xf32> {sdy.sharding =
+      #sdy.sharding<@mesh, [{}, {}], unreduced={"y"}>}) -> (tensor<8x8xf32> {sdy.sharding =
+      #sdy.sharding<@mesh, [{}, {}], unreduced={"y"}>}, tensor<8x8xf32>) {
+    %%0:2 = sdy.manual_computation(%%arg0, %%arg0) in_shardings=[<@mesh, [{}, {}], unreduced={"y"}>,
+        <@mesh, [{"y"}, {}]>] out_shardings=[<@mesh, [{}, {}], unreduced={"y"}>, <@mesh, [{"y"},
+        {}]>] manual_axes={"x", "y"} (%%a: tensor<8x8xf32>, %%b: tensor<2x8xf32>) {
+      %%1 = stablehlo.add %%a, %%a : tensor<8x8xf32>
+      %%2 = "stablehlo.reduce_scatter"(%%a) <{scatter_dimension = 0 : i64, channel_handle =
+        #stablehlo.channel_handle<handle = 1, type = 0>,
+        replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, use_global_device_ids}> ({
+      ^bb0(%%c: tensor<f32>, %%d: tensor<f32>):
+        %%3 = stablehlo.add %%c, %%d : tensor<f32>
+        stablehlo.return %%3 : tensor<f32>
+      }) : (tensor<8x8xf32>) -> tensor<2x8xf32>
+      %%4 = stablehlo.add %%2, %%b : tensor<2x8xf32>
+      sdy.return %%1, %%4 : tensor<8x8xf32>, tensor<2x8xf32>
+    } : (tensor<8x8xf32>, tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)
+    return %%0#0, %%0#1 : tensor<8x8xf32>, tensor<8x8xf32>
+  }
+}""" % SDY_MESH, [f32(8, 8)], lambda a: (a + a, a + a))
+
+
 # ---- Seeds: what is refused by name, and a mesh of devices in another order. ---------------------
 seeds = {}
 
@@ -397,6 +480,14 @@ ALL_REDUCE = """%%0 = "stablehlo.all_reduce"(%%arg0) <{
     return %%0 : tensor<8x12xf32>"""
 seed_of_one("sharded_sub_axis", MESH, sdy('[{"y":(1)2}, {}]'))
 seed_of_one("sharded_unreduced", MESH, sdy('[{"x"}, {}], unreduced={"y"}'))
+seed_of_one("sharded_meshes_apart", "{ sdy.mesh @mesh = <[\"x\"=2, \"y\"=6]> "
+            "sdy.mesh @other = <[\"x\"=3, \"y\"=4]>", sdy('[{"x"}, {}]'),
+            """%0 = sdy.sharding_constraint %arg0 <@other, [{"x"}, {}]> : tensor<8x12xf32>
+               return %0 : tensor<8x12xf32>""")
+seed_of_one("sharded_meshes_of_orders", "{ sdy.mesh @mesh = <[\"x\"=4]> "
+            "sdy.mesh @other = <[\"x\"=4], device_ids=[3, 2, 1, 0]>", sdy('[{"x"}, {}]'),
+            """%0 = sdy.sharding_constraint %arg0 <@other, [{}, {"x"}]> : tensor<8x12xf32>
+               return %0 : tensor<8x12xf32>""")
 seed_of_one("sharded_priority", MESH, sdy('[{"x"}p1, {}]'))
 seed_of_one("sharded_groups", MESH, "", ALL_REDUCE % ("[[0, 1, 2, 7], [3, 4, 5, 6]]", "2x4"))
 seed_of_one("sharded_outside", MESH, "", ALL_REDUCE % ("[[0, 1, 2, 3], [4, 5, 6, 7]]", "2x4"))

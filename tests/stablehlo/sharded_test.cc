@@ -108,10 +108,10 @@ TEST(ShardedTest, WhatJaxExportsGivesItsResultsOnFourDevices) {
     if (HasFailure()) std::cout << text << "\n";
   }
   // Nothing of what the artifacts say about shardings was left out.
-  EXPECT_EQ(programs, 41);
-  EXPECT_EQ(on_shards, 26);
-  EXPECT_EQ(constraints, 17);
-  EXPECT_EQ(placed, 38);
+  EXPECT_EQ(programs, 48);
+  EXPECT_EQ(on_shards, 32);
+  EXPECT_EQ(constraints, 20);
+  EXPECT_EQ(placed, 41);
 }
 
 }  // namespace
