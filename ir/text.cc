@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/builder.h"
+#include "ir/literal.h"
 #include "ir/op_def.h"
 #include "ir/op_usage.h"
 #include "ir/strided.h"
@@ -387,7 +388,9 @@ class Parser {
       if (static_cast<int64_t>(raw.size()) != bytes || (pos_ - begin) % 2)
         Fail("literal has the wrong number of bytes");
       Expect(">");
-      return Array(t.dtype, t.shape, {reinterpret_cast<const std::byte*>(raw.data()), raw.size()});
+      Array literal(t.dtype, t.shape, {reinterpret_cast<const std::byte*>(raw.data()), raw.size()});
+      if (!HasOnlyElements(literal)) Fail("literal has a byte that no element of its dtype is");
+      return literal;
     }
     const std::string number = NumberText();
     Expect(">");

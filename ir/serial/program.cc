@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/builder.h"
+#include "ir/literal.h"
 #include "ir/op_def.h"
 #include "ir/op_usage.h"
 
@@ -506,12 +507,12 @@ absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max, con
   if (size != expected)
     return Malformed(absl::StrCat("a literal of type ", MakeType(dtype, shape).ToString(), " has ",
                                   size, " bytes, ", expected, " were expected"));
-  if (dtype == DType::kBool)
-    for (char c : proto.data())
-      if (c != 0 && c != 1)
-        return Malformed("a literal of type bool has a byte that is not 0 or 1");
-  return Array(dtype, std::move(shape),
-               {reinterpret_cast<const std::byte*>(proto.data().data()), proto.data().size()});
+  Array literal(dtype, std::move(shape),
+                {reinterpret_cast<const std::byte*>(proto.data().data()), proto.data().size()});
+  if (!HasOnlyElements(literal))
+    return Malformed(absl::StrCat("a literal of type ", ToAbsl(DTypeName(dtype)),
+                                  " has a byte that no element of it is"));
+  return literal;
 }
 
 absl::StatusOr<Program> FromProto(const v1::Program& proto, const Limits& limits) {

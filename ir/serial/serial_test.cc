@@ -81,6 +81,16 @@ TEST(ProgramSerialTest, LiteralsComeBackToTheBit) {
     EXPECT_THAT(FromProto(ToProto(a), 1 << 20), IsOkAndHolds(a));
 }
 
+TEST(ProgramSerialTest, ALiteralHasOnlyElementsOfItsDtype) {
+  v1::Literal truth = ToProto(Array::Of(DType::kBool, {2}, {1, 0}));
+  (*truth.mutable_data())[1] = 2;
+  EXPECT_THAT(FromProto(truth, 1 << 20), ReasonIs("MALFORMED_PROGRAM", "of type bool has a byte"));
+  v1::Literal small = ToProto(Array::Of(DType::kS4, {2}, {-8, 7}));
+  EXPECT_THAT(FromProto(small, 1 << 20), IsOk());
+  (*small.mutable_data())[1] = 8;
+  EXPECT_THAT(FromProto(small, 1 << 20), ReasonIs("MALFORMED_PROGRAM", "of type s4 has a byte"));
+}
+
 // Each row breaks the sample in one way.
 struct Broken {
   const char* name;

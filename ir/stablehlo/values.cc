@@ -63,10 +63,10 @@ std::vector<std::byte> TruthValues(Bytes bytes, int64_t elements, bool* splat,
   return out;
 }
 
-// Integers of 2 and 4 bits take a byte; ours is extended to its width by their sign.
+// Numbers of 2 and 4 bits take a byte; those of integers are extended to its width by their sign.
 void Extend(DType dtype, absl::Span<std::byte> bytes) {
   const int bits = BitWidth(dtype);
-  if (bits >= 8 || IsFloat(dtype)) return;
+  if (bits >= 8) return;
   for (std::byte& byte : bytes) {
     const uint8_t value = static_cast<uint8_t>(byte) << (8 - bits);
     byte = static_cast<std::byte>(
