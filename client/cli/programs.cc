@@ -344,12 +344,12 @@ absl::Status Export(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
   TESSERA_RETURN_IF_ERROR(ir::Verify(source.program));
   TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ir::stablehlo::ExportProgram(source.program));
-  const std::string path = arguments.Text("out");
-  TESSERA_RETURN_IF_ERROR(WriteFile(path, bytes));
   TESSERA_ASSIGN_OR_RETURN(
       const ir::stablehlo::Artifact artifact,
       ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
   const std::string version = ir::stablehlo::Inspect(artifact).version;
+  const std::string path = arguments.Text("out");
+  TESSERA_RETURN_IF_ERROR(WriteFile(path, bytes));
   const Json document = {
       {"file", path}, {"bytes", std::to_string(bytes.size())}, {"stablehloVersion", version}};
   context.PrintResult(document, [&] {

@@ -282,8 +282,15 @@ absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimi
     Exporter exporter(target, limits);
     TESSERA_RETURN_IF_ERROR(CatchStatus([&] { exporter.Run(program); }));
     const int required = exporter.module().required();
-    if (required <= target) return exporter.module().Write();
-    target = required;
+    if (required > target) {
+      target = required;
+      continue;
+    }
+    std::string bytes = exporter.module().Write();
+    if (bytes.size() <= limits.bytes) return bytes;
+    return MakeError(ErrorKind::kLimitExceeded,
+                     absl::StrCat("StableHLO: the artifact has ", bytes.size(), " bytes, at most ",
+                                  limits.bytes, " are read; pass large constants as arguments"));
   }
 }
 

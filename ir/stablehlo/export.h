@@ -21,7 +21,7 @@ namespace tessera::ir::stablehlo {
 //
 // Errors: NOT_IMPLEMENTED, with the op's name, for an op that StableHLO cannot say, and for a mesh
 // with axes that are not Auto and specs of unreduced or reduced axes; LIMIT_EXCEEDED for a program
-// that takes more ops or regions than a reader's limits are.
+// that takes more ops, regions or bytes than a reader's limits are.
 // Requires: the program is verified.
 absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimits& limits = {});
 

@@ -353,6 +353,12 @@ void AddRegions(Edges& edges) {
   edges.Add("results/that_are_params", {scalar, row}, [](Builder&, const Results& in) {
     return Results{in[1], in[0], in[1]};
   });
+  EdgeProgram& named = edges.Add("names", {scalar, row, scalar}, [](Builder& b, const Results& in) {
+    b.SetSite({InternFile("/home/a user/\"model\" \\1.py"), 1 << 20});
+    return Results{Neg(in[0]), Neg(in[1]), Neg(in[2])};
+  });
+  named.program.in_names = {"a \"name\" \\ %0 @x <y>, 'z'", "", std::string(kValueNameMax, '~')};
+  named.program.out_names = {"", "loc(\"x\")", std::string(kValueNameMax, ' ')};
   const int deepest = static_cast<int>(Limits().region_depth);
   for (const bool loops : {true, false}) {
     EdgeProgram edge;
@@ -502,6 +508,44 @@ void AddOnShards(Edges& edges) {
                          Cumsum(x[0], 1),
                          Nextafter(x[0], Neg(x[0]))};
         });
+      },
+      TwoByTwo());
+  // Types as MLIR itself writes them.
+  for (const DType dtype : {DType::kBool,       DType::kS8,         DType::kU8,
+                            DType::kS16,        DType::kU64,        DType::kF16,
+                            DType::kBF16,       DType::kF64,        DType::kC64,
+                            DType::kC128,       DType::kS4,         DType::kU4,
+                            DType::kS2,         DType::kU2,         DType::kF8E4M3FN,
+                            DType::kF8E5M2,     DType::kF8E4M3,     DType::kF8E3M4,
+                            DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ, DType::kF8E4M3B11FNUZ,
+                            DType::kF8E8M0FNU,  DType::kF4E2M1FN}) {
+    EdgeProgram& edge = edges.Add(
+        absl::StrCat("shards/of_dtype/", std::string(DTypeName(dtype))), {},
+        [&](Builder& b, const Results&) {
+          const Value x = Literal(b, Array(dtype, {8, 2}));
+          return OnShards(b, {x}, {along_both}, {along_both}, {"x", "y"},
+                          [](Builder&, const Results& in) { return Results{Reverse(in[0], {1})}; });
+        },
+        TwoByTwo());
+    if (BitWidth(dtype) < 8) edge.not_xla = "XLA's CPU aborts on some elements of few bits";
+  }
+  edges.Add(
+      "shards/calls_and_loops", {Of(DType::kS32, {8, 3})},
+      [&](Builder& b, const Results& in) {
+        return OnShards(
+            b, in, {along_both}, {along_both}, {"x", "y"}, [](Builder& body, const Results& x) {
+              const Type type = x[0].type();
+              const FunctionRef around =
+                  FunctionOf(body.scope(), {type}, [&](Builder&, const Results& v) -> Results {
+                    const Value sum = Pvary(Psum(v[0], {"y"}), {"y"});
+                    return {Add(Ppermute(v[0], {"x"}, {{0, 1}, {1, 0}}), sum)};
+                  });
+              const FunctionRef twice =
+                  FunctionOf(body.scope(), {type}, [&](Builder& inner, const Results& v) {
+                    return Call(inner, around, Call(inner, around, {v[0]}));
+                  });
+              return Scan(body, twice, {x[0]}, 0, 1, 3);
+            });
       },
       TwoByTwo());
   // Each way of exchanging, along axes in each order.

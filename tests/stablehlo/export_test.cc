@@ -94,6 +94,8 @@ TEST(ExportTest, ProgramsAtTheEdgesComeBackWithTheSameBits) {
     EXPECT_THAT(back.status(), IsOk());
     if (!back.ok()) continue;
     EXPECT_THAT(Verify(*back), IsOk());
+    EXPECT_EQ(back->in_names, edge.program.in_names);
+    EXPECT_EQ(back->out_names, edge.program.out_names);
     const absl::StatusOr<std::vector<Array>> want = Evaluator().Run(*edge.program.entry, edge.args);
     const absl::StatusOr<std::vector<Array>> got = Evaluator().Run(*back->entry, edge.args);
     ASSERT_THAT(want.status(), IsOk());
@@ -196,6 +198,8 @@ TEST(ExportTest, AProgramThatTakesTooManyOpsIsRefused) {
   Builder leaf(Scope{}, "leaf");
   const Value v = leaf.Param(scalar);
   FunctionRef f = leaf.Build({Tanh(v)});
+  EXPECT_THAT(ExportProgram({kOpset, f, {}, {}}, {.bytes = 100}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("bytes, at most 100")));
   for (int i = 0; i < 12; ++i) {
     Builder b(Scope{}, "twice");
     const Value x = b.Param(scalar);
