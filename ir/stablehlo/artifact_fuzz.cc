@@ -1,8 +1,18 @@
 // Artifacts of any bytes: refused with a status, or read; the container is then written and read
 // again.
+//
+// libFuzzer's mutations are mostly of the structure: of one artifact that is read the tables are
+// changed, and written again, so that what is changed lies behind the container's checks.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <deque>
+#include <iterator>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "ir/stablehlo/artifact.h"
@@ -32,7 +42,120 @@ void CheckExport(const tessera::ir::Program& program) {
       << again.status();
 }
 
+// Changes of the tables of an artifact, whose properties are those of version 5 or later.
+class Mutator {
+ public:
+  Mutator(tessera::ir::stablehlo::Bytecode code, unsigned seed)
+      : code_(std::move(code)), random_(seed) {}
+
+  std::string Mutated() {
+    for (uint64_t changes = 1 + Below(3); changes > 0; --changes) Change();
+    return tessera::ir::stablehlo::WriteBytecode(code_);
+  }
+
+ private:
+  uint64_t Below(uint64_t n) { return n == 0 ? 0 : random_() % n; }
+  template <typename T>
+  T* One(std::vector<T>* table) {
+    return table->empty() ? nullptr : &(*table)[Below(table->size())];
+  }
+  tessera::ir::stablehlo::Bytes Kept(std::string bytes) {
+    const std::string& kept = kept_.emplace_back(std::move(bytes));
+    return {reinterpret_cast<const uint8_t*>(kept.data()), kept.size()};
+  }
+  // A number in place of another, of which some are near it and some are at a bound.
+  uint8_t Number(uint8_t old) {
+    constexpr uint8_t kBounds[] = {0, 1, 2, 3, 0x7f, 0x80, 0xfe, 0xff};
+    switch (Below(4)) {
+      case 0:
+        return kBounds[Below(std::size(kBounds))];
+      case 1:
+        return old + 2;  // one more, of a number below 64
+      case 2:
+        return old - 2;
+      default:
+        return static_cast<uint8_t>(random_());
+    }
+  }
+  // Numbers are changed, added or taken away; or the bytes become those of another.
+  tessera::ir::stablehlo::Bytes Changed(tessera::ir::stablehlo::Bytes bytes,
+                                        tessera::ir::stablehlo::Bytes other) {
+    std::string out(bytes.begin(), bytes.end());
+    const uint64_t at = Below(out.size());
+    const uint64_t kind = Below(8);
+    if (kind == 0) {
+      out.assign(other.begin(), other.end());
+    } else if (kind == 1) {
+      out.insert(at, 1, static_cast<char>(random_()));
+    } else if (kind == 2 && !out.empty()) {
+      out.erase(at, 1);
+    } else if (!out.empty()) {
+      out[at] = static_cast<char>(Number(static_cast<uint8_t>(out[at])));
+    }
+    return Kept(std::move(out));
+  }
+  void Change() {
+    using namespace tessera::ir::stablehlo;
+    RawOp* const op = One(&code_.ops);
+    const auto attr = static_cast<uint32_t>(Below(code_.attrs.size()));
+    switch (Below(10)) {
+      case 0:
+      case 1:
+      case 2:
+        if (Entry* const entry = One(&code_.attrs))
+          entry->bytes = Changed(entry->bytes, code_.attrs[attr].bytes);
+        break;
+      case 3:
+        if (Entry* const entry = One(&code_.types))
+          entry->bytes = Changed(entry->bytes, One(&code_.types)->bytes);
+        break;
+      case 4:
+      case 5:
+        if (Bytes* const bytes = One(&code_.properties))
+          *bytes = Changed(*bytes, *One(&code_.properties));
+        break;
+      case 6:
+        if (uint32_t* const type = One(&code_.value_types))
+          *type = static_cast<uint32_t>(Below(code_.types.size()));
+        break;
+      case 7:
+        if (uint32_t* const value = One(&code_.operands)) *value = *One(&code_.operands);
+        break;
+      case 8:
+        op->name = code_.ops[Below(code_.ops.size())].name;
+        break;
+      default:
+        if (op->attrs != kNone || Below(4) == 0) op->attrs = attr;
+        break;
+    }
+  }
+
+  tessera::ir::stablehlo::Bytecode code_;
+  std::mt19937 random_;
+  std::deque<std::string> kept_;
+};
+
 }  // namespace
+
+extern "C" __attribute__((weak)) size_t LLVMFuzzerMutate(uint8_t* data, size_t size,
+                                                         size_t max_size);
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
+  using namespace tessera::ir::stablehlo;
+  if (seed % 8 != 0) {
+    // What is read borrows the bytes, which are overwritten.
+    const std::vector<uint8_t> bytes(data, data + size);
+    const absl::StatusOr<Bytecode> code = ReadBytecode({bytes.data(), bytes.size()});
+    if (code.ok() && code->version >= 5 && !code->ops.empty()) {
+      const std::string mutated = Mutator(*code, seed).Mutated();
+      if (mutated.size() <= max_size) {
+        std::memcpy(data, mutated.data(), mutated.size());
+        return mutated.size();
+      }
+    }
+  }
+  return LLVMFuzzerMutate == nullptr ? size : LLVMFuzzerMutate(data, size, max_size);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::ir;

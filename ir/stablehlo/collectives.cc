@@ -86,7 +86,7 @@ AxisList AxesOfGroup(const Mesh& mesh, const Group& group) {
 
 [[noreturn]] void NoAxes(const OpReader& op) {
   op.NotSupported(absl::StrCat("has replica groups that lie along no axes of the mesh ",
-                               op.b().mesh().ToString()));
+                               op.b().mesh().ToString(), "; exchange along axes, in their order"));
 }
 
 AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order) {
@@ -156,7 +156,10 @@ Value ShardAt(Value all, int64_t position) {
 // One shard of each position along the axes, combined in their order by a computation of scalars.
 Value Folded(const OpReader& op, Value v, const AxisList& axes, const FunctionRef& f) {
   const int64_t n = op.b().mesh().SizeOf(axes);
-  if (n > kFoldMax) op.NotSupported("reduces so many shards by a computation of its own");
+  if (n > kFoldMax)
+    op.NotSupported(
+        absl::StrCat("reduces more than ", kFoldMax,
+                     " shards by a computation of its own; gather them and reduce them"));
   const Value all = AllGather(v, axes, /*dimension=*/0, /*tiled=*/false);
   Value folded = ShardAt(all, 0);
   for (int64_t i = 1; i < n; ++i) {
@@ -208,7 +211,8 @@ Results ImportReduceScatter(const OpReader& op) {
   const FunctionRef f = op.Inlined(0);
   if (axes.empty()) return op.in;
   return Each(op, [&](Value v) {
-    if (ReducerOf(*f, v.dtype()) != &Psum) op.NotSupported("is of no sum");
+    if (ReducerOf(*f, v.dtype()) != &Psum)
+      op.NotSupported("is of no sum; reduce on all devices and take a slice");
     return PsumScatter(v, axes, dim, /*tiled=*/true);
   });
 }
@@ -295,13 +299,15 @@ Exchange RootOf(const OpReader& op) {
   out.root = mesh.IndexAlong(groups[0][0], out.axes);
   for (const Group& group : groups)
     if (mesh.IndexAlong(group[0], out.axes) != out.root)
-      op.NotSupported("has roots at different positions along the axes of its groups");
+      op.NotSupported(
+          "has roots at different positions along the axes of its groups; permute instead");
   return out;
 }
 
 // The first of each group sends to the others.
 Results ImportCollectiveBroadcast(const OpReader& op) {
-  if (op.Bool("has_dynamic_root")) op.NotSupported("has a root that is known only when it runs");
+  if (op.Bool("has_dynamic_root"))
+    op.NotSupported("has a root that is known only when it runs; gather and take a slice");
   NeedMesh(op);
   if (!op.Has("channel_id") || op.Int("channel_id") <= 0) return op.in;
   const Exchange& exchange = op.Once("replica_groups", kRoots, [&] { return RootOf(op); });
@@ -317,7 +323,7 @@ Results ImportPartitionId(const OpReader& op) {
   if (mesh.empty()) return {Constant(op.b(), DType::kU32, 0)};
   const AxisList axes = AllAxes(mesh);
   if (mesh.AxesOfType(AxisType::kManual) != axes)
-    op.NotSupported("is asked for where not all axes are manual");
+    op.NotSupported("is asked for where not all axes are manual; ask for axis_index");
   const Value place = AxisIndex(op.b(), axes);
   const std::vector<int64_t>& ids = op.shardings().device_ids();
   if (ids.empty()) return {Convert(place, DType::kU32)};

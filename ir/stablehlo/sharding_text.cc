@@ -206,9 +206,10 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
     if (in.Take("last_tile_dim_replicate")) last = {"replicated"};
     if (in.Take("last_tile_dims={")) in.List("}", [&] { last.push_back(in.Word()); });
     if (last.size() > tiles.size()) in.Fail("has too few dims");
-    if (!in.Take("}")) in.Refuse("says more than Tessera's shardings can");
+    if (!in.Take("}")) in.Refuse("says more than Tessera's shardings can; export with Shardy");
     // The places along each dim, when the others are at 0, say where its axes lie, ...
-    if (devices[0] != 0) in.Refuse("begins at another device than the first; Tessera's do not");
+    if (devices[0] != 0)
+      in.Refuse("begins at another device than the first; list the devices in the order of a mesh");
     const size_t dims = tiles.size() - last.size();
     std::vector<std::vector<int64_t>> rows(tiles.size());
     int64_t step = 1;
@@ -220,7 +221,8 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
         if (last[d - dims] != "replicated") in.Refuse("has a subgroup that Tessera does not know");
         continue;
       }
-      if (!AxesOfRow(rows[d], &axes)) in.Refuse("has devices in an order that no mesh has");
+      if (!AxesOfRow(rows[d], &axes))
+        in.Refuse("has devices in an order that no mesh has; list them in that of one");
       std::reverse(axes.begin(), axes.end());
       if (is_manual) {
         out.manual.insert(out.manual.end(), axes.begin(), axes.end());
@@ -232,10 +234,11 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
     for (int64_t i = 0; i < out.devices; ++i) {
       int64_t left = i, device = 0;
       for (size_t d = tiles.size(); d-- > 0; left /= tiles[d]) device += rows[d][left % tiles[d]];
-      if (device != devices[i]) in.Refuse("has devices in an order that no mesh has");
+      if (device != devices[i])
+        in.Refuse("has devices in an order that no mesh has; list them in that of one");
     }
   } else if (in.Take("{")) {
-    in.Refuse("is of a tuple, which Tessera has no values for");
+    in.Refuse("is of a tuple, which Tessera has no values for; pass its parts");
   } else {
     in.Refuse("is of a kind that Tessera does not know");
   }
@@ -262,7 +265,8 @@ AxisPart ReadAxis(Text& in) {
 NamedSharding ReadSharding(Text& in) {
   NamedSharding out;
   in.Need("<");
-  if (!in.Take("@")) in.Refuse("has a mesh of its own, which Tessera does not read");
+  if (!in.Take("@"))
+    in.Refuse("has a mesh of its own, which Tessera does not read; name one that is declared");
   out.mesh = std::string(in.Word());
   in.Need(",");
   in.Need("[");

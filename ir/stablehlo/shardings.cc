@@ -73,7 +73,8 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
 
 void Shardings::Check(std::string_view what, Declared* declared) {
   const Mesh& mesh = declared->mesh;
-  if (mesh.axes.size() > kAxesMax) NotSupported(what, "has too many axes");
+  if (mesh.axes.size() > kAxesMax)
+    NotSupported(what, absl::StrCat("has more than ", kAxesMax, " axes; use fewer"));
   ThrowIfError(CheckMesh(mesh));
   std::vector<int64_t>& ids = declared->device_ids;
   std::vector<int64_t> sorted = ids;
@@ -91,7 +92,8 @@ void Shardings::Check(std::string_view what, Declared* declared) {
 
 void Shardings::Declare(std::string name, Declared mesh) {
   const std::string what = absl::StrCat("the mesh ", Quoted(name));
-  if (declared_.size() == kMeshesMax) NotSupported(what, "is one of too many");
+  if (declared_.size() == kMeshesMax)
+    NotSupported(what, absl::StrCat("is one of more than ", kMeshesMax, "; use one"));
   Check(what, &mesh);
   if (!declared_.emplace(std::move(name), std::move(mesh)).second)
     Malformed(what, "is declared twice");
@@ -102,10 +104,12 @@ Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) cons
   const absl::Span<const int64_t> ints = Slice(a_.ints, mesh.ints);
   Declared out;
   // Shardy's has axes, then ids; VHLO's has two attributes.
-  if (ints.empty()) NotSupported(what, "is a mesh of VHLO's, which Tessera does not read");
+  if (ints.empty())
+    NotSupported(what, "is a mesh of VHLO's, which Tessera does not read; export with Shardy");
   for (const uint32_t ref : Slice(a_.refs, mesh.refs)) {
     const Attr& axis = AttrOf(a_, ref, AttrKind::kMeshAxis, what);
-    if (axis.refs.size != 0) NotSupported(what, "is a mesh of VHLO's, which Tessera does not read");
+    if (axis.refs.size != 0)
+      NotSupported(what, "is a mesh of VHLO's, which Tessera does not read; export with Shardy");
     out.mesh.axes.push_back({std::string(axis.text()), a_.ints[axis.ints.begin]});
   }
   out.device_ids.assign(ints.begin() + 2, ints.end());
@@ -114,7 +118,8 @@ Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) cons
 
 const Shardings::Declared& Shardings::InlineMesh(uint32_t attr, std::string_view what) const {
   if (const auto known = inline_.find(attr); known != inline_.end()) return known->second;
-  if (inline_.size() == kMeshesMax) NotSupported(what, "has a mesh of its own, one of too many");
+  if (inline_.size() == kMeshesMax)
+    NotSupported(what, "has a mesh of its own, one of too many; declare one");
   Declared mesh = MeshOf(attr, what);
   Check(what, &mesh);
   return inline_[attr] = std::move(mesh);
@@ -137,7 +142,8 @@ void Shardings::ReadMeshes() {
 
 const TiledSharding& Shardings::Tiled(std::string_view text, std::string_view what) const {
   if (const auto known = tiled_.find(text); known != tiled_.end()) return known->second;
-  if (tiled_.size() == kTextsMax) NotSupported("mhlo.sharding", "has too many different texts");
+  if (tiled_.size() == kTextsMax)
+    NotSupported("mhlo.sharding", "has too many different texts; export with Shardy");
   CountText(text);  // One that does not parse is parsed again.
   return tiled_[text] = ParseTiled(text, what);
 }
@@ -156,7 +162,9 @@ void Shardings::DeriveMesh() {
   }
   if (devices == 1) return;
   if (devices > kTiledDevicesMax)
-    NotSupported("mhlo.num_partitions", "is more than a program without a mesh may have");
+    NotSupported(
+        "mhlo.num_partitions",
+        "is more than a program without a mesh may have; export with Shardy, which declares one");
   std::vector<AxisRange> ranges;
   for (const auto& [text, tiled] : tiled_) {
     if (tiled.devices != devices) continue;
@@ -183,7 +191,8 @@ void Shardings::DeriveMesh() {
   int64_t before = 1;
   for (const int64_t cut : cuts) {
     if (cut % before != 0 || cut > devices)
-      NotSupported("mhlo.sharding", "has texts that lie along the axes of no one mesh");
+      NotSupported("mhlo.sharding",
+                   "has texts that lie along the axes of no one mesh; shard by the axes of one");
     if (cut > before) mesh_.axes.insert(mesh_.axes.begin(), {"", cut / before});
     before = cut;
   }
@@ -381,7 +390,9 @@ AxisList Shardings::GroupAxes(uint32_t attr, std::string_view what) const {
 PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& mesh,
                                 std::string_view what) const {
   if (mesh.mesh.empty() && mesh.device_ids.size() == 1 && mesh_.num_devices() > 1)
-    NotSupported(what, "lies on one device of several, which Tessera's shardings cannot say");
+    NotSupported(what,
+                 "lies on one device of several, which Tessera's shardings cannot say; leave its "
+                 "sharding out");
   PartitionSpec spec;
   for (const std::vector<AxisPart>& axes : sharding.dims)
     spec.dims.push_back(AxesNamed(&mesh, axes, what));
@@ -445,10 +456,12 @@ PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) co
   PartitionSpec spec;
   if (tiled.kind == TiledSharding::kReplicated) return spec;
   if (tiled.kind == TiledSharding::kManual)
-    NotSupported(what, "is manual, outside of a manual computation");
+    NotSupported(what, "is manual, outside of a manual computation; export with Shardy");
   if (tiled.kind == TiledSharding::kMaximal) {
     if (mesh_.num_devices() == 1) return spec;
-    NotSupported(what, "lies on one device of several, which Tessera's shardings cannot say");
+    NotSupported(what,
+                 "lies on one device of several, which Tessera's shardings cannot say; leave its "
+                 "sharding out");
   }
   for (const std::vector<AxisRange>& ranges : tiled.dims) {
     AxisList& dim = spec.dims.emplace_back();
@@ -457,9 +470,9 @@ PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) co
           tiled.devices == mesh_.num_devices() && device_ids_.empty() ? AxesAt(range)
                                                                       : std::nullopt;
       if (!axes)
-        NotSupported(what,
-                     absl::StrCat("has the sharding ", Quoted(text),
-                                  ", which lies along no axes of the mesh ", mesh_.ToString()));
+        NotSupported(what, absl::StrCat("has the sharding ", Quoted(text),
+                                        ", which lies along no axes of the mesh ", mesh_.ToString(),
+                                        "; shard by whole axes"));
       dim.insert(dim.end(), axes->begin(), axes->end());
     }
   }
@@ -474,7 +487,7 @@ AxisList Shardings::ManualOfText(std::string_view text, std::string_view what) c
     for (const MeshAxis& axis : mesh_.axes) out.push_back(axis.name);
   for (const AxisRange& range : tiled.manual) {
     const std::optional<AxisList> axes = AxesAt(range);
-    if (!axes) NotSupported(what, "is manual along no axes of the mesh");
+    if (!axes) NotSupported(what, "is manual along no axes of the mesh; make whole axes manual");
     out.insert(out.end(), axes->begin(), axes->end());
   }
   return out;
