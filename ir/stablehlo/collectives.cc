@@ -121,7 +121,7 @@ AxisList AxesOf(const OpReader& op, Order order, bool has_global_ids = true) {
   const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
   const bool global = op.Bool("use_global_device_ids");
   if (op.Has(kAttr) && op.KindOf(kAttr) == AttrKind::kReplicaGroupMeshAxes)
-    return op.shardings().GroupAxes(op.Find(kAttr), op.What(kAttr));
+    return op.shardings().GroupAxes(op.Find(kAttr), op.Where(kAttr));
   if (!channel && !global) return {};
   if (has_global_ids && !global) return AllAxes(op.b().mesh());
   return op

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/spec.h"
 #include "ir/stablehlo/exporter.h"
 
 namespace tessera::ir::stablehlo {
@@ -20,6 +21,22 @@ std::string SymbolOf(std::string_view name) {
 
 using Specs = std::vector<std::optional<PartitionSpec>>;
 
+// That the axes of a program's shardings are there, each once; a program is verified without.
+void CheckAxes(const Program& program, const Specs& specs, const std::vector<Type>& types,
+               std::string (*text_of)(const Program&, size_t)) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!specs[i]) continue;
+    const std::optional<SpecFault> fault = FindSpecFault(*specs[i], program.mesh(), types[i].shape);
+    if (!fault || fault->kind == SpecFault::kIndivisible) continue;
+    Throw(fault->kind == SpecFault::kUnknownAxis ? ErrorKind::kUnknownAxis : ErrorKind::kValueError,
+          absl::StrCat("StableHLO: ", text_of(program, i), ": the sharding ", specs[i]->ToString(),
+                       " names the axis '", fault->axis,
+                       fault->kind == SpecFault::kUnknownAxis ? "', which is not in the mesh "
+                                                              : "' twice, of the mesh ",
+                       program.mesh().ToString()));
+  }
+}
+
 }  // namespace
 
 void Exporter::Run(const Program& program) {
@@ -29,6 +46,8 @@ void Exporter::Run(const Program& program) {
     Throw(ErrorKind::kNotImplemented,
           absl::StrCat("StableHLO: only axes of the type Auto are written, and the mesh is ",
                        mesh.ToString()));
+  CheckAxes(program, program.in_shardings, entry.param_types(), ArgumentText);
+  CheckAxes(program, program.out_shardings, entry.result_types(), ResultText);
   module_.Location({});
   module_.PlainText(SymbolOf(entry.name));
   for (const std::string& name : program.in_names) module_.NamedLocation(name);

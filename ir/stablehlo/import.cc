@@ -196,6 +196,13 @@ std::string OpReader::What() const {
 std::string OpReader::What(std::string_view attr) const {
   return absl::StrCat(What(), ": ", ToAbsl(attr));
 }
+std::string OpReader::Where() const {
+  const std::string site = importer_.b().site().ToString();
+  return site.empty() ? What() : absl::StrCat(What(), " (", site, ")");
+}
+std::string OpReader::Where(std::string_view attr) const {
+  return absl::StrCat(Where(), ": ", ToAbsl(attr));
+}
 void OpReader::Malformed(std::string_view problem) const {
   const std::string site = importer_.b().site().ToString();
   ThrowMalformed(absl::StrCat(What(), " ", ToAbsl(problem), site.empty() ? "" : " (", site,

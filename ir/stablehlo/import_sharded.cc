@@ -58,11 +58,11 @@ bool SaysMore(const PartitionSpec& spec, const AxisList& manual) {
 Results ImportManualComputation(const OpReader& op) {
   const AxisList manual = op.shardings().ManualAxes(
       op.Find("manual_axes"), {op.Find("in_shardings"), op.Find("out_shardings")},
-      op.What("manual_axes"));
+      op.Where("manual_axes"));
   const Specs in =
-      op.shardings().Specs(op.Find("in_shardings"), op.in.size(), op.What("in_shardings"));
+      op.shardings().Specs(op.Find("in_shardings"), op.in.size(), op.Where("in_shardings"));
   const Specs out =
-      op.shardings().Specs(op.Find("out_shardings"), op.num_results(), op.What("out_shardings"));
+      op.shardings().Specs(op.Find("out_shardings"), op.num_results(), op.Where("out_shardings"));
   if (!op.Captures({0}).empty()) op.Malformed("uses values of outside its region");
   const FunctionRef body = op.Within(0, ManualScope(op.b().scope(), manual, /*check_vma=*/false));
   return EmitManual(op.b(), body, op.in, in, out, manual);
@@ -70,7 +70,7 @@ Results ImportManualComputation(const OpReader& op) {
 
 Results ImportConstraint(const OpReader& op) {
   if (op.in.size() != 1) op.Malformed("has not one operand");
-  return {Constrained(op.in[0], op.shardings().Spec(op.Find("sharding"), op.What()))};
+  return {Constrained(op.in[0], op.shardings().Spec(op.Find("sharding"), op.Where()))};
 }
 
 constexpr ImportRow kShardyRows[] = {
@@ -157,8 +157,8 @@ const ImportRow* FindShardy(std::string_view name) {
 
 std::vector<Value> ImportShardingCall(const OpReader& op) {
   if (op.in.size() != 1) op.Malformed("has not one operand");
-  if (op.b().mesh().empty() || op.shardings().IsManual(op.carried(), op.What())) return op.in;
-  std::optional<PartitionSpec> spec = op.shardings().Carried(op.carried(), op.What());
+  if (op.b().mesh().empty() || op.shardings().IsManual(op.carried(), op.Where())) return op.in;
+  std::optional<PartitionSpec> spec = op.shardings().Carried(op.carried(), op.Where());
   if (!spec) return op.in;
   OpenDims(op, &*spec);
   return {Constrained(op.in[0], *spec)};

@@ -169,9 +169,8 @@ TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
            Row{"groups", kUnimplemented,
                "all_reduce has replica groups that lie along no axes of the mesh (x=2, y=4)"},
            Row{"meshes_apart", kUnimplemented,
-               "sharding_constraint is sharded along 'x' of the mesh (x=3, y=4), which is no axis "
-               "of "
-               "the program's, (x=2, y=6); use one mesh"},
+               "sharding_constraint (-:2) is sharded along 'x' of the mesh (x=3, y=4), which is no "
+               "axis of the program's, (x=2, y=6); use one mesh"},
            Row{"meshes_of_orders", kUnimplemented, "whose devices are not those of (x=4) in the"},
            Row{"outside", kInvalid, "the mesh has axis 'y', but it is not manual here"},
            Row{"replicas", kUnimplemented, "mhlo.num_replicas is 2"},

@@ -143,6 +143,9 @@ class OpReader {
   // "slice", and "slice: strides".
   std::string What() const;
   std::string What(std::string_view attr) const;
+  // "slice (model.py:7)", and "slice (model.py:7): strides": for what is read elsewhere.
+  std::string Where() const;
+  std::string Where(std::string_view attr) const;
   [[noreturn]] void Malformed(std::string_view problem) const;
   [[noreturn]] void NotSupported(std::string_view problem) const;
 

@@ -20,6 +20,12 @@ std::string_view TargetOf(const Artifact& a, uint32_t op) {
   return TextOf(a, a.Find(op, "call_target_name"), "custom_call: call_target_name");
 }
 
+// "SPMDFullToShardShape (model.py:7)".
+std::string Where(const Artifact& a, uint32_t op, std::string_view target) {
+  const std::string site = SiteOf(a, a.code.ops[op].location).ToString();
+  return absl::StrCat(ToAbsl(target), site.empty() ? "" : " (", site, site.empty() ? "" : ")");
+}
+
 bool ContainsAny(const std::set<uint32_t>& set, const std::vector<uint32_t>& values) {
   return std::any_of(values.begin(), values.end(), [&](uint32_t v) { return set.contains(v); });
 }
@@ -62,50 +68,52 @@ std::vector<uint32_t> OnShards::UsesOf(uint32_t op) const {
   return uses;
 }
 
-PartitionSpec OnShards::CarriedBy(uint32_t op, std::string_view target) const {
+PartitionSpec OnShards::CarriedBy(uint32_t op, std::string_view what) const {
   if (op != kNone && !TargetOf(a_, op).empty())
-    if (const auto spec = in_.shardings().Carried(a_.code.ops[op].attrs, target)) return *spec;
-  Malformed(target, "has no sharding of the whole value");
+    if (const auto spec = in_.shardings().Carried(a_.code.ops[op].attrs, what)) return *spec;
+  Malformed(what, "has no sharding of the whole value");
 }
 
 void OnShards::Enter(uint32_t index, std::string_view target) {
   const RawOp& op = a_.code.ops[index];
+  const std::string what = Where(a_, index, target);
   const Shardings& shardings = in_.shardings();
   const absl::Span<const uint32_t> operands = Slice(a_.code.operands, op.operands);
   AxisList manual;
   if (target == kFullToShard) {
-    if (operands.size() != 1) Malformed(target, "has not one operand");
-    manual = shardings.ManualOfText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), target),
-                                    target);
+    if (operands.size() != 1) Malformed(what, "has not one operand");
+    manual =
+        shardings.ManualOfText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
     // The call before it says how the whole value is sharded.
-    in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], target));
+    in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], what));
   } else {
     constexpr std::string_view kShardings = "xla.sdy.in_shardings";
-    manual = shardings.CarriedAxes(op.attrs, "xla.sdy.manual_axes", kShardings, target);
-    for (PartitionSpec& spec : shardings.CarriedSpecs(op.attrs, kShardings, target))
+    manual = shardings.CarriedAxes(op.attrs, "xla.sdy.manual_axes", kShardings, what);
+    for (PartitionSpec& spec : shardings.CarriedSpecs(op.attrs, kShardings, what))
       in_specs_.push_back(std::move(spec));
   }
   if (!whole_.empty() && manual != manual_)
-    NotSupported(target, "is of other manual axes than the one before it");
+    NotSupported(what, "is of other manual axes than the one before it");
   manual_ = std::move(manual);
   for (size_t i = 0; i < operands.size(); ++i) {
-    if (inside_.contains(operands[i])) NotSupported(target, "is of a shard");
+    if (inside_.contains(operands[i])) NotSupported(what, "is of a shard");
     whole_.push_back(operands[i]);
     shards_.push_back(op.results.begin + i);
     inside_.insert(shards_.back());
   }
   if (op.results.size != operands.size() || in_specs_.size() != whole_.size())
-    Malformed(target, "has not one result, and one sharding, for each operand");
+    Malformed(what, "has not one result, and one sharding, for each operand");
 }
 
 void OnShards::Leave(uint32_t index, std::string_view target) {
   const RawOp& op = a_.code.ops[index];
+  const std::string what = Where(a_, index, target);
   const absl::Span<const uint32_t> operands = Slice(a_.code.operands, op.operands);
   if (target == kShardToFull) {
-    out_specs_.push_back(CarriedBy(index, target));
+    out_specs_.push_back(CarriedBy(index, what));
   } else {
     for (PartitionSpec& spec :
-         in_.shardings().CarriedSpecs(op.attrs, "xla.sdy.out_shardings", target))
+         in_.shardings().CarriedSpecs(op.attrs, "xla.sdy.out_shardings", what))
       out_specs_.push_back(std::move(spec));
   }
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -114,7 +122,7 @@ void OnShards::Leave(uint32_t index, std::string_view target) {
     after_.insert(assembled_.back());
   }
   if (op.results.size != operands.size() || out_specs_.size() != given_.size())
-    Malformed(target, "has not one result, and one sharding, for each operand");
+    Malformed(what, "has not one result, and one sharding, for each operand");
 }
 
 void OnShards::Add(uint32_t op, const std::vector<uint32_t>& uses) {

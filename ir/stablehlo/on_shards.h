@@ -31,7 +31,7 @@ class OnShards {
   // The values that an op and those in its regions use and do not define.
   std::vector<uint32_t> UsesOf(uint32_t op) const;
   // What the custom call `op` carries.
-  PartitionSpec CarriedBy(uint32_t op, std::string_view target) const;
+  PartitionSpec CarriedBy(uint32_t op, std::string_view what) const;
 
   Importer& in_;
   const Artifact& a_;

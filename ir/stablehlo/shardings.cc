@@ -398,6 +398,11 @@ PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& m
     spec.dims.push_back(AxesNamed(&mesh, axes, what));
   spec.unreduced = InMeshOrder(AxesNamed(&mesh, sharding.unreduced, what));
   const AxisList replicated = AxesNamed(&mesh, sharding.replicated, what);
+  std::set<std::string_view> seen;
+  for (const AxisList& axes : spec.dims)
+    for (const std::string& axis : axes)
+      if (!seen.insert(axis).second)
+        Malformed(what, absl::StrCat("is sharded along ", Quoted(axis), " twice"));
   spec.open = sharding.open;
   // What is left open is closed when no axis may be used there.  Otherwise the planner may use the
   // replicated ones, too.

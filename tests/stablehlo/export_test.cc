@@ -174,6 +174,24 @@ TEST(ExportTest, WhatShardyCannotSayIsRefused) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("unreduced")));
 }
 
+TEST(ExportTest, ShardingsNameAxesThatAreThereOnce) {
+  const auto exported = [](const PartitionSpec& in, const PartitionSpec& out) {
+    Builder b(Scope{Mesh{{{"x", 2}}}}, "main");
+    const Value v = b.Param(MakeType(DType::kF32, {8, 8}));
+    Program program{kOpset, b.Build({Tanh(v)}), {}, {}};
+    program.in_names = {"weights"};
+    program.in_shardings = {in};
+    program.out_shardings = {out};
+    return ExportProgram(program).status();
+  };
+  EXPECT_THAT(exported({{{"y"}}, {}, {}, {}}, {}),
+              ReasonIs("UNKNOWN_AXIS", HasSubstr("argument 0 (weights): the sharding P('y') names "
+                                                 "the axis 'y', which is not in the mesh (x=2)")));
+  EXPECT_THAT(exported({}, {{AxisList{"x"}, AxisList{"x"}}, {}, {}, {}}),
+              ReasonIs("VALUE_ERROR", HasSubstr("result 0: the sharding P('x', 'x') names the axis "
+                                                "'x' twice")));
+}
+
 TEST(ExportTest, AFunctionIsWrittenOnceHoweverOftenItIsCalled) {
   Builder f(Scope{}, "f");
   const FunctionRef twice = [&] {
