@@ -15,7 +15,6 @@
 
 namespace tessera::server::core {
 
-// The devices of a plan, in mesh order (row-major): devices[k] is at coordinate k.
 // Of the links between devices; 0: unknown.
 struct LinkFigures {
   double bytes_per_s = 0;  // that a device sends
@@ -23,6 +22,7 @@ struct LinkFigures {
   bool operator==(const LinkFigures&) const = default;
 };
 
+// The devices of a plan, in mesh order (row-major): devices[k] is at coordinate k.
 struct ClusterSnapshot {
   struct Device {
     int64_t id = 0;

@@ -63,7 +63,8 @@ core::PlanRequest RequestOf(const std::string& name, const std::string& tenant =
   request.program = Parsed();
   request.name = name;
   request.tenant = tenant;
-  request.cluster.devices = {{1, "cpu", "h", "e0", 1 << 30}, {2, "cpu", "h", "e1", 0}};
+  request.cluster.devices = {{1, "cpu", "h", "e0", 1 << 30, 2e10, 1e10, {3e9, 1e-5}, {1e9, 1e-4}},
+                             {2, "cpu", "h", "e1"}};
   return request;
 }
 
@@ -134,6 +135,7 @@ TEST(Jail, PlansAsThePlannerDoes) {
     EXPECT_EQ(wire::Plan(ToProto(there)).SerializeAsString(),
               wire::Plan(ToProto(here)).SerializeAsString());
     EXPECT_EQ(there.explain_text.empty(), !explain);
+    EXPECT_EQ(there.predicted_seconds > 0, explain);
     EXPECT_EQ(there.source_lines, here.source_lines);
   }
   core::PlanRequest request = RequestOf("step");

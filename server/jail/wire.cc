@@ -18,6 +18,17 @@ absl::Status NoPlan(const core::PlanRequest& request, absl::string_view why) {
                                 "plan of it: ", why));
 }
 
+wire::LinkFigures ToProto(const core::LinkFigures& figures) {
+  wire::LinkFigures out;
+  out.set_bytes_per_s(figures.bytes_per_s);
+  out.set_latency_s(figures.latency_s);
+  return out;
+}
+
+core::LinkFigures FromProto(const wire::LinkFigures& proto) {
+  return {proto.bytes_per_s(), proto.latency_s()};
+}
+
 void AddValues(const std::vector<core::PlanValue>& values,
                google::protobuf::RepeatedPtrField<wire::PlanValue>* out) {
   for (const core::PlanValue& value : values) {
@@ -103,6 +114,10 @@ wire::PlanRequest ToProto(const core::PlanRequest& request) {
     to.set_host(device.host);
     to.set_executor(device.executor);
     to.set_memory_bytes(device.memory_bytes);
+    to.set_flops_per_s(device.flops_per_s);
+    to.set_bytes_per_s(device.bytes_per_s);
+    *to.mutable_in_executor() = ToProto(device.in_executor);
+    *to.mutable_between_executors() = ToProto(device.between_executors);
   }
   out.set_hypothetical_memory_bytes(request.cluster.hypothetical_memory_bytes);
   out.set_explain(request.options.explain);
@@ -115,8 +130,15 @@ absl::StatusOr<core::PlanRequest> FromProto(const wire::PlanRequest& proto,
   TESSERA_ASSIGN_OR_RETURN(out.program, ir::serial::FromProto(proto.program(), limits));
   out.name = proto.name();
   for (const wire::PlanDevice& device : proto.devices())
-    out.cluster.devices.push_back(
-        {device.id(), device.kind(), device.host(), device.executor(), device.memory_bytes()});
+    out.cluster.devices.push_back({.id = device.id(),
+                                   .kind = device.kind(),
+                                   .host = device.host(),
+                                   .executor = device.executor(),
+                                   .memory_bytes = device.memory_bytes(),
+                                   .flops_per_s = device.flops_per_s(),
+                                   .bytes_per_s = device.bytes_per_s(),
+                                   .in_executor = FromProto(device.in_executor()),
+                                   .between_executors = FromProto(device.between_executors())});
   out.cluster.hypothetical_memory_bytes = proto.hypothetical_memory_bytes();
   out.options.explain = proto.explain();
   return out;
@@ -138,6 +160,7 @@ wire::Plan ToProto(const core::Plan& plan) {
     to.set_bytes_per_device(summary.bytes_per_device);
   }
   out.set_memory_bound_bytes(plan.memory_bound_bytes);
+  out.set_predicted_seconds(plan.predicted_seconds);
   out.set_explain_text(plan.explain_text);
   out.set_explain_json(plan.explain_json);
   return out;
@@ -172,6 +195,7 @@ absl::StatusOr<core::Plan> FromProto(const wire::Plan& proto, const core::PlanRe
                                summary.count(),
                                summary.bytes_per_device()});
   out.memory_bound_bytes = proto.memory_bound_bytes();
+  out.predicted_seconds = proto.predicted_seconds();
   out.explain_text = proto.explain_text();
   out.explain_json = proto.explain_json();
   out.source_lines = out.device_program->sites;
