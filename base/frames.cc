@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -52,6 +53,11 @@ std::optional<std::string> FrameParser::Next() {
     return std::nullopt;
   }
   if (buffer_.size() - begin_ - sizeof(length) < length) return std::nullopt;
+  // A large one is not copied.
+  if (begin_ == 0 && buffer_.size() == sizeof(length) + length) {
+    buffer_.erase(0, sizeof(length));
+    return std::exchange(buffer_, {});
+  }
   std::string message = buffer_.substr(begin_ + sizeof(length), length);
   begin_ += sizeof(length) + length;
   if (begin_ == buffer_.size() || begin_ > kCompactBytes) {

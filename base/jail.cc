@@ -33,6 +33,7 @@ struct Limits {
 constexpr int kChildFd = 3;
 // The exit status of a process that wanted more memory than it may have.
 constexpr int kOutOfMemoryStatus = 97;
+constexpr int kOomScoreAdj = 800;  // of at most 1000
 
 enum class IoResult { kDone, kClosed, kTimedOut, kStopped };
 
@@ -284,12 +285,12 @@ std::string EnterJail() {
   for (const char* const name : kAllowed) add(SCMP_ACT_ALLOW, name);
   // Limits and signals of this process alone: others of the same user are not out of reach
   // otherwise.
-  if (error == 0)
-    error =
-        seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
-  if (error == 0)
-    error = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                             SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(getpid())));
+  const auto add_for = [&](int call, scmp_datum_t first) {
+    const scmp_arg_cmp is{0, SCMP_CMP_EQ, first, 0};
+    if (error == 0) error = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, call, 1, &is);
+  };
+  add_for(SCMP_SYS(prlimit64), 0);
+  add_for(SCMP_SYS(tgkill), static_cast<scmp_datum_t>(getpid()));
   for (const char* const name : kForbidden) add(SCMP_ACT_KILL_PROCESS, name);
   if (error == 0) error = seccomp_load(filter);
   seccomp_release(filter);
@@ -317,6 +318,9 @@ int ServeInJail(const char* title, const std::function<std::string(std::string_v
   fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
   Limit(RLIMIT_CORE, 0, /*for_good=*/true);
   std::set_new_handler([] { _exit(kOutOfMemoryStatus); });
+  // Where the machine, or the control group, has no memory left, this one request goes first, and
+  // not what holds everybody's.
+  std::ofstream("/proc/self/oom_score_adj") << kOomScoreAdj;
   // Once the parent is gone the reply has no reader, so the process ends at once.
   std::thread([] {
     pollfd gone{kChildFd, POLLRDHUP, 0};

@@ -153,8 +153,8 @@ std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable = t
 std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dimension,
                           bool is_stable = true);
 // The k largest along `dimension`, descending, and their indices (s32); of equals the first comes
-// first. Floats are in IEEE's total order, as in XLA: -0 is below +0, and NaN above infinity, or, if
-// it has a sign, below all.
+// first. Floats are in IEEE's total order, as in XLA: -0 is below +0, and NaN above infinity, or,
+// if it has a sign, below all.
 std::pair<Value, Value> TopK(Value x, int64_t k, int dimension);
 
 // ---- contraction.cc ----

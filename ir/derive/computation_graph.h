@@ -16,8 +16,8 @@ namespace tessera::ir {
 // Requires: `computation` passed the inference of its op, so that its values are scalars.
 std::optional<ScalarGraph> GraphOf(const Function& computation);
 
-// What an element of a primitive, or of a graph's roots, costs in simple operations: bounds the size
-// of kernels.
+// What an element of a primitive, or of a graph's roots, costs in simple operations: bounds the
+// size of kernels.
 int WeightOf(ScalarPrim prim);
 int WeightOf(const ScalarGraph& graph);
 

@@ -19,10 +19,12 @@ namespace tessera::ir::stablehlo {
 //
 // Meshes and shardings are Shardy's.
 //
-// Errors: UNKNOWN_AXIS and VALUE_ERROR for a sharding of a param or a result that names an axis that
-// is not there, or names one twice; NOT_IMPLEMENTED, with the op's name, for an op that StableHLO cannot say, and for a mesh
-// with axes that are not Auto and specs of unreduced or reduced axes; LIMIT_EXCEEDED for a program
-// that takes more ops, regions or bytes than a reader's limits are.
+// Errors: UNKNOWN_AXIS and VALUE_ERROR for a sharding of a param or a result that names an axis
+// that is not there, or names one twice; NOT_IMPLEMENTED, with the op's name, for an op that
+// StableHLO cannot say, and for a mesh with axes that are not Auto and specs of unreduced or
+// reduced axes; LIMIT_EXCEEDED for a program that takes more ops, regions or bytes than a reader's
+// limits are.
+//
 // Requires: the program is verified.
 absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimits& limits = {});
 

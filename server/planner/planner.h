@@ -1,8 +1,8 @@
 // The planner: a pure function from a program, its shardings and a snapshot of the cluster to a
 // plan.
 //
-// Passes, in order: seed, propagate, partition, bound memory, hoist, explain.  The same request gives the
-// same bytes.  Any thread.
+// Passes, in order: seed, propagate, partition, bound memory, hoist, explain.  The same request
+// gives the same bytes.  Any thread.
 #pragma once
 #include "absl/status/statusor.h"
 #include "server/core/plan.h"

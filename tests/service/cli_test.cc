@@ -609,7 +609,11 @@ TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
   // With the lines of the file, as in process.
   const std::string text = On({"explain", kMatmul, "--text"}).out;
   EXPECT_THAT(text, AllOf(StartsWith("plan of main on mesh"), HasSubstr("(matmul.txt:10)")));
-  EXPECT_THAT(text, StartsWith(Tessera({"explain", kMatmul, "--text"}).out));
+  // But for the time, which goes by what the devices have measured by then.
+  const std::string own = Tessera({"explain", kMatmul, "--text"}).out;
+  const size_t time = own.find("predicted time: ");
+  ASSERT_NE(time, std::string::npos);
+  EXPECT_THAT(text, StartsWith(own.substr(0, time)));
   const Json json = Document({"explain", kMatmul});
   EXPECT_EQ(json["devices"].size(), 4u);
   EXPECT_THAT(cli::ParseJson(json["json"].get<std::string>(), "plan"), IsOk());

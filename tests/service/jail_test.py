@@ -132,7 +132,8 @@ class JailTest(unittest.TestCase):
         self.run_program(client, program(1000), [1001, 1002])
 
     def test_a_program_that_ends_its_process_twice_is_refused(self):
-        cluster = self.cluster(f"--jail-timeout-ms={TIMEOUT_MS}")
+        # Without canaries, whose processes are frozen, too.
+        cluster = self.cluster(f"--jail-timeout-ms={TIMEOUT_MS}", "--canary-interval-ms=0")
         victim, other = self.client(cluster, "a"), self.client(cluster, "b")
         self.run_program(victim, program(1), [2, 3])
         self.run_program(other, program(1), [2, 3])

@@ -34,7 +34,7 @@ enum class FloatForm : uint8_t {
 struct ScalarPrimInfo {
   ir::ScalarPrim prim;
   PrimSignature signature;
-  int instructions;   // for one block of lanes on a CPU: decides whether loads are prefetched
+  int instructions;  // for one block of lanes on a CPU: decides whether loads are prefetched
   FloatForm form;
 
   constexpr int arity() const {

@@ -217,8 +217,8 @@ struct BuildOptions {
   // Whether the backend's collectives reduce `dtype` by `reduce`; null: always. If not, the blocks
   // are gathered and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
-  // Whether the backend's code should scan so much; null: it has no code for kernels that scan. What
-  // it does not scan is the host's.
+  // Whether the backend's code should scan so much; null: it has no code for kernels that scan.
+  // What it does not scan is the host's.
   std::function<bool(const ir::ScanSize& size)> has_scan;
 };
 
