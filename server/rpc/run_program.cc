@@ -84,9 +84,9 @@ void RunPool::Run(absl::Duration timeout, const std::string& tenant, Job job) {
 
 std::deque<RunPool::Waiting>::iterator RunPool::Next() {
   const bool last_thread = busy_ + 1 >= num_threads_ && num_threads_ > 1;
-  return std::find_if(jobs_.begin(), jobs_.end(), [&](const Waiting& waiting) {
-    return !last_thread || running_.count(waiting.tenant) == 0;
-  });
+  auto next = jobs_.begin();
+  while (next != jobs_.end() && last_thread && running_.count(next->tenant) > 0) ++next;
+  return next;
 }
 
 void RunPool::Work() {
