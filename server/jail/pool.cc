@@ -23,6 +23,11 @@ constexpr size_t kKeptBytesMax = 4 << 20;
 // How long the keeper waits before it tries to start a process again.
 constexpr absl::Duration kRetry = absl::Seconds(1);
 
+absl::Status NoTimeLeft(const Subject& subject) {
+  return MakeError(ErrorKind::kDeadlineExceeded,
+                   absl::StrCat(subject.what, ": the program took longer than the call has time"));
+}
+
 }  // namespace
 
 Pool::Pool(PoolOptions options) : options_(std::move(options)) {
@@ -95,7 +100,8 @@ void Pool::Release(const std::string& tenant, std::unique_ptr<JailedProcess> pro
 
 absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject& subject,
                                        std::string_view request, absl::Time deadline) {
-  absl::Time now = SteadyNow();
+  const absl::Time now = SteadyNow();
+  if (deadline <= now) return NoTimeLeft(subject);
   bool any_refused = false;
   {
     absl::MutexLock lock(&mu_);
@@ -131,9 +137,7 @@ absl::Status Pool::ErrorOf(const std::string& tenant, const Subject& subject, co
   TESSERA_LOG(WARNING) << "a process for programs has ended" << Field("tenant", tenant)
                        << Field("request", subject.what) << Field("how", end.how);
   if (by_caller && (end.cause == Cause::kWall || end.cause == Cause::kCpu))
-    return MakeError(
-        ErrorKind::kDeadlineExceeded,
-        absl::StrCat(subject.what, ": the program took longer than the call has time"));
+    return NoTimeLeft(subject);
   if (end.cause == Cause::kNotStarted)
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat(subject.what, ": no process for programs starts: ", end.how));
