@@ -42,6 +42,17 @@ api::ProgramSource FromProto(const wire::Source& proto) {
   return {form, proto.data()};
 }
 
+// The bytes of a request about the source.
+std::string RequestOf(wire::Source* (wire::Request::*field)(), const api::ProgramSource& source,
+                      const ir::Limits& limits) {
+  wire::Request request;
+  *request.mutable_limits() = jail::ToProto(limits);
+  wire::Source& to = *(request.*field)();
+  to.set_format(ToProto(source.form));
+  to.set_data(source.bytes.data(), source.bytes.size());
+  return request.SerializeAsString();
+}
+
 // The jailed process's reply, or the error that it tells.
 absl::StatusOr<wire::Reply> ReadReply(const absl::StatusOr<std::string>& bytes) {
   TESSERA_RETURN_IF_ERROR(bytes);
@@ -66,13 +77,10 @@ absl::Status JailedReader::Check() {
 absl::StatusOr<ir::Program> JailedReader::Read(const std::string& tenant,
                                                const api::ProgramSource& source,
                                                absl::Time deadline) {
-  wire::Request request;
-  *request.mutable_limits() = jail::ToProto(limits_);
-  request.mutable_read()->set_format(ToProto(source.form));
-  request.mutable_read()->set_data(source.bytes.data(), source.bytes.size());
+  const std::string request = RequestOf(&wire::Request::mutable_read, source, limits_);
   TESSERA_ASSIGN_OR_RETURN(
       const wire::Reply reply,
-      ReadReply(pool_.Call(tenant, {source.bytes, "read"}, request.SerializeAsString(), deadline)));
+      ReadReply(pool_.Call(tenant, {source.bytes, "read"}, request, deadline)));
   // Its reading harms nobody, and is done as it would be without the jail.
   if (source.form == Form::kMessage) return ir::serial::ReadSource(source, limits_);
   return ir::serial::FromProto(reply.program(), limits_);
@@ -81,13 +89,10 @@ absl::StatusOr<ir::Program> JailedReader::Read(const std::string& tenant,
 absl::StatusOr<std::string> JailedReader::Inspect(const std::string& tenant,
                                                   const api::ProgramSource& source,
                                                   absl::Time deadline) {
-  wire::Request request;
-  *request.mutable_limits() = jail::ToProto(limits_);
-  request.mutable_inspect()->set_format(ToProto(source.form));
-  request.mutable_inspect()->set_data(source.bytes.data(), source.bytes.size());
-  TESSERA_ASSIGN_OR_RETURN(const wire::Reply reply,
-                           ReadReply(pool_.Call(tenant, {source.bytes, "inspect"},
-                                                request.SerializeAsString(), deadline)));
+  const std::string request = RequestOf(&wire::Request::mutable_inspect, source, limits_);
+  TESSERA_ASSIGN_OR_RETURN(
+      const wire::Reply reply,
+      ReadReply(pool_.Call(tenant, {source.bytes, "inspect"}, request, deadline)));
   return reply.inspection().SerializeAsString();
 }
 

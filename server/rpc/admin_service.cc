@@ -74,7 +74,7 @@ void GetDiagnostics(const CallRef<v1::GetDiagnosticsRequest, v1::Diagnostics>& c
   const v1::GetDiagnosticsRequest& q = call->request();
   const absl::Duration wait = std::min(call->Wait(q.has_timeout(), q.timeout()), kInquiryWait);
   call->context().workers->inquiry_pool().Run(
-      wait, call->caller().tenant,
+      wait, call->caller().tenant, /*bytes=*/0,
       [call, inquiry = std::move(inquiry)](const absl::StatusOr<absl::Duration>& left) {
         if (!left.ok()) return call->Finish(left.status());
         AnswerInquiry(call, inquiry);

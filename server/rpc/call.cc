@@ -122,6 +122,7 @@ grpc::ServerUnaryReactor* CallBase::Run(const grpc::ByteBuffer& bytes,
   absl::Status status = caller.status();
   if (status.ok()) {
     caller_ = *std::move(caller);
+    request_bytes_ = bytes.Length();
     status = Decode(bytes, undecodable(), &request_message());
   }
   if (!status.ok()) {

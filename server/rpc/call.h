@@ -81,6 +81,7 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   CallBase& operator=(const CallBase&) = delete;
 
   const core::Caller& caller() const { return caller_; }
+  size_t request_bytes() const { return request_bytes_; }  // as it came
   // For an event of a method whose calls the scheduler recognises when they come again.
   scheduler::Request asker() const { return {0, caller_, id_}; }
   const CallContext& context() const { return *context_; }
@@ -115,6 +116,7 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   grpc::ByteBuffer* const out_;
   grpc::ServerUnaryReactor* const reactor_;
   core::Caller caller_;
+  size_t request_bytes_ = 0;
   scheduler::RequestId id_;
   RequestLog::Key key_;  // its request_id is empty unless the call is in the log
   bool finished_ = false;

@@ -203,7 +203,7 @@ void RunProgram(const CallRef<v1::RunProgramRequest, v1::RunProgramResponse>& ca
     const absl::Duration timeout = std::min(call->Wait(q.has_timeout(), q.timeout()),
                                             call->coordinator()->config().result_wait_max);
     call->context().pool->Run(
-        timeout, call->caller().tenant,
+        timeout, call->caller().tenant, call->request_bytes(),
         [call, upload = *upload](const absl::StatusOr<absl::Duration>& left) {
           if (!left.ok()) return call->Finish(left.status());
           const v1::RunProgramRequest& request = call->request();

@@ -65,7 +65,7 @@ v1::ProgramFormat ToProto(scheduler::ProgramFormat format) {
 
 void OnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read) {
   call.context().decoders->Run(
-      DecoderWait(call), call.caller().tenant,
+      DecoderWait(call), call.caller().tenant, call.request_bytes(),
       [read = std::move(read)](const absl::StatusOr<absl::Duration>& left) {
         if (!left.ok()) return read(left.status());
         read(SteadyNow() + *left);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/host_limits.h"
 #include "base/status.h"
 #include "ir/api/run.h"
 #include "server/coordinator.h"
@@ -53,7 +54,10 @@ absl::Status RunOne(api::Service& service, ir::Program program,
   return absl::OkStatus();
 }
 
-RunPool::RunPool(int threads, size_t jobs_max) : num_threads_(threads), jobs_max_(jobs_max) {
+RunPool::RunPool(int threads, size_t jobs_max)
+    : num_threads_(threads),
+      jobs_max_(jobs_max),
+      bytes_max_(static_cast<size_t>(ProcessLimits().memory_bytes / 8)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -68,18 +72,23 @@ RunPool::~RunPool() {
   for (std::thread& t : threads_) t.join();
 }
 
-void RunPool::Run(absl::Duration timeout, const std::string& tenant, Job job) {
+void RunPool::Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job) {
+  std::string full;
   {
     absl::MutexLock lock(&mu_);
-    if (jobs_.size() < jobs_max_ && !stopping_) {
-      jobs_.push_back({SteadyNow() + timeout, tenant, std::move(job)});
+    if (jobs_.size() >= jobs_max_ || stopping_) {
+      full =
+          absl::StrCat(jobs_max_, " calls wait for a thread already; retry, and run programs by ",
+                       "CompileProgram and ExecuteProgram");
+    } else if (bytes_ > 0 && bytes_ + bytes > bytes_max_) {
+      full = absl::StrCat("calls of ", bytes_, " bytes wait for a thread already; retry");
+    } else {
+      bytes_ += bytes;
+      jobs_.push_back({SteadyNow() + timeout, tenant, bytes, std::move(job)});
       return;
     }
   }
-  job(MakeError(ErrorKind::kQueueFull,
-                absl::StrCat("coordinator: ", jobs_max_,
-                             " calls wait for a thread already; retry, and run programs by "
-                             "CompileProgram and ExecuteProgram")));
+  job(MakeError(ErrorKind::kQueueFull, "coordinator: " + full));
 }
 
 std::deque<RunPool::Waiting>::iterator RunPool::Next() {
@@ -115,6 +124,7 @@ void RunPool::Work() {
     next.job = nullptr;
     absl::MutexLock lock(&mu_);
     --busy_;
+    bytes_ -= next.bytes;
     if (--running_[next.tenant] == 0) running_.erase(next.tenant);
   }
 }

@@ -25,7 +25,9 @@ absl::Status RunOne(api::Service& service, ir::Program program,
 // A few threads for blocking jobs, and a bounded queue.  Thread-safe.  Every job is called once:
 // with its remaining time, or with the error for which it does not run: QUEUE_FULL,
 // DEADLINE_EXCEEDED, or, from the destructor, SERVER_STOPPING.  Jobs run in their order, but the
-// last free thread is for a tenant that has no job running, so that none keeps all threads.
+// last free thread is for a tenant that has no job running, so that none keeps all threads.  The
+// requests of jobs that wait or run are together of at most an eighth of the memory that there is,
+// unless it is one; more are QUEUE_FULL.
 class RunPool {
  public:
   using Job = std::function<void(absl::StatusOr<absl::Duration> left)>;
@@ -33,12 +35,15 @@ class RunPool {
   static constexpr size_t kJobsMax = 64;
   explicit RunPool(int threads = kThreads, size_t jobs_max = kJobsMax);
   ~RunPool();
-  void Run(absl::Duration timeout, const std::string& tenant, Job job) ABSL_LOCKS_EXCLUDED(mu_);
+  // `bytes`: of the request that the job holds.
+  void Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Waiting {
     absl::Time until;
     std::string tenant;
+    size_t bytes = 0;
     Job job;
   };
   // The next job that may run now; end() if there is none.
@@ -46,10 +51,11 @@ class RunPool {
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
 
   const int num_threads_;
-  const size_t jobs_max_;
+  const size_t jobs_max_, bytes_max_;
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   int busy_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, int> running_ ABSL_GUARDED_BY(mu_);  // by tenant; none is 0
   std::deque<Waiting> jobs_ ABSL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
