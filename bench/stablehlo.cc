@@ -13,7 +13,7 @@
 //   MB/s      of bytes that are read; and of bytes to a verified program, by the three steps
 //
 // Then what a coordinator does with them, in its own process and by a jailed one (server/jail): the
-// artifact to a program, and that to a plan for 2 x 2 devices.
+// artifact to a program, and that to a plan.
 #include <cstdio>
 #include <cstring>
 #include <functional>
