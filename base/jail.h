@@ -83,4 +83,8 @@ class JailedProcess {
 // and of the system it must have before.
 int ServeInJail(const char* title, const std::function<std::string(std::string_view)>& serve);
 
+// Whether system calls are filtered: in every build but those with sanitizers, whose runtimes need
+// some that the filter refuses.
+bool JailFiltersCalls();
+
 }  // namespace tessera
