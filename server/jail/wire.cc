@@ -7,7 +7,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/serial/fields.h"
 #include "ir/serial/program.h"
+
+namespace tessera::ir::serial {
+
+namespace wire = ::tessera::jail::v1;
+using server::core::ClusterSnapshot;
+using server::core::CollectiveSummary;
+using server::core::LinkFigures;
+
+TESSERA_FIELDS(Limits, wire::Limits, ops, region_depth, values_per_op, rank, mesh_devices,
+               attr_bytes)
+TESSERA_FIELDS(LinkFigures, wire::LinkFigures, bytes_per_s, latency_s)
+TESSERA_FIELDS(ClusterSnapshot::Device, wire::PlanDevice, id, kind, host, executor, memory_bytes,
+               flops_per_s, bytes_per_s, in_executor, between_executors)
+TESSERA_FIELDS(CollectiveSummary, wire::CollectiveSummary, op, axes, count, bytes_per_device)
+
+}  // namespace tessera::ir::serial
 
 namespace tessera::server::jail {
 namespace {
@@ -16,17 +33,6 @@ absl::Status NoPlan(const core::PlanRequest& request, absl::string_view why) {
   return MakeError(ErrorKind::kInternal,
                    absl::StrCat("plan ", request.name, ": what the planner's process sent is no ",
                                 "plan of it: ", why));
-}
-
-wire::LinkFigures ToProto(const core::LinkFigures& figures) {
-  wire::LinkFigures out;
-  out.set_bytes_per_s(figures.bytes_per_s);
-  out.set_latency_s(figures.latency_s);
-  return out;
-}
-
-core::LinkFigures FromProto(const wire::LinkFigures& proto) {
-  return {proto.bytes_per_s(), proto.latency_s()};
 }
 
 void AddValues(const std::vector<core::PlanValue>& values,
@@ -83,42 +89,18 @@ absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
 
 }  // namespace
 
-wire::Limits ToProto(const ir::Limits& limits) {
-  wire::Limits out;
-  out.set_ops(limits.ops);
-  out.set_region_depth(limits.region_depth);
-  out.set_values_per_op(limits.values_per_op);
-  out.set_rank(limits.rank);
-  out.set_mesh_devices(limits.mesh_devices);
-  out.set_attr_bytes(limits.attr_bytes);
-  return out;
-}
+wire::Limits ToProto(const ir::Limits& limits) { return ir::serial::Written(limits); }
 
 ir::Limits FromProto(const wire::Limits& proto) {
-  return {.ops = proto.ops(),
-          .region_depth = proto.region_depth(),
-          .values_per_op = proto.values_per_op(),
-          .rank = proto.rank(),
-          .mesh_devices = proto.mesh_devices(),
-          .attr_bytes = proto.attr_bytes()};
+  return ir::serial::ReadAs<ir::Limits>(proto, {}).value_or(ir::Limits());
 }
 
 wire::PlanRequest ToProto(const core::PlanRequest& request) {
   wire::PlanRequest out;
   *out.mutable_program() = ir::serial::ToProto(request.program);
   out.set_name(request.name);
-  for (const core::ClusterSnapshot::Device& device : request.cluster.devices) {
-    wire::PlanDevice& to = *out.add_devices();
-    to.set_id(device.id);
-    to.set_kind(device.kind);
-    to.set_host(device.host);
-    to.set_executor(device.executor);
-    to.set_memory_bytes(device.memory_bytes);
-    to.set_flops_per_s(device.flops_per_s);
-    to.set_bytes_per_s(device.bytes_per_s);
-    *to.mutable_in_executor() = ToProto(device.in_executor);
-    *to.mutable_between_executors() = ToProto(device.between_executors);
-  }
+  for (const core::ClusterSnapshot::Device& device : request.cluster.devices)
+    ir::serial::WriteFields(device, out.add_devices());
   out.set_hypothetical_memory_bytes(request.cluster.hypothetical_memory_bytes);
   out.set_explain(request.options.explain);
   return out;
@@ -130,15 +112,8 @@ absl::StatusOr<core::PlanRequest> FromProto(const wire::PlanRequest& proto,
   TESSERA_ASSIGN_OR_RETURN(out.program, ir::serial::FromProto(proto.program(), limits));
   out.name = proto.name();
   for (const wire::PlanDevice& device : proto.devices())
-    out.cluster.devices.push_back({.id = device.id(),
-                                   .kind = device.kind(),
-                                   .host = device.host(),
-                                   .executor = device.executor(),
-                                   .memory_bytes = device.memory_bytes(),
-                                   .flops_per_s = device.flops_per_s(),
-                                   .bytes_per_s = device.bytes_per_s(),
-                                   .in_executor = FromProto(device.in_executor()),
-                                   .between_executors = FromProto(device.between_executors())});
+    TESSERA_RETURN_IF_ERROR(
+        ir::serial::ReadFields(device, {}, &out.cluster.devices.emplace_back()));
   out.cluster.hypothetical_memory_bytes = proto.hypothetical_memory_bytes();
   out.options.explain = proto.explain();
   return out;
@@ -152,13 +127,8 @@ wire::Plan ToProto(const core::Plan& plan) {
   *out.mutable_mesh() = ir::serial::ToProto(plan.mesh);
   AddValues(plan.in, out.mutable_in());
   AddValues(plan.out, out.mutable_out());
-  for (const core::CollectiveSummary& summary : plan.collectives) {
-    wire::CollectiveSummary& to = *out.add_collectives();
-    to.set_op(summary.op);
-    to.mutable_axes()->Assign(summary.axes.begin(), summary.axes.end());
-    to.set_count(summary.count);
-    to.set_bytes_per_device(summary.bytes_per_device);
-  }
+  for (const core::CollectiveSummary& summary : plan.collectives)
+    ir::serial::WriteFields(summary, out.add_collectives());
   out.set_memory_bound_bytes(plan.memory_bound_bytes);
   out.set_predicted_seconds(plan.predicted_seconds);
   out.set_explain_text(plan.explain_text);
@@ -190,10 +160,7 @@ absl::StatusOr<core::Plan> FromProto(const wire::Plan& proto, const core::PlanRe
   }();
   if (!read.ok()) return NoPlan(request, read.message());
   for (const wire::CollectiveSummary& summary : proto.collectives())
-    out.collectives.push_back({summary.op(),
-                               {summary.axes().begin(), summary.axes().end()},
-                               summary.count(),
-                               summary.bytes_per_device()});
+    TESSERA_RETURN_IF_ERROR(ir::serial::ReadFields(summary, {}, &out.collectives.emplace_back()));
   out.memory_bound_bytes = proto.memory_bound_bytes();
   out.predicted_seconds = proto.predicted_seconds();
   out.explain_text = proto.explain_text();
