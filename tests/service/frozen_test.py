@@ -535,7 +535,8 @@ class FrozenTest(unittest.TestCase):
         self.assertEqual(self.executor(1), pid)
 
     def test_a_drain_waits_for_what_was_ended_and_is_still_there(self):
-        self.start("--cancel-grace-ms=4000")
+        # A canary that the frozen one has got is an operation too.
+        self.start("--cancel-grace-ms=4000", "--canary-interval-ms=0")
         operation = self.execute(LOOP, [1])
         pid = self.freeze(1)
         self.call(OPERATIONS + "CancelOperation", {"operation": operation})
