@@ -4,6 +4,7 @@
 // Ops whose names are C++ keywords have the prefix `bitwise_`: bitwise_and for `and`.
 // client/numpy.h has numpy's broadcasting. All throw tessera::Error.
 #pragma once
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -154,6 +155,41 @@ struct DotDimensions {
 };
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const PartitionSpec* out_sharding = nullptr);
+
+// How a window is moved over what lies beyond an array's ends: "VALID", not at all; "SAME", so that
+// with strides of 1 the result is as large, of an odd number of zeros one more at the end;
+// "SAME_LOWER", one more at the beginning. Or the zeros before and after, per spatial dim; fewer
+// than none cut.
+struct ConvPadding {
+  // NOLINTBEGIN(google-explicit-constructor): as JAX takes either
+  ConvPadding(const char* name) : name(name) {}
+  ConvPadding(std::vector<std::pair<int64_t, int64_t>> amounts) : amounts(std::move(amounts)) {}
+  ConvPadding(std::initializer_list<std::pair<int64_t, int64_t>> list) : amounts(list) {}
+  // NOLINTEND(google-explicit-constructor)
+  std::string name;  // empty: `amounts`
+  std::vector<std::pair<int64_t, int64_t>> amounts;
+};
+// The dims of each array by letters: N the batch and C the features of the input and of the result,
+// I the input's and O the result's features of the kernel, others the spatial dims. Empty: these
+// first, then the spatial ones.
+struct ConvDimensionNumbers {
+  std::string lhs, rhs, out;  // "NHWC", "HWIO", "NHWC"
+};
+struct ConvOptions {
+  std::vector<int64_t> lhs_dilation = {}, rhs_dilation = {};  // per spatial dim; empty: 1
+  ConvDimensionNumbers dimension_numbers = {};
+  int64_t feature_group_count = 1, batch_group_count = 1;
+  std::optional<DType> preferred_element_type = {};
+  const PartitionSpec* out_sharding = nullptr;
+};
+// The products of windows of `lhs` with `rhs`, a kernel, which is not reversed.
+Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
+                           const ConvPadding& padding, const ConvOptions& options = {});
+// The convolution of `lhs` with its elements `strides` apart, whose padding, if it has a name, is
+// that of the convolution it turns round. Without dimension numbers features are last: "NHWC",
+// "HWIO". Of the options it takes rhs_dilation, dimension_numbers and preferred_element_type.
+Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
+                     const ConvPadding& padding, const ConvOptions& options = {});
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
 

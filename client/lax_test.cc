@@ -173,5 +173,86 @@ TEST(ScatterApplyTest, AppliesOnceForEachIndex) {
   EXPECT_THAT(e.what(), HasSubstr("'scatter_apply' not implemented"));
 }
 
+TEST(ConvolutionTest, WindowsAreMovedAsTold) {
+  std::vector<double> counted(12);
+  for (size_t i = 0; i < counted.size(); ++i) counted[i] = static_cast<double>(i);
+  const ir::Array x = Host(counted, {1, 4, 3, 1}), kernel = Host({1, 2, 0, -1}, {2, 2, 1, 1});
+  const auto conv = [](std::vector<int64_t> strides, lax::ConvPadding padding) {
+    return [strides, padding](Array x, Array kernel) {
+      lax::ConvOptions options;
+      options.dimension_numbers = {"NHWC", "HWIO", "NHWC"};
+      return lax::conv_general_dilated(x, kernel, strides, padding, options);
+    };
+  };
+  EXPECT_THAT(Evaluated(conv({1, 1}, "SAME"), x, kernel)[0].ToDoubles(),
+              ElementsAre(-2, 0, 2, 4, 6, 5, 10, 12, 8, 29, 32, 11));
+  EXPECT_THAT(Evaluated(conv({2, 1}, "VALID"), x, kernel)[0].ToDoubles(),
+              ElementsAre(-2, 0, 10, 12));
+  EXPECT_THAT(Evaluated(conv({1, 2}, {{1, 0}, {0, 1}}), x, kernel)[0].ToDoubles(),
+              ElementsAre(-1, 0, -2, 2, 4, 5, 10, 8));
+  const auto loss = [&](Array x, Array kernel) {
+    return sum(lax::square(conv({1, 1}, "SAME")(x, kernel)));
+  };
+  EXPECT_THAT(Evaluated(grad<1>(loss), x, kernel)[0].ToDoubles(),
+              ElementsAre(1950, 1704, 816, 600));
+  const auto of_x = [&](Array x, Array kernel) {
+    return sum(lax::square(conv({2, 1}, "SAME")(x, kernel)));
+  };
+  EXPECT_THAT(Evaluated(grad(of_x), x, kernel)[0].ToDoubles(),
+              ElementsAre(-4, -8, 4, 0, 4, 0, 20, 64, 64, 0, -20, -24));
+}
+
+TEST(ConvolutionTest, FeaturesComeFirstUnlessTold) {
+  const ir::Array y = Host({0, 1, 2, 3, 4, 5}, {1, 1, 6}), kernel = Host({1, -2, 3}, {1, 1, 3});
+  const auto lower = [](Array x, Array k) {
+    return lax::conv_general_dilated(x, k, {2}, "SAME_LOWER");
+  };
+  EXPECT_THAT(Evaluated(lower, y, kernel)[0].ToDoubles(), ElementsAre(3, 6, 10));
+  const auto dilated = [](Array x, Array k) {
+    lax::ConvOptions options;
+    options.rhs_dilation = {2};
+    return lax::conv_general_dilated(x, k, {1}, "VALID", options);
+  };
+  EXPECT_THAT(Evaluated(dilated, y, kernel)[0].ToDoubles(), ElementsAre(8, 10));
+}
+
+TEST(ConvolutionTest, Transposed) {
+  const ir::Array x = Host({1, 2, 3}, {1, 3, 1}), kernel = Host({1, 10, 100}, {3, 1, 1});
+  const auto turned = [](lax::ConvPadding padding) {
+    return [padding](Array x, Array k) { return lax::conv_transpose(x, k, {2}, padding); };
+  };
+  EXPECT_THAT(Evaluated(turned("SAME"), x, kernel)[0].ToDoubles(),
+              ElementsAre(100, 10, 201, 20, 302, 30));
+  EXPECT_THAT(Evaluated(turned("VALID"), x, kernel)[0].ToDoubles(),
+              ElementsAre(100, 10, 201, 20, 302, 30, 3));
+  EXPECT_THAT(Evaluated(turned({{1, 2}}), x, kernel)[0].ToDoubles(),
+              ElementsAre(10, 201, 20, 302, 30, 3));
+}
+
+TEST(ConvolutionTest, ErrorsSayWhatIsExpected) {
+  const auto error_of = [](const Dims& x, const Dims& kernel, lax::ConvPadding padding,
+                           const lax::ConvOptions& options = {}) {
+    const auto f = [&](Array x, Array k) {
+      return lax::conv_general_dilated(x, k, {1}, padding, options);
+    };
+    return std::string(ErrorOf([&] { trace(f, abstract(x), abstract(kernel)); }).what());
+  };
+  EXPECT_THAT(error_of({1, 1, 6}, {1, 1, 3}, "SOME"),
+              HasSubstr("Unrecognized padding type: expected 'VALID', 'SAME', or 'SAME_LOWER', "
+                        "got SOME"));
+  lax::ConvOptions spread;
+  spread.lhs_dilation = {2};
+  EXPECT_THAT(error_of({1, 1, 6}, {1, 1, 3}, "SAME", spread), HasSubstr("use conv_transpose"));
+  EXPECT_THAT(error_of({1, 1, 6}, {1, 2, 3}, "SAME"),
+              HasSubstr("lhs feature dimension size divided by feature_group_count must equal the "
+                        "rhs input feature dimension size, but 1 // 1 != 2"));
+  EXPECT_THAT(error_of({1, 1, 6}, {1, 3}, "SAME"),
+              HasSubstr("requires lhs and rhs ndim to be equal, got 3 and 2"));
+  lax::ConvOptions letters;
+  letters.dimension_numbers = {"NHC", "HIO", "NWC"};
+  EXPECT_THAT(error_of({1, 6, 1}, {3, 1, 1}, "SAME", letters),
+              HasSubstr("'NWC' must contain the character 'H' exactly once"));
+}
+
 }  // namespace
 }  // namespace tessera

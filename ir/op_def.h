@@ -39,7 +39,7 @@ enum class Lowering : uint8_t {
   kUnset,
   kScalar,        // one loop over the scalar graph
   kReduce,        // a loop with a combiner, a ReduceKind or a computation
-  kContract,      // dot_general
+  kContract,      // sums of products of two operands (ContractionMap says which)
   kIndexMap,      // each result element is an operand element at a static affine index, or a fill
   kDynamicIndex,  // an index map with run-time offsets, of all elements or of each
   kScan,          // each element along attribute `dimension` is combined with those before it;
@@ -243,6 +243,23 @@ struct SortRule {
 };
 using SortFn = SortRule (*)(const Attrs&);
 
+// ---- Contractions: result[b, m, n] = sum over k of a[b, m, k] b[b, k, n].
+// -------------------------- Each of the four is any number of dims. Operands and result are read
+// and written at strides, in flat elements, so that windows of operand 0 may overlap.
+struct ContractionMap {
+  // Zeros are put before, after and between the elements of operand 0 along each dim first; without
+  // them there are no entries.
+  Dims low, high, interior;
+  int a = 0;  // the operand that is a; the other one is b
+  Dims batch, m, n, k;
+  Dims a_strides;  // over batch, m, k
+  Dims b_strides;  // over batch, k, n
+  Dims c_strides;  // of the result, over batch, m, n
+};
+using ContractionMapFn = ContractionMap (*)(const InferContext&, absl::Span<const Type> out);
+// The shape of operand 0 with its zeros, if any.
+Dims PaddedShape(const ContractionMap& map, const Dims& shape);
+
 struct Cost {
   double flops = 0;
   double bytes = 0;  // read and written
@@ -340,11 +357,12 @@ struct OpDef {
   AddConstantFn add_constant = nullptr;  // ops that repeat a region
   FixedShardingFn fixed_sharding = nullptr;
   Rule<CostFn> cost = {};
-  Scalar scalar = {};                  // elementwise
-  IndexMapFn index_map = nullptr;      // index maps
-  ScatterMapFn scatter_map = nullptr;  // scatters
-  EvalFn eval = nullptr;               // others
-  EvalShardsFn eval_shards = nullptr;  // regions and collectives
+  Scalar scalar = {};                          // elementwise
+  IndexMapFn index_map = nullptr;              // index maps
+  ScatterMapFn scatter_map = nullptr;          // scatters
+  ContractionMapFn contraction_map = nullptr;  // contractions
+  EvalFn eval = nullptr;                       // others
+  EvalShardsFn eval_shards = nullptr;          // regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
   // Collectives, over the group that attribute `axes` names. all_gather concatenates along
   // `all_gather_dimension`; reduce_scatter splits along `scatter_dimension`; all_to_all splits
@@ -393,7 +411,8 @@ consteval OpDef Checked(OpDef d) {
   if (d.has_planned_regions() != (d.data_flow != nullptr))
     throw "op has no data flow, or has one without regions to plan";
   if (d.has_planned_regions() && !d.partial_eval) throw "op with regions has no partial evaluation";
-  if (!d.scalar.eval && !d.index_map && !d.eval && !d.eval_shards) throw "op has no evaluator";
+  if (!d.scalar.eval && !d.index_map && !d.contraction_map && !d.eval && !d.eval_shards)
+    throw "op has no evaluator";
   // The lowering promises a backend certain fields.
   if ((d.lowering == Lowering::kScalar) != (d.scalar.record != nullptr))
     throw "op has no scalar graph, or has one and is lowered otherwise";
@@ -409,6 +428,8 @@ consteval OpDef Checked(OpDef d) {
     throw "op has no index map, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kScatter) != (d.scatter_map != nullptr))
     throw "op has no scatter map, or has one and is lowered otherwise";
+  if ((d.lowering == Lowering::kContract) != (d.contraction_map != nullptr))
+    throw "op has no contraction map, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kSort) != (d.sort != nullptr))
     throw "op has no order of its rows, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kHost || d.lowering == Lowering::kSort ||
@@ -441,6 +462,12 @@ Value Complete(Value local, ReduceKind kind, const AxisList& axes);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
 // Evaluates an op with an index map.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);
+// What operand 0, of shape `from`, fills of an array of shape `to` that it is padded to, as op pad
+// says; nullopt: nothing.
+std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims& low,
+                                   const Dims& interior);
+// Evaluates a contraction: floats are summed in double, integers modulo 2^64.
+absl::StatusOr<std::vector<Array>> EvalContraction(const EvalContext&, absl::Span<const Array> in);
 }  // namespace derive
 
 // Throws the error of an unsupported rule:

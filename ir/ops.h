@@ -166,6 +166,45 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
                  const PartitionSpec* out_sharding = nullptr);
 Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
 
+// ---- convolution.cc ----
+// The dims of each: of the batch, of features, then the spatial ones; a kernel's, rhs, are those of
+// the result's features, of the input's, then the spatial ones.
+struct ConvDimensionNumbers {
+  std::vector<int64_t> lhs_spec, rhs_spec, out_spec;
+};
+// Per spatial dim; what is empty is 1 everywhere, or no padding.
+struct ConvOptions {
+  std::vector<int64_t> window_strides = {};
+  std::vector<std::pair<int64_t, int64_t>> padding = {};      // before and after; may be negative
+  std::vector<int64_t> lhs_dilation = {}, rhs_dilation = {};  // the distance between elements
+  int64_t feature_group_count = 1, batch_group_count = 1;
+  std::optional<DType> preferred_element_type = {};
+  const PartitionSpec* out_sharding = nullptr;
+};
+Value ConvGeneralDilated(Value lhs, Value rhs, const ConvDimensionNumbers& dims,
+                         ConvOptions options = {});
+
+// ---- sliding_window.cc ----
+// x with its windows along `dimensions` as dims behind its own. Of dim i of these a window has
+// window_dimensions[i] elements, window_dilations[i] apart, and is window_strides[i] from the next.
+Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
+                        std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
+                        std::vector<int64_t> window_dilations);
+// Per dim; the padding may be negative.
+struct WindowDimensions {
+  std::vector<int64_t> sizes, strides, base_dilations, dilations;
+  std::vector<std::pair<int64_t, int64_t>> padding;
+};
+// Arrays of one shape, combined over each window as by Reduce. Composite: padded by the initial
+// values, then reduced over their windows.
+std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
+                                FunctionRef computation, const WindowDimensions& window);
+// `init` everywhere, to which `scatter` combines each element of `source` at the element of x that
+// `select`, of two of them, keeps among those of its window; what is beyond x's ends is none.
+// Composite: a reduction over windows finds the places, and a scatter writes there.
+Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
+                       const WindowDimensions& window);
+
 // ---- random.cc ----
 // One block of the cipher per element: u32; keys are scalars or of the counters' shape.  Reference:
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).

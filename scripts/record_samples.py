@@ -76,6 +76,35 @@ def dot(a, x, r):
                            preferred_element_type=DTYPES[wide] if wide else None)
 
 
+def convolution(a, x, r):
+    def spec(first, second, spatial):
+        return (a[first], a[second], *a[spatial])
+    wide = a.get("preferred_element_type")
+    return lax.conv_general_dilated(
+        x[0], x[1], a["window_strides"], list(zip(a["padding"][::2], a["padding"][1::2])),
+        a["lhs_dilation"], a["rhs_dilation"],
+        lax.ConvDimensionNumbers(
+            spec("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
+            spec("kernel_output_feature_dimension", "kernel_input_feature_dimension",
+                 "kernel_spatial_dimensions"),
+            spec("output_batch_dimension", "output_feature_dimension",
+                 "output_spatial_dimensions")),
+        a["feature_group_count"], a["batch_group_count"], precision=lax.Precision.HIGHEST,
+        preferred_element_type=DTYPES[wide] if wide else None)
+
+
+def sliding_window_view(a, x, r):
+    x = jnp.asarray(x[0])
+    for d, size, stride, dilation in zip(a["dimensions"], a["window_dimensions"],
+                                         a["window_strides"], a["window_dilations"]):
+        span = (size - 1) * dilation + 1
+        count = max((x.shape[d] - span) // stride + 1, 0)
+        at = np.arange(count)[:, None] * stride + np.arange(size) * dilation
+        x = jnp.moveaxis(jnp.take(x, at, axis=d, mode="clip") if count else jnp.zeros(
+            (*x.shape[:d], 0, size, *x.shape[d + 1:]), x.dtype), d + 1, -1)
+    return x
+
+
 def all_gather(a, x, r):
     gather = lax.all_gather if a["to"] == "varying" else parallel.all_gather_invariant
     return gather(x[0], tuple(a["axes"]), axis=a["all_gather_dimension"], tiled=a["tiled"])
@@ -322,6 +351,8 @@ OPS = {
     "sort_by": sort_by,
     "top_k": lambda a, x, r: list(lax.top_k(x[0], a["k"], axis=a["dimension"])),
     "dot_general": dot,
+    "convolution": convolution,
+    "sliding_window_view": sliding_window_view,
     "threefry2x32": lambda a, x, r: list(threefry2x32_p.bind(
         *jnp.broadcast_arrays(*x[:2], *x[2:]))),
     "psum": lambda a, x, r: lax.psum(x[0], tuple(a["axes"])),

@@ -109,6 +109,26 @@ void Copy(const IndexPiece& piece, const Array& from, int64_t offset, const Dims
 
 }  // namespace
 
+std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims& low,
+                                   const Dims& interior) {
+  IndexPiece piece;
+  piece.source = 0;
+  piece.strides = StridesOf(from);
+  for (size_t d = 0; d < from.size(); ++d) {
+    const int64_t by = from[d] <= 1 ? 1 : interior[d] + 1;
+    // Elements first .. last go to indices low + i * by, within the result.
+    const int64_t first = low[d] >= 0 ? 0 : (-low[d] + by - 1) / by;
+    const int64_t room = to[d] - 1 - low[d];
+    const int64_t last = room < 0 ? -1 : std::min(from[d] - 1, room / by);
+    if (last < first) return std::nullopt;
+    piece.offset += first * piece.strides[d];
+    piece.start.push_back(low[d] + first * by);
+    piece.step.push_back(by);
+    piece.shape.push_back(last - first + 1);
+  }
+  return piece;
+}
+
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span<const Array> in) {
   std::vector<Type> types;
   for (const Array& a : in) types.push_back(MakeType(a.dtype(), a.shape()));

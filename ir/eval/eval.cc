@@ -62,6 +62,7 @@ absl::StatusOr<std::vector<Array>> EvalOnShard(const EvalContext& c, const Funct
     if (auto out = hook(f, f.ops[index], f.sites[index], in)) return *std::move(out);
   if (c.def.scalar.eval) return EvalScalar(c.def, c.attrs, c.out_types, in);
   if (c.def.index_map) return derive::EvalIndexMap(c, in);
+  if (c.def.contraction_map) return derive::EvalContraction(c, in);
   if (c.def.eval) return c.def.eval(c, in);
   return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": no hook ran it"));
 }
@@ -71,7 +72,8 @@ absl::StatusOr<std::vector<Shards>> EvalOp(Evaluator& ev, const Function& f, siz
   const Op& op = f.ops[index];
   std::vector<Type> storage;
   const EvalContext c{*op.def, f.scope, op.attrs, op.regions, ResultTypes(f, op, &storage), ev};
-  const bool per_shard = op.def->scalar.eval || op.def->index_map || op.def->eval ||
+  const bool per_shard = op.def->scalar.eval || op.def->index_map || op.def->contraction_map ||
+                         op.def->eval ||
                          (ev.options().hook && op.def->lowering == Lowering::kCollective);
   if (!per_shard) return op.def->eval_shards(c, ElementsAt(env, op.operands));
 

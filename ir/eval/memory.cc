@@ -14,6 +14,22 @@ int64_t BytesOf(const Function& f, const std::vector<ValueId>& values) {
   return bytes;
 }
 
+// Operand 0 with zeros put in, and where the products' elements lie.
+int64_t ScratchForContraction(const Function& f, const Op& op) {
+  std::vector<Type> in, out;
+  for (const ValueId v : op.operands) in.push_back(f.type(v));
+  for (const ValueId v : op.results) out.push_back(f.type(v));
+  const ContractionMap map =
+      op.def->contraction_map({*op.def, f.scope, in, op.attrs, op.regions}, out);
+  const auto count = [](const Dims& sizes) { return MakeType(DType::kS64, sizes).num_elements(); };
+  const int64_t padded =
+      map.low.empty() ? 0
+                      : count(PaddedShape(map, in[0].shape)) * ByteWidth(ComputeDType(in[0].dtype));
+  const int64_t places =
+      3 * count(map.batch) + 2 * count(map.m) + 2 * count(map.n) + 2 * count(map.k);
+  return padded + places * static_cast<int64_t>(sizeof(int64_t));
+}
+
 }  // namespace
 
 int64_t ScratchBytes(const Function& f, const Op& op) {
@@ -38,6 +54,7 @@ int64_t ScratchBytes(const Function& f, const Op& op) {
     if (copies) scratch += f.type(v).num_bytes();
   }
   if (op.def->lowering == Lowering::kCollective) scratch += BytesOf(f, op.results);
+  if (op.def->contraction_map != nullptr) scratch += ScratchForContraction(f, op);
   return scratch;
 }
 

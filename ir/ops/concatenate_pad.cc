@@ -206,23 +206,14 @@ Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size)
 
 // Fills with the padding value, then copies the part of x that is within bounds.
 IndexMap PadMap(const InferContext& c, absl::Span<const Type> out) {
-  const Type& x = c.in[0];
-  IndexPiece fill = ContiguousPiece(1, out[0].shape), piece = ContiguousPiece(0, x.shape);
+  IndexPiece fill = ContiguousPiece(1, out[0].shape);
   fill.strides.assign(out[0].rank(), 0);
-  for (int d = 0; d < x.rank(); ++d) {
-    const int64_t low = c.attrs.Ints("edge_padding_low")[d];
-    const int64_t by = x.shape[d] <= 1 ? 1 : c.attrs.Ints("interior_padding")[d] + 1;
-    // Elements first .. last of x go to indices low + i * by, within the result.
-    const int64_t first = low >= 0 ? 0 : (-low + by - 1) / by;
-    const int64_t room = out[0].shape[d] - 1 - low;
-    const int64_t last = room < 0 ? -1 : std::min(x.shape[d] - 1, room / by);
-    if (last < first) return {{fill}, {}};
-    piece.offset += first * piece.strides[d];
-    piece.start[d] = low + first * by;
-    piece.step[d] = by;
-    piece.shape[d] = last - first + 1;
-  }
-  return {{fill, piece}, {}};
+  IndexMap map{{fill}, {}};
+  const std::optional<IndexPiece> piece =
+      derive::PadPiece(c.in[0].shape, out[0].shape, c.attrs.Ints("edge_padding_low"),
+                       c.attrs.Ints("interior_padding"));
+  if (piece) map.pieces.push_back(*piece);
+  return map;
 }
 
 constexpr AttrSpec kPadAttrs[] = {{"edge_padding_low", AttrKind::kInts},

@@ -1,18 +1,14 @@
-// dot_general, the only contraction.
+// dot_general.
+#include "ir/ops/contraction.h"
+
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_join.h"
-#include "ir/convert.h"
-#include "ir/element.h"
-#include "ir/ops/dims.h"
-#include "ir/strided.h"
 
 namespace tessera::ir::ops {
 namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
-using Arrays = absl::StatusOr<std::vector<Array>>;
 
 // The dims of one operand by their role in the contraction; each list in the attributes' order,
 // `free` ascending.
@@ -63,18 +59,7 @@ Types InferDot(const InferContext& c) {
       CheckDistinctDims(c, "rhs batching and contracting dims", Joined(yb, yc), y.rank()));
   TESSERA_RETURN_IF_ERROR(CheckPairs(c, "batching", xb, yb));
   TESSERA_RETURN_IF_ERROR(CheckPairs(c, "contracting", xc, yc));
-  if (x.dtype != y.dtype)
-    return TypeError(c, "lhs is ", x.ToString(), ", rhs is ", y.ToString(),
-                     "; requires arguments of equal dtypes; convert one");
-  const DType dtype = a.Has("preferred_element_type") ? a.Dtype("preferred_element_type") : x.dtype;
-  if (x.dtype == DType::kBool || dtype == DType::kBool)
-    return TypeError(c, "does not accept dtype bool; expected number types; convert the operands");
-  if (IsInteger(x.dtype) != IsInteger(dtype) || IsComplex(x.dtype) != IsComplex(dtype))
-    return TypeError(c, "preferred_element_type ", ToAbsl(DTypeName(dtype)),
-                     " is of another kind than the operands' ", ToAbsl(DTypeName(x.dtype)),
-                     "; expected a wider or narrower type of the same kind");
-  TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
-  TESSERA_RETURN_IF_ERROR(CheckComputable(c, dtype));
+  TESSERA_ASSIGN_OR_RETURN(const DType dtype, ProductDType(c));
   const OperandDims l = OperandDimsOf(a, true, x.rank()), r = OperandDimsOf(a, false, y.rank());
   Type t = MakeType(dtype, {});
   for (int64_t d : Joined(l.batch, l.free)) t.shape.push_back(x.shape[d]);
@@ -148,19 +133,7 @@ absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// ---- Derivatives: (xy)' = x'y + xy'. ----
-
-std::vector<Value> DotJvp(const RuleContext& c, Values tangents) {
-  Value sum;
-  for (const int i : {0, 1}) {
-    if (!tangents[i]) continue;
-    std::vector<Value> in = c.in;
-    in[i] = tangents[i];
-    Value term = c.b.Emit1(c.def, MatchVarying(in), c.attrs);
-    sum = sum ? Add(sum, term) : term;
-  }
-  return {sum};
-}
+// ---- Derivatives. ----
 
 // The cotangent of one operand: the result's, contracted with the other operand over the other's
 // free dims, then transposed.  Has the operand's sharding, so that none is ambiguous.
@@ -239,73 +212,25 @@ Attrs LocalizeDot(const RuleContext& c, const PartitionContext&) {
 
 // ---- Reference semantics. ----
 
-struct Sizes {
-  int64_t batch = 1, m = 1, k = 1, n = 1;
-};
-
-// Operands arrive as [batch, m, k] and [batch, k, n].  Four result rows at a time share each row of
-// rhs; floats are accumulated in double, integers modulo 2^64.
-template <class Acc, class In, class Out>
-void Multiply(const Sizes& s, const In* x, const In* y, Out store) {
-  constexpr int64_t kRows = 4;
-  std::vector<Acc> acc(kRows * s.n);
-  // One product alone is no sum, which would make 0 of -0.
-  const Acc from = s.k == 1 ? -Acc{} : Acc{};
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t i = 0; i < s.m; i += kRows) {
-      const int64_t rows = std::min(kRows, s.m - i);
-      std::fill(acc.begin(), acc.end(), from);
-      for (int64_t k = 0; k < s.k; ++k) {
-        const In* row = y + (b * s.k + k) * s.n;
-        for (int64_t r = 0; r < rows; ++r) {
-          const Acc a = static_cast<Acc>(x[(b * s.m + i + r) * s.k + k]);
-          Acc* to = acc.data() + r * s.n;
-          for (int64_t j = 0; j < s.n; ++j) to[j] += a * static_cast<Acc>(row[j]);
-        }
-      }
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t j = 0; j < s.n; ++j) store((b * s.m + i + r) * s.n + j, acc[r * s.n + j]);
-    }
-  }
-}
-
-template <class T>
-void StoreInts(const Sizes& s, const Array& x, const Array& y, Array* out) {
-  const int64_t width = ByteWidth(out->dtype());
-  std::byte* to = out->MutableData();
-  // The low bytes come first: they are the product modulo 2^width.
-  Multiply<uint64_t>(s, x.As<T>().data(), y.As<T>().data(),
-                     [&](int64_t i, uint64_t v) { std::memcpy(to + i * width, &v, width); });
-}
-
-template <class T>
-void StoreFloats(const Sizes& s, const Array& x, const Array& y, Array* out) {
-  Multiply<double>(s, x.As<T>().data(), y.As<T>().data(),
-                   [&](int64_t i, double v) { out->Set(i, v); });
-}
-
-Arrays EvalDot(const EvalContext& c, absl::Span<const Array> in) {
-  Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  const OperandDims l = OperandDimsOf(c.attrs, true, in[0].rank()),
-                    r = OperandDimsOf(c.attrs, false, in[1].rank());
-  Sizes s;
-  for (int64_t d : l.batch) s.batch *= in[0].shape()[d];
-  for (int64_t d : l.free) s.m *= in[0].shape()[d];
-  for (int64_t d : l.contract) s.k *= in[0].shape()[d];
-  for (int64_t d : r.free) s.n *= in[1].shape()[d];
-  const auto widened = [](const Array& operand) {
-    return ConvertArray(operand, ComputeDType(operand.dtype()));
+ContractionMap DotMap(const InferContext& c, absl::Span<const Type> out) {
+  const Dims &x = c.in[0].shape, &y = c.in[1].shape;
+  const OperandDims l = OperandDimsOf(c.attrs, true, c.in[0].rank()),
+                    r = OperandDimsOf(c.attrs, false, c.in[1].rank());
+  const auto pick = [](const Dims& from, const DimList& dims) {
+    Dims picked;
+    for (int64_t d : dims) picked.push_back(from[d]);
+    return picked;
   };
-  const Array x = widened(Permuted(in[0], Joined(l.batch, l.free, l.contract)));
-  const Array y = widened(Permuted(in[1], Joined(r.batch, r.contract, r.free)));
-  VisitDType(x.dtype(), [&]<DType kD>(DTypeTag<kD>) {
-    using T = ComputeType<kD>;
-    if constexpr (std::is_floating_point_v<T> && sizeof(StorageType<kD>) == sizeof(T))
-      StoreFloats<T>(s, x, y, &out);
-    else if constexpr (kIsComputable<kD> && std::is_integral_v<T> && kD != DType::kBool)
-      StoreInts<T>(s, x, y, &out);
-  });
-  return std::vector<Array>{out};
+  const Dims xs = StridesOf(x), ys = StridesOf(y);
+  ContractionMap map;
+  map.batch = pick(x, l.batch);
+  map.m = pick(x, l.free);
+  map.n = pick(y, r.free);
+  map.k = pick(x, l.contract);
+  map.a_strides = pick(xs, Joined(l.batch, l.free, l.contract));
+  map.b_strides = pick(ys, Joined(r.batch, r.contract, r.free));
+  map.c_strides = StridesOf(out[0].shape);
+  return map;
 }
 
 constexpr AttrSpec kDotAttrs[] = {{"lhs_batching_dimensions", AttrKind::kInts},
@@ -317,6 +242,36 @@ constexpr AttrSpec kDotAttrs[] = {{"lhs_batching_dimensions", AttrKind::kInts},
 
 }  // namespace
 
+absl::StatusOr<DType> ProductDType(const InferContext& c) {
+  const Type &x = c.in[0], &y = c.in[1];
+  if (x.dtype != y.dtype)
+    return TypeError(c, "lhs is ", x.ToString(), ", rhs is ", y.ToString(),
+                     "; requires arguments of equal dtypes; convert one");
+  const DType dtype =
+      c.attrs.Has("preferred_element_type") ? c.attrs.Dtype("preferred_element_type") : x.dtype;
+  if (x.dtype == DType::kBool || dtype == DType::kBool)
+    return TypeError(c, "does not accept dtype bool; expected number types; convert the operands");
+  if (IsInteger(x.dtype) != IsInteger(dtype) || IsComplex(x.dtype) != IsComplex(dtype))
+    return TypeError(c, "preferred_element_type ", ToAbsl(DTypeName(dtype)),
+                     " is of another kind than the operands' ", ToAbsl(DTypeName(x.dtype)),
+                     "; expected a wider or narrower type of the same kind");
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
+  TESSERA_RETURN_IF_ERROR(CheckComputable(c, dtype));
+  return dtype;
+}
+
+std::vector<Value> BilinearJvp(const RuleContext& c, Values tangents) {
+  Value sum;
+  for (const int i : {0, 1}) {
+    if (!tangents[i]) continue;
+    std::vector<Value> in = c.in;
+    in[i] = tangents[i];
+    Value term = c.b.Emit1(c.def, MatchVarying(in), c.attrs);
+    sum = sum ? Add(sum, term) : term;
+  }
+  return {sum};
+}
+
 constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
                                        .lax_name = "dot_general",
                                        .family = Family::kContraction,
@@ -327,13 +282,13 @@ constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
                                        .factors = DotFactors,
                                        .sharding = DotSharding,
                                        .varying = Derived{},
-                                       .jvp = DotJvp,
+                                       .jvp = BilinearJvp,
                                        .transpose = TransposeDot,
                                        .batch = BatchDot,
                                        .partition = Derived{},
                                        .localize = LocalizeDot,
                                        .cost = Derived{},
-                                       .eval = EvalDot,
+                                       .contraction_map = DotMap,
                                        .reduce = ReduceKind::kSum});
 
 }  // namespace tessera::ir::ops

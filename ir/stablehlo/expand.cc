@@ -288,6 +288,34 @@ Value WithVectors(Value indices, int64_t* vector_dim) {
 
 }  // namespace
 
+// A gather along each dim that has windows, at the places that they count.
+std::vector<Value> ExpandWindows(const RuleContext& c) {
+  const std::vector<int64_t>&dims = c.attrs.Ints("dimensions"),
+        &sizes = c.attrs.Ints("window_dimensions"), &strides = c.attrs.Ints("window_strides"),
+        &dilations = c.attrs.Ints("window_dilations");
+  Value x = c.in[0];
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const auto d = static_cast<int>(dims[i]);
+    const Dims shape = {c.out_types[0].shape[d], sizes[i]};
+    const auto counted = [&](int dim, int64_t step) {
+      const Value count = Iota(c.b, DType::kS64, shape, dim);
+      return Mul(count, FullLike(count, static_cast<double>(step)));
+    };
+    const Value first = counted(0, strides[i]), within = counted(1, dilations[i]);
+    GatherDimensionNumbers numbers;
+    numbers.collapsed_slice_dims = numbers.start_index_map = {d};
+    for (int at = 0; at < x.rank() + 1; ++at)
+      if (at != d && at != d + 1) numbers.offset_dims.push_back(at);
+    Dims slice = x.shape();
+    slice[d] = 1;
+    GatherScatterOptions options;
+    options.mode = GatherScatterMode::kClip;
+    const Value gathered = Gather(x, ExpandDims(Add(first, within), {2}), numbers, slice, options);
+    x = MoveDim(gathered, d + 1, gathered.rank() - 1);
+  }
+  return {x};
+}
+
 std::vector<Value> ExpandFilledGather(const RuleContext& c) {
   const WindowDims w(c.attrs, ops::kGatherNames);
   const Type& type = c.out_types[0];

@@ -159,6 +159,16 @@ ValueIds WriteSortBy(Exporter& out, const SourceOp& op) {
   return EmitComputing(out, op, "sort", AttrsOf(out, op));
 }
 
+ValueIds WriteConvolution(Exporter& out, const SourceOp& op) {
+  NamedAttrs attrs = AttrsOf(out, op);
+  Module& m = out.module();
+  const auto spatial = static_cast<int64_t>(op.attrs().Ints("window_strides").size());
+  for (auto& [name, attr] : attrs)
+    if (name == "padding") attr = m.Ints(op.attrs().Ints("padding"), {spatial, 2});
+  attrs.emplace_back("window_reversal", m.Dense(Array(DType::kBool, {spatial})));
+  return out.Emit("convolution", op.in, op.out_types(), attrs);
+}
+
 // ---- Windows at indices. ------------------------------------------------------------------------
 bool HasMode(const SourceOp& op, std::string_view mode) {
   return op.attrs().Has("mode") && op.attrs().Str("mode") == mode;
@@ -324,6 +334,8 @@ constexpr ExportRow kRows[] = {
     {&ops::kSort, WriteComposite<ExpandSort>},
     {&ops::kSortBy, WriteSortBy},
     {&ops::kTopK, WriteComposite<ExpandTopK>},
+    {&ops::kConvolution, WriteConvolution},
+    {&ops::kSlidingWindowView, WriteExpanded<ExpandWindows>},
     {&ops::kGather, WriteGather},
     {&ops::kScatter, WriteScatter},
     {&ops::kScatterAdd, WriteScatter},

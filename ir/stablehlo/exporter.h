@@ -140,6 +140,7 @@ std::vector<Value> ExpandArg(const RuleContext& c);
 std::vector<Value> ExpandSort(const RuleContext& c);
 std::vector<Value> ExpandTopK(const RuleContext& c);
 std::vector<Value> ExpandCumlogsumexp(const RuleContext& c);
+std::vector<Value> ExpandWindows(const RuleContext& c);
 std::vector<Value> ExpandFilledGather(const RuleContext& c);
 std::vector<Value> ExpandClippedScatter(const RuleContext& c);
 

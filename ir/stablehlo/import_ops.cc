@@ -172,72 +172,40 @@ Results ImportReduce(const OpReader& op) {
   const size_t n = op.in.size() / 2;
   return Reduce(op.First(n), op.From(n), op.Computation(0), op.Ints("dimensions"));
 }
-// Windows of few elements: those at each place in the window, as a strided slice, combined in turn.
-Results ReducePlaces(const OpReader& op) {
-  constexpr int64_t kPlacesMax = 64;
-  if (op.in.empty() || op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
-  const size_t n = op.in.size() / 2;
-  const Dims shape = op.in[0].shape();
-  const size_t rank = shape.size();
+// Windows over `rank` dims; an op without dilations has them all 1.
+WindowDimensions WindowOf(const OpReader& op, size_t rank) {
   const auto per_dim = [&](std::string_view attr) {
-    const std::vector<int64_t> values = op.Ints(attr);
+    const std::vector<int64_t> values =
+        op.Has(attr) ? op.Ints(attr) : std::vector<int64_t>(rank, 1);
     if (values.size() != rank)
       op.Malformed(absl::StrCat("has not one of ", ToAbsl(attr), " per dim"));
     for (const int64_t v : values)
       if (v < 1) op.Malformed(absl::StrCat("has ", v, " among its ", ToAbsl(attr)));
     return values;
   };
-  const std::vector<int64_t> window = per_dim("window_dimensions");
-  const std::vector<int64_t> strides = per_dim("window_strides");
-  const std::vector<int64_t> spread = per_dim("window_dilations");
-  std::vector<int64_t> interior = per_dim("base_dilations");
-  for (int64_t& i : interior) --i;
-  const std::vector<int64_t> padding = op.Ints("padding");
+  WindowDimensions window = {per_dim("window_dimensions"),
+                             per_dim("window_strides"),
+                             per_dim("base_dilations"),
+                             per_dim("window_dilations"),
+                             {}};
+  const std::vector<int64_t> padding =
+      op.Has("padding") ? op.Ints("padding") : std::vector<int64_t>(2 * rank, 0);
   if (padding.size() != 2 * rank) op.Malformed("has not two amounts of padding per dim");
-  int64_t places = 1;
-  for (const int64_t w : window)
-    if (__builtin_mul_overflow(places, w, &places) || places > kPlacesMax)
-      op.NotSupported(absl::StrCat("is of windows of more than ", kPlacesMax, " elements"));
-
-  std::vector<int64_t> low(rank), high(rank);
-  for (size_t d = 0; d < rank; ++d) low[d] = padding[2 * d], high[d] = padding[2 * d + 1];
-  Results padded;
-  for (size_t i = 0; i < n; ++i) {
-    if (op.in[i].shape() != shape) op.Malformed("is of arrays of several shapes");
-    padded.push_back(Pad(op.in[i], op.in[n + i], low, high, interior));
-  }
-  Dims out(rank);
-  bool empty = false;
-  for (size_t d = 0; d < rank; ++d) {
-    // How far a window may move; one of an element has no dilation.
-    const int64_t size = padded[0].dim(d);
-    const int64_t steps = window[d] - 1;
-    const bool fits = steps == 0 ? size > 0 : spread[d] <= (size - 1) / steps;
-    out[d] = fits ? (size - 1 - steps * spread[d]) / strides[d] + 1 : 0;
-    empty = empty || out[d] == 0;
-  }
-  Results total;
-  for (size_t i = 0; i < n; ++i) total.push_back(BroadcastInDim(op.in[n + i], out, {}));
-  if (empty) return total;
-  const FunctionRef f = op.Inlined(0);
-  op.WillRepeat(f, places * static_cast<int64_t>(n));
-  std::vector<int64_t> at(rank, 0);
-  for (int64_t place = 0; place < places; ++place) {
-    Dims start(rank), limit(rank);
-    for (size_t d = 0; d < rank; ++d) {
-      start[d] = at[d] * spread[d];
-      limit[d] = start[d] + (out[d] - 1) * strides[d] + 1;
-    }
-    Results in = total;
-    for (const Value x : padded)
-      in.push_back(Slice(x, start, limit, Dims(strides.begin(), strides.end())));
-    total = MapComputation(f, in);
-    for (size_t d = rank; d-- > 0;) {
-      if (++at[d] < window[d]) break;
-      at[d] = 0;
-    }
-  }
-  return total;
+  for (size_t d = 0; d < rank; ++d) window.padding.emplace_back(padding[2 * d], padding[2 * d + 1]);
+  return window;
+}
+Results ReduceWindows(const OpReader& op) {
+  if (op.in.empty() || op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
+  const size_t n = op.in.size() / 2;
+  return ReduceWindow(op.First(n), op.From(n), op.Computation(0),
+                      WindowOf(op, op.in[0].shape().size()));
+}
+Results ImportSelectAndScatter(const OpReader& op) {
+  NeedOperands(op, 3);
+  if (op.num_regions() != 2) op.Malformed("has not two regions");
+  const FunctionRef select = op.Inlined(0), scatter = op.Computation(1);
+  return {SelectAndScatter(op.in[0], op.in[1], op.in[2], select, scatter,
+                           WindowOf(op, op.in[0].shape().size()))};
 }
 // Whether `init` is a literal that changes nothing that is combined with it, be it -0.
 bool ChangesNothing(const OpDef& combine, Value init) {
@@ -254,7 +222,7 @@ bool ChangesNothing(const OpDef& combine, Value init) {
 }
 // A window over all elements before, or after, each along one dim is a cumulative op.
 Results ImportReduceWindow(const OpReader& op) {
-  if (op.in.size() != 2) return ReducePlaces(op);
+  if (op.in.size() != 2) return ReduceWindows(op);
   const Value x = op.in[0], init = op.in[1];
   const std::vector<int64_t> window = op.Ints("window_dimensions"), padding = op.Ints("padding");
   const auto all_ones = [&](std::string_view attr) {
@@ -283,7 +251,7 @@ Results ImportReduceWindow(const OpReader& op) {
            (padding[2 * d] == 0 || padding[2 * d + 1] == 0);
     dim = d;
   }
-  if (!fits || dim < 0) return ReducePlaces(op);
+  if (!fits || dim < 0) return ReduceWindows(op);
   const Value all = cumulative(x, dim, /*reverse=*/padding[2 * dim] == 0);
   if (ChangesNothing(*ops::SoleOp(*f), init)) return {all};
   return {combine(BroadcastInDim(init, x.shape(), {}), all)};
@@ -297,29 +265,68 @@ Results ImportSort(const OpReader& op) {
 // ---- Products. ----------------------------------------------------------------------------------
 // The products are of the dtype that holds the most, of the operands' and the result's: the
 // operands are converted before, which is exact, or the result is rounded after.
-Value Product(const OpReader& op, const DotDims& dims) {
+template <class Multiply>
+Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply) {
   const DType result = op.ResultType().dtype;
   const auto holds_more = [](DType a, DType b) {
     if (IsFloat(a) != IsFloat(b)) return IsFloat(a);
     return BitWidth(a) > BitWidth(b);
   };
   DType dtype = result;
-  for (const Value v : op.in)
+  for (const Value v : {lhs, rhs})
     if (holds_more(v.dtype(), dtype)) dtype = v.dtype();
-  const Value lhs = Convert(op.in[0], dtype), rhs = Convert(op.in[1], dtype);
-  return Convert(DotGeneral(lhs, rhs, dims), result);
+  const Value x = Convert(lhs, dtype), y = Convert(rhs, dtype);
+  return Convert(multiply(x, y), result);
+}
+Value DotOf(const OpReader& op, const DotDims& dims) {
+  return Product(op, op.in[0], op.in[1],
+                 [&](Value lhs, Value rhs) { return DotGeneral(lhs, rhs, dims); });
 }
 Results ImportDotGeneral(const OpReader& op) {
   NeedOperands(op, 2);
   return {
-      Product(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
-                   op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
+      DotOf(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
+                 op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
 }
 // The last dim of one with the first of the other.
 Results ImportDot(const OpReader& op) {
   NeedOperands(op, 2);
   if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("is of a scalar");
-  return {Product(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
+  return {DotOf(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
+}
+Results ImportConvolution(const OpReader& op) {
+  NeedOperands(op, 2);
+  const auto spec = [&](std::string_view first, std::string_view second, std::string_view spatial) {
+    std::vector<int64_t> dims = op.Ints(spatial);
+    dims.insert(dims.begin(), {op.Int(first), op.Int(second)});
+    return dims;
+  };
+  const ConvDimensionNumbers dims = {
+      spec("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
+      spec("kernel_output_feature_dimension", "kernel_input_feature_dimension",
+           "kernel_spatial_dimensions"),
+      spec("output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions")};
+  const size_t num_spatial = dims.rhs_spec.size() - 2;
+  ConvOptions options;
+  options.window_strides = op.Ints("window_strides");
+  options.lhs_dilation = op.Ints("lhs_dilation");
+  options.rhs_dilation = op.Ints("rhs_dilation");
+  options.feature_group_count = op.Int("feature_group_count");
+  options.batch_group_count = op.Int("batch_group_count");
+  const std::vector<int64_t> padding = op.Ints("padding"), reversal = op.Ints("window_reversal");
+  if (padding.size() != 2 * num_spatial)
+    op.Malformed("has not two amounts of padding per spatial dim");
+  if (reversal.size() != num_spatial)
+    op.Malformed("has not one of window_reversal per spatial dim");
+  std::vector<int64_t> reversed;
+  for (size_t d = 0; d < num_spatial; ++d) {
+    options.padding.emplace_back(padding[2 * d], padding[2 * d + 1]);
+    if (reversal[d] != 0) reversed.push_back(dims.rhs_spec[2 + d]);
+  }
+  const Value kernel = reversed.empty() ? op.in[1] : Reverse(op.in[1], reversed);
+  return {Product(op, op.in[0], kernel, [&](Value lhs, Value rhs) {
+    return ConvGeneralDilated(lhs, rhs, dims, options);
+  })};
 }
 
 // ---- Control. -----------------------------------------------------------------------------------
@@ -398,6 +405,7 @@ constexpr ImportRow kRows[] = {
     {"concatenate", ImportConcatenate},
     {"constant", ImportConstant},
     {"convert", ImportConvert},
+    {"convolution", ImportConvolution},
     {"cosine", SameName},
     {"count_leading_zeros", SameName},
     {"custom_call", ImportCustomCall},
@@ -438,6 +446,7 @@ constexpr ImportRow kRows[] = {
     {"rsqrt", SameName},
     {"scatter", ImportScatter},
     {"select", ImportSelect},
+    {"select_and_scatter", ImportSelectAndScatter},
     {"shift_left", SameName},
     {"shift_right_arithmetic", SameName},
     {"shift_right_logical", SameName},

@@ -69,18 +69,60 @@ bool IsMatrices(const ir::Signature& s, int operand, const Type& t) {
   return true;
 }
 
-// Operands that are packed, and what is computed in a wider dtype.
+// Whether these strides are those of a dense array with its dims in some order.
+bool IsDense(const ir::Dims& sizes, const ir::Dims& strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != 1) dims.emplace_back(strides[d], sizes[d]);
+  std::sort(dims.begin(), dims.end());
+  int64_t next = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != next) return false;
+    next *= size;
+  }
+  return true;
+}
+
+// Whether the dims of the result lie in the order in which the map has them.
+bool IsInOrder(const ir::ContractionMap& map) {
+  std::vector<int64_t> strides;
+  size_t d = 0;
+  for (const ir::Dims* sizes : {&map.batch, &map.m, &map.n})
+    for (const int64_t size : *sizes) {
+      if (size != 1) strides.push_back(map.c_strides[d]);
+      ++d;
+    }
+  return std::is_sorted(strides.rbegin(), strides.rend());
+}
+
+// Operands that are padded or packed, what is computed in a wider dtype, and a result in another
+// order.
 int64_t CopiesForContraction(const Function& f, const Op& op) {
   const ir::Signature s = ir::SignatureOf(f, op);
+  const std::vector<Type> in = {f.types[op.operands[0]], f.types[op.operands[1]]};
+  const std::vector<Type> out = {f.types[op.results[0]]};
+  const ir::ContractionMap map =
+      op.def->contraction_map({*op.def, f.scope, in, op.attrs, op.regions}, out);
   int64_t bytes = 0;
-  const auto add = [&](Type t, bool packed) {
-    const ir::DType wide = ir::ComputeDType(t.dtype);
-    const bool converted = wide != t.dtype;
-    t.dtype = wide;
-    for (int copies = packed + converted; copies > 0; --copies) bytes = Plus(bytes, Bytes(t));
+  const auto add = [&](Type t, int copies) {
+    t.dtype = ir::ComputeDType(t.dtype);
+    for (; copies > 0; --copies) bytes = Plus(bytes, Bytes(t));
   };
-  for (int k : {0, 1}) add(f.types[op.operands[k]], !IsMatrices(s, k, f.types[op.operands[k]]));
-  add(f.types[op.results[0]], false);
+  for (int k : {0, 1}) {
+    Type t = in[k];
+    const bool converted = ir::ComputeDType(t.dtype) != t.dtype;
+    const bool padded = k == 0 && !map.low.empty();
+    if (padded) t.shape = ir::PaddedShape(map, t.shape);
+    add(t, padded + converted);
+    // Windows overlap, and are packed to more elements than there are.
+    ir::Dims matrices = map.batch;
+    const bool is_a = k == map.a;
+    const ir::Dims* const roles[] = {is_a ? &map.m : &map.k, is_a ? &map.k : &map.n};
+    for (const ir::Dims* dims : roles) matrices.insert(matrices.end(), dims->begin(), dims->end());
+    const bool dense = IsDense(matrices, is_a ? map.a_strides : map.b_strides);
+    if (!dense || !IsMatrices(s, k, in[k])) add(ir::MakeType(t.dtype, matrices), 1);
+  }
+  add(out[0], (ir::ComputeDType(out[0].dtype) != out[0].dtype) + !IsInOrder(map));
   return bytes;
 }
 

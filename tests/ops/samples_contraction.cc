@@ -1,4 +1,7 @@
-// Rows of ir/ops/contraction.cc.
+// Rows of ir/ops/contraction.cc and convolution.cc.
+#include <algorithm>
+#include <string_view>
+
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -13,6 +16,107 @@ struct Shapes {
   Dims lhs_batch, rhs_batch, lhs_contract, rhs_contract;
   double terms;
 };
+
+// Dims by their letters, as JAX names them: "NHWC", "HWIO".
+std::vector<int64_t> Spec(std::string_view layout, std::string_view first_two) {
+  std::vector<int64_t> spec;
+  for (const char letter : absl::StrCat(std::string(first_two), "HWD"))
+    if (const size_t at = layout.find(letter); at != std::string_view::npos)
+      spec.push_back(static_cast<int64_t>(at));
+  return spec;
+}
+
+struct Convolution {
+  std::string label;
+  Dims lhs, rhs;
+  std::string lhs_layout, rhs_layout, out_layout;
+  ConvOptions options = {};
+};
+
+Attrs AttrsOf(const Convolution& conv, DType d) {
+  Builder b({}, "f");
+  const Value lhs = b.Param(MakeType(d, conv.lhs)), rhs = b.Param(MakeType(d, conv.rhs));
+  const Value out = ConvGeneralDilated(
+      lhs, rhs,
+      {Spec(conv.lhs_layout, "NC"), Spec(conv.rhs_layout, "OI"), Spec(conv.out_layout, "NC")},
+      conv.options);
+  return b.DefiningOp(out)->attrs;
+}
+
+void AddConvolutions(std::vector<Sample>* rows) {
+  const auto add = [&](const Convolution& conv, DType d) {
+    double terms = 1;
+    for (const int64_t n : conv.rhs) terms *= static_cast<double>(std::max<int64_t>(n, 1));
+    rows->push_back(
+        Make("convolution", absl::StrCat(N(d), "/", conv.label), {Of(d, conv.lhs), Of(d, conv.rhs)})
+            .With(AttrsOf(conv, d))
+            .Within(IsFloat(d) ? Reordered(terms + 1) : kExact)
+            .Linear({{0}, {1}}));
+  };
+  const Convolution of_all[] = {
+      {"nhwc", {2, 4, 3, 4}, {3, 2, 4, 2}, "NHWC", "HWIO", "NHWC", {{}, {{1, 1}, {0, 1}}}},
+      {"nchw", {2, 4, 5, 3}, {2, 4, 2, 2}, "NCHW", "OIHW", "NCHW", {{2, 1}, {{1, 2}, {1, 0}}}}};
+  for (const Convolution& conv : of_all)
+    for (DType d : Numbers()) add(conv, d);
+  const Convolution of_f32[] = {
+      {"no_spatial_dims", {4, 8}, {8, 4}, "NC", "IO", "NC"},
+      {"one_by_one", {2, 4, 2, 4}, {1, 1, 4, 4}, "NHWC", "HWIO", "NHWC"},
+      {"one_by_one_nchw", {2, 4, 4, 2}, {2, 4, 1, 1}, "NCHW", "OIHW", "NCHW"},
+      {"one_dim", {2, 8, 2}, {3, 2, 4}, "NHC", "HIO", "NHC", {{2}, {{1, 1}}}},
+      {"three_dims", {2, 2, 3, 4, 3}, {2, 2, 2, 2, 3}, "NCHWD", "OIHWD", "NCHWD"},
+      {"transposed",
+       {2, 3, 3, 2},
+       {3, 3, 2, 4},
+       "NHWC",
+       "HWIO",
+       "NHWC",
+       {{}, {{2, 1}, {1, 2}}, {2, 2}}},
+      {"dilated", {2, 7, 6, 2}, {3, 2, 2, 2}, "NHWC", "HWIO", "NHWC", {{}, {}, {}, {2, 3}}},
+      {"cropped", {2, 6, 5, 2}, {2, 3, 2, 2}, "NHWC", "HWIO", "NHWC", {{2, 1}, {{-1, 0}, {2, -2}}}},
+      {"cropped_and_spread", {2, 4, 2}, {3, 2, 2}, "NHC", "HIO", "NHC", {{2}, {{-2, 1}}, {3}, {2}}},
+      {"layouts_differ",
+       {4, 2, 3, 5},
+       {2, 3, 4, 2},
+       "CNHW",
+       "HWIO",
+       "NHCW",
+       {{}, {{1, 0}, {0, 0}}}},
+      {"features_first", {3, 4, 2}, {2, 2, 4}, "HNC", "HIO", "CHN"},
+      {"groups_nhwc",
+       {2, 4, 3, 4},
+       {2, 2, 2, 4},
+       "NHWC",
+       "HWIO",
+       "NHWC",
+       {{}, {{1, 0}, {0, 1}}, {}, {}, 2}},
+      {"groups_nchw",
+       {2, 4, 3, 4},
+       {4, 2, 2, 2},
+       "NCHW",
+       "OIHW",
+       "NCHW",
+       {{1, 2}, {{1, 0}, {0, 1}}, {}, {}, 2}},
+      {"depthwise",
+       {2, 4, 4, 4},
+       {3, 3, 1, 4},
+       "NHWC",
+       "HWIO",
+       "NHWC",
+       {{}, {{1, 1}, {1, 1}}, {}, {}, 4}},
+      {"depthwise_twice", {2, 2, 4}, {4, 1, 3}, "NCH", "OIH", "NCH", {{}, {{1, 1}}, {}, {}, 2}},
+      {"groups_of_batch", {4, 3, 2}, {2, 2, 4}, "NHC", "HIO", "NHC", {{}, {}, {}, {}, 1, 2}},
+      {"window_too_large", {2, 2, 2}, {3, 2, 2}, "NHC", "HIO", "NHC"},
+      {"empty_batch", {0, 3, 2}, {2, 2, 2}, "NHC", "HIO", "NHC"},
+      {"no_features", {2, 3, 0}, {2, 0, 2}, "NHC", "HIO", "NHC"},
+      {"only_padding", {2, 0, 2}, {2, 2, 2}, "NHC", "HIO", "NHC", {{}, {{2, 1}}}}};
+  for (const Convolution& conv : of_f32) add(conv, kF32);
+  for (auto [from, to] : {std::pair{kBF16, kF32}, {kS8, kS32}}) {
+    Convolution conv = of_all[0];
+    conv.label = absl::StrCat("nhwc_to_", N(to));
+    conv.options.preferred_element_type = to;
+    add(conv, from);
+  }
+}
 
 }  // namespace
 
@@ -61,6 +165,7 @@ std::vector<Sample> ContractionSamples() {
                        .Within(IsFloat(from) ? Reordered(9) : kExact)
                        .Linear({{0}, {1}}));
   }
+  AddConvolutions(&rows);
   return rows;
 }
 

@@ -38,6 +38,14 @@ class Rows {
     Unary("slice", label, from,
           {{"start_indices", start}, {"limit_indices", limit}, {"strides", strides}});
   }
+  void Windows(std::string_view label, Dims from, Dims dims, Dims sizes, Dims strides,
+               Dims dilations) {
+    Unary("sliding_window_view", label, from,
+          {{"dimensions", dims},
+           {"window_dimensions", sizes},
+           {"window_strides", strides},
+           {"window_dilations", dilations}});
+  }
   void Reverse(std::string_view label, Dims from, Dims dims) {
     Unary("reverse", label, from, {{"dimensions", dims}});
   }
@@ -124,6 +132,15 @@ std::vector<Sample> DataMovementSamples() {
   r.Slice("strided", {8, 9}, {0, 1}, {8, 9}, {1, 3});
   r.Slice("whole_rows", {8, 8}, {0, 4}, {8, 8}, {1, 1});
   r.Slice("empty", {8, 4}, {3, 0}, {3, 4}, {1, 1});
+  r.Windows("rows", {6, 4}, {0}, {3}, {1}, {1});
+  r.Windows("apart", {4, 8}, {1}, {2}, {2}, {1});
+  r.Windows("strided", {2, 9}, {1}, {3}, {2}, {1});
+  r.Windows("dilated", {9, 2}, {0}, {3}, {1}, {2});
+  r.Windows("both", {5, 8}, {1, 0}, {2, 3}, {3, 1}, {2, 1});
+  r.Windows("single", {7, 4}, {0}, {1}, {3}, {5});
+  r.Windows("whole", {4, 3}, {1}, {3}, {1}, {1});
+  r.Windows("too_large", {4, 3}, {1}, {4}, {1}, {1});
+  r.Windows("none", {4, 8}, {}, {}, {}, {});
   r.Reverse("one", {4, 8}, {0});
   r.Reverse("both", {4, 8}, {0, 1});
   r.Reverse("none", {4, 8}, {});

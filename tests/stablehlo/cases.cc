@@ -84,8 +84,10 @@ double UlpsBetween(DType dtype, double a, double b, double at_least = 0) {
 // Sums are expected in the order of another backend: where much cancels they may differ by units of
 // the largest element rather than of their own. Those of updates only where the updates are cut.
 bool IsOfSums(const std::string& name, bool is_cut) {
-  return absl::StartsWith(name, "dot_general") || absl::StartsWith(name, "cumsum") ||
-         (is_cut && absl::StartsWith(name, "scatter_add"));
+  for (const char* of_sums :
+       {"dot_general", "conv_general_dilated", "cumsum", "cumlogsumexp", "reduce_window_add"})
+    if (absl::StartsWith(name, of_sums)) return true;
+  return is_cut && absl::StartsWith(name, "scatter_add");
 }
 double LargestOf(const Array& array) {
   double largest = 0;

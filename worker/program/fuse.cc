@@ -506,12 +506,12 @@ class BlockFuser {
     MatmulOperands operands(contract, item.operands);
     while (const std::optional<int> operand = operands.NeedsPacking()) {
       const int source = operands.value(*operand);
+      const int copy = static_cast<int>(lowered_.values.size());
+      const ViewItem view{operands.Pack(*operand, copy)};
       Value packed;
       packed.dtype = value(source).dtype;
-      packed.elements = value(source).elements;
+      packed.elements = NumElements(view.view.shape);
       lowered_.values.push_back(packed);
-      const int copy = static_cast<int>(lowered_.values.size()) - 1;
-      const ViewItem view{operands.Pack(*operand, copy)};
       AddMemoryReader(copy, node);
       const int pack_node = NewGroup(item, view.view.shape);
       Materialize(pack_node, copy, [&](int read) { FuseBoxView(pack_node, read, view, source); });

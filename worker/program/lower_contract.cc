@@ -9,44 +9,19 @@ using ir::Dims;
 std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   if (IsEmpty(at)) return LowerEmpty(at);
   if (at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
-  const ir::Signature s = SignatureOf(at);
-  const std::set<int> a = FactorsIn(s.operands[0]), b = FactorsIn(s.operands[1]);
-  const std::set<int> c = FactorsIn(s.results[0]);
-  // The dims of each operand by their role. Batch and free dims are in the order of the result's,
-  // contracted ones in that of the lhs.
-  std::vector<int> batch[2], free[2], contracted[2];
-  const auto find = [](const ir::TensorFactors& dims, const ir::FactorList& dim) {
-    return static_cast<int>(std::find(dims.begin(), dims.end(), dim) - dims.begin());
-  };
-  int part = 0;  // the result's dims must be batch (0), then m (1), then n (2)
-  for (const ir::FactorList& dim : s.results[0]) {
-    const bool in_a = Has(a, dim), in_b = Has(b, dim);
-    const int next = in_a && in_b ? 0 : in_a ? 1 : 2;
-    if (next < part) return std::nullopt;
-    part = next;
-    if (part == 0) {
-      batch[0].push_back(find(s.operands[0], dim));
-      batch[1].push_back(find(s.operands[1], dim));
-    } else {
-      free[part - 1].push_back(find(s.operands[part - 1], dim));
-    }
-  }
-  for (int d = 0; d < at.in(0).rank(); ++d) {
-    if (Has(c, s.operands[0][d])) continue;
-    const int other = find(s.operands[1], s.operands[0][d]);
-    if (other >= at.in(1).rank()) return std::nullopt;
-    contracted[0].push_back(d);
-    contracted[1].push_back(other);
-  }
-  const Dims &x = at.in(0).shape, &y = at.in(1).shape;
-  const Dims xs = ir::StridesOf(x), ys = ir::StridesOf(y);
+  const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
+  const ir::ContractionMap map =
+      at.def().contraction_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
+  std::vector<int> operands = at.operands;
+  if (!map.low.empty()) operands[0] = AddPadded(operands[0], in[0], map);
+  if (map.a == 1) std::swap(operands[0], operands[1]);
   ContractItem item;
-  item.batch = Pick(x, batch[0]);
-  item.m = Pick(x, free[0]);
-  item.k = Pick(x, contracted[0]);
-  item.n = Pick(y, free[1]);
-  item.a.strides = Joined({Pick(xs, batch[0]), Pick(xs, free[0]), Pick(xs, contracted[0])});
-  item.b.strides = Joined({Pick(ys, batch[1]), Pick(ys, contracted[1]), Pick(ys, free[1])});
+  item.batch = map.batch;
+  item.m = map.m;
+  item.k = map.k;
+  item.n = map.n;
+  item.a.strides = map.a_strides;
+  item.b.strides = map.b_strides;
   // One product alone is no sum, which would make 0 of -0.
   const bool alone = NumElements(item.k) == 1;
   if (alone) {
@@ -56,28 +31,71 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
     item.k.clear();
   }
   const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
-  const auto has_matmul = [&](ir::DType in, ir::DType out) {
-    const bool small = out == ir::DType::kF32 && dims < kGroupDimsMax && IsSmallMatmul(item);
-    return options_.has_matmul && options_.has_matmul(in, out) && !small && !alone;
+  // Where all is batch no element is used twice, and a kernel need not pack any.
+  const bool single = NumElements(item.m) == 1 && NumElements(item.n) == 1 && !item.batch.empty();
+  const auto has_matmul = [&](ir::DType from, ir::DType to) {
+    const bool small = to == ir::DType::kF32 && dims < kGroupDimsMax && IsSmallMatmul(item);
+    return options_.has_matmul && options_.has_matmul(from, to) && !small && !alone && !single;
   };
-  const ir::DType in = at.in(0).dtype, out = at.out(0).dtype;
-  const ir::DType wide_in = ir::ComputeDType(in), wide_out = ir::ComputeDType(out);
-  if (has_matmul(in, out)) {
-    const int result = NewValue(at.out(0));
-    Add(at.operands, {result}, std::move(item));
-    return std::vector<int>{result};
-  }
-  // A library that does not take the narrow floats may take wide ones.
-  if (has_matmul(wide_in, wide_out)) {
-    const int wide = NewValue(wide_out, at.out(0).num_elements());
-    const int a = AddConvert(at.operands[0], wide_in), b = AddConvert(at.operands[1], wide_in);
+  const ir::DType from = in[0].dtype, to = out[0].dtype;
+  const ir::DType wide_from = ir::ComputeDType(from), wide_to = ir::ComputeDType(to);
+  const Dims sizes = Joined({item.batch, item.m, item.n});
+  int result = -1;
+  if (has_matmul(from, to)) {
+    result = NewValue(out[0]);
+    Add(operands, {result}, std::move(item));
+  } else if (has_matmul(wide_from, wide_to)) {
+    // A library that does not take the narrow floats may take wide ones.
+    const int wide = NewValue(wide_to, out[0].num_elements());
+    const int a = AddConvert(operands[0], wide_from), b = AddConvert(operands[1], wide_from);
     Add({a, b}, {wide}, std::move(item));
-    return std::vector<int>{AddConvert(wide, out)};
+    result = AddConvert(wide, to);
+  } else if (dims >= kGroupDimsMax) {
+    return std::nullopt;
+  } else {
+    result = NewValue(out[0]);
+    AddContractionAsReduction(operands, from, item, result);
   }
-  if (dims >= kGroupDimsMax) return std::nullopt;
-  const int result = NewValue(at.out(0));
-  AddContractionAsReduction(at, item, result);
-  return std::vector<int>{result};
+  return std::vector<int>{AddInOrder(result, sizes, map.c_strides)};
+}
+
+// Operand 0 with the zeros that the map puts into it.
+int Lowerer::AddPadded(int operand, const ir::Type& type, const ir::ContractionMap& map) {
+  const Dims shape = ir::PaddedShape(map, type.shape), to = ir::StridesOf(shape);
+  PiecesItem pieces;
+  PiecesItem::Piece zeros;
+  zeros.box = shape;
+  zeros.operand = 1;
+  zeros.read.strides.assign(shape.size(), 0);
+  zeros.write.strides = to;
+  pieces.pieces.push_back(std::move(zeros));
+  if (const auto piece = ir::derive::PadPiece(type.shape, shape, map.low, map.interior)) {
+    PiecesItem::Piece all;
+    all.box = piece->shape;
+    all.operand = 0;
+    all.read = {piece->offset, piece->strides, {}};
+    for (size_t d = 0; d < shape.size(); ++d) {
+      all.write.offset += piece->start[d] * to[d];
+      all.write.strides.push_back(piece->step[d] * to[d]);
+    }
+    pieces.pieces.push_back(std::move(all));
+  }
+  const int padded = NewValue(type.dtype, NumElements(shape));
+  Add({operand, NewConstant(ir::Array(type.dtype, {}))}, {padded}, std::move(pieces));
+  return padded;
+}
+
+// `value`, which is dense over `sizes`, with the dims in the order in which an array with these
+// strides has them.
+int Lowerer::AddInOrder(int value, const Dims& sizes, const Dims& strides) {
+  std::vector<int> order;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != 1) order.push_back(static_cast<int>(d));
+  if (std::is_sorted(order.begin(), order.end(),
+                     [&](int a, int b) { return strides[a] > strides[b]; }))
+    return value;
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return strides[a] > strides[b]; });
+  return AddView(value, {Pick(sizes, order), {0, Pick(ir::StridesOf(sizes), order), {}}});
 }
 
 // The value in another dtype.
@@ -97,14 +115,15 @@ bool Lowerer::IsSmallMatmul(const ContractItem& item) const {
 }
 
 // Multiplies two views over (batch, m, n, k), and sums the products over k in f32 or wider.
-void Lowerer::AddContractionAsReduction(const At& at, const ContractItem& item, int result) {
+void Lowerer::AddContractionAsReduction(const std::vector<int>& operands, ir::DType from,
+                                        const ContractItem& item, int result) {
   const Dims box = Joined({item.batch, item.m, item.n, item.k});
   const size_t nb = item.batch.size(), nm = item.m.size(), nn = item.n.size(), nk = item.k.size();
-  ir::DType accumulator = at.out(0).dtype;
+  const ir::DType to = out_.values[result].dtype;
+  ir::DType accumulator = to;
   if (ir::IsFloat(accumulator))
-    accumulator = at.in(0).dtype == ir::DType::kF64 || accumulator == ir::DType::kF64
-                      ? ir::DType::kF64
-                      : ir::DType::kF32;
+    accumulator = from == ir::DType::kF64 || accumulator == ir::DType::kF64 ? ir::DType::kF64
+                                                                            : ir::DType::kF32;
   View a{box, item.a}, b{box, item.b};
   a.access.strides.insert(a.access.strides.begin() + nb + nm, nn, 0);
   Dims b_strides(item.b.strides.begin(), item.b.strides.begin() + nb);
@@ -113,14 +132,14 @@ void Lowerer::AddContractionAsReduction(const At& at, const ContractItem& item, 
   b_strides.insert(b_strides.end(), item.b.strides.begin() + nb, item.b.strides.begin() + nb + nk);
   b.access.strides = b_strides;
   const int64_t n = NumElements(box);
-  const int x = NewValue(at.in(0).dtype, n), y = NewValue(at.in(1).dtype, n);
-  Add({at.operands[0]}, {x}, ViewItem{std::move(a)});
-  Add({at.operands[1]}, {y}, ViewItem{std::move(b)});
-  const bool converts = accumulator != at.out(0).dtype;
+  const int x = NewValue(from, n), y = NewValue(from, n);
+  Add({operands[0]}, {x}, ViewItem{std::move(a)});
+  Add({operands[1]}, {y}, ViewItem{std::move(b)});
+  const bool converts = accumulator != to;
   const int xy = nk == 0 && !converts ? result : NewValue(accumulator, n);
-  Add({x, y}, {xy}, ScalarItem{MultiplyGraph(at.in(0).dtype, accumulator)});
+  Add({x, y}, {xy}, ScalarItem{MultiplyGraph(from, accumulator)});
   if (nk == 0) {
-    if (converts) Add({xy}, {result}, ScalarItem{ConvertGraph(accumulator, at.out(0).dtype)});
+    if (converts) Add({xy}, {result}, ScalarItem{ConvertGraph(accumulator, to)});
     return;
   }
   ReduceItem sum;
@@ -131,7 +150,7 @@ void Lowerer::AddContractionAsReduction(const At& at, const ContractItem& item, 
   if (!converts) return AddReduction(xy, result, std::move(sum));
   const int total = NewValue(accumulator, out_.values[result].elements);
   AddReduction(xy, total, std::move(sum));
-  Add({total}, {result}, ScalarItem{ConvertGraph(accumulator, at.out(0).dtype)});
+  Add({total}, {result}, ScalarItem{ConvertGraph(accumulator, to)});
 }
 
 ir::ScalarGraph Lowerer::ConvertGraph(ir::DType from, ir::DType to) {

@@ -121,7 +121,10 @@ class Lowerer {
   std::optional<std::vector<int>> LowerContract(const At& at);
   int AddConvert(int value, ir::DType to);
   bool IsSmallMatmul(const ContractItem& item) const;
-  void AddContractionAsReduction(const At& at, const ContractItem& item, int result);
+  int AddPadded(int operand, const ir::Type& type, const ir::ContractionMap& map);
+  int AddInOrder(int value, const ir::Dims& sizes, const ir::Dims& strides);
+  void AddContractionAsReduction(const std::vector<int>& operands, ir::DType from,
+                                 const ContractItem& item, int result);
   static ir::ScalarGraph ConvertGraph(ir::DType from, ir::DType to);
   static ir::ScalarGraph MultiplyGraph(ir::DType in, ir::DType accumulator);
 

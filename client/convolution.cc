@@ -1,0 +1,176 @@
+// Convolutions, with the names and the defaults of jax.lax.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/lax.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera::lax {
+namespace {
+
+using internal::ApplyArgs;
+using internal::Operands;
+using internal::ThrowError;
+using Vs = std::vector<ir::Value>;
+
+// The dims of `layout` named by two letters, then those of the letters in `spatial`.
+std::vector<int64_t> SpecOf(const std::string& layout, std::string_view letters,
+                            const std::string& spatial, const Site& site) {
+  std::vector<int64_t> spec;
+  for (const char letter : absl::StrCat(ToAbsl(letters), spatial)) {
+    const size_t at = layout.find(letter);
+    if (at == std::string::npos || layout.find(letter, at + 1) != std::string::npos)
+      ThrowError(ErrorKind::kTypeError, site, "convolution dimension_numbers '", layout,
+                 "' must contain the character '", std::string(1, letter), "' exactly once");
+    spec.push_back(static_cast<int64_t>(at));
+  }
+  return spec;
+}
+
+// The letters of the default layouts, with `spatial` dims first or last.
+ConvDimensionNumbers Layouts(size_t spatial, bool features_last) {
+  constexpr std::string_view kLetters = "0123456789";
+  const std::string dims(kLetters.substr(0, std::min(spatial, kLetters.size())));
+  if (features_last)
+    return {absl::StrCat("N", dims, "C"), absl::StrCat(dims, "IO"), absl::StrCat("N", dims, "C")};
+  return {absl::StrCat("NC", dims), absl::StrCat("OI", dims), absl::StrCat("NC", dims)};
+}
+
+ir::ConvDimensionNumbers Numbers(const ConvDimensionNumbers& given, int lhs, int rhs,
+                                 bool features_last, const Site& site) {
+  if (lhs != rhs)
+    ThrowError(ErrorKind::kTypeError, site,
+               "convolution requires lhs and rhs ndim to be equal, got ", lhs, " and ", rhs);
+  const bool all = given.lhs.empty() && given.rhs.empty() && given.out.empty();
+  const ConvDimensionNumbers n =
+      all ? Layouts(static_cast<size_t>(std::max(lhs - 2, 0)), features_last) : given;
+  for (const std::string* layout : {&n.lhs, &n.rhs, &n.out})
+    if (static_cast<int>(layout->size()) != lhs)
+      ThrowError(ErrorKind::kTypeError, site, "convolution dimension_numbers '", *layout,
+                 "' must have len equal to the ndim of lhs and rhs, which is ", lhs);
+  std::string spatial;
+  for (const char letter : n.rhs)
+    if (letter != 'O' && letter != 'I') spatial += letter;
+  return {SpecOf(n.lhs, "NC", spatial, site), SpecOf(n.rhs, "OI", spatial, site),
+          SpecOf(n.out, "NC", spatial, site)};
+}
+
+std::vector<int64_t> OnesIfNone(std::vector<int64_t> list, size_t n) {
+  if (list.empty()) list.assign(n, 1);
+  return list;
+}
+void CheckLength(const char* what, const std::vector<int64_t>& list, size_t n, const Site& site) {
+  if (list.size() != n)
+    ThrowError(ErrorKind::kValueError, site, "conv_general_dilated: ", what, " has ", list.size(),
+               " entries; expected ", n, ", one for each spatial dim");
+}
+int64_t Dilated(int64_t n, int64_t dilation) { return n == 0 ? 0 : (n - 1) * dilation + 1; }
+
+enum class Named : uint8_t { kSame, kSameLower, kValid };
+Named NameOf(const ConvPadding& padding, const Site& site) {
+  if (padding.name == "SAME") return Named::kSame;
+  if (padding.name == "SAME_LOWER") return Named::kSameLower;
+  if (padding.name != "VALID")
+    ThrowError(ErrorKind::kValueError, site,
+               "Unrecognized padding type: expected 'VALID', 'SAME', or 'SAME_LOWER', got ",
+               padding.name);
+  return Named::kValid;
+}
+
+std::pair<int64_t, int64_t> Amounts(Named padding, int64_t size, int64_t window, int64_t stride) {
+  if (padding == Named::kValid) return {0, 0};
+  const int64_t out = (size + stride - 1) / stride;
+  const int64_t all = std::max<int64_t>((out - 1) * stride + window - size, 0);
+  return padding == Named::kSame ? std::pair(all / 2, all - all / 2)
+                                 : std::pair(all - all / 2, all / 2);
+}
+
+// Those of a transposed convolution, by the one it turns round.
+std::pair<int64_t, int64_t> TransposedAmounts(Named padding, int64_t window, int64_t stride) {
+  if (padding == Named::kValid)
+    return {window - 1, stride - 1 + std::max<int64_t>(window - stride, 0)};
+  const int64_t all = window + stride - 2;
+  const int64_t before = stride > window - 1 ? window - 1 : (all + 1) / 2;
+  return {before, all - before};
+}
+
+}  // namespace
+
+Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
+                           const ConvPadding& padding, const ConvOptions& options) {
+  return ApplyArgs("conv_general_dilated", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
+    const Site& site = lhs.site;
+    const ir::ConvDimensionNumbers dims =
+        Numbers(options.dimension_numbers, v[0].rank(), v[1].rank(), false, site);
+    const size_t n = dims.lhs_spec.size() - 2;
+    ir::ConvOptions how;
+    how.window_strides = OnesIfNone(window_strides, n);
+    how.lhs_dilation = OnesIfNone(options.lhs_dilation, n);
+    how.rhs_dilation = OnesIfNone(options.rhs_dilation, n);
+    how.padding = padding.amounts;
+    how.feature_group_count = options.feature_group_count;
+    how.batch_group_count = options.batch_group_count;
+    how.preferred_element_type = options.preferred_element_type;
+    how.out_sharding = options.out_sharding;
+    CheckLength("window_strides", how.window_strides, n, site);
+    CheckLength("lhs_dilation", how.lhs_dilation, n, site);
+    CheckLength("rhs_dilation", how.rhs_dilation, n, site);
+    if (!padding.name.empty()) {
+      const Named name = NameOf(padding, site);
+      if (std::any_of(how.lhs_dilation.begin(), how.lhs_dilation.end(),
+                      [](int64_t d) { return d != 1; }))
+        ThrowError(ErrorKind::kValueError, site,
+                   "String padding is not implemented for transposed convolution using this "
+                   "op. Please either exactly specify the required padding or use "
+                   "conv_transpose");
+      how.padding.clear();
+      for (size_t d = 0; d < n; ++d) {
+        const int64_t window =
+            Dilated(v[1].dim(static_cast<int>(dims.rhs_spec[2 + d])), how.rhs_dilation[d]);
+        if (how.window_strides[d] < 1)
+          ThrowError(ErrorKind::kValueError, site,
+                     "conv_general_dilated: window_strides has the entry ", how.window_strides[d],
+                     "; expected at least 1");
+        how.padding.push_back(Amounts(name, v[0].dim(static_cast<int>(dims.lhs_spec[2 + d])),
+                                      window, how.window_strides[d]));
+      }
+    } else if (how.padding.size() != n) {
+      ThrowError(ErrorKind::kValueError, site, "conv_general_dilated: padding has ",
+                 how.padding.size(), " entries; expected ", n, ", one for each spatial dim");
+    }
+    return ir::ConvGeneralDilated(v[0], v[1], dims, how);
+  });
+}
+
+Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
+                     const ConvPadding& padding, const ConvOptions& options) {
+  const Site& site = rhs.site;
+  if (lhs.kind != Arg::kArray || rhs.kind != Arg::kArray)
+    ThrowError(ErrorKind::kTypeError, site, "conv_transpose: lhs and rhs are arrays, got a number");
+  const int rank = lhs.array->rank();
+  ConvOptions turned;
+  turned.dimension_numbers = options.dimension_numbers;
+  if (options.dimension_numbers.lhs.empty())
+    turned.dimension_numbers = Layouts(static_cast<size_t>(std::max(rank - 2, 0)), true);
+  turned.preferred_element_type = options.preferred_element_type;
+  turned.rhs_dilation = options.rhs_dilation;
+  turned.lhs_dilation = strides;
+  if (padding.name.empty()) return conv_general_dilated(lhs, rhs, {}, padding, turned);
+  const ir::ConvDimensionNumbers dims =
+      Numbers(turned.dimension_numbers, rank, rhs.array->rank(), true, site);
+  const size_t n = dims.rhs_spec.size() - 2;
+  CheckLength("strides", strides, n, site);
+  const std::vector<int64_t> dilation = OnesIfNone(options.rhs_dilation, n);
+  CheckLength("rhs_dilation", dilation, n, site);
+  const Named name = NameOf(padding, site);
+  if (name == Named::kSameLower)
+    ThrowError(ErrorKind::kValueError, site, "Invalid padding mode: SAME_LOWER");
+  std::vector<std::pair<int64_t, int64_t>> amounts;
+  for (size_t d = 0; d < n; ++d)
+    amounts.push_back(TransposedAmounts(
+        name, Dilated(rhs.array->shape()[dims.rhs_spec[2 + d]], dilation[d]), strides[d]));
+  return conv_general_dilated(lhs, rhs, {}, amounts, turned);
+}
+
+}  // namespace tessera::lax

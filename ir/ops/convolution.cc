@@ -1,0 +1,587 @@
+// convolution: products of windows of one operand with another, a kernel.
+//
+// Reference: StableHLO's convolution, and JAX's lax/convolution.py, whose transposes and batching
+// these are. The names of the attributes are StableHLO's.
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "absl/types/span.h"
+#include "ir/ops/contraction.h"
+#include "ir/ops/dims.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+
+// What the attributes say. A spec lists dims: those of the batch and the features of an input or
+// the result, those of the result's and the input's features of a kernel; then the spatial ones.
+struct Convolution {
+  ConvDimensionNumbers dims;
+  ConvOptions options;
+
+  explicit Convolution(const Attrs& a);
+  Convolution(ConvDimensionNumbers numbers, ConvOptions how)
+      : dims(std::move(numbers)), options(std::move(how)) {}
+
+  size_t num_spatial() const { return dims.lhs_spec.size() - 2; }
+  int64_t groups() const { return options.feature_group_count * options.batch_group_count; }
+  Attrs ToAttrs() const;
+};
+
+struct SpecNames {
+  const char *first, *second, *spatial;
+};
+constexpr SpecNames kInput = {"input_batch_dimension", "input_feature_dimension",
+                              "input_spatial_dimensions"};
+constexpr SpecNames kKernel = {"kernel_output_feature_dimension", "kernel_input_feature_dimension",
+                               "kernel_spatial_dimensions"};
+constexpr SpecNames kOutput = {"output_batch_dimension", "output_feature_dimension",
+                               "output_spatial_dimensions"};
+
+DimList SpecOf(const Attrs& a, const SpecNames& names) {
+  DimList spec = {a.Int(names.first), a.Int(names.second)};
+  const DimList& spatial = a.Ints(names.spatial);
+  spec.insert(spec.end(), spatial.begin(), spatial.end());
+  return spec;
+}
+void SetSpec(const DimList& spec, const SpecNames& names, Attrs* a) {
+  a->Set(names.first, spec[0]);
+  a->Set(names.second, spec[1]);
+  a->Set(names.spatial, DimList(spec.begin() + 2, spec.end()));
+}
+
+Convolution::Convolution(const Attrs& a)
+    : dims{SpecOf(a, kInput), SpecOf(a, kKernel), SpecOf(a, kOutput)} {
+  options.window_strides = a.Ints("window_strides");
+  const DimList& padding = a.Ints("padding");
+  for (size_t i = 0; i + 1 < padding.size(); i += 2)
+    options.padding.emplace_back(padding[i], padding[i + 1]);
+  options.lhs_dilation = a.Ints("lhs_dilation");
+  options.rhs_dilation = a.Ints("rhs_dilation");
+  options.feature_group_count = a.Int("feature_group_count");
+  options.batch_group_count = a.Int("batch_group_count");
+  if (a.Has("preferred_element_type"))
+    options.preferred_element_type = a.Dtype("preferred_element_type");
+  if (a.Has("out_sharding")) options.out_sharding = &a.Spec("out_sharding");
+}
+
+Attrs Convolution::ToAttrs() const {
+  Attrs a = {{"window_strides", options.window_strides},
+             {"lhs_dilation", options.lhs_dilation},
+             {"rhs_dilation", options.rhs_dilation},
+             {"feature_group_count", options.feature_group_count},
+             {"batch_group_count", options.batch_group_count}};
+  DimList padding;
+  for (const auto& [low, high] : options.padding) {
+    padding.push_back(low);
+    padding.push_back(high);
+  }
+  a.Set("padding", std::move(padding));
+  SetSpec(dims.lhs_spec, kInput, &a);
+  SetSpec(dims.rhs_spec, kKernel, &a);
+  SetSpec(dims.out_spec, kOutput, &a);
+  if (options.preferred_element_type)
+    a.Set("preferred_element_type", *options.preferred_element_type);
+  if (options.out_sharding != nullptr) a.Set("out_sharding", *options.out_sharding);
+  return a;
+}
+
+Value Emit(Value lhs, Value rhs, const Convolution& conv) {
+  return lhs.builder().Emit1(kConvolution, MatchVarying({lhs, rhs}), conv.ToAttrs());
+}
+
+// ---- Types. ----
+
+// The size of `n` elements with others put between each two; an error beyond 2^62.
+absl::StatusOr<int64_t> Dilated(const InferContext& c, int64_t n, int64_t dilation) {
+  if (n == 0) return 0;
+  const __int128 size = static_cast<__int128>(n - 1) * dilation + 1;
+  if (size > (int64_t{1} << 62))
+    return ValueError(c, n, " elements dilated by ", dilation,
+                      " are too many; expected fewer than 2^62");
+  return static_cast<int64_t>(size);
+}
+
+absl::Status CheckSpec(const InferContext& c, std::string_view what, const DimList& spec,
+                       int rank) {
+  if (static_cast<int>(spec.size()) != rank)
+    return ValueError(c, ToAbsl(what), " have ", spec.size(), " dims; expected ", rank);
+  return CheckDistinctDims(c, what, spec, rank);
+}
+
+absl::Status CheckPerSpatial(const InferContext& c, std::string_view what, const DimList& values,
+                             size_t num_spatial, int64_t least) {
+  if (values.size() != num_spatial)
+    return ValueError(c, ToAbsl(what), " has ", values.size(), " entries; expected ", num_spatial,
+                      ", one for each spatial dim");
+  for (const int64_t v : values)
+    if (v < least)
+      return ValueError(c, ToAbsl(what), " has the entry ", v, "; expected at least ", least);
+  return absl::OkStatus();
+}
+
+absl::Status CheckGroups(const InferContext& c, const Convolution& conv) {
+  const Type &lhs = c.in[0], &rhs = c.in[1];
+  const int64_t batch = lhs.shape[conv.dims.lhs_spec[0]],
+                features = lhs.shape[conv.dims.lhs_spec[1]];
+  const int64_t out_features = rhs.shape[conv.dims.rhs_spec[0]],
+                in_features = rhs.shape[conv.dims.rhs_spec[1]];
+  const int64_t feature_groups = conv.options.feature_group_count,
+                batch_groups = conv.options.batch_group_count;
+  const std::pair<const char*, int64_t> counts[] = {{"feature_group_count", feature_groups},
+                                                    {"batch_group_count", batch_groups}};
+  for (const auto& [name, count] : counts) {
+    if (count <= 0) return ValueError(c, name, " must be a positive integer, got ", count);
+    if (out_features % count != 0)
+      return ValueError(c, "rhs output feature dimension size must be a multiple of ", name,
+                        ", but ", out_features, " is not a multiple of ", count);
+  }
+  if (feature_groups > 1 && batch_groups > 1)
+    return ValueError(c,
+                      "At most one of batch_group_count and feature_group_count may be > 1, got "
+                      "batch_group_count=",
+                      batch_groups, " and feature_group_count=", feature_groups);
+  if (features % feature_groups != 0)
+    return ValueError(c, "feature_group_count must divide lhs feature dimension size, but ",
+                      feature_groups, " does not divide ", features);
+  if (batch % batch_groups != 0)
+    return ValueError(c, "batch_group_count must divide lhs batch dimension size, but ",
+                      batch_groups, " does not divide ", batch);
+  if (features / feature_groups != in_features)
+    return ValueError(c,
+                      "lhs feature dimension size divided by feature_group_count must equal the "
+                      "rhs input feature dimension size, but ",
+                      features, " // ", feature_groups, " != ", in_features);
+  return absl::OkStatus();
+}
+
+Types InferConvolution(const InferContext& c) {
+  const Type &lhs = c.in[0], &rhs = c.in[1];
+  if (lhs.rank() != rhs.rank() || lhs.rank() < 2)
+    return ValueError(c, "lhs and rhs must have the same number of dimensions, 2 or more, but got ",
+                      lhs.ToString(), " and ", rhs.ToString());
+  const Convolution conv(c.attrs);
+  TESSERA_RETURN_IF_ERROR(CheckSpec(c, "the dims of lhs", conv.dims.lhs_spec, lhs.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckSpec(c, "the dims of rhs", conv.dims.rhs_spec, lhs.rank()));
+  TESSERA_RETURN_IF_ERROR(CheckSpec(c, "the dims of the result", conv.dims.out_spec, lhs.rank()));
+  const size_t n = conv.num_spatial();
+  const ConvOptions& o = conv.options;
+  TESSERA_RETURN_IF_ERROR(CheckPerSpatial(c, "window_strides", o.window_strides, n, 1));
+  TESSERA_RETURN_IF_ERROR(CheckPerSpatial(c, "lhs_dilation", o.lhs_dilation, n, 1));
+  TESSERA_RETURN_IF_ERROR(CheckPerSpatial(c, "rhs_dilation", o.rhs_dilation, n, 1));
+  if (c.attrs.Ints("padding").size() != 2 * n)
+    return ValueError(c, "padding has ", c.attrs.Ints("padding").size(), " entries; expected ",
+                      2 * n, ", two for each spatial dim");
+  TESSERA_RETURN_IF_ERROR(CheckGroups(c, conv));
+  TESSERA_ASSIGN_OR_RETURN(const DType dtype, ProductDType(c));
+
+  Type t = MakeType(dtype, Dims(lhs.rank()));
+  t.shape[conv.dims.out_spec[0]] = lhs.shape[conv.dims.lhs_spec[0]] / o.batch_group_count;
+  t.shape[conv.dims.out_spec[1]] = rhs.shape[conv.dims.rhs_spec[0]];
+  for (size_t d = 0; d < n; ++d) {
+    TESSERA_ASSIGN_OR_RETURN(const int64_t size,
+                             Dilated(c, lhs.shape[conv.dims.lhs_spec[2 + d]], o.lhs_dilation[d]));
+    TESSERA_ASSIGN_OR_RETURN(const int64_t window,
+                             Dilated(c, rhs.shape[conv.dims.rhs_spec[2 + d]], o.rhs_dilation[d]));
+    const __int128 padded = static_cast<__int128>(size) + o.padding[d].first + o.padding[d].second;
+    if (padded < 0 || padded > (int64_t{1} << 62))
+      return ValueError(c, "padding of spatial dim ", d, " of ", lhs.ToString(), " by (",
+                        o.padding[d].first, ", ", o.padding[d].second,
+                        ") gives no valid size; expected one in [0, 2^62)");
+    const __int128 steps = padded - window;
+    t.shape[conv.dims.out_spec[2 + d]] =
+        steps < 0 ? 0 : static_cast<int64_t>(steps / o.window_strides[d]) + 1;
+  }
+  t.weak = lhs.weak && rhs.weak;
+  return std::vector<Type>{t};
+}
+
+// (g n, g c, in)(g o, c, window) -> (n, g o, out). Along a spatial dim each element stands for
+// itself where the window is one element that moves by one.
+Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) {
+  const Convolution conv(c.attrs);
+  const ConvOptions& o = conv.options;
+  const auto& [l, r, t] = conv.dims;
+  const Type &lhs = c.in[0], &rhs = c.in[1];
+  Signature s;
+  s.reduce = ReduceKind::kSum;
+  s.operands = {TensorFactors(lhs.rank()), TensorFactors(rhs.rank())};
+  s.results = {TensorFactors(lhs.rank())};
+  const int group = conv.groups() > 1 ? s.Add(FactorKind::kPassThrough, conv.groups()) : -1;
+  const auto grouped = [&](int64_t groups, int factor) {
+    return groups > 1 ? FactorList{group, factor} : FactorList{factor};
+  };
+  const int batch = s.Add(FactorKind::kPassThrough, out[0].shape[t[0]]);
+  const int feature = s.Add(FactorKind::kReduction, rhs.shape[r[1]]);
+  const int out_feature = s.Add(FactorKind::kPassThrough, rhs.shape[r[0]] / conv.groups());
+  s.operands[0][l[0]] = grouped(o.batch_group_count, batch);
+  s.operands[0][l[1]] = grouped(o.feature_group_count, feature);
+  s.operands[1][r[0]] = s.results[0][t[1]] = grouped(conv.groups(), out_feature);
+  s.operands[1][r[1]] = {feature};
+  s.results[0][t[0]] = {batch};
+  for (size_t d = 0; d < conv.num_spatial(); ++d) {
+    const int64_t size = lhs.shape[l[2 + d]], window = rhs.shape[r[2 + d]];
+    const bool single = window == 1 && o.window_strides[d] == 1 && o.lhs_dilation[d] == 1 &&
+                        o.padding[d] == std::pair<int64_t, int64_t>(0, 0);
+    const FactorKind kind = single ? FactorKind::kPassThrough : FactorKind::kReplicated;
+    s.operands[0][l[2 + d]] = {s.Add(kind, size)};
+    s.operands[1][r[2 + d]] = {s.Add(FactorKind::kReplicated, window)};
+    s.results[0][t[2 + d]] =
+        single ? s.operands[0][l[2 + d]]
+               : FactorList{s.Add(FactorKind::kReplicated, out[0].shape[t[2 + d]])};
+  }
+  return s;
+}
+
+// As JAX: the kernel is whole everywhere and so are the features; the result is cut as lhs is,
+// where the new sizes divide.
+absl::Status ConvolutionSharding(const InferContext& c, std::vector<Type>* out) {
+  Type& t = (*out)[0];
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
+  const Type &lhs = c.in[0], &rhs = c.in[1];
+  if (given || !(lhs.is_sharded() || rhs.is_sharded())) return absl::OkStatus();
+  const ConvDimensionNumbers dims = Convolution(c.attrs).dims;
+  if (rhs.is_sharded() || !lhs.axes_of(static_cast<int>(dims.lhs_spec[1])).empty())
+    return ShardingError(c,
+                         "Please specify the output sharding via `out_sharding` parameter of "
+                         "`conv_general_dilated`; got inputs: ",
+                         TypesToString(c.in));
+  t.sharding.assign(t.rank(), {});
+  for (int d = 0; d < t.rank(); ++d) {
+    const AxisList& axes = lhs.axes_of(static_cast<int>(dims.lhs_spec[d]));
+    const int64_t to = dims.out_spec[d];
+    if (t.shape[to] % c.scope.mesh.SizeOf(axes) != 0)
+      return ShardingError(c, "dim ", to, " of the result, of ", t.shape[to],
+                           " elements, is not divisible by the ", c.scope.mesh.SizeOf(axes),
+                           " devices that cut ", lhs.ToString(),
+                           "; reshard the input or give out_sharding");
+    t.sharding[to] = axes;
+  }
+  Normalize(&t);
+  return absl::OkStatus();
+}
+
+// ---- Derivatives. ----
+
+// `x` with dim `from` merged into dim `into` of what is left, as its major part.
+Value MergedInto(Value x, int64_t from, int64_t into) {
+  const Value moved = MoveDim(x, static_cast<int>(from), static_cast<int>(into));
+  Dims shape = moved.shape();
+  shape[into] *= shape[into + 1];
+  shape.erase(shape.begin() + into + 1);
+  return Reshape(moved, shape);
+}
+// `x` with dim `d` split in two, of which the first has `major` elements.
+Value SplitOff(Value x, int64_t d, int64_t major) {
+  Dims shape = x.shape();
+  shape.insert(shape.begin() + d, major);
+  shape[d + 1] /= major;
+  return Reshape(x, shape);
+}
+
+DimList Swapped(DimList spec) {
+  std::swap(spec[0], spec[1]);
+  return spec;
+}
+DimList Spatial(const DimList& spec) { return {spec.begin() + 2, spec.end()}; }
+int64_t DilatedSize(int64_t n, int64_t dilation) { return n == 0 ? 0 : (n - 1) * dilation + 1; }
+
+// The sizes that the paddings of both cotangents come from, per spatial dim.
+struct Extent {
+  int64_t lhs, rhs, out;  // dilated: the result by the strides
+};
+Extent ExtentOf(const RuleContext& c, const Convolution& conv, size_t d) {
+  const ConvOptions& o = conv.options;
+  return {DilatedSize(c.in_types[0].shape[conv.dims.lhs_spec[2 + d]], o.lhs_dilation[d]),
+          DilatedSize(c.in_types[1].shape[conv.dims.rhs_spec[2 + d]], o.rhs_dilation[d]),
+          DilatedSize(c.out_types[0].shape[conv.dims.out_spec[2 + d]], o.window_strides[d])};
+}
+
+void KeepSharding(const Type& like, bool sharded, PartitionSpec* spec, ConvOptions* options) {
+  options->out_sharding = nullptr;
+  if (!sharded) return;
+  for (int d = 0; d < like.rank(); ++d) spec->dims.push_back(like.axes_of(d));
+  options->out_sharding = spec;
+}
+
+// The result's cotangent, convolved with the kernel from behind.
+Value LhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
+  const auto& [l, r, t] = conv.dims;
+  const Type& x = c.in_types[0];
+  Value kernel = NonLinearOperand(c, 1);
+  const bool sharded = x.is_sharded() || kernel.type().is_sharded() || ct.type().is_sharded();
+  if (conv.groups() > 1) kernel = MergedInto(SplitOff(kernel, r[0], conv.groups()), r[0], r[1]);
+  Convolution back({t, Swapped(r), l}, conv.options);
+  back.options.window_strides = conv.options.lhs_dilation;
+  back.options.lhs_dilation = conv.options.window_strides;
+  back.options.feature_group_count = conv.groups();
+  back.options.batch_group_count = 1;
+  back.options.preferred_element_type = std::nullopt;
+  for (size_t d = 0; d < conv.num_spatial(); ++d) {
+    const Extent e = ExtentOf(c, conv, d);
+    const int64_t before = e.rhs - conv.options.padding[d].first - 1;
+    back.options.padding[d] = {before, e.lhs + e.rhs - 1 - e.out - before};
+  }
+  PartitionSpec spec;
+  // With groups of the batch the result has another shape than the operand.
+  KeepSharding(x, sharded && conv.options.batch_group_count == 1, &spec, &back.options);
+  const Value reversed = Reverse(Convert(kernel, ct.dtype()), Spatial(r));
+  Value out = Emit(ct, reversed, back);
+  if (conv.options.batch_group_count > 1)
+    out = MergedInto(SplitOff(out, l[1], conv.options.batch_group_count), l[1], l[0]);
+  return Convert(sharded ? ShardedLike(out, x) : out, x.dtype);
+}
+
+// The operand, convolved with the result's cotangent.
+Value RhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
+  const auto& [l, r, t] = conv.dims;
+  const Type& kernel = c.in_types[1];
+  if (ct.type().num_elements() == 0) return Zeros(c.b, kernel);
+  const Value x = NonLinearOperand(c, 0);
+  const bool sharded = kernel.is_sharded() || x.type().is_sharded() || ct.type().is_sharded();
+  Convolution back({Swapped(l), Swapped(t), Swapped(r)}, conv.options);
+  back.options.window_strides = conv.options.rhs_dilation;
+  back.options.rhs_dilation = conv.options.window_strides;
+  back.options.feature_group_count = conv.options.batch_group_count;
+  back.options.batch_group_count = conv.options.feature_group_count;
+  back.options.preferred_element_type = std::nullopt;
+  for (size_t d = 0; d < conv.num_spatial(); ++d) {
+    const Extent e = ExtentOf(c, conv, d);
+    const int64_t low = conv.options.padding[d].first;
+    back.options.padding[d] = {low, e.out - e.lhs + e.rhs - low - 1};
+  }
+  PartitionSpec spec;
+  KeepSharding(kernel, sharded, &spec, &back.options);
+  return Convert(Emit(Convert(x, ct.dtype()), ct, back), kernel.dtype);
+}
+
+std::vector<Value> TransposeConvolution(const RuleContext& c, Values cts,
+                                        const std::vector<bool>& linear) {
+  std::vector<Value> out(2);
+  if (!cts[0]) return out;
+  const Convolution conv(c.attrs);
+  if (linear[0]) out[0] = LhsCotangent(c, conv, cts[0]);
+  if (linear[1]) out[1] = RhsCotangent(c, conv, cts[0]);
+  return out;
+}
+
+// ---- Batching: a batched input is more batch, a batched kernel more features, both are groups.
+// ----
+
+Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  if (size == 0) {  // no groups
+    Type none = c.out_types[0];
+    none.shape.insert(none.shape.begin(), 0);
+    if (none.is_sharded()) none.sharding.insert(none.sharding.begin(), AxisList{});
+    return {{Zeros(c.b, none)}, {0}};
+  }
+  Convolution conv(c.attrs);
+  const auto [l, r, t] = conv.dims;
+  ConvOptions& o = conv.options;
+  const AxisList axes = BatchAxes(c, dims);
+  PartitionSpec spec;
+  if (o.out_sharding != nullptr) spec = *o.out_sharding;
+  // The dim of the result that takes the mapped one is cut by its axes.
+  const auto emit = [&](Value lhs, Value rhs, int64_t taken) {
+    if (o.out_sharding != nullptr && !axes.empty()) {
+      if (!spec.dims[taken].empty())
+        Throw(ErrorKind::kNotImplemented,
+              "conv_general_dilated: out_sharding cuts the dim that the mapped dim, which is cut "
+              "too, goes to; reshard the operands or map before");
+      spec.dims[taken] = axes;
+      o.out_sharding = &spec;
+    }
+    return Emit(lhs, rhs, conv);
+  };
+  if (dims[0] >= 0 && dims[1] >= 0) {
+    const bool of_batch = o.batch_group_count > 1;
+    const Value lhs = MergedInto(c.in[0], dims[0], of_batch ? l[0] : l[1]);
+    const Value rhs = MergedInto(c.in[1], dims[1], r[0]);
+    (of_batch ? o.batch_group_count : o.feature_group_count) *= size;
+    return {{SplitOff(emit(lhs, rhs, t[1]), t[1], size)}, {static_cast<int>(t[1])}};
+  }
+  const int64_t groups = conv.groups();
+  // A dim that is in groups: the mapped one goes behind the groups, which stay outermost.
+  const auto behind_groups = [&](Value x, int64_t mapped, int64_t dim) {
+    const int64_t at = dim + (mapped <= dim ? 1 : 0);
+    x = SplitOff(x, at, groups);
+    x = MergedInto(x, mapped + (at < mapped ? 1 : 0), dim + 1);
+    return MergedInto(x, dim, dim);
+  };
+  if (dims[0] >= 0) {
+    const Value lhs = o.batch_group_count > 1 ? behind_groups(c.in[0], dims[0], l[0])
+                                              : MergedInto(c.in[0], dims[0], l[0]);
+    return {{SplitOff(emit(lhs, c.in[1], t[0]), t[0], size)}, {static_cast<int>(t[0])}};
+  }
+  if (groups == 1) {
+    const Value rhs = MergedInto(c.in[1], dims[1], r[0]);
+    return {{SplitOff(emit(c.in[0], rhs, t[1]), t[1], size)}, {static_cast<int>(t[1])}};
+  }
+  Value out = emit(c.in[0], behind_groups(c.in[1], dims[1], r[0]), t[1]);
+  out = SplitOff(SplitOff(out, t[1], groups), t[1] + 1, size);
+  return {{MergedInto(out, t[1], t[1] + 1)}, {static_cast<int>(t[1])}};
+}
+
+// A shard has fewer groups, where they are cut.
+Attrs LocalizeConvolution(const RuleContext& c, const PartitionContext& p) {
+  Attrs attrs = c.attrs;
+  attrs.Erase("out_sharding");
+  if (Convolution(c.attrs).groups() == 1) return attrs;
+  const int64_t shards = c.b.mesh().SizeOf(p.factor_axes[0]);  // the groups are factor 0
+  for (const char* count : {"feature_group_count", "batch_group_count"})
+    if (attrs.Int(count) > 1) attrs.Set(count, attrs.Int(count) / shards);
+  return attrs;
+}
+
+// ---- Reference semantics. ----
+
+// An index of the products: how far a step along it goes in lhs, rhs and the result.
+struct Index {
+  int64_t size = 1;
+  int64_t lhs = 0, rhs = 0, out = 0;
+};
+
+// Matrices as large as the result's order of dims allows: those before its features, features,
+// those after. Windows become rows of lhs, which overlap.
+ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out) {
+  const Convolution conv(c.attrs);
+  const ConvOptions& o = conv.options;
+  const auto& [l, r, t] = conv.dims;
+  const size_t num_spatial = conv.num_spatial();
+  const Dims &lhs = c.in[0].shape, &rhs = c.in[1].shape;
+  ContractionMap map;
+  bool pads = false;
+  for (size_t d = 0; d < num_spatial; ++d)
+    pads = pads || o.lhs_dilation[d] != 1 || o.padding[d].first != 0 || o.padding[d].second != 0;
+  if (pads) {
+    map.low.assign(lhs.size(), 0);
+    map.high = map.interior = map.low;
+    for (size_t d = 0; d < num_spatial; ++d) {
+      std::tie(map.low[l[2 + d]], map.high[l[2 + d]]) = o.padding[d];
+      map.interior[l[2 + d]] = o.lhs_dilation[d] - 1;
+    }
+  }
+  const Dims ls = StridesOf(PaddedShape(map, lhs)), rs = StridesOf(rhs),
+             ts = StridesOf(out[0].shape);
+
+  const int64_t groups = conv.groups(), per_group = rhs[r[0]] / groups;
+  const Index group = {
+      groups, o.feature_group_count > 1 ? rhs[r[1]] * ls[l[1]] : lhs[l[0]] / groups * ls[l[0]],
+      per_group * rs[r[0]], per_group * ts[t[1]]};
+  const Index feature = {per_group, 0, rs[r[0]], ts[t[1]]};
+  std::vector<Index> kept(lhs.size()), summed(lhs.size());  // by dim of the result, and of rhs
+  kept[t[0]] = {out[0].shape[t[0]], ls[l[0]], 0, ts[t[0]]};
+  summed[r[1]] = {rhs[r[1]], ls[l[1]], rs[r[1]], 0};
+  for (size_t d = 0; d < num_spatial; ++d) {
+    kept[t[2 + d]] = {out[0].shape[t[2 + d]], o.window_strides[d] * ls[l[2 + d]], 0, ts[t[2 + d]]};
+    summed[r[2 + d]] = {rhs[r[2 + d]], o.rhs_dilation[d] * ls[l[2 + d]], rs[r[2 + d]], 0};
+  }
+  summed.erase(summed.begin() + r[0]);
+
+  std::vector<Index> batch, m, n;
+  const auto before = absl::MakeConstSpan(kept).first(t[1]),
+             after = absl::MakeConstSpan(kept).subspan(t[1] + 1);
+  if (per_group == 1 && groups > 1) {  // nothing is used twice by products of one window
+    batch.assign(before.begin(), before.end());
+    batch.push_back(group);
+    batch.insert(batch.end(), after.begin(), after.end());
+  } else if (after.empty()) {
+    if (groups > 1) batch = {group};
+    m.assign(before.begin(), before.end());
+    n = {feature};
+  } else {
+    batch.assign(before.begin(), before.end());
+    if (groups > 1) batch.push_back(group);
+    m = {feature};
+    n.assign(after.begin(), after.end());
+    map.a = 1;
+  }
+  const auto sizes = [](const std::vector<Index>& list) {
+    Dims dims;
+    for (const Index& i : list) dims.push_back(i.size);
+    return dims;
+  };
+  map.batch = sizes(batch);
+  map.m = sizes(m);
+  map.n = sizes(n);
+  map.k = sizes(summed);
+  const auto add = [](const std::vector<Index>& list, int64_t Index::*stride, Dims* to) {
+    for (const Index& i : list) to->push_back(i.*stride);
+  };
+  const auto of_a = map.a == 0 ? &Index::lhs : &Index::rhs,
+             of_b = map.a == 0 ? &Index::rhs : &Index::lhs;
+  for (const auto* list : {&batch, &m, &summed}) add(*list, of_a, &map.a_strides);
+  for (const auto* list : {&batch, &summed, &n}) add(*list, of_b, &map.b_strides);
+  for (const auto* list : {&batch, &m, &n}) add(*list, &Index::out, &map.c_strides);
+  return map;
+}
+
+Cost ConvolutionCost(const InferContext& c, absl::Span<const Type> out) {
+  const DimList& r = Convolution(c.attrs).dims.rhs_spec;
+  Cost cost;
+  const int64_t features = c.in[1].shape[r[0]];
+  cost.flops = 2 * static_cast<double>(out[0].num_elements()) *
+               static_cast<double>(features == 0 ? 0 : c.in[1].num_elements() / features);
+  for (const Type* t : {&c.in[0], &c.in[1], &out[0]})
+    cost.bytes += static_cast<double>(t->num_bytes());
+  return cost;
+}
+
+constexpr AttrSpec kConvolutionAttrs[] = {{kInput.first, AttrKind::kInt},
+                                          {kInput.second, AttrKind::kInt},
+                                          {kInput.spatial, AttrKind::kInts},
+                                          {kKernel.first, AttrKind::kInt},
+                                          {kKernel.second, AttrKind::kInt},
+                                          {kKernel.spatial, AttrKind::kInts},
+                                          {kOutput.first, AttrKind::kInt},
+                                          {kOutput.second, AttrKind::kInt},
+                                          {kOutput.spatial, AttrKind::kInts},
+                                          {"window_strides", AttrKind::kInts},
+                                          {"padding", AttrKind::kInts},
+                                          {"lhs_dilation", AttrKind::kInts},
+                                          {"rhs_dilation", AttrKind::kInts},
+                                          {"feature_group_count", AttrKind::kInt},
+                                          {"batch_group_count", AttrKind::kInt},
+                                          {"preferred_element_type", AttrKind::kDType, false},
+                                          {"out_sharding", AttrKind::kSpec, false}};
+
+}  // namespace
+
+constexpr OpDef kConvolution = Checked({.name = "convolution",
+                                        .lax_name = "conv_general_dilated",
+                                        .family = Family::kContraction,
+                                        .num_operands = 2,
+                                        .attrs = kConvolutionAttrs,
+                                        .lowering = Lowering::kContract,
+                                        .infer = InferConvolution,
+                                        .factors = ConvolutionFactors,
+                                        .sharding = ConvolutionSharding,
+                                        .varying = Derived{},
+                                        .jvp = BilinearJvp,
+                                        .transpose = TransposeConvolution,
+                                        .batch = BatchConvolution,
+                                        .partition = Derived{},
+                                        .localize = LocalizeConvolution,
+                                        .cost = ConvolutionCost,
+                                        .contraction_map = ConvolutionMap,
+                                        .reduce = ReduceKind::kSum});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+
+Value ConvGeneralDilated(Value lhs, Value rhs, const ConvDimensionNumbers& dims,
+                         ConvOptions options) {
+  const size_t spatial = dims.lhs_spec.size() < 2 ? 0 : dims.lhs_spec.size() - 2;
+  for (auto* list : {&options.window_strides, &options.lhs_dilation, &options.rhs_dilation})
+    if (list->empty()) list->assign(spatial, 1);
+  if (options.padding.empty()) options.padding.assign(spatial, {0, 0});
+  const Value like = lhs.type().weak ? rhs : lhs;
+  const Value x = ops::ConvertIfWeak(lhs, like), kernel = ops::ConvertIfWeak(rhs, like);
+  return ops::Emit(x, kernel, ops::Convolution(dims, std::move(options)));
+}
+
+}  // namespace tessera::ir

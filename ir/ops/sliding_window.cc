@@ -1,0 +1,304 @@
+// sliding_window_view: the windows of an array, as dims behind its own; and what is made of them.
+//
+// Reference: NumPy's sliding_window_view, with strides and dilations. StableHLO's reduce_window is
+// a reduction of its last dims.
+#include <algorithm>
+#include <limits>
+
+#include "ir/ops/computation.h"
+#include "ir/ops/movement.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+
+// Per windowed dim: the operand's dim, how many elements a window has along it, how far one is from
+// the next, and how far its elements are from each other.
+struct Windows {
+  const DimList &dims, &sizes, &strides, &dilations;
+
+  explicit Windows(const Attrs& attrs)
+      : dims(attrs.Ints("dimensions")),
+        sizes(attrs.Ints("window_dimensions")),
+        strides(attrs.Ints("window_strides")),
+        dilations(attrs.Ints("window_dilations")) {}
+};
+
+// The number of windows along a dim of `n` elements.
+int64_t CountOf(int64_t n, int64_t size, int64_t stride, int64_t dilation) {
+  if (n == 0 || size == 0) return size == 0 ? n / stride + 1 : 0;
+  // One of an element has no dilation.
+  if (size > 1 && dilation > (n - 1) / (size - 1)) return 0;
+  return (n - 1 - (size - 1) * dilation) / stride + 1;
+}
+
+Types InferWindows(const InferContext& c) {
+  const Type& x = c.in[0];
+  const Windows w(c.attrs);
+  TESSERA_RETURN_IF_ERROR(CheckDistinctDims(c, "dimensions", w.dims, x.rank()));
+  const size_t n = w.dims.size();
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "window_dimensions", w.sizes.size(), static_cast<int>(n)));
+  TESSERA_RETURN_IF_ERROR(CheckLength(c, "window_strides", w.strides.size(), static_cast<int>(n)));
+  TESSERA_RETURN_IF_ERROR(
+      CheckLength(c, "window_dilations", w.dilations.size(), static_cast<int>(n)));
+  Dims shape = x.shape;
+  for (size_t i = 0; i < n; ++i) {
+    if (w.sizes[i] < 1 || w.strides[i] < 1 || w.dilations[i] < 1)
+      return ValueError(c, "the window along dim ", w.dims[i], " has size ", w.sizes[i],
+                        ", stride ", w.strides[i], " and dilation ", w.dilations[i],
+                        "; expected positive ones");
+    shape[w.dims[i]] = CountOf(x.shape[w.dims[i]], w.sizes[i], w.strides[i], w.dilations[i]);
+  }
+  shape.insert(shape.end(), w.sizes.begin(), w.sizes.end());
+  TESSERA_RETURN_IF_ERROR(CountElements(c, shape).status());
+  return std::vector<Type>{WithShape(x, shape)};
+}
+
+// Dims without a window pass through.
+Signature WindowsFactors(const InferContext& c, absl::Span<const Type> out) {
+  const Windows w(c.attrs);
+  Signature s;
+  TensorFactors from, to;
+  for (int d = 0; d < c.in[0].rank(); ++d) {
+    const bool pass = !Contains(w.dims, d);
+    from.push_back(
+        {s.Add(pass ? FactorKind::kPassThrough : FactorKind::kReplicated, c.in[0].shape[d])});
+    to.push_back(pass ? from.back() : FactorList{s.Add(FactorKind::kReplicated, out[0].shape[d])});
+  }
+  for (const int64_t size : w.sizes) to.push_back({s.Add(FactorKind::kReplicated, size)});
+  s.operands = {from};
+  s.results = {to};
+  return s;
+}
+
+// As JAX's of windows: a cut dim stays cut where its new size divides.
+absl::Status WindowsSharding(const InferContext& c, std::vector<Type>* out) {
+  const Type& x = c.in[0];
+  if (!x.is_sharded()) return absl::OkStatus();
+  Type positions = (*out)[0];
+  positions.shape.resize(x.rank());
+  TESSERA_RETURN_IF_ERROR(KeepWhereDivisible(c, "reducing windows", &positions));
+  (*out)[0].sharding = positions.sharding;
+  if (positions.is_sharded()) (*out)[0].sharding.resize((*out)[0].rank());
+  return absl::OkStatus();
+}
+
+// The sum over the windows along dim `d`, of stride and dilation, at each of the `n` places that
+// they cover; `window` is the dim of the places in a window. Places in windows that are i apart are
+// spread so that those of one element differ by the same step everywhere, which a flat slice
+// undoes.
+Value OverlapAdd(Value x, int d, int window, int64_t n, int64_t stride, int64_t dilation) {
+  const int64_t size = x.dim(window), count = x.dim(d);
+  // The dim of places comes right before that of windows.
+  const int at = window < d ? d - 1 : d;
+  x = MoveDim(x, window, at);
+  const int positions = at + 1;
+  const int64_t before = (size - 1) * dilation, all = n + before;
+  DimList low(x.rank(), 0), high = low, interior = low;
+  low[positions] = before;
+  interior[positions] = count <= 1 ? 0 : stride - 1;
+  high[positions] = all - before - (count == 0 ? 0 : (count - 1) * stride + 1);
+  x = Pad(x, Constant(x.builder(), x.dtype(), 0), low, high, interior);
+  // Element i + (size - 1 - w) * dilation of place w is flat (size - 1) * dilation + w * (all -
+  // dilation) + i.
+  Dims shape = x.shape();
+  shape[at] *= shape[positions];
+  shape.erase(shape.begin() + positions);
+  x = Reshape(x, shape);
+  x = SliceInDim(x, at, before, before + size * (all - dilation));
+  shape[at] = size;
+  shape.insert(shape.begin() + positions, all - dilation);
+  x = SliceInDim(Reshape(x, shape), positions, 0, n);
+  return ReduceSum(x, {at});
+}
+
+std::vector<Value> TransposeWindows(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  const Windows w(c.attrs);
+  const Type& x = c.in_types[0];
+  Value ct = cts[0];
+  if (ct.type().num_elements() == 0) return {Zeros(c.b, x)};
+  for (size_t i = w.dims.size(); i-- > 0;) {
+    const auto d = static_cast<int>(w.dims[i]);
+    if (w.sizes[i] == 1) {
+      ct = Squeeze(ct, {ct.rank() - 1});
+      DimList high(ct.rank(), 0), interior = high;
+      high[d] = x.shape[d] - ((ct.dim(d) - 1) * w.strides[i] + 1);
+      interior[d] = ct.dim(d) <= 1 ? 0 : w.strides[i] - 1;
+      ct = Pad(ct, Constant(c.b, x.dtype, 0), DimList(ct.rank(), 0), high, interior);
+      continue;
+    }
+    ct = OverlapAdd(ct, d, ct.rank() - 1, x.shape[d], w.strides[i], w.dilations[i]);
+  }
+  return {x.is_sharded() ? ShardedLike(ct, x) : ct};
+}
+
+Batched BatchWindows(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  Attrs attrs = c.attrs;
+  attrs.Set("dimensions", PastBatch(c.attrs.Ints("dimensions"), dims[0]));
+  return {c.b.Emit(c.def, c.in, std::move(attrs)), {dims[0]}};
+}
+
+IndexMap WindowsMap(const InferContext& c, absl::Span<const Type> out) {
+  const Windows w(c.attrs);
+  const Dims from = StridesOf(c.in[0].shape);
+  IndexPiece piece = ContiguousPiece(0, out[0].shape);
+  std::copy(from.begin(), from.end(), piece.strides.begin());
+  for (size_t i = 0; i < w.dims.size(); ++i) {
+    piece.strides[w.dims[i]] = from[w.dims[i]] * w.strides[i];
+    piece.strides[from.size() + i] = from[w.dims[i]] * w.dilations[i];
+  }
+  return {{piece}, {}};
+}
+
+constexpr AttrSpec kWindowsAttrs[] = {{"dimensions", AttrKind::kInts},
+                                      {"window_dimensions", AttrKind::kInts},
+                                      {"window_strides", AttrKind::kInts},
+                                      {"window_dilations", AttrKind::kInts}};
+
+}  // namespace
+
+constexpr OpDef kSlidingWindowView = Movement({.name = "sliding_window_view",
+                                               .lax_name = "sliding_window_view",
+                                               .num_operands = 1,
+                                               .attrs = kWindowsAttrs,
+                                               .infer = InferWindows,
+                                               .factors = WindowsFactors,
+                                               .sharding = WindowsSharding,
+                                               .transpose = TransposeWindows,
+                                               .batch = BatchWindows,
+                                               .index_map = WindowsMap});
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+
+Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
+                        std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
+                        std::vector<int64_t> window_dilations) {
+  return x.builder().Emit1(ops::kSlidingWindowView, {x},
+                           {{"dimensions", std::move(dimensions)},
+                            {"window_dimensions", std::move(window_dimensions)},
+                            {"window_strides", std::move(window_strides)},
+                            {"window_dilations", std::move(window_dilations)}});
+}
+
+std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
+                                FunctionRef computation, const WindowDimensions& window) {
+  if (xs.empty() || xs.size() != inits.size())
+    Throw(ErrorKind::kTypeError, "reduce_window: expected an initial value for each operand");
+  const int rank = xs[0].rank();
+  const auto per_dim = [&](const std::vector<int64_t>& list, std::string_view name) {
+    if (static_cast<int>(list.size()) == rank) return;
+    Throw(ErrorKind::kValueError,
+          absl::StrCat("reduce_window: ", ToAbsl(name), " has ", list.size(), " entries; expected ",
+                       rank, ", one for each dim"));
+  };
+  per_dim(window.sizes, "window_dimensions");
+  per_dim(window.strides, "window_strides");
+  per_dim(window.base_dilations, "base_dilations");
+  per_dim(window.dilations, "window_dilations");
+  if (static_cast<int>(window.padding.size()) != rank)
+    Throw(ErrorKind::kValueError, absl::StrCat("reduce_window: padding has ", window.padding.size(),
+                                               " entries; expected ", rank));
+  std::vector<int64_t> low, high, interior, dims, sizes, strides, dilations, reduced;
+  for (int d = 0; d < rank; ++d) {
+    low.push_back(window.padding[d].first);
+    high.push_back(window.padding[d].second);
+    interior.push_back(window.base_dilations[d] - 1);
+    if (window.sizes[d] == 1 && window.strides[d] == 1) continue;
+    reduced.push_back(rank + static_cast<int64_t>(dims.size()));
+    dims.push_back(d);
+    sizes.push_back(window.sizes[d]);
+    strides.push_back(window.strides[d]);
+    dilations.push_back(window.dilations[d]);
+  }
+  for (size_t i = 0; i < xs.size(); ++i) {
+    xs[i] = Pad(xs[i], inits[i], low, high, interior);
+    xs[i] = SlidingWindowView(xs[i], dims, sizes, strides, dilations);
+  }
+  return Reduce(std::move(xs), std::move(inits), std::move(computation), std::move(reduced));
+}
+
+namespace {
+
+// (a, place of a, b, place of b) -> the one that stays and its place; a place outside is negative.
+FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
+  Builder b({}, "select");
+  const Type value = MakeType(dtype, {}), index = MakeType(place, {});
+  const Value x = b.Param(value), at_x = b.Param(index), y = b.Param(value), at_y = b.Param(index);
+  const Value zero = Constant(b, place, 0);
+  const Value keeps = MapComputation(select, {x, y})[0];
+  const Value has_x = Compare(at_x, zero, "GE"), lacks_y = Compare(at_y, zero, "LT");
+  const Value stays = Or(lacks_y, And(has_x, keeps));
+  const Value chosen = Select(stays, x, y);
+  return b.Build({chosen, Select(stays, at_x, at_y)});
+}
+
+}  // namespace
+
+Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
+                       const WindowDimensions& window) {
+  Builder& b = x.builder();
+  const int rank = x.rank();
+  if (static_cast<int>(window.sizes.size()) != rank)
+    Throw(ErrorKind::kValueError,
+          absl::StrCat("select_and_scatter: window_dimensions has ", window.sizes.size(),
+                       " entries; expected ", rank, ", one for each dim"));
+  if (x.type().num_elements() == 0) return BroadcastInDim(init, x.shape(), {});
+  // Dims without a window go along; the places in the others are one number.
+  std::vector<int64_t> along, windowed;
+  for (int d = 0; d < rank; ++d) {
+    const bool plain = window.sizes[d] == 1 && window.strides[d] == 1 &&
+                       window.padding[d] == std::pair<int64_t, int64_t>(0, 0);
+    (plain ? along : windowed).push_back(d);
+  }
+  Dims spatial, flat;
+  for (const int64_t d : along) flat.push_back(x.dim(static_cast<int>(d)));
+  int64_t places = 1;
+  for (const int64_t d : windowed) {
+    spatial.push_back(x.dim(static_cast<int>(d)));
+    places *= spatial.back();
+  }
+  flat.push_back(places);
+  const DType place = ops::IndexTypeFor(places);
+  const Value numbers = Reshape(Iota(b, place, {places}, 0), spatial);
+  const Value at = BroadcastInDim(numbers, x.shape(), windowed);
+  // What is beyond the ends has no place, so that its value does not matter.
+  std::vector<Value> operands = MatchVarying({x, at});
+  const Value none = Constant(b, x.dtype(), 0), nowhere = Constant(b, place, -1);
+  const Value winners =
+      ReduceWindow(operands, {none, nowhere}, ChoiceBy(select, x.dtype(), place), window)[1];
+  if (winners.shape() != source.shape())
+    Throw(ErrorKind::kTypeError,
+          absl::StrCat("select_and_scatter: source is ", source.type().ToString(),
+                       "; expected an element for each of the windows, which are ",
+                       winners.type().ToString()));
+
+  std::vector<int64_t> order = along;
+  order.insert(order.end(), windowed.begin(), windowed.end());
+  const auto flattened = [&](Value v) {
+    Dims shape(flat.begin(), flat.end() - 1);
+    int64_t windows = 1;
+    for (const int64_t d : windowed) windows *= v.dim(static_cast<int>(d));
+    shape.push_back(windows);
+    return Reshape(Transpose(v, order), shape);
+  };
+  const auto last = static_cast<int64_t>(along.size());
+  const Value indices = ExpandDims(flattened(winners), {last + 1});
+  const Value updates = flattened(source);
+  ScatterDimensionNumbers dims = {{}, {last}, {last}};
+  for (int64_t d = 0; d < last; ++d) {
+    dims.operand_batching_dims.push_back(d);
+    dims.scatter_indices_batching_dims.push_back(d);
+  }
+  const Value base = BroadcastInDim(init, flat, {});
+  const Value sums = ScatterBy({base}, indices, {updates}, std::move(scatter), dims)[0];
+  Dims shape(flat.begin(), flat.end() - 1);
+  shape.insert(shape.end(), spatial.begin(), spatial.end());
+  return Transpose(Reshape(sums, shape), ops::InversePermutation(order));
+}
+
+}  // namespace tessera::ir
