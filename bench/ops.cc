@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -93,6 +94,7 @@ class Table {
     AddNorms(DType::kBF16, " bf16");
     AddElementwise(DType::kF32, "f32");
     AddElementwise(DType::kBF16, "bf16");
+    AddWindows();
     AddF64();
     AddOthers();
   }
@@ -246,6 +248,57 @@ class Table {
         "tanh(x y + z) y " + name,
         [](const Array& x, const Array& y, const Array& z) { return tanh(x * y + z) * y; }, x, y,
         z);
+  }
+
+  // Of images, about as many numbers.
+  void AddWindows() {
+    family_ = "windows";
+    const bool large = n_ >= 1'000'000;
+    const int64_t batch = large ? 8 : 1, side = large ? 44 : 8, c = large ? 64 : 16;
+    const auto conv = [](int64_t stride, const char* in, const char* kernel, int64_t groups = 1) {
+      return [=](const Array& x, const Array& k) {
+        lax::ConvOptions options;
+        options.dimension_numbers = {in, kernel, in};
+        options.feature_group_count = groups;
+        return lax::conv_general_dilated(x, k, {stride, stride}, "SAME", options);
+      };
+    };
+    const Array x = Numbers(16, {batch, side, side, c}), k = Numbers(17, {3, 3, c, c});
+    Add("conv 3x3", conv(1, "NHWC", "HWIO"), x, k);
+    Add("conv 3x3 of stride 2", conv(2, "NHWC", "HWIO"), x, k);
+    Add("conv 1x1", conv(1, "NHWC", "HWIO"), x, Numbers(18, {1, 1, c, c}));
+    Add("conv 3x3 of channels", conv(1, "NHWC", "HWIO", c), x, Numbers(19, {3, 3, 1, c}));
+    Add("conv 3x3 nchw", conv(1, "NCHW", "OIHW"), Numbers(20, {batch, c, side, side}),
+        Numbers(21, {c, c, 3, 3}));
+    Add(
+        "conv 3x3 gradients",
+        [conv](const Array& x, const Array& k) {
+          return grad<0, 1>([&](const Array& x, const Array& k) {
+            return sum(square(conv(1, "NHWC", "HWIO")(x, k)));
+          })(x, k);
+        },
+        x, k);
+    const auto pool = [](const Array& x) {
+      return lax::reduce_window(
+          x, -std::numeric_limits<double>::infinity(),
+          [](const Array& a, const Array& b) { return lax::max(a, b); }, {1, 2, 2, 1}, {1, 2, 2, 1},
+          "VALID");
+    };
+    Add("max pool 2x2", pool, x);
+    Add(
+        "max pool 2x2 gradient",
+        [pool](const Array& x) {
+          return grad([&](const Array& x) { return sum(square(pool(x))); })(x);
+        },
+        x);
+    Add(
+        "window sums 3x3",
+        [](const Array& x) {
+          return lax::reduce_window(
+              x, 0.0, [](const Array& a, const Array& b) { return lax::add(a, b); }, {1, 3, 3, 1},
+              {1, 1, 1, 1}, "SAME");
+        },
+        x);
   }
 
   void AddF64() {

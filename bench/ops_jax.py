@@ -107,6 +107,31 @@ def rows_of(n):
             f"gelu {dtype}": (jax.nn.gelu, (u,)),
             f"tanh(x y + z) y {dtype}": (chain, (u, v, t)),
         }
+    images, image, c = (8, 44, 64) if n >= 1_000_000 else (1, 8, 16)
+    x = numbers(16, images, image, image, c)
+
+    def conv(stride=1, image="NHWC", kernel="HWIO", groups=1):
+        return lambda x, k: lax.conv_general_dilated(
+            x, k, (stride, stride), "SAME", dimension_numbers=(image, kernel, image),
+            feature_group_count=groups)
+
+    def pool(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    rows |= {
+        "conv 3x3": (conv(), (x, numbers(17, 3, 3, c, c))),
+        "conv 3x3 of stride 2": (conv(2), (x, numbers(17, 3, 3, c, c))),
+        "conv 1x1": (conv(), (x, numbers(18, 1, 1, c, c))),
+        "conv 3x3 of channels": (conv(groups=c), (x, numbers(19, 3, 3, 1, c))),
+        "conv 3x3 nchw": (conv(image="NCHW", kernel="OIHW"),
+                          (numbers(20, images, c, image, image), numbers(21, c, c, 3, 3))),
+        "conv 3x3 gradients": (jax.grad(lambda x, k: jnp.sum(jnp.square(conv()(x, k))), (0, 1)),
+                               (x, numbers(17, 3, 3, c, c))),
+        "max pool 2x2": (pool, (x,)),
+        "max pool 2x2 gradient": (jax.grad(lambda x: jnp.sum(jnp.square(pool(x)))), (x,)),
+        "window sums 3x3": (lambda x: lax.reduce_window(
+            x, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"), (x,)),
+    }
     rows |= {
         "sin f64": (jnp.sin, (wide,), x64),
         "exp f64": (jnp.exp, (wide,), x64),

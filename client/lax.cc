@@ -11,6 +11,7 @@ namespace {
 
 using internal::Apply1;
 using internal::ApplyArgs;
+using internal::AsArray;
 using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
@@ -22,13 +23,6 @@ Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir:
 Array Comparison(const Arg& x, const Arg& y, const char* name, const char* direction) {
   return ApplyArgs(name, {x, y}, Operands::kStrict,
                    [&](ir::Builder&, Vs v) { return ir::Compare(v[0], v[1], direction); });
-}
-
-// An operand as an array: numbers become rank-0 constants of `dtype`.
-Array AsArray(const Arg& a, DType dtype) {
-  if (a.kind == Arg::kArray) return *a.array;
-  return Apply1("constant", a.site, {},
-                [&](ir::Builder& b, Vs) { return internal::Literal(b, a, dtype); });
 }
 
 // Throws JAX's error if one of the axes is not Manual in the current scope.

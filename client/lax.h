@@ -156,15 +156,14 @@ struct DotDimensions {
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const PartitionSpec* out_sharding = nullptr);
 
-// How a window is moved over what lies beyond an array's ends: "VALID", not at all; "SAME", so that
-// with strides of 1 the result is as large, of an odd number of zeros one more at the end;
-// "SAME_LOWER", one more at the beginning. Or the zeros before and after, per spatial dim; fewer
-// than none cut.
-struct ConvPadding {
+// What is put before and after an array along each dim that windows move along: "VALID", nothing;
+// "SAME", so much that with strides of 1 the result is as large, of an odd number one more at the
+// end; "SAME_LOWER", one more at the beginning. Or these amounts; negative ones cut.
+struct Padding {
   // NOLINTBEGIN(google-explicit-constructor): as JAX takes either
-  ConvPadding(const char* name) : name(name) {}
-  ConvPadding(std::vector<std::pair<int64_t, int64_t>> amounts) : amounts(std::move(amounts)) {}
-  ConvPadding(std::initializer_list<std::pair<int64_t, int64_t>> list) : amounts(list) {}
+  Padding(const char* name) : name(name) {}
+  Padding(std::vector<std::pair<int64_t, int64_t>> amounts) : amounts(std::move(amounts)) {}
+  Padding(std::initializer_list<std::pair<int64_t, int64_t>> list) : amounts(list) {}
   // NOLINTEND(google-explicit-constructor)
   std::string name;  // empty: `amounts`
   std::vector<std::pair<int64_t, int64_t>> amounts;
@@ -184,12 +183,30 @@ struct ConvOptions {
 };
 // The products of windows of `lhs` with `rhs`, a kernel, which is not reversed.
 Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
-                           const ConvPadding& padding, const ConvOptions& options = {});
+                           const Padding& padding, const ConvOptions& options = {});
 // The convolution of `lhs` with its elements `strides` apart, whose padding, if it has a name, is
 // that of the convolution it turns round. Without dimension numbers features are last: "NHWC",
 // "HWIO". Of the options it takes rhs_dilation, dimension_numbers and preferred_element_type.
 Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
-                     const ConvPadding& padding, const ConvOptions& options = {});
+                     const Padding& padding, const ConvOptions& options = {});
+// Per dim; empty: 1.
+struct WindowOptions {
+  std::vector<int64_t> base_dilation = {}, window_dilation = {};
+};
+// Arrays of one shape, padded by the initial values, combined over windows as by `reduce`. With
+// add, mul, max, min, and, or as `computation` it has derivatives; that of max goes to all elements
+// of a window that are the largest, in equal parts.
+std::vector<Array> reduce_window(
+    const std::vector<Array>& operands, const std::vector<Arg>& init_values,
+    absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
+        computation,
+    std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
+    const Padding& padding, const WindowOptions& options = {}, Site site = Site::Here());
+Array reduce_window(const Array& operand, const Arg& init_value,
+                    absl::FunctionRef<Array(const Array&, const Array&)> computation,
+                    std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
+                    const Padding& padding, const WindowOptions& options = {},
+                    Site site = Site::Here());
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
 

@@ -177,7 +177,7 @@ TEST(ConvolutionTest, WindowsAreMovedAsTold) {
   std::vector<double> counted(12);
   for (size_t i = 0; i < counted.size(); ++i) counted[i] = static_cast<double>(i);
   const ir::Array x = Host(counted, {1, 4, 3, 1}), kernel = Host({1, 2, 0, -1}, {2, 2, 1, 1});
-  const auto conv = [](std::vector<int64_t> strides, lax::ConvPadding padding) {
+  const auto conv = [](std::vector<int64_t> strides, lax::Padding padding) {
     return [strides, padding](Array x, Array kernel) {
       lax::ConvOptions options;
       options.dimension_numbers = {"NHWC", "HWIO", "NHWC"};
@@ -218,7 +218,7 @@ TEST(ConvolutionTest, FeaturesComeFirstUnlessTold) {
 
 TEST(ConvolutionTest, Transposed) {
   const ir::Array x = Host({1, 2, 3}, {1, 3, 1}), kernel = Host({1, 10, 100}, {3, 1, 1});
-  const auto turned = [](lax::ConvPadding padding) {
+  const auto turned = [](lax::Padding padding) {
     return [padding](Array x, Array k) { return lax::conv_transpose(x, k, {2}, padding); };
   };
   EXPECT_THAT(Evaluated(turned("SAME"), x, kernel)[0].ToDoubles(),
@@ -230,7 +230,7 @@ TEST(ConvolutionTest, Transposed) {
 }
 
 TEST(ConvolutionTest, ErrorsSayWhatIsExpected) {
-  const auto error_of = [](const Dims& x, const Dims& kernel, lax::ConvPadding padding,
+  const auto error_of = [](const Dims& x, const Dims& kernel, lax::Padding padding,
                            const lax::ConvOptions& options = {}) {
     const auto f = [&](Array x, Array k) {
       return lax::conv_general_dilated(x, k, {1}, padding, options);
@@ -252,6 +252,50 @@ TEST(ConvolutionTest, ErrorsSayWhatIsExpected) {
   letters.dimension_numbers = {"NHC", "HIO", "NWC"};
   EXPECT_THAT(error_of({1, 6, 1}, {3, 1, 1}, "SAME", letters),
               HasSubstr("'NWC' must contain the character 'H' exactly once"));
+}
+
+TEST(ReduceWindowTest, CombinesEachWindow) {
+  const ir::Array x = Host({1, 5, 2, 8, 4, 4, 7, 0, 3, 9, 6, 2}, {3, 4});
+  const auto add = [](const Array& a, const Array& b) { return lax::add(a, b); };
+  const auto larger = [](const Array& a, const Array& b) { return lax::max(a, b); };
+  const auto largest = [&](Array v) {
+    return lax::reduce_window(v, -kInf, larger, {2, 2}, {1, 2}, "SAME");
+  };
+  EXPECT_THAT(Values(largest, x), ElementsAre(5, 8, 9, 7, 9, 6));
+  const auto sums = [&](Array v) {
+    return lax::reduce_window(v, 0.0, add, {2, 3}, {1, 1}, "VALID");
+  };
+  EXPECT_THAT(Values(sums, x), ElementsAre(23, 26, 33, 28));
+  const auto spread = [&](Array v) {
+    return lax::reduce_window(v, 0.0, add, {2, 2}, {2, 1}, {{1, 0}, {0, 2}},
+                              {.base_dilation = {1, 2}, .window_dilation = {1, 2}});
+  };
+  EXPECT_THAT(Values(spread, x), ElementsAre(6, 0, 7, 0, 10, 0, 8, 20, 0, 26, 0, 15, 0, 2));
+  const auto loss = [&](Array v) {
+    return sum(lax::square(lax::reduce_window(v, 0.0, add, {2, 2}, {1, 2}, "SAME")));
+  };
+  EXPECT_THAT(Values(grad(loss), x), ElementsAre(28, 28, 34, 34, 68, 68, 64, 64, 64, 64, 46, 46));
+  const auto weighted = [&](Array v) {
+    const Array best = lax::reduce_window(v, -kInf, larger, {2, 2}, {1, 1}, "VALID");
+    return sum(best * lax::convert_element_type(
+                          lax::iota(kS32, {2, 3}, 0) * 3 + lax::iota(kS32, {2, 3}, 1), kF32));
+  };
+  EXPECT_THAT(Values(grad(weighted), x), ElementsAre(0, 0, 0, 2, 0, 0, 6, 0, 0, 7, 0, 0));
+}
+
+TEST(ReduceWindowTest, ErrorsSayWhatIsExpected) {
+  const auto error_of = [](std::vector<int64_t> window, std::vector<int64_t> strides) {
+    const auto f = [&](Array v) {
+      return lax::reduce_window(
+          v, 0.0, [](const Array& a, const Array& b) { return lax::add(a, b); }, window, strides,
+          "SAME");
+    };
+    return std::string(ErrorOf([&] { trace(f, abstract({3, 4})); }).what());
+  };
+  EXPECT_THAT(error_of({2}, {1, 1}),
+              HasSubstr("window_dimensions has 1 entries; expected 2, one for each dim"));
+  EXPECT_THAT(error_of({2, 2}, {0, 1}), HasSubstr("window_strides has the entry 0"));
+  EXPECT_THAT(error_of({0, 2}, {1, 1}), HasSubstr("has size 0"));
 }
 
 }  // namespace

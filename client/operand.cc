@@ -145,6 +145,12 @@ ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype) {
   return ir::Constant(b, ir::Array::ScalarInt(dtype, a.integer));
 }
 
+Array AsArray(const Arg& a, DType dtype) {
+  if (a.kind == Arg::kArray) return *a.array;
+  return Apply1("constant", a.site, {},
+                [&](ir::Builder& b, std::vector<ir::Value>) { return Literal(b, a, dtype); });
+}
+
 Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands how, Emit1Fn emit,
                 std::optional<DType> dtype) {
   const Site site = SiteOf(args);

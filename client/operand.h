@@ -34,6 +34,9 @@ ir::Value FromStart(ir::Value indices, int64_t size);
 // A constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
 
+// An operand as an array: a number becomes a constant of `dtype`, of rank 0.
+Array AsArray(const Arg& a, DType dtype);
+
 // Applies an op to operands. kStrict: arrays unchanged, as in lax; kPromote: to common dtype and
 // shape, as in numpy. `dtype` overrides the common dtype.
 enum class Operands : uint8_t { kStrict, kPromote };

@@ -194,9 +194,13 @@ Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
 struct WindowDimensions {
   std::vector<int64_t> sizes, strides, base_dilations, dilations;
   std::vector<std::pair<int64_t, int64_t>> padding;
+
+  int64_t places() const;  // the elements of a window
 };
-// Arrays of one shape, combined over each window as by Reduce. Composite: padded by the initial
-// values, then reduced over their windows.
+// Arrays of one shape, combined over each window as by Reduce; those of up to this many places by a
+// computation that has no reduction of its own, which may not be associative, in turn. Composite:
+// padded by the initial values, then reduced over their windows.
+inline constexpr int64_t kPlacesInTurnMax = 64;
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window);
 // `init` everywhere, to which `scatter` combines each element of `source` at the element of x that

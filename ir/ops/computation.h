@@ -25,6 +25,8 @@ std::vector<DType> DTypesOf(absl::Span<const Type> types);
 
 // The op that a computation of two params is, whichever comes first; null if it is none.
 const OpDef* SoleOp(const Function& computation);
+// The op that reduces by this computation alone, reduce_sum of `add`; null if there is none.
+const OpDef* ReductionBy(const Function& computation);
 
 // The op's regions, to emit it again.
 inline std::vector<FunctionRef> RegionsOf(const RuleContext& c) {

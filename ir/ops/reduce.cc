@@ -308,6 +308,13 @@ bool IsIdentity(const Monoid& monoid, Value init) {
 
 }  // namespace
 
+namespace ops {
+const OpDef* ReductionBy(const Function& computation) {
+  const Monoid* const known = FindMonoid(computation);
+  return known == nullptr ? nullptr : known->reduction;
+}
+}  // namespace ops
+
 std::vector<Value> Reduce(std::vector<Value> xs, std::vector<Value> inits, FunctionRef computation,
                           std::vector<int64_t> dimensions) {
   if (xs.empty()) Throw(ErrorKind::kTypeError, "reduce: takes at least one operand, got nothing");

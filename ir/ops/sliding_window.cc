@@ -185,6 +185,41 @@ Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
                             {"window_dilations", std::move(window_dilations)}});
 }
 
+int64_t WindowDimensions::places() const {
+  int64_t places = 1;
+  for (const int64_t size : sizes)
+    if (__builtin_mul_overflow(places, size, &places)) return std::numeric_limits<int64_t>::max();
+  return places;
+}
+
+namespace {
+
+// The windows are dims from `rank` on: each place in them is combined, row-major, with those
+// before.
+std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<Value>& inits,
+                          const FunctionRef& computation, int rank) {
+  const Dims shape = windows[0].shape();
+  const Dims kept(shape.begin(), shape.begin() + rank);
+  std::vector<Value> total;
+  for (const Value init : inits) total.push_back(BroadcastInDim(init, kept, {}));
+  if (windows[0].type().num_elements() == 0) return total;
+  Dims start(shape.size(), 0), limit = shape;
+  for (bool more = true; more;) {
+    for (size_t d = rank; d < shape.size(); ++d) limit[d] = start[d] + 1;
+    std::vector<Value> in = total;
+    for (const Value x : windows) in.push_back(Reshape(Slice(x, start, limit), kept));
+    total = MapComputation(computation, MatchVarying(in));
+    more = false;
+    for (size_t d = shape.size(); d-- > static_cast<size_t>(rank) && !more;) {
+      more = ++start[d] < shape[d];
+      if (!more) start[d] = 0;
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window) {
   if (xs.empty() || xs.size() != inits.size())
@@ -219,6 +254,8 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
     xs[i] = Pad(xs[i], inits[i], low, high, interior);
     xs[i] = SlidingWindowView(xs[i], dims, sizes, strides, dilations);
   }
+  if (ops::ReductionBy(*computation) == nullptr && window.places() <= kPlacesInTurnMax)
+    return InTurn(xs, inits, computation, rank);
   return Reduce(std::move(xs), std::move(inits), std::move(computation), std::move(reduced));
 }
 

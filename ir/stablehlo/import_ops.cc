@@ -197,15 +197,18 @@ WindowDimensions WindowOf(const OpReader& op, size_t rank) {
 Results ReduceWindows(const OpReader& op) {
   if (op.in.empty() || op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
   const size_t n = op.in.size() / 2;
-  return ReduceWindow(op.First(n), op.From(n), op.Computation(0),
-                      WindowOf(op, op.in[0].shape().size()));
+  const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
+  const FunctionRef f = op.Computation(0);
+  op.WillRepeat(f, std::min(window.places(), kPlacesInTurnMax) * static_cast<int64_t>(n));
+  return ReduceWindow(op.First(n), op.From(n), f, window);
 }
 Results ImportSelectAndScatter(const OpReader& op) {
   NeedOperands(op, 3);
   if (op.num_regions() != 2) op.Malformed("has not two regions");
   const FunctionRef select = op.Inlined(0), scatter = op.Computation(1);
-  return {SelectAndScatter(op.in[0], op.in[1], op.in[2], select, scatter,
-                           WindowOf(op, op.in[0].shape().size()))};
+  const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
+  op.WillRepeat(select, std::min(window.places(), kPlacesInTurnMax));
+  return {SelectAndScatter(op.in[0], op.in[1], op.in[2], select, scatter, window)};
 }
 // Whether `init` is a literal that changes nothing that is combined with it, be it -0.
 bool ChangesNothing(const OpDef& combine, Value init) {

@@ -119,7 +119,12 @@ int64_t CopiesForContraction(const Function& f, const Op& op) {
     const bool is_a = k == map.a;
     const ir::Dims* const roles[] = {is_a ? &map.m : &map.k, is_a ? &map.k : &map.n};
     for (const ir::Dims* dims : roles) matrices.insert(matrices.end(), dims->begin(), dims->end());
-    const bool dense = IsDense(matrices, is_a ? map.a_strides : map.b_strides);
+    const ir::Dims& strides = is_a ? map.a_strides : map.b_strides;
+    // A matrix that is the same for all of the batch is read, or packed, once.
+    const auto batch_end = strides.begin() + static_cast<int64_t>(map.batch.size());
+    if (std::all_of(strides.begin(), batch_end, [](int64_t stride) { return stride == 0; }))
+      std::fill_n(matrices.begin(), map.batch.size(), 1);
+    const bool dense = IsDense(matrices, strides);
     if (!dense || !IsMatrices(s, k, in[k])) add(ir::MakeType(t.dtype, matrices), 1);
   }
   add(out[0], (ir::ComputeDType(out[0].dtype) != out[0].dtype) + !IsInOrder(map));

@@ -292,8 +292,12 @@ class Run {
     if (s.batch > 1) {
       return ParallelFor(s.batch, s.m * s.n * s.k, kMatmulGrain, [&](int64_t begin, int64_t end) {
         MatmulShape part = s;
-        part.batch = end - begin;
-        multiply(part, begin * s.a_strides[0], begin * s.b_strides[0], begin * s.m * s.n);
+        // oneDNN has no code for a matrix that stays; its kernels are the same one by one.
+        const bool stays = s.a_strides[0] == 0 || s.b_strides[0] == 0;
+        part.batch = stays ? 1 : end - begin;
+        if (stays) part.a_strides[0] = s.m * s.k, part.b_strides[0] = s.k * s.n;  // unused
+        for (int64_t i = begin; i < end; i += part.batch)
+          multiply(part, i * s.a_strides[0], i * s.b_strides[0], i * s.m * s.n);
       });
     }
     // Split at multiples of the rows that oneDNN's kernels compute at once.

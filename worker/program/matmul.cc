@@ -45,7 +45,7 @@ std::optional<Matrices> AsMatrices(absl::Span<const int64_t> box, absl::Span<con
   if (!by_rows && !by_columns) return std::nullopt;
   const int64_t matrix = rows->size * columns->size;
   const int64_t step = batch->size == 1 ? matrix : batch->stride;
-  if (step < 1) return std::nullopt;
+  if (step < 0) return std::nullopt;
   return Matrices{{batch->size, rows->size, columns->size}, {step, rows->stride, columns->stride}};
 }
 

@@ -1,6 +1,8 @@
 #include "worker/program/matmul_operands.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 namespace tessera::worker::program {
 MatmulOperands::MatmulOperands(const ContractItem& item, const std::vector<int>& operands) {
@@ -23,9 +25,32 @@ std::optional<int> MatmulOperands::NeedsPacking() const {
 
 View MatmulOperands::Pack(int operand, int packed) {
   Operand& o = operands_[operand];
-  const View view{o.box, o.access};
+  const int rows = o.num_batch, columns = o.num_batch + o.num_rows;
+  const auto innermost = [&](int begin, int end) {
+    for (int d = end; d-- > begin;)
+      if (o.box[d] > 1) return o.access.strides[d];
+    return std::numeric_limits<int64_t>::max();
+  };
+  // What lies together is copied together: rows are the last dims if theirs does. A matrix that is
+  // the same for all of the batch is copied once.
+  const auto end = static_cast<int>(o.box.size());
+  const bool stays = std::all_of(o.access.strides.begin(), o.access.strides.begin() + rows,
+                                 [](int64_t stride) { return stride == 0; });
+  std::vector<int> order(o.box.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (innermost(rows, columns) < innermost(columns, end))
+    std::rotate(order.begin() + rows, order.begin() + columns, order.end());
+  if (stays) order.erase(order.begin(), order.begin() + rows);
+  View view;
+  view.access.offset = o.access.offset;
+  for (const int d : order) {
+    view.shape.push_back(o.box[d]);
+    view.access.strides.push_back(o.access.strides[d]);
+  }
+  const ValueAccess dense = Dense(view.shape, static_cast<int>(order.size()));
   o.value = packed;
-  o.access = Dense(o.box, static_cast<int>(o.box.size()));
+  o.access.offset = 0;
+  for (size_t i = 0; i < order.size(); ++i) o.access.strides[order[i]] = dense.strides[i];
   o.matrices = o.MatricesOf(o.access);
   return view;
 }

@@ -207,8 +207,8 @@ class Verifier {
     for (int i = 0; i < 2; ++i) {
       int64_t last = offsets[i];
       for (int d = 0; d < 3; ++d) {
-        if (sizes[i][d] < 1 || strides[i][d] < 1)
-          return Fault("operand ", i, " has a size or stride below 1");
+        if (sizes[i][d] < 1 || strides[i][d] < (d == 0 ? 0 : 1))
+          return Fault("operand ", i, " has a size or stride that is too small");
         last += strides[i][d] * (sizes[i][d] - 1);
       }
       if (offsets[i] < 0 || (strides[i][1] != 1 && strides[i][2] != 1))

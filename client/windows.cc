@@ -1,4 +1,4 @@
-// Convolutions, with the names and the defaults of jax.lax.
+// Convolutions and reductions of windows, with the names and the defaults of jax.lax.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +10,7 @@ namespace tessera::lax {
 namespace {
 
 using internal::ApplyArgs;
+using internal::AsArray;
 using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
@@ -60,15 +61,16 @@ std::vector<int64_t> OnesIfNone(std::vector<int64_t> list, size_t n) {
   if (list.empty()) list.assign(n, 1);
   return list;
 }
-void CheckLength(const char* what, const std::vector<int64_t>& list, size_t n, const Site& site) {
+template <class List>
+void CheckLength(const char* what, const List& list, size_t n, const Site& site) {
   if (list.size() != n)
-    ThrowError(ErrorKind::kValueError, site, "conv_general_dilated: ", what, " has ", list.size(),
-               " entries; expected ", n, ", one for each spatial dim");
+    ThrowError(ErrorKind::kValueError, site, what, " has ", list.size(), " entries; expected ", n,
+               ", one for each dim that windows move along");
 }
 int64_t Dilated(int64_t n, int64_t dilation) { return n == 0 ? 0 : (n - 1) * dilation + 1; }
 
 enum class Named : uint8_t { kSame, kSameLower, kValid };
-Named NameOf(const ConvPadding& padding, const Site& site) {
+Named NameOf(const Padding& padding, const Site& site) {
   if (padding.name == "SAME") return Named::kSame;
   if (padding.name == "SAME_LOWER") return Named::kSameLower;
   if (padding.name != "VALID")
@@ -86,6 +88,25 @@ std::pair<int64_t, int64_t> Amounts(Named padding, int64_t size, int64_t window,
                                  : std::pair(all - all / 2, all / 2);
 }
 
+// The amounts for arrays of these sizes, windows as they are spread, and strides; those that are
+// given as they are.
+std::vector<std::pair<int64_t, int64_t>> AmountsOf(const Padding& padding,
+                                                   const std::vector<int64_t>& sizes,
+                                                   const std::vector<int64_t>& windows,
+                                                   const std::vector<int64_t>& strides,
+                                                   const Site& site) {
+  if (padding.name.empty()) return padding.amounts;
+  const Named name = NameOf(padding, site);
+  std::vector<std::pair<int64_t, int64_t>> amounts;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (strides[d] < 1)
+      ThrowError(ErrorKind::kValueError, site, "window_strides has the entry ", strides[d],
+                 "; expected at least 1");
+    amounts.push_back(Amounts(name, sizes[d], windows[d], strides[d]));
+  }
+  return amounts;
+}
+
 // Those of a transposed convolution, by the one it turns round.
 std::pair<int64_t, int64_t> TransposedAmounts(Named padding, int64_t window, int64_t stride) {
   if (padding == Named::kValid)
@@ -98,7 +119,7 @@ std::pair<int64_t, int64_t> TransposedAmounts(Named padding, int64_t window, int
 }  // namespace
 
 Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
-                           const ConvPadding& padding, const ConvOptions& options) {
+                           const Padding& padding, const ConvOptions& options) {
   return ApplyArgs("conv_general_dilated", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     const Site& site = lhs.site;
     const ir::ConvDimensionNumbers dims =
@@ -113,38 +134,31 @@ Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> 
     how.batch_group_count = options.batch_group_count;
     how.preferred_element_type = options.preferred_element_type;
     how.out_sharding = options.out_sharding;
-    CheckLength("window_strides", how.window_strides, n, site);
-    CheckLength("lhs_dilation", how.lhs_dilation, n, site);
-    CheckLength("rhs_dilation", how.rhs_dilation, n, site);
+    CheckLength("conv_general_dilated: window_strides", how.window_strides, n, site);
+    CheckLength("conv_general_dilated: lhs_dilation", how.lhs_dilation, n, site);
+    CheckLength("conv_general_dilated: rhs_dilation", how.rhs_dilation, n, site);
     if (!padding.name.empty()) {
-      const Named name = NameOf(padding, site);
       if (std::any_of(how.lhs_dilation.begin(), how.lhs_dilation.end(),
                       [](int64_t d) { return d != 1; }))
         ThrowError(ErrorKind::kValueError, site,
                    "String padding is not implemented for transposed convolution using this "
                    "op. Please either exactly specify the required padding or use "
                    "conv_transpose");
-      how.padding.clear();
+      std::vector<int64_t> sizes, windows;
       for (size_t d = 0; d < n; ++d) {
-        const int64_t window =
-            Dilated(v[1].dim(static_cast<int>(dims.rhs_spec[2 + d])), how.rhs_dilation[d]);
-        if (how.window_strides[d] < 1)
-          ThrowError(ErrorKind::kValueError, site,
-                     "conv_general_dilated: window_strides has the entry ", how.window_strides[d],
-                     "; expected at least 1");
-        how.padding.push_back(Amounts(name, v[0].dim(static_cast<int>(dims.lhs_spec[2 + d])),
-                                      window, how.window_strides[d]));
+        sizes.push_back(v[0].dim(static_cast<int>(dims.lhs_spec[2 + d])));
+        windows.push_back(
+            Dilated(v[1].dim(static_cast<int>(dims.rhs_spec[2 + d])), how.rhs_dilation[d]));
       }
-    } else if (how.padding.size() != n) {
-      ThrowError(ErrorKind::kValueError, site, "conv_general_dilated: padding has ",
-                 how.padding.size(), " entries; expected ", n, ", one for each spatial dim");
+      how.padding = AmountsOf(padding, sizes, windows, how.window_strides, site);
     }
+    CheckLength("conv_general_dilated: padding", how.padding, n, site);
     return ir::ConvGeneralDilated(v[0], v[1], dims, how);
   });
 }
 
 Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
-                     const ConvPadding& padding, const ConvOptions& options) {
+                     const Padding& padding, const ConvOptions& options) {
   const Site& site = rhs.site;
   if (lhs.kind != Arg::kArray || rhs.kind != Arg::kArray)
     ThrowError(ErrorKind::kTypeError, site, "conv_transpose: lhs and rhs are arrays, got a number");
@@ -160,9 +174,9 @@ Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> stride
   const ir::ConvDimensionNumbers dims =
       Numbers(turned.dimension_numbers, rank, rhs.array->rank(), true, site);
   const size_t n = dims.rhs_spec.size() - 2;
-  CheckLength("strides", strides, n, site);
+  CheckLength("conv_transpose: strides", strides, n, site);
   const std::vector<int64_t> dilation = OnesIfNone(options.rhs_dilation, n);
-  CheckLength("rhs_dilation", dilation, n, site);
+  CheckLength("conv_transpose: rhs_dilation", dilation, n, site);
   const Named name = NameOf(padding, site);
   if (name == Named::kSameLower)
     ThrowError(ErrorKind::kValueError, site, "Invalid padding mode: SAME_LOWER");
@@ -171,6 +185,62 @@ Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> stride
     amounts.push_back(TransposedAmounts(
         name, Dilated(rhs.array->shape()[dims.rhs_spec[2 + d]], dilation[d]), strides[d]));
   return conv_general_dilated(lhs, rhs, {}, amounts, turned);
+}
+
+std::vector<Array> reduce_window(
+    const std::vector<Array>& operands, const std::vector<Arg>& init_values,
+    absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
+        computation,
+    std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
+    const Padding& padding, const WindowOptions& options, Site site) {
+  using Arrays = std::vector<Array>;
+  const size_t n = operands.size();
+  if (n == 0 || init_values.size() != n)
+    ThrowError(ErrorKind::kValueError, site,
+               "reduce_window: Must have same total number of operands as init_values: ", n,
+               " vs. ", init_values.size());
+  Arrays inputs = operands;
+  std::vector<DType> params;
+  for (size_t k = 0; k < n; ++k) {
+    internal::ThrowIfNoValue(operands[k], site);
+    params.push_back(operands[k].dtype());
+    inputs.push_back(AsArray(init_values[k], params[k]));
+  }
+  for (size_t k = 0; k < n; ++k) params.push_back(params[k]);
+  const Dims& shape = operands[0].shape();
+  const size_t rank = shape.size();
+  ir::WindowDimensions window;
+  window.sizes = std::move(window_dimensions);
+  window.strides = OnesIfNone(std::move(window_strides), rank);
+  window.base_dilations = OnesIfNone(options.base_dilation, rank);
+  window.dilations = OnesIfNone(options.window_dilation, rank);
+  CheckLength("reduce_window: window_dimensions", window.sizes, rank, site);
+  CheckLength("reduce_window: window_strides", window.strides, rank, site);
+  CheckLength("reduce_window: base_dilation", window.base_dilations, rank, site);
+  CheckLength("reduce_window: window_dilation", window.dilations, rank, site);
+  std::vector<int64_t> spread;
+  for (size_t d = 0; d < rank; ++d) spread.push_back(Dilated(window.sizes[d], window.dilations[d]));
+  window.padding = AmountsOf(padding, shape, spread, window.strides, site);
+  CheckLength("reduce_window: padding", window.padding, rank, site);
+  return internal::Apply("reduce_window", site, inputs, [&](ir::Builder&, Vs v) {
+    const ir::FunctionRef f =
+        internal::TraceComputation("reduce_window", params, site, [&](const Arrays& in) {
+          return computation({in.begin(), in.begin() + n}, {in.begin() + n, in.end()});
+        });
+    return ir::ReduceWindow(Vs(v.begin(), v.begin() + n), Vs(v.begin() + n, v.end()), f, window);
+  });
+}
+Array reduce_window(const Array& operand, const Arg& init_value,
+                    absl::FunctionRef<Array(const Array&, const Array&)> computation,
+                    std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
+                    const Padding& padding, const WindowOptions& options, Site site) {
+  using Arrays = std::vector<Array>;
+  const auto of_one = [&](const Arrays& x, const Arrays& y) {
+    return Arrays{computation(x[0], y[0])};
+  };
+  return reduce_window(Arrays{operand}, std::vector<Arg>{init_value}, of_one,
+                       std::move(window_dimensions), std::move(window_strides), padding, options,
+                       site)[0];
 }
 
 }  // namespace tessera::lax
