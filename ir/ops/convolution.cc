@@ -94,13 +94,16 @@ Value Emit(Value lhs, Value rhs, const Convolution& conv) {
 
 // ---- Types. ----
 
-// The size of `n` elements with others put between each two; an error beyond 2^62.
+// Bounds sizes, so that sums of a few do not overflow.
+constexpr int64_t kSizeMax = int64_t{1} << 60;
+
+// The size of `n` elements with others put between each two.
 absl::StatusOr<int64_t> Dilated(const InferContext& c, int64_t n, int64_t dilation) {
   if (n == 0) return 0;
   const __int128 size = static_cast<__int128>(n - 1) * dilation + 1;
-  if (size > (int64_t{1} << 62))
+  if (size > kSizeMax)
     return ValueError(c, n, " elements dilated by ", dilation,
-                      " are too many; expected fewer than 2^62");
+                      " are too many; expected 2^60 at most");
   return static_cast<int64_t>(size);
 }
 
@@ -178,6 +181,7 @@ Types InferConvolution(const InferContext& c) {
   TESSERA_ASSIGN_OR_RETURN(const DType dtype, ProductDType(c));
 
   Type t = MakeType(dtype, Dims(lhs.rank()));
+  Dims with_zeros = lhs.shape;
   t.shape[conv.dims.out_spec[0]] = lhs.shape[conv.dims.lhs_spec[0]] / o.batch_group_count;
   t.shape[conv.dims.out_spec[1]] = rhs.shape[conv.dims.rhs_spec[0]];
   for (size_t d = 0; d < n; ++d) {
@@ -185,15 +189,25 @@ Types InferConvolution(const InferContext& c) {
                              Dilated(c, lhs.shape[conv.dims.lhs_spec[2 + d]], o.lhs_dilation[d]));
     TESSERA_ASSIGN_OR_RETURN(const int64_t window,
                              Dilated(c, rhs.shape[conv.dims.rhs_spec[2 + d]], o.rhs_dilation[d]));
-    const __int128 padded = static_cast<__int128>(size) + o.padding[d].first + o.padding[d].second;
-    if (padded < 0 || padded > (int64_t{1} << 62))
-      return ValueError(c, "padding of spatial dim ", d, " of ", lhs.ToString(), " by (",
-                        o.padding[d].first, ", ", o.padding[d].second,
-                        ") gives no valid size; expected one in [0, 2^62)");
-    const __int128 steps = padded - window;
+    const auto [low, high] = o.padding[d];
+    const bool fits = std::min(low, high) >= -kSizeMax && std::max(low, high) <= kSizeMax;
+    const int64_t padded = fits ? size + low + high : -1;
+    if (padded < 0 || padded > kSizeMax)
+      return ValueError(c, "padding of spatial dim ", d, " of ", lhs.ToString(), " by (", low, ", ",
+                        high, ") gives no valid size; expected one in [0, 2^60]");
+    with_zeros[conv.dims.lhs_spec[2 + d]] = padded;
     t.shape[conv.dims.out_spec[2 + d]] =
-        steps < 0 ? 0 : static_cast<int64_t>(steps / o.window_strides[d]) + 1;
+        padded < window ? 0 : (padded - window) / o.window_strides[d] + 1;
   }
+  for (int64_t& size : with_zeros) size = std::max<int64_t>(size, 1);
+  TESSERA_RETURN_IF_ERROR(CountElements(c, with_zeros).status());
+  // Of each element of the result, a product for each element of the kernel that it is of.
+  TESSERA_ASSIGN_OR_RETURN(const int64_t elements, CountElements(c, t.shape));
+  const int64_t features = rhs.shape[conv.dims.rhs_spec[0]];
+  const int64_t products = features == 0 ? 0 : rhs.num_elements() / features;
+  if (static_cast<__int128>(elements) * products > kSizeMax)
+    return ValueError(c, "a result ", t.ToString(), " of ", products,
+                      " products each takes too many; expected 2^60 at most in all");
   t.weak = lhs.weak && rhs.weak;
   return std::vector<Type>{t};
 }
@@ -475,8 +489,10 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   kept[t[0]] = {out[0].shape[t[0]], ls[l[0]], 0, ts[t[0]]};
   summed[r[1]] = {rhs[r[1]], ls[l[1]], rs[r[1]], 0};
   for (size_t d = 0; d < num_spatial; ++d) {
-    kept[t[2 + d]] = {out[0].shape[t[2 + d]], o.window_strides[d] * ls[l[2 + d]], 0, ts[t[2 + d]]};
-    summed[r[2 + d]] = {rhs[r[2 + d]], o.rhs_dilation[d] * ls[l[2 + d]], rs[r[2 + d]], 0};
+    const int64_t places = out[0].shape[t[2 + d]], window = rhs[r[2 + d]], step = ls[l[2 + d]];
+    // A stride or a dilation of one element means nothing, and may be any number.
+    kept[t[2 + d]] = {places, places <= 1 ? step : o.window_strides[d] * step, 0, ts[t[2 + d]]};
+    summed[r[2 + d]] = {window, window <= 1 ? step : o.rhs_dilation[d] * step, rs[r[2 + d]], 0};
   }
   summed.erase(summed.begin() + r[0]);
 

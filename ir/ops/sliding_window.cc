@@ -146,8 +146,10 @@ IndexMap WindowsMap(const InferContext& c, absl::Span<const Type> out) {
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
   std::copy(from.begin(), from.end(), piece.strides.begin());
   for (size_t i = 0; i < w.dims.size(); ++i) {
-    piece.strides[w.dims[i]] = from[w.dims[i]] * w.strides[i];
-    piece.strides[from.size() + i] = from[w.dims[i]] * w.dilations[i];
+    const int64_t d = w.dims[i], step = from[d];
+    // A stride or a dilation of one element means nothing, and may be any number.
+    piece.strides[d] = out[0].shape[d] <= 1 ? step : step * w.strides[i];
+    piece.strides[from.size() + i] = w.sizes[i] <= 1 ? step : step * w.dilations[i];
   }
   return {{piece}, {}};
 }
