@@ -1,7 +1,6 @@
 // Evaluates a contraction: the products that its map names, one after the other.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "ir/convert.h"
 #include "ir/element.h"

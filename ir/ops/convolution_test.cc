@@ -112,5 +112,19 @@ TEST(SelectAndScatter, AddsWhereTheChosenIs) {
   EXPECT_EQ(RunOne(f, {values, add}).ToString(), "[[11, 10, 12, 10], [10, 17, 10, 10]]");
 }
 
+TEST(SelectAndScatter, ASelectWithoutAResultIsRefused) {
+  Builder b({}, "main");
+  const Value x = b.Param(MakeType(DType::kF32, {4})), source = b.Param(MakeType(DType::kF32, {2}));
+  const Value init = Constant(b, DType::kF32, 0);
+  Builder nothing({}, "f");
+  nothing.Param(MakeType(DType::kF32, {}));
+  nothing.Param(MakeType(DType::kF32, {}));
+  const FunctionRef none = nothing.Build({});
+  const WindowDimensions window = {{2}, {2}, {1}, {1}, {{0, 0}}};
+  EXPECT_THAT(
+      CatchStatus([&] { SelectAndScatter(x, source, init, none, Pair(DType::kF32, Add), window); }),
+      StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 }  // namespace
 }  // namespace tessera::ir::ops::testing

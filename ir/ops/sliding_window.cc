@@ -27,7 +27,7 @@ struct Windows {
 
 // The number of windows along a dim of `n` elements.
 int64_t CountOf(int64_t n, int64_t size, int64_t stride, int64_t dilation) {
-  if (n == 0 || size == 0) return size == 0 ? n / stride + 1 : 0;
+  if (n == 0) return 0;
   // One of an element has no dilation.
   if (size > 1 && dilation > (n - 1) / (size - 1)) return 0;
   return (n - 1 - (size - 1) * dilation) / stride + 1;
@@ -227,7 +227,7 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
   if (xs.empty() || xs.size() != inits.size())
     Throw(ErrorKind::kTypeError, "reduce_window: expected an initial value for each operand");
   const int rank = xs[0].rank();
-  const auto per_dim = [&](const std::vector<int64_t>& list, std::string_view name) {
+  const auto per_dim = [&](const auto& list, std::string_view name) {
     if (static_cast<int>(list.size()) == rank) return;
     Throw(ErrorKind::kValueError,
           absl::StrCat("reduce_window: ", ToAbsl(name), " has ", list.size(), " entries; expected ",
@@ -237,9 +237,7 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
   per_dim(window.strides, "window_strides");
   per_dim(window.base_dilations, "base_dilations");
   per_dim(window.dilations, "window_dilations");
-  if (static_cast<int>(window.padding.size()) != rank)
-    Throw(ErrorKind::kValueError, absl::StrCat("reduce_window: padding has ", window.padding.size(),
-                                               " entries; expected ", rank));
+  per_dim(window.padding, "padding");
   std::vector<int64_t> low, high, interior, dims, sizes, strides, dilations, reduced;
   for (int d = 0; d < rank; ++d) {
     low.push_back(window.padding[d].first);
@@ -269,9 +267,12 @@ FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
   const Type value = MakeType(dtype, {}), index = MakeType(place, {});
   const Value x = b.Param(value), at_x = b.Param(index), y = b.Param(value), at_y = b.Param(index);
   const Value zero = Constant(b, place, 0);
-  const Value keeps = MapComputation(select, {x, y})[0];
+  const std::vector<Value> keeps = MapComputation(select, {x, y});
+  if (keeps.size() != 1)
+    Throw(ErrorKind::kTypeError, absl::StrCat("select_and_scatter: select has ", keeps.size(),
+                                              " results; expected 1, a bool"));
   const Value has_x = Compare(at_x, zero, "GE"), lacks_y = Compare(at_y, zero, "LT");
-  const Value stays = Or(lacks_y, And(has_x, keeps));
+  const Value stays = Or(lacks_y, And(has_x, keeps[0]));
   const Value chosen = Select(stays, x, y);
   return b.Build({chosen, Select(stays, at_x, at_y)});
 }
