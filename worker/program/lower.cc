@@ -212,6 +212,18 @@ int Lowerer::SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiec
   return at.operands[piece.source];
 }
 
+// The copy that `piece` is into an array of these strides, without shifts.
+PiecesItem::Piece Lowerer::PlacedIn(const Dims& strides, const ir::IndexPiece& piece) {
+  PiecesItem::Piece placed;
+  placed.box = piece.shape;
+  placed.read = {piece.offset, piece.strides, {}};
+  for (size_t d = 0; d < strides.size(); ++d) {
+    placed.write.offset += piece.start[d] * strides[d];
+    placed.write.strides.push_back(piece.step[d] * strides[d]);
+  }
+  return placed;
+}
+
 std::optional<std::vector<int>> Lowerer::LowerIndexMap(const At& at) {
   const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
   ir::IndexMap map =
@@ -239,14 +251,9 @@ std::optional<std::vector<int>> Lowerer::LowerIndexMap(const At& at) {
   std::vector<int> operands;
   for (const ir::IndexPiece& piece : map.pieces) {
     if (NumElements(piece.shape) == 0) continue;
-    PiecesItem::Piece p;
-    p.box = piece.shape;
-    p.read = {piece.offset, piece.strides, ShiftsOf(at, piece.read)};
+    PiecesItem::Piece p = PlacedIn(dense, piece);
+    p.read.shifts = ShiftsOf(at, piece.read);
     p.write.shifts = ShiftsOf(at, piece.write);
-    for (int d = 0; d < written.rank(); ++d) {
-      p.write.offset += piece.start[d] * dense[d];
-      p.write.strides.push_back(piece.step[d] * dense[d]);
-    }
     const int source = SourceOf(at, map, piece);
     if (source >= 0) {
       p.operand = static_cast<int>(operands.size());

@@ -70,14 +70,8 @@ int Lowerer::AddPadded(int operand, const ir::Type& type, const ir::ContractionM
   zeros.write.strides = to;
   pieces.pieces.push_back(std::move(zeros));
   if (const auto piece = ir::derive::PadPiece(type.shape, shape, map.low, map.interior)) {
-    PiecesItem::Piece all;
-    all.box = piece->shape;
+    PiecesItem::Piece all = PlacedIn(to, *piece);
     all.operand = 0;
-    all.read = {piece->offset, piece->strides, {}};
-    for (size_t d = 0; d < shape.size(); ++d) {
-      all.write.offset += piece->start[d] * to[d];
-      all.write.strides.push_back(piece->step[d] * to[d]);
-    }
     pieces.pieces.push_back(std::move(all));
   }
   const int padded = NewValue(type.dtype, NumElements(shape));

@@ -77,6 +77,7 @@ class Lowerer {
   static std::vector<DynamicValueOffset> ShiftsOf(const At& at,
                                                   const std::vector<ir::DynamicOffset>& shifts);
   int SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiece& piece);
+  static PiecesItem::Piece PlacedIn(const ir::Dims& strides, const ir::IndexPiece& piece);
   std::optional<std::vector<int>> LowerIndexMap(const At& at);
   static std::optional<ir::ScalarGraph> ComputationOf(const At& at);
   void AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result);
