@@ -80,7 +80,8 @@ Dims StridesOf(const Dims& shape) {
   int64_t n = 1;
   for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
     s[d] = n;
-    n *= shape[d];
+    // Only shapes without elements have products as large, and their strides mean nothing.
+    if (__builtin_mul_overflow(n, shape[d], &n)) n = 0;
   }
   return s;
 }

@@ -60,7 +60,7 @@ class Array {
   std::shared_ptr<std::byte[]> bytes_;
 };
 
-// Row-major strides of a shape, in elements.
+// Row-major strides of a shape, in elements. Those of a shape without elements lead nowhere.
 Dims StridesOf(const Dims& shape);
 // The subarray of `global` at `starts` with `shape`; and the inverse, which overwrites one in
 // `*global`.  Requires: it is within bounds.

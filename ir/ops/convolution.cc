@@ -480,10 +480,16 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   const Dims ls = StridesOf(PaddedShape(map, lhs)), rs = StridesOf(rhs),
              ts = StridesOf(out[0].shape);
 
+  // Strides too large for an integer lead from one element to another in no array that exists.
+  const auto times = [](int64_t a, int64_t b) {
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? 0 : product;
+  };
   const int64_t groups = conv.groups(), per_group = rhs[r[0]] / groups;
   const Index group = {
-      groups, o.feature_group_count > 1 ? rhs[r[1]] * ls[l[1]] : lhs[l[0]] / groups * ls[l[0]],
-      per_group * rs[r[0]], per_group * ts[t[1]]};
+      groups,
+      o.feature_group_count > 1 ? times(rhs[r[1]], ls[l[1]]) : times(lhs[l[0]] / groups, ls[l[0]]),
+      times(per_group, rs[r[0]]), times(per_group, ts[t[1]])};
   const Index feature = {per_group, 0, rs[r[0]], ts[t[1]]};
   std::vector<Index> kept(lhs.size()), summed(lhs.size());  // by dim of the result, and of rhs
   kept[t[0]] = {out[0].shape[t[0]], ls[l[0]], 0, ts[t[0]]};
@@ -491,8 +497,10 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   for (size_t d = 0; d < num_spatial; ++d) {
     const int64_t places = out[0].shape[t[2 + d]], window = rhs[r[2 + d]], step = ls[l[2 + d]];
     // A stride or a dilation of one element means nothing, and may be any number.
-    kept[t[2 + d]] = {places, places <= 1 ? step : o.window_strides[d] * step, 0, ts[t[2 + d]]};
-    summed[r[2 + d]] = {window, window <= 1 ? step : o.rhs_dilation[d] * step, rs[r[2 + d]], 0};
+    kept[t[2 + d]] = {places, places <= 1 ? step : times(o.window_strides[d], step), 0,
+                      ts[t[2 + d]]};
+    summed[r[2 + d]] = {window, window <= 1 ? step : times(o.rhs_dilation[d], step), rs[r[2 + d]],
+                        0};
   }
   summed.erase(summed.begin() + r[0]);
 

@@ -526,6 +526,7 @@ IndexMap SliceMap(const InferContext& c, absl::Span<const Type> out) {
   const DimList &start = c.attrs.Ints("start_indices"), &stride = c.attrs.Ints("strides");
   const Dims from = StridesOf(c.in[0].shape);
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
+  if (out[0].num_elements() == 0) return {{piece}, {}};
   for (int d = 0; d < out[0].rank(); ++d) {
     piece.offset += start[d] * from[d];
     piece.strides[d] = out[0].shape[d] <= 1 ? from[d] : from[d] * stride[d];
@@ -577,6 +578,7 @@ Batched BatchReverse(const RuleContext& c, absl::Span<const int> dims, int64_t) 
 
 IndexMap ReverseMap(const InferContext& c, absl::Span<const Type> out) {
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
+  if (out[0].num_elements() == 0) return {{piece}, {}};
   for (int64_t d : c.attrs.Ints("dimensions")) {
     piece.offset += (out[0].shape[d] - 1) * piece.strides[d];
     piece.strides[d] = -piece.strides[d];

@@ -144,6 +144,7 @@ IndexMap WindowsMap(const InferContext& c, absl::Span<const Type> out) {
   const Windows w(c.attrs);
   const Dims from = StridesOf(c.in[0].shape);
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
+  if (out[0].num_elements() == 0) return {{piece}, {}};
   std::copy(from.begin(), from.end(), piece.strides.begin());
   for (size_t i = 0; i < w.dims.size(); ++i) {
     const int64_t d = w.dims[i], step = from[d];
