@@ -1,5 +1,7 @@
 // Ops whose region is a computation of scalars: reduce, sort_by, scatter_by, and the map of one.
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -107,11 +109,95 @@ TEST(SortBy, OfOneComparisonIsASort) {
   EXPECT_EQ(of(1, "GT", 0), "sort");
   EXPECT_EQ(of(0, "GT", 1), "reverse reverse sort reverse reverse");
   EXPECT_EQ(of(1, "LT", 0), "reverse reverse sort reverse reverse");
-  // Of equals the one that came later is put first, or another operand is compared.
+  EXPECT_EQ(of(2, "LT", 3), "sort");
+  // Of equals the one that came later is put first, or other operands are compared.
   EXPECT_EQ(of(0, "LE", 1), "sort_by");
-  EXPECT_EQ(of(2, "LT", 3), "sort_by");
   EXPECT_EQ(of(0, "LT", 2), "sort_by");
   EXPECT_EQ(of(0, "LT", 0), "sort_by");
+}
+
+// The comparator of lax.sort, with its key's zeros and NaNs replaced by what `zero` and `nan` are.
+Value Key(Value x, double zero = 0, double nan = std::numeric_limits<double>::quiet_NaN(),
+          bool zeros_last = false) {
+  const auto zeros = [&](Value y) {
+    return Select(Compare(x, FullLike(x, 0), "EQ"), FullLike(x, zero), y);
+  };
+  const auto nans = [&](Value y) { return Select(Compare(x, x, "NE"), FullLike(x, nan), y); };
+  return zeros_last ? zeros(nans(x)) : nans(zeros(x));
+}
+
+TEST(SortBy, OfTheComparatorsOfLaxSortIsASort) {
+  const auto of = [](auto less) {
+    const Type x = F32({2, 4}), i = S32({2, 4});
+    return OpsOf(*Fn({x, i, MakeType(DType::kBF16, {2, 4})}, [&](Builder&, const V& v) {
+      return SortBy(
+          v,
+          Scalars({DType::kF32, DType::kF32, DType::kS32, DType::kS32, DType::kBF16, DType::kBF16},
+                  [&](const V& p) { return V{less(p)}; }),
+          1);
+    }));
+  };
+  const auto total = [](Value a, Value b, const char* direction) {
+    return CompareTotalOrder(a, b, direction);
+  };
+  EXPECT_EQ(of([&](const V& p) { return total(Key(p[0]), Key(p[1]), "LT"); }), "sort");
+  EXPECT_EQ(of([&](const V& p) { return total(Key(p[5]), Key(p[4]), "GT"); }), "sort");
+  EXPECT_EQ(of([&](const V& p) {
+              const double nan = std::numeric_limits<double>::quiet_NaN();
+              return total(Key(p[0], 0, nan, true), Key(p[1]), "LT");
+            }),
+            "sort");
+  EXPECT_EQ(of([&](const V& p) {
+              return total(Key(Convert(p[4], DType::kF32)), Key(Convert(p[5], DType::kF32)), "LT");
+            }),
+            "sort");
+  const auto lexicographic = [&](const V& p, const char* second, const char* equal, int key) {
+    const Value a = Key(p[0]), b = Key(p[1]);
+    return Or(total(a, b, "LT"),
+              And(total(Key(p[key]), Key(p[key + 1]), equal), Compare(p[2], p[3], second)));
+  };
+  EXPECT_EQ(of([&](const V& p) { return lexicographic(p, "LT", "EQ", 0); }), "sort");
+  // Not the order of sort: -0 before 0, NaNs before numbers or of several kinds, keys that rise and
+  // fall, equality of another key, none at all.
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<std::function<Value(const V&)>> others = {
+      [&](const V& p) { return total(p[0], p[1], "LT"); },
+      [&](const V& p) { return total(Key(p[0]), p[1], "LT"); },
+      [&](const V& p) { return total(Key(p[0], -0.0), Key(p[1], -0.0), "LT"); },
+      [&](const V& p) { return total(Key(p[0], 1), Key(p[1], 1), "LT"); },
+      [&](const V& p) { return total(Key(p[0], 0, -nan), Key(p[1], 0, -nan), "LT"); },
+      [&](const V& p) { return total(Key(p[0], 0, 3), Key(p[1], 0, 3), "LT"); },
+      [&](const V& p) { return total(Key(p[0]), Key(p[1]), "LE"); },
+      [&](const V& p) { return total(Key(p[0]), Key(p[0]), "LT"); },
+      [&](const V& p) { return lexicographic(p, "GT", "EQ", 0); },
+      [&](const V& p) { return lexicographic(p, "LT", "LE", 0); },
+      [&](const V& p) { return lexicographic(p, "LT", "EQ", 4); },
+      [&](const V& p) { return Or(Compare(p[2], p[3], "LT"), Compare(p[0], p[1], "LT")); },
+      [&](const V& p) {
+        return Compare(Convert(p[0], DType::kS32), Convert(p[1], DType::kS32), "LT");
+      },
+  };
+  for (size_t i = 0; i < others.size(); ++i) EXPECT_EQ(of(others[i]), "sort_by") << i;
+}
+
+TEST(SortBy, KeysThatAreNotTheFirstOperandsDecide) {
+  const FunctionRef f = Fn({F32({4}), S32({4}), S32({4})}, [](Builder&, const V& v) {
+    return SortBy(
+        v,
+        Scalars({DType::kF32, DType::kF32, DType::kS32, DType::kS32, DType::kS32, DType::kS32},
+                [](const V& p) {
+                  return V{Or(Compare(p[4], p[5], "GT"),
+                              And(Compare(p[4], p[5], "EQ"), Compare(p[2], p[3], "GT")))};
+                }),
+        0);
+  });
+  EXPECT_THAT(OpsOf(*f), ::testing::HasSubstr(" sort "));
+  const std::vector<Array> got = Eval(
+      *f, {Array::Of(DType::kF32, {4}, {0, 1, 2, 3}), Array::Of(DType::kS32, {4}, {5, 6, 7, 8}),
+           Array::Of(DType::kS32, {4}, {1, 2, 1, 2})});
+  EXPECT_THAT(got[0].ToDoubles(), ::testing::ElementsAre(3, 1, 2, 0));
+  EXPECT_THAT(got[1].ToDoubles(), ::testing::ElementsAre(8, 6, 7, 5));
+  EXPECT_THAT(got[2].ToDoubles(), ::testing::ElementsAre(2, 2, 1, 1));
 }
 
 TEST(SortBy, DescendingKeepsEqualsInTheirOrder) {

@@ -9,8 +9,10 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <utility>
 
+#include "ir/ops/comparator.h"
 #include "ir/ops/computation.h"
 #include "ir/ops/dims.h"
 #include "ir/strided.h"
@@ -556,47 +558,26 @@ std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable, in
                  {"num_keys", int64_t{num_keys}}});
 }
 
-namespace {
-
-// What a comparator sorts by that only says whether the left element of the first operand is less,
-// or is greater.
-enum class Order { kUnknown, kAscending, kDescending };
-Order OrderOf(const Function& comparator) {
-  if (comparator.ops.size() != 1 || comparator.ops[0].def != &ops::kCompare ||
-      comparator.results != comparator.ops[0].results)
-    return Order::kUnknown;
-  const Op& op = comparator.ops[0];
-  // In the total order -0 and 0 are not equals, nor are NaNs.
-  if (op.attrs.Has("compare_type") && IsFloat(comparator.type(0).dtype)) return Order::kUnknown;
-  const bool forward = op.operands == std::vector<ValueId>{0, 1};
-  if (!forward && op.operands != std::vector<ValueId>{1, 0}) return Order::kUnknown;
-  const std::string& direction = op.attrs.Str("direction");
-  if (direction == "LT") return forward ? Order::kAscending : Order::kDescending;
-  if (direction == "GT") return forward ? Order::kDescending : Order::kAscending;
-  return Order::kUnknown;
-}
-
-}  // namespace
-
 std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dimension,
                           bool is_stable) {
   if (xs.empty()) Throw(ErrorKind::kTypeError, "sort: takes at least one operand, got nothing");
   Builder& b = xs[0].builder();
   xs = MatchVarying(std::move(xs));
   Attrs attrs = {{"dimension", int64_t{dimension}}, {"is_stable", is_stable}};
-  const Order order = OrderOf(*comparator);
-  if (order == Order::kUnknown)
-    return b.Emit(ops::kSortBy, xs, std::move(attrs), {std::move(comparator)});
+  const std::optional<ops::KeyOrder> order = ops::OrderOf(*comparator);
+  if (!order) return b.Emit(ops::kSortBy, xs, std::move(attrs), {std::move(comparator)});
   // Refuse what the general one refuses, in its words.
   ThrowIfError(InferTypes(ops::kSortBy, b.scope(), TypesOf(xs), attrs, {&comparator, 1}).status());
+  std::vector<int> places = order->keys;  // of each operand of the sort, among those given
+  for (int i = 0; i < static_cast<int>(xs.size()); ++i)
+    if (std::find(places.begin(), places.end(), i) == places.end()) places.push_back(i);
   // Equals that were reversed twice are in their order.
-  const auto reverse = [&] {
-    for (Value& x : xs)
-      if (order == Order::kDescending) x = Reverse(x, {dimension});
-  };
-  reverse();
-  xs = Sort(std::move(xs), dimension, is_stable, /*num_keys=*/1);
-  reverse();
+  const auto reversed = [&](Value x) { return order->descending ? Reverse(x, {dimension}) : x; };
+  std::vector<Value> in;
+  for (const int i : places) in.push_back(reversed(xs[i]));
+  const std::vector<Value> out =
+      Sort(std::move(in), dimension, is_stable, static_cast<int>(order->keys.size()));
+  for (size_t k = 0; k < places.size(); ++k) xs[places[k]] = reversed(out[k]);
   return xs;
 }
 

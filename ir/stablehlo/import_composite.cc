@@ -1,4 +1,5 @@
-// Composites of our own ops, which ExportProgram writes with their decompositions for others.
+// Composites that are one op here: those of our own, which ExportProgram writes with their
+// decompositions for others, and chlo.top_k, which lax.top_k is in what JAX exports.
 #include "ir/ops.h"
 #include "ir/stablehlo/importer.h"
 
@@ -39,24 +40,53 @@ std::optional<Attrs> AttrsOf(const Artifact& a, uint32_t dictionary, const OpDef
   return attrs;
 }
 
-}  // namespace
-
-std::optional<std::vector<Value>> ImportOwnComposite(const OpReader& op) {
-  constexpr std::string_view kPrefix = "tessera.";
-  const std::string_view name = op.Text("name");
-  if (name.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
-  const OpDef* const def = FindOp(name.substr(kPrefix.size()));
+// The op and its attributes; null if the composite is none of ours.
+struct Named {
+  const OpDef* def = nullptr;
+  Attrs attrs;
+};
+std::optional<Named> OwnOf(const OpReader& op, std::string_view name) {
+  const OpDef* const def = FindOp(name);
   if (def == nullptr || !def->regions.empty() || def->lowering == Lowering::kCollective ||
       (def->num_operands != kAnyNumber && def->num_operands != op.num_operands()))
     return std::nullopt;
-  const std::optional<Attrs> attrs = AttrsOf(op.artifact(), op.Find("composite_attributes"), *def);
+  std::optional<Attrs> attrs = AttrsOf(op.artifact(), op.Find("composite_attributes"), *def);
   if (!attrs) return std::nullopt;
+  return Named{def, *std::move(attrs)};
+}
+// The k largest along the last dim.
+std::optional<Named> TopKOf(const OpReader& op) {
+  const Artifact& a = op.artifact();
+  const uint32_t dictionary = op.Find("composite_attributes");
+  const uint32_t k = InDictionary(a, dictionary, "k");
+  // Other attributes would say that it is something else.
+  if (k == kNone || a.attrs[dictionary].refs.size != 2 || op.in.size() != 1 || op.in[0].rank() == 0)
+    return std::nullopt;
+  std::optional<AttrValue> value = ValueOf(a, k, tessera::ir::AttrKind::kInt);
+  if (!value) return std::nullopt;
+  Attrs attrs = {{"dimension", int64_t{op.in[0].rank() - 1}}};
+  attrs.Set("k", *std::move(value));
+  return Named{&ops::kTopK, std::move(attrs)};
+}
+
+}  // namespace
+
+std::optional<std::vector<Value>> ImportKnownComposite(const OpReader& op) {
+  constexpr std::string_view kOwn = "tessera.";
+  const std::string_view name = op.Text("name");
+  std::optional<Named> known;
+  if (name.substr(0, kOwn.size()) == kOwn) {
+    known = OwnOf(op, name.substr(kOwn.size()));
+  } else if (name == "chlo.top_k") {
+    known = TopKOf(op);
+  }
+  if (!known) return std::nullopt;
   const absl::StatusOr<std::vector<Type>> types =
-      InferTypes(*def, op.b().scope(), TypesOf(op.in), *attrs, {});
+      InferTypes(*known->def, op.b().scope(), TypesOf(op.in), known->attrs, {});
   if (!types.ok() || static_cast<int>(types->size()) != op.num_results()) return std::nullopt;
   for (int r = 0; r < op.num_results(); ++r)
     if (!SameShapeAndDType((*types)[r], op.ResultType(r))) return std::nullopt;
-  return op.b().Emit(*def, op.in, *attrs);
+  return op.b().Emit(*known->def, op.in, std::move(known->attrs));
 }
 
 }  // namespace tessera::ir::stablehlo

@@ -338,9 +338,9 @@ Results ImportCall(const OpReader& op) {
   if (op.in.size() == 4 && op.IsCipher(f)) return EmitCipher(op.in);
   return Call(op.b(), f, op.in, f->name);
 }
-// An op of several others, which its decomposition says; or one of ours.
+// An op of several others, which its decomposition says; or one that is known.
 Results ImportComposite(const OpReader& op) {
-  if (const std::optional<Results> own = ImportOwnComposite(op)) return *own;
+  if (const std::optional<Results> known = ImportKnownComposite(op)) return *known;
   const FunctionRef f = op.Callee("decomposition");
   return Call(op.b(), f, op.in, f->name);
 }

@@ -84,6 +84,22 @@ TEST(ImportTest, LoopsAndBranchesTakeWhatTheyUseOfOutside) {
   EXPECT_THAT(out[4].ToDoubles(), ElementsAre(2, 0));
 }
 
+// JAX writes a comparator of nine ops, and a composite of a sort and slices.
+TEST(ImportTest, JaxsSortAndTopKAreOneOpEach) {
+  const std::string bytes = Exported("control");
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
+  EXPECT_THAT(PrintProgram(program),
+              AllOf(HasSubstr("= sort("), HasSubstr("= top_k("), Not(HasSubstr("sort_by"))));
+
+  // Another composite is what its decomposition says.
+  const std::string name = "chlo.top_k";
+  std::string other = bytes;
+  ASSERT_NE(other.find(name + '\0'), std::string::npos);
+  other[other.find(name + '\0')] = 'd';
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program others, Import(other));
+  EXPECT_THAT(PrintProgram(others), AllOf(HasSubstr("sort_by"), Not(HasSubstr("top_k("))));
+}
+
 TEST(ImportTest, GathersAndScattersDoAsInJax) {
   const std::vector<Array> out = RunExported(
       "indexing", {Array::Of(DType::kF32, {5}, {10, 11, 12, 13, 14}),

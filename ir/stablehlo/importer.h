@@ -172,9 +172,9 @@ struct ImportRow {
 const ImportRow* FindImport(std::string_view dialect, std::string_view name);
 const ImportRow* FindCollective(std::string_view name);
 const ImportRow* FindShardy(std::string_view name);
-// What a composite "tessera.<op>" is; nullopt for a composite of others, or one that the op does
-// not fit.
-std::optional<std::vector<Value>> ImportOwnComposite(const OpReader& op);
+// The op that a composite is, of those known by name; nullopt for every other, or one that the op
+// does not fit, which is what its decomposition says.
+std::optional<std::vector<Value>> ImportKnownComposite(const OpReader& op);
 // Whether it is the function that JAX writes for its cipher, and what that is here.
 bool IsJaxCipher(const Function& f);
 std::vector<Value> EmitCipher(const std::vector<Value>& in);

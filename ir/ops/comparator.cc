@@ -1,0 +1,167 @@
+#include "ir/ops/comparator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "ir/op_def.h"
+#include "ir/ops.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+// A scalar of the comparator that stands for one of its params in comparisons.
+struct Side {
+  int param = 0;
+  bool zeros_alike = false, nans_alike = false;
+
+  int operand() const { return param / 2; }
+  bool is_left() const { return param % 2 == 0; }
+};
+
+// A comparison of both sides of an operand.
+struct Comparison {
+  int operand = 0;
+  std::string direction;  // with the left side first
+  bool total = false, as_numbers = false;
+};
+
+class Reader {
+ public:
+  explicit Reader(const Function& f) : f_(f), by_(f.types.size(), nullptr) {
+    for (const Op& op : f.ops)
+      for (const ValueId v : op.results) by_[v] = &op;
+  }
+
+  // (x0 < y0) | (x0 == y0 & ((x1 < y1) | ...)), each `|` and `&` either way round.
+  std::optional<KeyOrder> Read() const {
+    KeyOrder order;
+    std::optional<std::string> direction;
+    for (ValueId v = f_.results[0];;) {
+      const Op* const either = OpOf(v, kOr);
+      std::optional<Comparison> first = ComparisonOf(either ? either->operands[0] : v);
+      ValueId rest = either ? either->operands[1] : v;
+      if (either && !first) {
+        first = ComparisonOf(rest);
+        rest = either->operands[0];
+      }
+      if (!first || (first->direction != "LT" && first->direction != "GT") ||
+          (direction && *direction != first->direction) ||
+          std::find(order.keys.begin(), order.keys.end(), first->operand) != order.keys.end())
+        return std::nullopt;
+      direction = first->direction;
+      order.keys.push_back(first->operand);
+      order.leaves_nans_open = order.leaves_nans_open || first->as_numbers;
+      if (!either) break;
+      const Op* const both = OpOf(rest, kAnd);
+      if (!both) return std::nullopt;
+      const bool equals_first = IsEqualityLike(both->operands[0], *first);
+      if (!equals_first && !IsEqualityLike(both->operands[1], *first)) return std::nullopt;
+      v = both->operands[equals_first ? 1 : 0];
+    }
+    order.descending = *direction == "GT";
+    return order;
+  }
+
+ private:
+  const Op* OpOf(ValueId v, const OpDef& def) const {
+    return by_[v] != nullptr && by_[v]->def == &def ? by_[v] : nullptr;
+  }
+  DType DTypeOf(ValueId v) const { return f_.types[v].dtype; }
+
+  std::optional<double> LiteralOf(ValueId v) const {
+    const Op* const op = OpOf(v, kConstant);
+    if (!op || f_.types[v].rank() != 0) return std::nullopt;
+    return op->attrs.Literal("value").At(0);
+  }
+  // Whether converting keeps order and equality.
+  static bool HoldsAll(DType to, DType from) {
+    if (BitWidth(to) <= BitWidth(from)) return false;
+    if (IsFloat(from)) return to == DType::kF32 || to == DType::kF64;
+    return IsInteger(to) && (IsSignedInt(to) || !IsSignedInt(from));
+  }
+  bool IsTest(ValueId v, const char* direction, ValueId* a, ValueId* b) const {
+    const Op* const op = OpOf(v, kCompare);
+    if (!op || op->attrs.Has("compare_type") || op->attrs.Str("direction") != direction)
+      return false;
+    *a = op->operands[0];
+    *b = op->operands[1];
+    return true;
+  }
+  bool IsOf(ValueId v, int param, int depth) const {
+    const std::optional<Side> side = SideOf(v, depth);
+    return side && side->param == param;
+  }
+
+  // A conversion and the selects of zeros and of NaNs, in any order, are as deep as it goes.
+  std::optional<Side> SideOf(ValueId v, int depth = 3) const {
+    if (v < f_.num_params) return Side{static_cast<int>(v)};
+    if (depth == 0) return std::nullopt;
+    if (const Op* const convert = OpOf(v, kConvert)) {
+      const ValueId x = convert->operands[0];
+      return HoldsAll(DTypeOf(v), DTypeOf(x)) ? SideOf(x, depth - 1) : std::nullopt;
+    }
+    const Op* const select = OpOf(v, kSelect);
+    if (!select || !IsFloat(DTypeOf(v))) return std::nullopt;
+    const std::optional<double> literal = LiteralOf(select->operands[1]);
+    std::optional<Side> side = SideOf(select->operands[2], depth - 1);
+    if (!literal || !side || std::signbit(*literal)) return std::nullopt;
+    ValueId a, b;
+    if (*literal == 0 && IsTest(select->operands[0], "EQ", &a, &b)) {
+      const bool of_zero = (LiteralOf(b) == 0.0 && IsOf(a, side->param, depth - 1)) ||
+                           (LiteralOf(a) == 0.0 && IsOf(b, side->param, depth - 1));
+      if (!of_zero) return std::nullopt;
+      side->zeros_alike = true;
+      return side;
+    }
+    if (std::isnan(*literal) && IsTest(select->operands[0], "NE", &a, &b) && a == b &&
+        IsOf(a, side->param, depth - 1)) {
+      side->nans_alike = true;
+      return side;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Comparison> ComparisonOf(ValueId v) const {
+    const Op* const op = OpOf(v, kCompare);
+    if (!op) return std::nullopt;
+    const std::optional<Side> a = SideOf(op->operands[0]), b = SideOf(op->operands[1]);
+    if (!a || !b || a->operand() != b->operand() || a->is_left() == b->is_left())
+      return std::nullopt;
+    const DType dtype = DTypeOf(op->operands[0]);
+    if (IsComplex(dtype)) return std::nullopt;
+    Comparison found{a->operand(), op->attrs.Str("direction"), op->attrs.Has("compare_type")};
+    if (found.total) {
+      // In the total order as such -0 and 0 are not equal, nor are NaNs.
+      if (!a->zeros_alike || !a->nans_alike || !b->zeros_alike || !b->nans_alike)
+        return std::nullopt;
+    } else {
+      found.as_numbers = IsFloat(dtype);
+    }
+    if (!a->is_left()) {
+      if (found.direction == "LT") {
+        found.direction = "GT";
+      } else if (found.direction == "GT") {
+        found.direction = "LT";
+      }
+    }
+    return found;
+  }
+  bool IsEqualityLike(ValueId v, const Comparison& first) const {
+    const std::optional<Comparison> c = ComparisonOf(v);
+    return c && c->direction == "EQ" && c->operand == first.operand && c->total == first.total;
+  }
+
+  const Function& f_;
+  std::vector<const Op*> by_;  // the op that makes each value, null of params
+};
+
+}  // namespace
+
+std::optional<KeyOrder> OrderOf(const Function& comparator) {
+  if (comparator.results.size() != 1 || comparator.num_params % 2 != 0) return std::nullopt;
+  return Reader(comparator).Read();
+}
+
+}  // namespace tessera::ir::ops
