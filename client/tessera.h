@@ -14,6 +14,7 @@
 #include "client/files.h"      // IWYU pragma: export
 #include "client/indexing.h"   // IWYU pragma: export
 #include "client/lax.h"        // IWYU pragma: export
+#include "client/linalg.h"     // IWYU pragma: export
 #include "client/mesh.h"       // IWYU pragma: export
 #include "client/numpy.h"      // IWYU pragma: export
 #include "client/random.h"     // IWYU pragma: export

@@ -287,6 +287,8 @@ struct EvalContext {
 };
 using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
                                                       absl::Span<const Array> in);
+// Bytes that evaluating takes besides the results, at most.
+using ScratchFn = int64_t (*)(const InferContext&, absl::Span<const Type> out);
 // Region and collective ops see every shard (mesh coordinate) at once: in[operand][shard].
 using Shards = absl::InlinedVector<Array, 1>;
 using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
@@ -362,6 +364,7 @@ struct OpDef {
   ScatterMapFn scatter_map = nullptr;          // scatters
   ContractionMapFn contraction_map = nullptr;  // contractions
   EvalFn eval = nullptr;                       // others
+  ScratchFn scratch = nullptr;                 // those whose eval takes memory of its own
   EvalShardsFn eval_shards = nullptr;          // regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
   // Collectives, over the group that attribute `axes` names. all_gather concatenates along

@@ -209,6 +209,43 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window);
 
+// ---- solves.cc ----
+// Matrices are the last two dims, of f32 or f64; those before them are a batch. The lower factor l
+// of x = l l^T, or, with `lower` false, the upper one of u^T u; the other triangle of x is not
+// read. NaNs where x is not positive definite.
+Value Cholesky(Value x, bool lower = true);
+struct TriangularSolveOptions {
+  bool left_side = true;  // the y of op(a) y = b, else of y op(a) = b
+  bool lower = false;     // which triangle of a is read
+  bool transpose = false;
+  bool unit_diagonal = false;  // the diagonal of a is of ones, and not read
+};
+Value TriangularSolve(Value a, Value b, const TriangularSolveOptions& options = {});
+// The x of t x = b, [..., n, k], t by its diagonals, [..., n]. Row i of t is below[i], diagonal[i]
+// and above[i]: the first of `below` and the last of `above` are none. NaNs where t is singular.
+Value TridiagonalSolve(Value below, Value diagonal, Value above, Value b);
+
+// ---- factorizations.cc ----
+// x of [..., m, n], with rows swapped, is l u: l, of ones on the diagonal, is below that of `lu`,
+// and u on and above it. Row i was swapped with row pivots[i], in turn; `permutation` has the rows
+// of x in their order after that.
+struct LuResult {
+  Value lu, pivots, permutation;
+};
+LuResult Lu(Value x);
+// r of x = q r, and below it the reflectors whose product is q; and their factors, taus.
+std::pair<Value, Value> Geqrf(Value x);
+Value HouseholderProduct(Value a, Value taus);
+// q and r; of q the first min(m, n) columns, or with full_matrices all m.
+std::pair<Value, Value> Qr(Value x, bool full_matrices = false);
+
+// ---- eigen.cc ----
+// The eigenvectors of symmetric x, as columns, and its eigenvalues, ascending. One triangle is
+// read.
+std::pair<Value, Value> Eigh(Value x, bool lower = true);
+// s, descending, and with compute_uv u and vt, of x = u diag(s) vt.
+std::vector<Value> Svd(Value x, bool full_matrices, bool compute_uv);
+
 // ---- random.cc ----
 // One block of the cipher per element: u32; keys are scalars or of the counters' shape.  Reference:
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).

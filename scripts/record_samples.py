@@ -25,7 +25,7 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
 from jax._src.lax import lax as lax_internal  # noqa: E402
-from jax._src.lax import parallel, slicing  # noqa: E402
+from jax._src.lax import linalg, parallel, slicing  # noqa: E402
 from jax._src.lib.mlir import ir as mlir_ir  # noqa: E402
 from jax._src.lib.mlir.dialects import hlo  # noqa: E402
 from jax.extend.core import Primitive  # noqa: E402
@@ -37,7 +37,7 @@ from sample_dtypes import DTYPES  # noqa: E402
 jax.config.update("jax_enable_x64", True)
 
 FAMILIES = ["elementwise", "data_movement", "indexing", "reduction", "contraction", "random",
-            "collectives", "control", "programs"]
+            "collectives", "control", "linear_algebra", "programs"]
 
 
 def array(type_, hex_):
@@ -103,6 +103,25 @@ def sliding_window_view(a, x, r):
         x = jnp.moveaxis(jnp.take(x, at, axis=d, mode="clip") if count else jnp.zeros(
             (*x.shape[:d], 0, size, *x.shape[d + 1:]), x.dtype), d + 1, -1)
     return x
+
+
+def cholesky(a, x, r):
+    """lax gives the lower factor of what the lower triangle says."""
+    if a["lower"]:
+        return lax.linalg.cholesky(x[0], symmetrize_input=False)
+    lower = lax.linalg.cholesky(jnp.swapaxes(x[0], -1, -2), symmetrize_input=False)
+    return jnp.swapaxes(lower, -1, -2)
+
+
+def triangular_solve(a, x, r):
+    return lax.linalg.triangular_solve(
+        x[0], x[1], left_side=a["left_side"], lower=a["lower"],
+        transpose_a=a["transpose_a"] != "NO_TRANSPOSE", unit_diagonal=a["unit_diagonal"])
+
+
+def svd(a, x, r):
+    out = lax.linalg.svd(x[0], full_matrices=a["full_matrices"], compute_uv=a["compute_uv"])
+    return [out[1], out[0], out[2]] if a["compute_uv"] else [out]
 
 
 def all_gather(a, x, r):
@@ -353,6 +372,16 @@ OPS = {
     "dot_general": dot,
     "convolution": convolution,
     "sliding_window_view": sliding_window_view,
+    "cholesky": cholesky,
+    "triangular_solve": triangular_solve,
+    "tridiagonal_solve": lambda a, x, r: lax.linalg.tridiagonal_solve(*x),
+    "lu": lambda a, x, r: list(lax.linalg.lu(x[0])),
+    "geqrf": lambda a, x, r: list(linalg.geqrf(x[0])),
+    "householder_product": lambda a, x, r: lax.linalg.householder_product(*x),
+    "qr": lambda a, x, r: list(lax.linalg.qr(x[0], full_matrices=a["full_matrices"])),
+    "eigh": lambda a, x, r: list(lax.linalg.eigh(
+        x[0], lower=a["lower"], symmetrize_input=False, sort_eigenvalues=False)),
+    "svd": svd,
     "threefry2x32": lambda a, x, r: list(threefry2x32_p.bind(
         *jnp.broadcast_arrays(*x[:2], *x[2:]))),
     "psum": lambda a, x, r: lax.psum(x[0], tuple(a["axes"])),

@@ -15,12 +15,9 @@ int64_t BytesOf(const Function& f, const std::vector<ValueId>& values) {
 }
 
 // Operand 0 with zeros put in, and where the products' elements lie.
-int64_t ScratchForContraction(const Function& f, const Op& op) {
-  std::vector<Type> in, out;
-  for (const ValueId v : op.operands) in.push_back(f.type(v));
-  for (const ValueId v : op.results) out.push_back(f.type(v));
-  const ContractionMap map =
-      op.def->contraction_map({*op.def, f.scope, in, op.attrs, op.regions}, out);
+int64_t ScratchForContraction(const InferContext& c, const std::vector<Type>& out) {
+  const absl::Span<const Type> in = c.in;
+  const ContractionMap map = c.def.contraction_map(c, out);
   const auto count = [](const Dims& sizes) { return MakeType(DType::kS64, sizes).num_elements(); };
   const int64_t padded =
       map.low.empty() ? 0
@@ -54,7 +51,13 @@ int64_t ScratchBytes(const Function& f, const Op& op) {
     if (copies) scratch += f.type(v).num_bytes();
   }
   if (op.def->lowering == Lowering::kCollective) scratch += BytesOf(f, op.results);
-  if (op.def->contraction_map != nullptr) scratch += ScratchForContraction(f, op);
+  if (op.def->contraction_map == nullptr && op.def->scratch == nullptr) return scratch;
+  std::vector<Type> in, out;
+  for (const ValueId v : op.operands) in.push_back(f.type(v));
+  for (const ValueId v : op.results) out.push_back(f.type(v));
+  const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
+  if (op.def->contraction_map != nullptr) scratch += ScratchForContraction(c, out);
+  if (op.def->scratch != nullptr) scratch += op.def->scratch(c, out);
   return scratch;
 }
 

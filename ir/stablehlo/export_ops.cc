@@ -169,6 +169,17 @@ ValueIds WriteConvolution(Exporter& out, const SourceOp& op) {
   return out.Emit("convolution", op.in, op.out_types(), attrs);
 }
 
+ValueIds WriteTriangularSolve(Exporter& out, const SourceOp& op) {
+  NamedAttrs attrs;
+  Module& m = out.module();
+  for (const char* const name : {"left_side", "lower", "unit_diagonal"})
+    attrs.emplace_back(name, m.Bool(op.attrs().Bool(name)));
+  const std::string& transpose = op.attrs().Str("transpose_a");
+  const uint64_t kind = transpose == "NO_TRANSPOSE" ? 1 : transpose == "TRANSPOSE" ? 2 : 3;
+  attrs.emplace_back("transpose_a", m.Enum(AttrKind::kTranspose, kind));
+  return out.Emit("triangular_solve", op.in, op.out_types(), attrs);
+}
+
 // ---- Windows at indices. ------------------------------------------------------------------------
 bool HasMode(const SourceOp& op, std::string_view mode) {
   return op.attrs().Has("mode") && op.attrs().Str("mode") == mode;
@@ -334,6 +345,7 @@ constexpr ExportRow kRows[] = {
     {&ops::kSort, WriteComposite<ExpandSort>},
     {&ops::kSortBy, WriteSortBy},
     {&ops::kTopK, WriteComposite<ExpandTopK>},
+    {&ops::kTriangularSolve, WriteTriangularSolve},
     {&ops::kConvolution, WriteConvolution},
     {&ops::kSlidingWindowView, WriteExpanded<ExpandWindows>},
     {&ops::kGather, WriteGather},

@@ -255,6 +255,13 @@ int OpReader::Small(std::string_view attr, int limit) const {
 FunctionRef OpReader::Callee(std::string_view attr) const {
   return importer_.Function(Text(attr), b().scope());
 }
+FunctionRef OpReader::CalledComputation() const {
+  const Artifact& a = importer_.a_;
+  const Attr& list =
+      AttrOf(a, Find("called_computations"), AttrKind::kArray, What("called_computations"));
+  if (list.refs.size != 1) Malformed("calls not one computation");
+  return importer_.Function(TextOf(a, a.refs[list.refs.begin], What("called_computations")), {});
+}
 bool OpReader::IsCipher(const FunctionRef& f) const {
   constexpr int64_t kSizeMax = 256;  // the cipher's is a third of that
   if (importer_.SizeOf(f) > kSizeMax) return false;

@@ -332,6 +332,23 @@ Results ImportConvolution(const OpReader& op) {
   })};
 }
 
+// ---- Linear algebra. ---------------------------------------------------------------------------
+Results ImportCholesky(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {Cholesky(op.in[0], op.Bool("lower"))};
+}
+Results ImportTriangularSolve(const OpReader& op) {
+  NeedOperands(op, 2);
+  const int64_t transpose = op.Enum("transpose_a", AttrKind::kTranspose);
+  constexpr int64_t kNone = 1, kAdjoint = 3;
+  if (transpose < kNone || transpose > kAdjoint) op.Malformed("transposes in no known way");
+  return {TriangularSolve(op.in[0], op.in[1],
+                          {.left_side = op.Bool("left_side"),
+                           .lower = op.Bool("lower"),
+                           .transpose = transpose != kNone,
+                           .unit_diagonal = op.Bool("unit_diagonal")})};
+}
+
 // ---- Control. -----------------------------------------------------------------------------------
 Results ImportCall(const OpReader& op) {
   const FunctionRef f = op.Callee("callee");
@@ -379,14 +396,18 @@ Results ImportOptimizationBarrier(const OpReader& op) { return OptimizationBarri
 // ---- What says where and how, not what. ---------------------------------------------------------
 Results AsItIs(const OpReader& op) { return op.in; }
 // The targets of custom calls, other than those of OnShards. Of memories our devices have one kind.
-constexpr ImportRow kTargets[] = {{"Sharding", ImportShardingCall},
+constexpr ImportRow kTargets[] = {{"ApproxTopK", ImportApproxTopK},
+                                  {"Sharding", ImportShardingCall},
                                   {"annotate_device_placement", AsItIs},
                                   {"xla.sdy.FuncResultSharding", ImportShardingCall}};
-Results ImportCustomCall(const OpReader& op) {
-  const std::string_view target = op.Text("call_target_name");
+const ImportRow* FindTarget(std::string_view target) {
   const auto* const row = std::find_if(std::begin(kTargets), std::end(kTargets),
                                        [&](const ImportRow& r) { return r.name == target; });
-  if (row != std::end(kTargets)) return row->import(op);
+  return row != std::end(kTargets) ? row : FindLapack(target);
+}
+Results ImportCustomCall(const OpReader& op) {
+  const std::string_view target = op.Text("call_target_name");
+  if (const ImportRow* const row = FindTarget(target)) return row->import(op);
   op.NotSupported(absl::StrCat("of the target ", Quoted(target), ", which Tessera does not know"));
 }
 
@@ -402,6 +423,7 @@ constexpr ImportRow kRows[] = {
     {"case", ImportCase},
     {"cbrt", SameName},
     {"ceil", SameName},
+    {"cholesky", ImportCholesky},
     {"clamp", ImportClamp},
     {"compare", ImportCompare},
     {"composite", ImportComposite},
@@ -462,6 +484,7 @@ constexpr ImportRow kRows[] = {
     {"tan", SameName},
     {"tanh", SameName},
     {"transpose", ImportTranspose},
+    {"triangular_solve", ImportTriangularSolve},
     {"unrealized_conversion_cast", AsItIs},
     {"while", ImportWhile},
     {"xor", SameName},
@@ -474,9 +497,7 @@ static_assert(std::is_sorted(std::begin(kRows), std::end(kRows),
 }  // namespace
 
 bool KnowsTarget(std::string_view target) {
-  return OnShards::Knows(target) ||
-         std::any_of(std::begin(kTargets), std::end(kTargets),
-                     [&](const ImportRow& row) { return row.name == target; });
+  return OnShards::Knows(target) || FindTarget(target) != nullptr;
 }
 
 const ImportRow* FindImport(std::string_view dialect, std::string_view name) {

@@ -108,6 +108,8 @@ class OpReader {
   // An int within [-limit, limit].
   int Small(std::string_view attr, int limit = 1 << 16) const;
   FunctionRef Callee(std::string_view attr) const;
+  // The one function of called_computations, a computation of scalars.
+  FunctionRef CalledComputation() const;
   // Whether it is the function that JAX writes for its cipher.
   bool IsCipher(const FunctionRef& f) const;
 
@@ -175,6 +177,11 @@ const ImportRow* FindShardy(std::string_view name);
 // The op that a composite is, of those known by name; nullopt for every other, or one that the op
 // does not fit, which is what its decomposition says.
 std::optional<std::vector<Value>> ImportKnownComposite(const OpReader& op);
+// What the targets of custom calls mean by which JAX says linear algebra for CPUs: "potrf" of
+// lapack_spotrf_ffi, of every type of elements. Null for one that Tessera lacks.
+const ImportRow* FindLapack(std::string_view target);
+// The k largest, or smallest, of JAX's approx_max_k and approx_min_k: those of all.
+std::vector<Value> ImportApproxTopK(const OpReader& op);
 // Whether it is the function that JAX writes for its cipher, and what that is here.
 bool IsJaxCipher(const Function& f);
 std::vector<Value> EmitCipher(const std::vector<Value>& in);

@@ -152,7 +152,9 @@ TEST_P(JvpTest, KeepsTypes) {
     const FunctionRef f = FunctionOf(s);
     const std::vector<bool> active = Inexact(f->param_types());
     if (!Any(active)) return "";
-    const JvpResult jvp = ValueOrThrow(Jvp(*f, active));
+    const absl::StatusOr<JvpResult> made = Jvp(*f, active);
+    if (absl::IsUnimplemented(made.status()) && s.Excludes(Check::kJvp)) return "";
+    const JvpResult& jvp = ValueOrThrow(made);
     const std::vector<Type> results = f->result_types(), types = jvp.fn->result_types();
     size_t next = results.size();
     for (size_t r = 0; r < results.size(); ++r)

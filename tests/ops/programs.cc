@@ -106,6 +106,8 @@ std::optional<Takes> TakesOf(const Sample& s) {
       if (!s.def->regions.empty() && s.def->name != "custom_linear_solve")
         return std::nullopt;  // known on the row's own numbers alone
       return Takes::kInRange;
+    case Tolerance::kScaled:
+      return std::nullopt;  // others may have no solution, or one that is far off
     case Tolerance::kExact:
       if (HasPredicate(*s.def)) return Takes::kOwn;     // it may never end on others
       if (s.def->name == "power") return Takes::kOwn;   // jnp's takes 6 bits of an exponent

@@ -102,6 +102,15 @@ Array Filled(const Type& type, const Fill& fill, std::string_view key) {
     case Fill::kPicks:
       for (int64_t i = 0; i < n; ++i) a.Set(i, fill.values[r.Next() % fill.values.size()]);
       break;
+    case Fill::kDominant: {
+      const int64_t cols = type.shape.back(), rows = type.shape[type.shape.size() - 2];
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t row = i / cols % rows, col = i % cols;
+        const double add = row == col ? static_cast<double>(rows + row) : 0;
+        a.Set(i, fill.low + (fill.high - fill.low) * r.Unit() + add);
+      }
+      break;
+    }
     case Fill::kDistinct:
       FillDistinct(r, fill, &a);
       break;
@@ -167,6 +176,7 @@ Fill Bits() { return {Fill::kBits, 0, 0, {}}; }
 Fill Codes() { return {Fill::kCodes, 0, 1, {}}; }
 Fill Values(std::vector<double> values) { return {Fill::kValues, 0, 0, std::move(values)}; }
 Fill Picks(std::vector<double> values) { return {Fill::kPicks, 0, 0, std::move(values)}; }
+Fill Dominant(double low, double high) { return {Fill::kDominant, low, high, {}}; }
 Fill Distinct(double low, double high) { return {Fill::kDistinct, low, high, {}}; }
 Fill Usual(DType dtype) {
   if (dtype == DType::kF8E8M0FNU) return Uniform(0.25, 8);
@@ -260,14 +270,19 @@ Sample Make(std::string_view wire_name, std::string_view label, std::vector<Oper
 
 const std::vector<SampleFamily>& Families() {
   static const std::vector<Sample>* const kRows[] = {
-      new std::vector<Sample>(ElementwiseSamples()), new std::vector<Sample>(DataMovementSamples()),
-      new std::vector<Sample>(IndexingSamples()),    new std::vector<Sample>(ReductionSamples()),
-      new std::vector<Sample>(ContractionSamples()), new std::vector<Sample>(RandomSamples()),
-      new std::vector<Sample>(CollectiveSamples()),  new std::vector<Sample>(ControlSamples())};
+      new std::vector<Sample>(ElementwiseSamples()),
+      new std::vector<Sample>(DataMovementSamples()),
+      new std::vector<Sample>(IndexingSamples()),
+      new std::vector<Sample>(ReductionSamples()),
+      new std::vector<Sample>(ContractionSamples()),
+      new std::vector<Sample>(RandomSamples()),
+      new std::vector<Sample>(CollectiveSamples()),
+      new std::vector<Sample>(ControlSamples()),
+      new std::vector<Sample>(LinearAlgebraSamples())};
   static const auto* const kFamilies = new std::vector<SampleFamily>{
       {"elementwise", *kRows[0]}, {"data_movement", *kRows[1]}, {"indexing", *kRows[2]},
       {"reduction", *kRows[3]},   {"contraction", *kRows[4]},   {"random", *kRows[5]},
-      {"collectives", *kRows[6]}, {"control", *kRows[7]}};
+      {"collectives", *kRows[6]}, {"control", *kRows[7]},       {"linear_algebra", *kRows[8]}};
   return *kFamilies;
 }
 
@@ -364,6 +379,10 @@ std::string Difference(const Array& got, const Array& want, const Tolerance& tol
     return absl::StrCat("is a ", MakeType(got.dtype(), got.shape()).ToString(), ", expected a ",
                         MakeType(want.dtype(), want.shape()).ToString());
   const bool is_float = IsFloat(got.dtype());
+  double largest = 0;
+  if (is_float && tolerance.kind == Tolerance::kScaled)
+    for (int64_t i = 0; i < want.num_elements(); ++i)
+      if (std::isfinite(want.At(i))) largest = std::max(largest, std::abs(want.At(i)));
   for (int64_t i = 0; i < got.num_elements(); ++i) {
     if (SameBits(got, want, i)) continue;
     std::string text =
@@ -381,7 +400,8 @@ std::string Difference(const Array& got, const Array& want, const Tolerance& tol
         return absl::StrCat(text, ": ", ulps, " ulps apart, allowed ", tolerance.bound);
       continue;
     }
-    const double bound = tolerance.bound * Epsilon(got.dtype()) * magnitude->At(i);
+    const double bound = tolerance.bound * Epsilon(got.dtype()) *
+                         (tolerance.kind == Tolerance::kScaled ? largest : magnitude->At(i));
     if (!(std::abs(g - w) <= bound))
       return absl::StrCat(text, ": ", std::abs(g - w), " apart, allowed ", bound);
   }

@@ -34,6 +34,7 @@ struct Fill {
     kCodes,     // the bits 0, 1, 2 ..., cut to the dtype's width
     kValues,    // `values` in turn
     kPicks,     // `values` at random
+    kDominant,  // matrices, the last two dims: uniform, plus n + i on the diagonal of n x n
     kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
   } kind = kUniform;
   double low = 0, high = 1;
@@ -45,6 +46,7 @@ Fill Bits();
 Fill Codes();
 Fill Values(std::vector<double> values);
 Fill Picks(std::vector<double> values);
+Fill Dominant(double low, double high);
 Fill Distinct(double low, double high);
 // [-2, 2) for floats, -9..9 for signed integers, 0..9 for unsigned ones, as far as the dtype has
 // them; coins for bools.
@@ -79,6 +81,7 @@ struct Tolerance {
     kExact,      // every bit (NaNs are all alike)
     kUlps,       // `bound` units in the last place
     kReordered,  // bound * eps * (the op on the operands' magnitudes): sums in another order
+    kScaled,     // bound * eps * the largest of the results
   } kind = kExact;
   double bound = 0;
 };
@@ -87,6 +90,7 @@ inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr Tolerance kExact{};
 constexpr Tolerance Ulps(double n) { return {Tolerance::kUlps, n}; }
 constexpr Tolerance Reordered(double terms) { return {Tolerance::kReordered, terms}; }
+constexpr Tolerance Scaled(double bound) { return {Tolerance::kScaled, bound}; }
 
 struct Sample {
   std::string name;  // "add/f32", "pad/f32/interior"; unique
@@ -130,6 +134,7 @@ std::vector<Sample> DataMovementSamples();
 std::vector<Sample> IndexingSamples();
 std::vector<Sample> ReductionSamples();
 std::vector<Sample> ContractionSamples();
+std::vector<Sample> LinearAlgebraSamples();
 std::vector<Sample> RandomSamples();
 std::vector<Sample> CollectiveSamples();
 std::vector<Sample> ControlSamples();

@@ -1,0 +1,178 @@
+#include "ir/ops/linear_algebra.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ir/lapack/lapack.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+Value Indices(Value like, int dim) {
+  Type at = like.type();
+  at.dtype = DType::kS32;
+  at.weak = false;
+  return ShardedLike(Iota(like.builder(), DType::kS32, like.shape(), dim), at);
+}
+Value Triangle(Value x, int64_t k, std::string_view direction) {
+  const Value rows = Indices(x, x.rank() - 2);
+  const Value inside =
+      Compare(rows + FullLike(rows, static_cast<double>(k)), Indices(x, x.rank() - 1), direction);
+  return Select(inside, x, Zeros(x.builder(), x.type()));
+}
+// Repeats vectors along a new dim, the last but one or the last.
+Value Repeated(Value x, Value like, int kept) {
+  DimList dims = DimsExcept(like.rank() - 2, {});
+  dims.push_back(kept);
+  return BroadcastLike(x, like.type(), std::move(dims));
+}
+
+}  // namespace
+
+absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank) {
+  const Type& t = c.in[i];
+  if (t.rank() < min_rank)
+    return TypeError(c, "operand ", i, " is ", t.ToString(), "; expected at least ", min_rank,
+                     " dims, of which the last are ", min_rank == 2 ? "matrices" : "vectors");
+  if (t.dtype != DType::kF32 && t.dtype != DType::kF64)
+    return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(t.dtype)),
+                     "; expected f32 or f64");
+  if (t.dtype != c.in[0].dtype)
+    return TypeError(c, "operand ", i, " is ", t.ToString(), ", operand 0 is ", c.in[0].ToString(),
+                     "; expected equal dtypes");
+  for (int d = std::max(t.rank() - 2, 0); d < t.rank(); ++d)
+    if (t.shape[d] > std::numeric_limits<int32_t>::max())
+      return ValueError(c, "operand ", i, " is ", t.ToString(),
+                        "; expected matrices of less than 2^31 rows and columns");
+  return absl::OkStatus();
+}
+
+absl::Status CheckSquare(const InferContext& c, size_t i) {
+  TESSERA_RETURN_IF_ERROR(CheckMatrix(c, i));
+  if (RowsOf(c.in[i]) == ColsOf(c.in[i])) return absl::OkStatus();
+  return ValueError(c, "operand ", i, " is ", c.in[i].ToString(), "; expected square matrices");
+}
+
+Type OfBatch(const InferContext& c, DType dtype, const Dims& last) {
+  Dims shape(c.in[0].shape.begin(), c.in[0].shape.end() - 2);
+  shape.insert(shape.end(), last.begin(), last.end());
+  return MakeType(dtype, std::move(shape));
+}
+
+Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int last) {
+  Signature s;
+  FactorList batch;
+  for (int d = 0; d < c.in[0].rank() - last; ++d)
+    batch.push_back(s.Add(FactorKind::kPassThrough, c.in[0].shape[d]));
+  const auto of = [&](const Type& t) {
+    TensorFactors factors;
+    for (int d = 0; d < t.rank(); ++d)
+      factors.push_back({d < static_cast<int>(batch.size())
+                             ? batch[d]
+                             : s.Add(FactorKind::kReplicated, t.shape[d])});
+    return factors;
+  };
+  for (const Type& t : c.in) s.operands.push_back(of(t));
+  for (const Type& t : out) s.results.push_back(of(t));
+  return s;
+}
+
+absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int last) {
+  const int num_batch = c.in[0].rank() - last;
+  for (const Type& t : c.in) {
+    for (int d = 0; d < t.rank(); ++d) {
+      if (d < num_batch ? t.axes_of(d) == c.in[0].axes_of(d) : t.axes_of(d).empty()) continue;
+      return d < num_batch
+                 ? ShardingError(c, "got operands whose batches are sharded differently: ",
+                                 TypesToString(c.in), "; reshard them alike")
+                 : ShardingError(c, "dim ", d, " of ", t.ToString(),
+                                 ", of its matrices, is sharded; reshard the operand to leave "
+                                 "them whole");
+    }
+  }
+  if (!c.in[0].is_sharded()) return absl::OkStatus();
+  for (Type& t : *out) {
+    t.sharding.assign(t.rank(), {});
+    for (int d = 0; d < num_batch; ++d) t.sharding[d] = c.in[0].axes_of(d);
+  }
+  return absl::OkStatus();
+}
+
+Batched BatchMatrices(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  std::vector<Value> in;
+  for (size_t i = 0; i < c.in.size(); ++i) in.push_back(BatchInFront(c, dims, i, size));
+  std::vector<Value> out = c.b.Emit(c.def, MatchVarying(std::move(in)), c.attrs);
+  return {out, std::vector<int>(out.size(), 0)};
+}
+
+Cost MatrixCost(const InferContext& c, absl::Span<const Type> out) {
+  Cost cost;
+  for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
+  for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());
+  const Type& x = c.in[0];
+  const auto elements = static_cast<double>(x.num_elements());
+  const int64_t shorter = x.rank() < 2 ? 1 : std::min(RowsOf(x), ColsOf(x));
+  cost.flops = elements * static_cast<double>(std::max<int64_t>(shorter, 1));
+  // A triangular solve does so for each right-hand side.
+  for (size_t i = 1; i < c.in.size(); ++i)
+    cost.flops += static_cast<double>(c.in[i].num_elements()) * static_cast<double>(shorter);
+  return cost;
+}
+
+int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out) {
+  int64_t bytes = 0;
+  const auto add = [&](const Type& t) {
+    int64_t one = ByteWidth(t.dtype);
+    for (int d = std::max(t.rank() - 2, 0); d < t.rank(); ++d) one *= t.shape[d];
+    bytes += one;
+  };
+  for (const Type& t : c.in) add(t);
+  for (const Type& t : out) add(t);
+  const Type& x = c.in[0];
+  const int64_t rows = x.rank() < 2 ? 1 : RowsOf(x), cols = ColsOf(x);
+  return bytes + (x.dtype == DType::kF32 ? lapack::Routines<float>::ScratchBytes(rows, cols)
+                                         : lapack::Routines<double>::ScratchBytes(rows, cols));
+}
+
+// ---- Matrices as values. ----
+
+Value MatrixTranspose(Value x) {
+  DimList order = DimsExcept(x.rank(), {});
+  std::swap(order[x.rank() - 2], order[x.rank() - 1]);
+  return Transpose(x, std::move(order));
+}
+
+Value Matmul(Value x, Value y) {
+  DotDims dims;
+  for (int d = 0; d < x.rank() - 2; ++d) {
+    dims.lhs_batch.push_back(d);
+    dims.rhs_batch.push_back(d);
+  }
+  dims.lhs_contract = {x.rank() - 1};
+  dims.rhs_contract = {y.rank() - 2};
+  return DotGeneral(x, y, dims);
+}
+
+Value Tril(Value x, int64_t k) { return Triangle(x, k, "GE"); }
+Value Triu(Value x, int64_t k) { return Triangle(x, k, "LE"); }
+
+Value Symmetrized(Value x, bool lower) {
+  const Value kept = lower ? Tril(x) : Triu(x);
+  return kept + MatrixTranspose(lower ? Tril(x, -1) : Triu(x, 1));
+}
+
+Value OnDiagonal(Value like, int64_t first) {
+  const Value rows = Indices(like, like.rank() - 2);
+  const Value diagonal = Compare(rows, Indices(like, like.rank() - 1), "EQ");
+  if (first == 0) return diagonal;
+  return And(diagonal, Compare(rows, FullLike(rows, static_cast<double>(first)), "GE"));
+}
+Value DiagonalOf(Value x) {
+  return ReduceSum(Select(OnDiagonal(x), x, Zeros(x.builder(), x.type())), {x.rank() - 1});
+}
+
+Value AsRows(Value x, Value like) { return Repeated(x, like, like.rank() - 1); }
+Value AsColumns(Value x, Value like) { return Repeated(x, like, like.rank() - 2); }
+
+}  // namespace tessera::ir::ops

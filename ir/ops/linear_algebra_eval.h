@@ -1,0 +1,79 @@
+// How ops of linear algebra are evaluated: each matrix of a batch in turn, by LAPACK. Internal to
+// ir/; stateless; thread-safe.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "ir/eval/eval.h"
+#include "ir/lapack/lapack.h"
+#include "ir/ops/linear_algebra.h"
+
+namespace tessera::ir::ops {
+
+// Matrix `index` of `x`, m x n, column after column.
+template <class T>
+std::vector<T> ColumnsOf(const Array& x, int64_t index, int64_t m, int64_t n) {
+  const T* const rows = reinterpret_cast<const T*>(x.data()) + index * m * n;
+  std::vector<T> columns(m * n);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) columns[j * m + i] = rows[i * n + j];
+  return columns;
+}
+// The first m rows and n columns of a matrix whose columns are `ld` apart, as matrix `index`.
+template <class T>
+void PutColumns(const std::vector<T>& columns, int64_t ld, int64_t m, int64_t n, Array* out,
+                int64_t index) {
+  T* const rows = reinterpret_cast<T*>(out->MutableData()) + index * m * n;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) rows[i * n + j] = columns[j * ld + i];
+}
+// What is at `index` of arrays of `size` elements each.
+template <class T>
+T* At(Array* out, int64_t index, int64_t size) {
+  return reinterpret_cast<T*>(out->MutableData()) + index * size;
+}
+template <class T>
+bool AllFinite(const std::vector<T>& x) {
+  return std::all_of(x.begin(), x.end(), [](T v) { return std::isfinite(v); });
+}
+template <class T>
+void FillWithNan(T* to, int64_t n) {
+  std::fill_n(to, n, std::numeric_limits<T>::quiet_NaN());
+}
+
+// Calls f(routines, index) for each of `count` matrices of `dtype`, f32 or f64, and gives `out`,
+// whose elements f wrote. Arrays without elements are left as they are.
+template <class F>
+absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dtype, int64_t count,
+                                                 std::vector<Array>& out, const F& f) {
+  const auto run = [&]<class T>(T) -> absl::StatusOr<std::vector<Array>> {
+    TESSERA_ASSIGN_OR_RETURN(const lapack::Routines<T>* const routines, lapack::Load<T>());
+    for (int64_t i = 0; i < count; ++i) {
+      if (const auto& check = c.evaluator.options().check_cancel; check && i > 0)
+        TESSERA_RETURN_IF_ERROR(check());
+      f(*routines, i);
+    }
+    return std::move(out);
+  };
+  return dtype == DType::kF32 ? run(float{}) : run(double{});
+}
+inline std::vector<Array> ResultsOf(const EvalContext& c) {
+  std::vector<Array> out;
+  for (const Type& t : c.out_types) out.emplace_back(t.dtype, t.shape);
+  return out;
+}
+// The number of matrices, the last `last` dims being one; 0 where these have no elements.
+inline int64_t CountOf(const Dims& shape, int last = 2) {
+  int64_t count = 1;
+  for (size_t d = 0; d < shape.size(); ++d)
+    count = d + last < shape.size() ? count * shape[d] : shape[d] == 0 ? 0 : count;
+  return count;
+}
+
+}  // namespace tessera::ir::ops

@@ -1,0 +1,158 @@
+// Rows of ir/ops: solves.cc, factorizations.cc and eigen.cc.
+#include "absl/strings/str_cat.h"
+#include "tests/ops/samples.h"
+
+namespace tessera::ir::samples {
+namespace {
+
+constexpr DType kF32 = DType::kF32, kF64 = DType::kF64;
+// What LAPACK's kernels for one processor may differ from those for another.
+constexpr Tolerance kClose = Scaled(64);
+constexpr const char* kReflectors = "its reflectors have no derivative";
+
+void AddSolves(std::vector<Sample>& rows) {
+  for (const DType d : {kF32, kF64}) {
+    const auto cholesky = [&](std::string_view label, Operand x, bool lower) {
+      rows.push_back(Make("cholesky", absl::StrCat(N(d), "/", ToAbsl(label)), {std::move(x)})
+                         .With({{"lower", lower}})
+                         .Within(kClose));
+    };
+    cholesky("lower", Of(d, {4, 4}, Dominant(-1, 1)), true);
+    cholesky("upper", Of(d, {4, 4}, Dominant(-1, 1)), false);
+    cholesky("batched", Of(d, {2, 4, 3, 3}, Dominant(-1, 1)), true);
+    const auto triangular = [&](std::string_view label, Dims a, Dims b, bool left, bool lower,
+                                bool unit, std::string transpose) {
+      rows.push_back(Make("triangular_solve", absl::StrCat(N(d), "/", ToAbsl(label)),
+                          {Of(d, std::move(a), Dominant(-1, 1)), Of(d, std::move(b))})
+                         .With({{"left_side", left},
+                                {"lower", lower},
+                                {"unit_diagonal", unit},
+                                {"transpose_a", std::move(transpose)}})
+                         .Within(kClose)
+                         .Linear({{1}}));
+    };
+    triangular("lower", {4, 4}, {4, 3}, true, true, false, "NO_TRANSPOSE");
+    triangular("upper", {4, 4}, {4, 3}, true, false, false, "NO_TRANSPOSE");
+    triangular("lower_transposed", {4, 4}, {4, 3}, true, true, false, "TRANSPOSE");
+    triangular("upper_transposed", {4, 4}, {4, 3}, true, false, false, "ADJOINT");
+    triangular("right", {3, 3}, {4, 3}, false, true, false, "NO_TRANSPOSE");
+    triangular("right_upper_transposed", {3, 3}, {4, 3}, false, false, false, "TRANSPOSE");
+    triangular("unit", {4, 4}, {4, 2}, true, true, true, "NO_TRANSPOSE");
+    triangular("unit_right", {2, 2}, {4, 2}, false, false, true, "TRANSPOSE");
+    triangular("batched", {2, 4, 3, 3}, {2, 4, 3, 2}, true, false, false, "NO_TRANSPOSE");
+    const auto tridiagonal = [&](std::string_view label, Dims diagonal, Dims b) {
+      rows.push_back(Make("tridiagonal_solve", absl::StrCat(N(d), "/", ToAbsl(label)),
+                          {Of(d, diagonal, Uniform(-1, 1)), Of(d, diagonal, Uniform(3, 5)),
+                           Of(d, diagonal, Uniform(-1, 1)), Of(d, std::move(b))})
+                         .Within(kClose)
+                         .Linear({{3}}));
+    };
+    tridiagonal("one", {5}, {5, 2});
+    tridiagonal("batched", {2, 4, 3}, {2, 4, 3, 2});
+    tridiagonal("single", {1}, {1, 2});
+  }
+  rows.push_back(
+      Make("cholesky", "f64/not_definite", {Of(kF64, {2, 2, 2}, Values({4, 2, 2, 5, 1, 2, 2, 1}))})
+          .With({{"lower", true}})
+          .Within(kClose)
+          .NotSmooth("one of them has no factor"));
+  rows.push_back(Make("cholesky", "f64/empty", {Of(kF64, {2, 0, 0})}).With({{"lower", true}}));
+  rows.push_back(Make("triangular_solve", "f64/no_right_side",
+                      {Of(kF64, {3, 3}, Dominant(-1, 1)), Of(kF64, {3, 0})})
+                     .With({{"left_side", true},
+                            {"lower", true},
+                            {"unit_diagonal", false},
+                            {"transpose_a", std::string("NO_TRANSPOSE")}})
+                     .Linear({{1}}));
+}
+
+void AddFactorizations(std::vector<Sample>& rows) {
+  for (const DType d : {kF32, kF64}) {
+    const auto label = [&](std::string_view name) { return absl::StrCat(N(d), "/", ToAbsl(name)); };
+    const std::pair<const char*, Dims> shapes[] = {
+        {"square", {4, 4}}, {"tall", {5, 3}}, {"wide", {3, 5}}, {"batched", {2, 4, 3, 3}}};
+    for (const auto& [name, shape] : shapes) {
+      const bool tall = shape[shape.size() - 2] >= shape.back();
+      rows.push_back(Make("lu", label(name), {Of(d, shape, Distinct(-2, 2))}).Within(kClose));
+      rows.push_back(Make("geqrf", label(name), {Of(d, shape, Distinct(-2, 2))})
+                         .Within(kClose)
+                         .NotSmooth(kReflectors));
+      if (tall) {
+        Dims taus(shape.begin(), shape.end() - 1);
+        taus.back() = shape.back() - 1;
+        rows.push_back(Make("householder_product", label(name),
+                            {Of(d, shape), Of(d, std::move(taus), Uniform(0, 1))})
+                           .Within(kClose)
+                           .NotSmooth(kReflectors));
+      }
+      for (const bool full : {false, true}) {
+        Sample row = Make("qr", label(absl::StrCat(name, full ? "/full" : "")),
+                          {Of(d, shape, Distinct(-2, 2))})
+                         .With({{"full_matrices", full}})
+                         .Within(kClose);
+        if (!tall || (full && shape[shape.size() - 2] != shape.back()))
+          row.NotSmooth("some columns of q are any that are orthogonal to the others");
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  rows.push_back(Make("lu", "f64/singular", {Of(kF64, {3, 3}, Values({1, 2, 0}))})
+                     .Within(kClose)
+                     .NotSmooth("u is singular"));
+  rows.push_back(Make("lu", "f64/no_columns", {Of(kF64, {2, 3, 0})}));
+  rows.push_back(Make("qr", "f64/no_columns", {Of(kF64, {2, 3, 0})})
+                     .With({{"full_matrices", true}})
+                     .NotSmooth("q is any orthogonal matrix"));
+}
+
+void AddEigen(std::vector<Sample>& rows) {
+  for (const DType d : {kF32, kF64}) {
+    const auto label = [&](std::string_view name) { return absl::StrCat(N(d), "/", ToAbsl(name)); };
+    const auto eigh = [&](std::string_view name, Dims shape, bool lower) {
+      rows.push_back(Make("eigh", label(name), {Of(d, std::move(shape), Dominant(-0.25, 0.25))})
+                         .With({{"lower", lower}})
+                         .Within(kClose));
+    };
+    eigh("lower", {4, 4}, true);
+    eigh("upper", {4, 4}, false);
+    eigh("batched", {2, 4, 3, 3}, true);
+    const std::pair<const char*, Dims> shapes[] = {
+        {"square", {4, 4}}, {"tall", {5, 3}}, {"wide", {3, 5}}, {"batched", {2, 4, 3, 3}}};
+    for (const auto& [name, shape] : shapes) {
+      for (const bool full : {false, true}) {
+        Sample row = Make("svd", label(absl::StrCat(name, full ? "/full" : "")),
+                          {Of(d, shape, Dominant(-0.5, 0.5))})
+                         .With({{"full_matrices", full}, {"compute_uv", true}})
+                         .Within(kClose);
+        if (full && shape[shape.size() - 2] != shape.back())
+          row.NotSmooth("some vectors are any that are orthogonal to the others");
+        rows.push_back(std::move(row));
+      }
+      rows.push_back(
+          Make("svd", label(absl::StrCat(name, "/values")), {Of(d, shape, Dominant(-0.5, 0.5))})
+              .With({{"full_matrices", false}, {"compute_uv", false}})
+              .Within(kClose));
+    }
+  }
+  rows.push_back(
+      Make("eigh", "f64/not_finite", {Of(kF64, {2, 2, 2}, Values({1, 0, 0, 3, kNan, 0, 0, 1}))})
+          .With({{"lower", true}})
+          .Within(kClose)
+          .NotSmooth("one of them has no eigenvalues")
+          .Without(Check::kRecorded, "JAX gives what LAPACK makes of a NaN"));
+  rows.push_back(Make("svd", "f64/no_columns", {Of(kF64, {2, 3, 0})})
+                     .With({{"full_matrices", true}, {"compute_uv", true}})
+                     .NotSmooth("the vectors are any that are orthogonal"));
+}
+
+}  // namespace
+
+std::vector<Sample> LinearAlgebraSamples() {
+  std::vector<Sample> rows;
+  AddSolves(rows);
+  AddFactorizations(rows);
+  AddEigen(rows);
+  return rows;
+}
+
+}  // namespace tessera::ir::samples
