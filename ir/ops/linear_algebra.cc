@@ -35,6 +35,11 @@ absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank) {
   if (t.rank() < min_rank)
     return TypeError(c, "operand ", i, " is ", t.ToString(), "; expected at least ", min_rank,
                      " dims, of which the last are ", min_rank == 2 ? "matrices" : "vectors");
+  if (IsComplex(t.dtype))
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat(ToAbsl(c.def.lax_name), ": complex matrices are not implemented, ",
+                     "and operand ", i, " is ", t.ToString()));
   if (t.dtype != DType::kF32 && t.dtype != DType::kF64)
     return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(t.dtype)),
                      "; expected f32 or f64");

@@ -107,7 +107,7 @@ std::optional<Takes> TakesOf(const Sample& s) {
         return std::nullopt;  // known on the row's own numbers alone
       return Takes::kInRange;
     case Tolerance::kScaled:
-      return std::nullopt;  // others may have no solution, or one that is far off
+      return std::nullopt;
     case Tolerance::kExact:
       if (HasPredicate(*s.def)) return Takes::kOwn;     // it may never end on others
       if (s.def->name == "power") return Takes::kOwn;   // jnp's takes 6 bits of an exponent
@@ -285,8 +285,18 @@ class Maker {
 RandomProgram MakeRandomProgram(uint64_t seed) { return Maker(seed).Run(); }
 
 const std::map<std::string, std::string>& NotInPrograms() {
+  constexpr char kMatrices[] = "other matrices than its rows' may have no answer, or one far off";
   constexpr char kCollective[] = "it stands in a manual_computation; placements bring collectives";
   static const auto* const kOps = new std::map<std::string, std::string>{
+      {"cholesky", kMatrices},
+      {"triangular_solve", kMatrices},
+      {"tridiagonal_solve", kMatrices},
+      {"lu", kMatrices},
+      {"geqrf", kMatrices},
+      {"householder_product", kMatrices},
+      {"qr", kMatrices},
+      {"eigh", kMatrices},
+      {"svd", kMatrices},
       {"psum", kCollective},
       {"pmax", kCollective},
       {"pmin", kCollective},

@@ -51,6 +51,8 @@ Json ToJson(const ExportedSample& e, const samples::Recording& recording) {
     j["ulps"] = e.ulps_of_xla;
   } else if (s.tolerance.kind == samples::Tolerance::kUlps) {
     j["ulps"] = std::vector<double>(recorded->second.results.size(), s.tolerance.bound);
+  } else if (s.tolerance.kind == samples::Tolerance::kScaled) {
+    j["scaled"] = s.tolerance.bound;
   } else if (s.tolerance.kind == samples::Tolerance::kReordered) {
     j["terms"] = s.tolerance.bound;
     j["magnitudes"] =

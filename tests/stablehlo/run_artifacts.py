@@ -139,6 +139,9 @@ def check(runner, folder, sample):
             epsilon = 2.0 ** -FLOATS[dtype][1]
             bound = sample["terms"] * epsilon * np.atleast_1d(
                 array(sample["magnitudes"][i]).astype(np.float64))
+        if "scaled" in sample and dtype in FLOATS:
+            finite = np.abs(w[np.isfinite(w)].astype(np.float64))
+            bound = sample["scaled"] * 2.0 ** -FLOATS[dtype][1] * np.max(finite, initial=0)
         ulps = sample["ulps"][i] if "ulps" in sample else 0
         why = difference(g, w, dtype, ulps, bound)
         if why:
