@@ -42,7 +42,8 @@ Types InferEigh(const InferContext& c) {
 std::vector<Value> EighJvp(const RuleContext& c, Values tangents) {
   const Value v = c.out[0], w = c.out[1];
   const Value da = Symmetrized(tangents[0], c.attrs.Bool("lower"));
-  const Value m = Matmul(MatrixTranspose(v), Matmul(da, v));
+  const Value da_v = Matmul(da, v);
+  const Value m = Matmul(MatrixTranspose(v), da_v);
   const Value columns = AsRows(w, m);
   const Value f = Inverses(columns - AsColumns(w, m));
   return {Matmul(v, f * m), DiagonalOf(m)};
@@ -96,7 +97,8 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   std::vector<Value> primals = c.out;
   if (!vectors) primals = Svd(c.in[0], /*full_matrices=*/false, /*compute_uv=*/true);
   const Value s = primals[0], u = primals[1], v = MatrixTranspose(primals[2]), da = tangents[0];
-  const Value x = Matmul(MatrixTranspose(u), Matmul(da, v));
+  const Value da_v = Matmul(da, v);
+  const Value x = Matmul(MatrixTranspose(u), da_v);
   if (!vectors) return {DiagonalOf(x)};
   const Value of_column = AsRows(s, x), of_row = AsColumns(s, x);
   const Value sum = of_column + of_row;
@@ -106,9 +108,10 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   Value dv = Matmul(v, f * (sx + MatrixTranspose(sx)));
   const auto beyond = [&](Value image, Value span) {
     const Value within = Matmul(span, Matmul(MatrixTranspose(span), image));
-    return (image - within) / AsRows(s, image);
+    const Value rest = image - within;
+    return rest / AsRows(s, image);
   };
-  if (m > k) du = du + beyond(Matmul(da, v), u);
+  if (m > k) du = du + beyond(da_v, u);
   if (n > k) dv = dv + beyond(Matmul(MatrixTranspose(da), u), v);
   return {DiagonalOf(x), du, MatrixTranspose(dv)};
 }

@@ -67,9 +67,13 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   const int64_t m = packed.dim(packed.rank() - 2), n = packed.dim(packed.rank() - 1),
                 k = std::min(m, n);
   Value l = Completed(Tril(LeadingBlock(packed, m, k), -1), m);
-  l = Select(OnDiagonal(l), FullLike(l, 1), l);
+  const Value on = OnDiagonal(l);
+  l = Select(on, FullLike(l, 1), l);
   Value u = Completed(Triu(LeadingBlock(packed, k, n)), n);
-  if (n > k) u = Select(OnDiagonal(u, k), FullLike(u, 1), u);
+  if (n > k) {
+    const Value beyond = OnDiagonal(u, k);
+    u = Select(beyond, FullLike(u, 1), u);
+  }
   const Value da = TakeRows(tangents[0], c.out[2]);
   const Value left = TriangularSolve(l, da, {.lower = true, .unit_diagonal = true});
   const Value x = TriangularSolve(u, left, {.left_side = false});

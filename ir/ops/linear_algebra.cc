@@ -17,8 +17,8 @@ Value Indices(Value like, int dim) {
 }
 Value Triangle(Value x, int64_t k, std::string_view direction) {
   const Value rows = Indices(x, x.rank() - 2);
-  const Value inside =
-      Compare(rows + FullLike(rows, static_cast<double>(k)), Indices(x, x.rank() - 1), direction);
+  const Value shifted = rows + FullLike(rows, static_cast<double>(k));
+  const Value inside = Compare(shifted, Indices(x, x.rank() - 1), direction);
   return Select(inside, x, Zeros(x.builder(), x.type()));
 }
 // Repeats vectors along a new dim, the last but one or the last.
@@ -174,7 +174,8 @@ Value OnDiagonal(Value like, int64_t first) {
   return And(diagonal, Compare(rows, FullLike(rows, static_cast<double>(first)), "GE"));
 }
 Value DiagonalOf(Value x) {
-  return ReduceSum(Select(OnDiagonal(x), x, Zeros(x.builder(), x.type())), {x.rank() - 1});
+  const Value on = OnDiagonal(x);
+  return ReduceSum(Select(on, x, Zeros(x.builder(), x.type())), {x.rank() - 1});
 }
 
 Value AsRows(Value x, Value like) { return Repeated(x, like, like.rank() - 1); }

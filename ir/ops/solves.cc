@@ -30,7 +30,8 @@ std::vector<Value> CholeskyJvp(const RuleContext& c, Values tangents) {
   const Value right =
       TriangularSolve(l, da, {.left_side = false, .lower = true, .transpose = true});
   const Value x = TriangularSolve(l, right, {.left_side = true, .lower = true});
-  const Value half = Select(OnDiagonal(x), x * FullLike(x, 0.5), Tril(x, -1));
+  const Value on = OnDiagonal(x), halved = x * FullLike(x, 0.5);
+  const Value half = Select(on, halved, Tril(x, -1));
   const Value dl = Matmul(l, half);
   return {lower ? dl : MatrixTranspose(dl)};
 }
