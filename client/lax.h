@@ -27,12 +27,13 @@ namespace tessera::lax {
   X(bitwise_not, Not) X(population_count, PopulationCount) X(clz, Clz)                         \
   X(is_finite, IsFinite) X(square, Square) X(stop_gradient, StopGradient) X(exp2, Exp2)        \
   X(asin, Asin) X(acos, Acos) X(atan, Atan) X(sinh, Sinh) X(cosh, Cosh) X(asinh, Asinh)        \
-  X(acosh, Acosh) X(atanh, Atanh) X(erfc, Erfc) X(lgamma, Lgamma) X(digamma, Digamma)
+  X(acosh, Acosh) X(atanh, Atanh) X(erfc, Erfc) X(lgamma, Lgamma) X(digamma, Digamma)    \
+  X(real, Real) X(imag, Imag) X(conj, Conj)
 #define TESSERA_LAX_BINARY(X)                                                                  \
   X(add, Add) X(sub, Sub) X(mul, Mul) X(div, Div) X(rem, Rem) X(pow, Pow) X(max, Max)          \
   X(min, Min) X(atan2, Atan2) X(bitwise_and, And) X(bitwise_or, Or) X(bitwise_xor, Xor)        \
   X(shift_left, ShiftLeft) X(shift_right_arithmetic, ShiftRightArithmetic)                     \
-  X(shift_right_logical, ShiftRightLogical) X(nextafter, Nextafter)
+  X(shift_right_logical, ShiftRightLogical) X(nextafter, Nextafter) X(complex, Complex)
 // clang-format on
 
 #define TESSERA_DECLARE_UNARY(name, Symbol) Array name(const Arg& x);

@@ -36,7 +36,7 @@ Array logical_not(const Arg& x);
 Array where(const Arg& condition, const Arg& x, const Arg& y);
 Array clip(const Arg& x, const Arg& low, const Arg& high);
 
-using lax::abs, lax::full_like, lax::sign, lax::square, lax::stop_gradient;
+using lax::abs, lax::complex, lax::conj, lax::full_like, lax::imag, lax::real, lax::sign, lax::square, lax::stop_gradient;
 // On Auto axes a constraint for the planner; on Explicit axes reshards, which changes the type.
 using lax::with_sharding_constraint;
 Array floor(const Arg& x);

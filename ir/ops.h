@@ -39,6 +39,9 @@ inline Value operator+(Value x, Value y) { return Add(x, y); }
 inline Value operator-(Value x, Value y) { return Sub(x, y); }
 inline Value operator*(Value x, Value y) { return Mul(x, y); }
 inline Value operator/(Value x, Value y) { return Div(x, y); }
+// An op without attributes applied to operands that agree. Arithmetic and functions of complex
+// numbers are those of their parts (complex.cc).
+Value Elementwise(const OpDef& def, std::vector<Value> operands);
 // `direction` is StableHLO's: EQ NE LT LE GT GE. Of floats in the order of their values, in which
 // NaN is none; or in the total order, where -0 is below 0 and NaN at the end of its sign.
 Value Compare(Value x, Value y, std::string_view direction);
@@ -208,6 +211,13 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
 // Composite: a reduction over windows finds the places, and a scatter writes there.
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window);
+
+// ---- complex.cc ----
+// Complex numbers, c64 or c128, and their parts, f32 or f64.
+Value Real(Value x);
+Value Imag(Value x);
+Value Complex(Value re, Value im);
+Value Conj(Value x);
 
 // ---- solves.cc ----
 // Matrices are the last two dims, of f32 or f64; those before them are a batch. The lower factor l

@@ -297,6 +297,13 @@ constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
 namespace tessera::ir {
 
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding) {
+  if (IsComplex(lhs.dtype()) && lhs.dtype() == rhs.dtype()) {
+    const Value a = Real(lhs), b = Imag(lhs), c = Real(rhs), d = Imag(rhs);
+    const auto dot = [&](Value x, Value y) { return DotGeneral(x, y, dims, out_sharding); };
+    const Value ac = dot(a, c), bd = dot(b, d), ad = dot(a, d), bc = dot(b, c);
+    const Value re = ac - bd;
+    return Complex(re, ad + bc);
+  }
   const Value like = lhs.type().weak ? rhs : lhs;
   Attrs attrs{{"lhs_batching_dimensions", dims.lhs_batch},
               {"rhs_batching_dimensions", dims.rhs_batch},

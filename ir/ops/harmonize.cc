@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_exception.h"
 #include "ir/ops.h"
+#include "ir/ops/complex.h"
 #include "ir/ops/dims.h"
 
 namespace tessera::ir {
@@ -134,19 +135,35 @@ std::vector<Value> Harmonize(std::vector<Value> operands) {
   return MatchVarying(MatchShapes(MatchDTypes(std::move(operands))));
 }
 
+Value Elementwise(const OpDef& def, std::vector<Value> operands) {
+  const bool all_complex = !operands.empty() && std::all_of(operands.begin(), operands.end(), [&](const Value& v) {
+    return IsComplex(v.dtype()) && v.dtype() == operands[0].dtype() &&
+           v.shape() == operands[0].shape();
+  });
+  if (all_complex)
+    if (const std::optional<Value> of_parts = ops::OfComplex(def, operands)) return *of_parts;
+  return operands[0].builder().Emit1(def, operands);
+}
+
 #define TESSERA_OP(Symbol, wire, lax)
 #define TESSERA_UNARY(Symbol, wire, lax) \
-  Value Symbol(Value x) { return x.builder().Emit1(ops::k##Symbol, {x}); }
+  Value Symbol(Value x) { return Elementwise(ops::k##Symbol, {x}); }
 #define TESSERA_BINARY(Symbol, wire, lax) \
-  Value Symbol(Value x, Value y) { return x.builder().Emit1(ops::k##Symbol, Harmonize({x, y})); }
+  Value Symbol(Value x, Value y) { return Elementwise(ops::k##Symbol, Harmonize({x, y})); }
 #include "ir/ops.def"
 #undef TESSERA_UNARY
 #undef TESSERA_BINARY
 #undef TESSERA_OP
 
 Value Compare(Value x, Value y, std::string_view direction) {
-  return x.builder().Emit1(ops::kCompare, Harmonize({x, y}),
-                           {{"direction", std::string(direction)}});
+  const std::vector<Value> in = Harmonize({x, y});
+  const bool is_equality = direction == "EQ" || direction == "NE";
+  if (is_equality && IsComplex(in[0].dtype()) && in[0].dtype() == in[1].dtype()) {
+    const ops::Parts a = ops::PartsOf(in[0]), b = ops::PartsOf(in[1]);
+    const Value re = Compare(a.re, b.re, direction), im = Compare(a.im, b.im, direction);
+    return direction == "EQ" ? And(re, im) : Or(re, im);
+  }
+  return x.builder().Emit1(ops::kCompare, in, {{"direction", std::string(direction)}});
 }
 
 Value CompareTotalOrder(Value x, Value y, std::string_view direction) {

@@ -431,6 +431,10 @@ Value Arg(const OpDef& def, Value x, int dimension, DType index_dtype) {
 }  // namespace
 
 Value ReduceSum(Value x, std::vector<int64_t> dimensions) {
+  if (IsComplex(x.dtype())) {
+    const Value re = ReduceSum(Real(x), dimensions);
+    return Complex(re, ReduceSum(Imag(x), std::move(dimensions)));
+  }
   return Reduce(ops::kReduceSum, x, std::move(dimensions));
 }
 Value ReduceProd(Value x, std::vector<int64_t> dimensions) {

@@ -28,7 +28,20 @@ Results SameName(const OpReader& op) {
   const OpDef* const def = FindOp(op.What());
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
   NeedOperands(op, def->num_operands);
-  return op.b().Emit(*def, op.in);
+  return {Elementwise(*def, op.in)};
+}
+Results ImportReal(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {IsComplex(op.in[0].dtype()) ? Real(op.in[0]) : op.in[0]};
+}
+// Of a real number it is 0.
+Results ImportImag(const OpReader& op) {
+  NeedOperands(op, 1);
+  return {IsComplex(op.in[0].dtype()) ? Imag(op.in[0]) : FullLike(op.in[0], 0)};
+}
+Results ImportComplex(const OpReader& op) {
+  NeedOperands(op, 2);
+  return {Complex(op.in[0], op.in[1])};
 }
 
 // JAX writes the position along an axis as the remainder of another number.
@@ -170,6 +183,8 @@ Results ImportScatter(const OpReader& op) {
 Results ImportReduce(const OpReader& op) {
   if (op.in.size() % 2 != 0) op.Malformed("has an odd number of operands");
   const size_t n = op.in.size() / 2;
+  if (n == 1 && IsComplex(op.in[0].dtype()) && op.SoleOp(0) == "add")
+    return {op.in[1] + ReduceSum(op.in[0], op.Ints("dimensions"))};
   return Reduce(op.First(n), op.From(n), op.Computation(0), op.Ints("dimensions"));
 }
 // Windows over `rank` dims; an op without dilations has them all 1.
@@ -272,6 +287,7 @@ template <class Multiply>
 Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply) {
   const DType result = op.ResultType().dtype;
   const auto holds_more = [](DType a, DType b) {
+    if (IsComplex(a) != IsComplex(b)) return IsComplex(a);
     if (IsFloat(a) != IsFloat(b)) return IsFloat(a);
     return BitWidth(a) > BitWidth(b);
   };
@@ -426,6 +442,7 @@ constexpr ImportRow kRows[] = {
     {"cholesky", ImportCholesky},
     {"clamp", ImportClamp},
     {"compare", ImportCompare},
+    {"complex", ImportComplex},
     {"composite", ImportComposite},
     {"concatenate", ImportConcatenate},
     {"constant", ImportConstant},
@@ -444,6 +461,7 @@ constexpr ImportRow kRows[] = {
     {"floor", SameName},
     {"gather", ImportGather},
     {"if", ImportIf},
+    {"imag", ImportImag},
     {"iota", ImportIota},
     {"is_finite", SameName},
     {"log", SameName},
@@ -460,6 +478,7 @@ constexpr ImportRow kRows[] = {
     {"pad", ImportPad},
     {"popcnt", SameName},
     {"power", SameName},
+    {"real", ImportReal},
     {"reduce", ImportReduce},
     {"reduce_precision", ImportReducePrecision},
     {"reduce_window", ImportReduceWindow},

@@ -359,6 +359,18 @@ void AddCasts(Rows& r) {
   }
 }
 
+// Arithmetic on complex numbers is made of these and of arithmetic on their parts; client_complex_test
+// has its derivatives.
+void AddParts(Rows& r) {
+  for (const auto& [number, part] :
+       {std::pair{DType::kC64, DType::kF32}, {DType::kC128, DType::kF64}}) {
+    constexpr char kReason[] = "finite differences are of real numbers";
+    for (const char* const op : {"real", "imag"})
+      r.Add(Make(op, N(number), {Of(number, {4, 4}, Bits())}).NotSmooth(kReason));
+    r.Add(Make("complex", N(part), {Of(part, {4, 4}), Of(part, {4, 4})}).NotSmooth(kReason));
+  }
+}
+
 }  // namespace
 
 std::vector<Sample> ElementwiseSamples() {
@@ -369,6 +381,7 @@ std::vector<Sample> ElementwiseSamples() {
   AddBits(r);
   AddChoices(r);
   AddCasts(r);
+  AddParts(r);
   return r.Take();
 }
 

@@ -95,11 +95,21 @@ double LargestOf(const Array& array) {
     if (std::isfinite(array.At(i))) largest = std::max(largest, std::abs(array.At(i)));
   return largest;
 }
+// Complex numbers as pairs of their parts along a last dim.
+Array AsParts(const Array& x) {
+  Dims shape = x.shape();
+  shape.push_back(2);
+  const int64_t bytes = x.num_elements() * ByteWidth(x.dtype());
+  return Array(x.dtype() == DType::kC64 ? DType::kF32 : DType::kF64, std::move(shape),
+               {x.data(), static_cast<size_t>(bytes)});
+}
 // "" or the first element that is not as expected.
 std::string MismatchOf(const std::string& name, const Array& got, const Array& expected,
                        const json& check, bool is_cut) {
   if (got.dtype() != expected.dtype() || got.shape() != expected.shape())
     return absl::StrCat("has the type ", DTypeName(got.dtype()).data());
+  if (IsComplex(got.dtype()))
+    return MismatchOf(name, AsParts(got), AsParts(expected), check, is_cut);
   const std::string kind = check["kind"];
   const double unit = IsOfSums(name, is_cut) ? LargestOf(expected) : 0;
   const double max =

@@ -182,14 +182,17 @@ absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot re
   std::vector<ir::Array> in;
   for (size_t i = 0; i < step.in.size(); ++i) {
     ir::Array& operand = in.emplace_back(f.types[i].dtype, f.types[i].shape);
+    if (operand.num_bytes() == 0) continue;  // it lies nowhere
     TESSERA_RETURN_IF_ERROR(
         read(step.in[i], {operand.MutableData(), static_cast<size_t>(operand.num_bytes())}));
   }
   TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
                            ir::Evaluator(std::move(options)).Run(f, std::move(in)));
-  for (size_t i = 0; i < out.size(); ++i)
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i].num_bytes() == 0) continue;
     TESSERA_RETURN_IF_ERROR(
         write(step.out[i], {out[i].data(), static_cast<size_t>(out[i].num_bytes())}));
+  }
   return absl::OkStatus();
 }
 

@@ -1,0 +1,368 @@
+// real, imag and complex, and arithmetic on complex numbers, which is arithmetic on their parts.
+//
+// Derivatives: those of the parts. A cotangent c pairs with a tangent t to the real part of c t, as
+// in JAX, so that the cotangent of an imaginary part is minus that of the number's. Reference: JAX,
+// "The Autodiff Cookbook", complex numbers. Formulas: W. Kahan, "Branch cuts for complex elementary
+// functions" (1987).
+#include "ir/ops/complex.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ir/eval/eval.h"
+#include "ir/ops/pointwise.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
+
+DType PartOf(DType d) { return d == DType::kC64 ? DType::kF32 : DType::kF64; }
+
+Types InferPart(const InferContext& c) {
+  const Type& x = c.in[0];
+  if (!IsComplex(x.dtype))
+    return TypeError(c, "requires a complex dtype, got ", ToAbsl(DTypeName(x.dtype)));
+  Type t = MakeType(PartOf(x.dtype), x.shape);
+  t.weak = x.weak;
+  return std::vector<Type>{t};
+}
+
+// Elements of `in`, `from` apart, to those of `out`, `to` apart.
+template <class T>
+void CopyPart(const std::byte* in, int64_t from, std::byte* out, int64_t to, int64_t n) {
+  const T* const a = reinterpret_cast<const T*>(in);
+  T* const b = reinterpret_cast<T*>(out);
+  for (int64_t i = 0; i < n; ++i) b[i * to] = a[i * from];
+}
+void CopyPart(DType part, const std::byte* in, int64_t from, std::byte* out, int64_t to,
+              int64_t n) {
+  if (part == DType::kF32) return CopyPart<float>(in, from, out, to, n);
+  CopyPart<double>(in, from, out, to, n);
+}
+
+template <int kPart>
+Arrays EvalPart(const EvalContext& c, absl::Span<const Array> in) {
+  Array out(c.out_types[0].dtype, in[0].shape());
+  CopyPart(out.dtype(), in[0].data() + kPart * ByteWidth(out.dtype()), 2, out.MutableData(), 1,
+           out.num_elements());
+  return std::vector<Array>{out};
+}
+
+std::vector<Value> TransposeReal(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  return {Complex(cts[0], Zeros(c.b, cts[0].type()))};
+}
+std::vector<Value> TransposeImag(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  const Value zero = Zeros(c.b, cts[0].type());
+  return {Complex(zero, -cts[0])};
+}
+
+Types InferComplex(const InferContext& c) {
+  const Type &re = c.in[0], &im = c.in[1];
+  if (re.dtype != im.dtype || (re.dtype != DType::kF32 && re.dtype != DType::kF64))
+    return TypeError(c, "requires two operands of f32 or of f64, got ", TypesToString(c.in));
+  if (re.shape != im.shape)
+    return TypeError(c, "requires operands of one shape, got ", TypesToString(c.in));
+  Type t = MakeType(re.dtype == DType::kF32 ? DType::kC64 : DType::kC128, re.shape);
+  t.weak = re.weak && im.weak;
+  return std::vector<Type>{t};
+}
+Arrays EvalComplex(const EvalContext& c, absl::Span<const Array> in) {
+  Array out(c.out_types[0].dtype, c.out_types[0].shape);
+  for (int part = 0; part < 2; ++part)
+    CopyPart(in[0].dtype(), in[part].data(), 1, out.MutableData() + part * ByteWidth(in[0].dtype()),
+             2, out.num_elements());
+  return std::vector<Array>{out};
+}
+std::vector<Value> TransposeComplex(const RuleContext&, Values cts,
+                                    const std::vector<bool>& linear) {
+  std::vector<Value> out(2);
+  if (!cts[0]) return out;
+  if (linear[0]) out[0] = Real(cts[0]);
+  if (linear[1]) out[1] = -Imag(cts[0]);
+  return out;
+}
+
+consteval OpDef OfParts(OpDef d) {
+  d.family = Family::kElementwise;
+  d.lowering = Lowering::kHost;
+  d.factors = Pointwise;
+  d.sharding = Derived{};
+  d.varying = Derived{};
+  d.jvp = Derived{};
+  d.batch = Derived{};
+  d.partition = Derived{};
+  d.cost = Derived{};
+  return Checked(d);
+}
+
+}  // namespace
+
+constexpr OpDef kReal = OfParts({.name = "real",
+                                 .lax_name = "real",
+                                 .num_operands = 1,
+                                 .infer = InferPart,
+                                 .transpose = TransposeReal,
+                                 .eval = EvalPart<0>});
+constexpr OpDef kImag = OfParts({.name = "imag",
+                                 .lax_name = "imag",
+                                 .num_operands = 1,
+                                 .infer = InferPart,
+                                 .transpose = TransposeImag,
+                                 .eval = EvalPart<1>});
+constexpr OpDef kComplex = OfParts({.name = "complex",
+                                    .lax_name = "complex",
+                                    .num_operands = 2,
+                                    .infer = InferComplex,
+                                    .transpose = TransposeComplex,
+                                    .eval = EvalComplex});
+
+// ---- Arithmetic. --------------------------------------------------------------------------------
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Value IsZero(Value x) { return Compare(x, FullLike(x, 0), "EQ"); }
+Value IsInf(Value x) {
+  const Value size = Abs(x);
+  return Compare(size, FullLike(x, kInfinity), "EQ");
+}
+// x, or `other` where `pred`.
+Value Unless(Value pred, Value x, double other) { return Select(pred, FullLike(x, other), x); }
+
+// sqrt(re^2 + im^2), where the squares may be too large or too small.
+Value Magnitude(const Parts& x) {
+  const Value a = Abs(x.re), b = Abs(x.im);
+  const Value more = Max(a, b), less = Min(a, b);
+  const Value ratio = less / Unless(IsZero(more), more, 1);
+  const Value root = more * Sqrt(1.0 + ratio * ratio);
+  const Value infinite = IsInf(a);
+  return Unless(Or(infinite, IsInf(b)), root, kInfinity);  // also beside a NaN
+}
+
+Parts Product(const Parts& x, const Parts& y) {
+  const Value ac = x.re * y.re, ad = x.re * y.im;
+  const Value re = ac - x.im * y.im;
+  return {re, ad + x.im * y.re};
+}
+
+// By the conjugate of a divisor that is scaled by the larger of its parts.
+Parts Quotient(const Parts& x, const Parts& y) {
+  const Value a = Abs(y.re);
+  const Value larger = Max(a, Abs(y.im));
+  const Value is_zero = IsZero(larger);
+  const Value by = Unless(Or(is_zero, IsInf(larger)), larger, 1);
+  const Value c = y.re / by, d = y.im / by;
+  const Value cc = c * c;
+  const Value norm = (cc + d * d) * by;
+  const Parts product = Product(x, {c, -d});
+  const Value re = product.re / norm;
+  return {re, product.im / norm};
+}
+Parts Reciprocal(const Parts& x) {
+  const Value one = FullLike(x.re, 1);
+  return Quotient({one, FullLike(x.re, 0)}, x);
+}
+
+// In f64, in which products of f32 are exact and a sum of them that cancels keeps its digits.
+Value Wide(Value x) { return x.dtype() == DType::kF32 ? Convert(x, DType::kF64) : x; }
+
+// What is real stays so.
+Parts ExpOf(const Parts& x) {
+  const Value e = Exp(x.re), is_real = IsZero(x.im);
+  const Value re = e * Cos(x.im), im = e * Sin(x.im);
+  return {re, Select(is_real, x.im, im)};
+}
+// Close to 1 the logarithm of the magnitude is that of what is added to 1.
+Parts LogOf(const Parts& x) {
+  const Value size_re = Abs(x.re), size_im = Abs(x.im);
+  const Value a = Max(size_re, size_im), b = Min(size_re, size_im);
+  const Value wide = Wide(a), wide_b = Wide(b);
+  const Value above = wide - FullLike(wide, 1);
+  const Value squares = above * (1.0 + wide);
+  const Value near = 0.5 * Log1p(Convert(squares + wide_b * wide_b, a.dtype()));
+  const Value not_small = Compare(a, FullLike(a, 0.5), "GT");
+  const Value is_near = And(not_small, Compare(a, FullLike(a, 3), "LT"));
+  const Value far = Log(Magnitude(x));
+  const Value re = Select(is_near, near, far);
+  return {re, Atan2(x.im, x.re)};
+}
+// |1 + x|^2 - 1 = re (2 + re) + im^2
+Parts Log1pOf(const Parts& x) {
+  const Value wide = Wide(x.re), wide_im = Wide(x.im);
+  const Value squares = wide * (2.0 + wide);
+  const Value small = 0.5 * Log1p(Convert(squares + wide_im * wide_im, x.re.dtype()));
+  const Value size = Magnitude(x);
+  const Value is_small = Compare(size, FullLike(size, 0.5), "LT");
+  const Parts large = LogOf({1.0 + x.re, x.im});
+  return {Select(is_small, small, large.re), large.im};
+}
+// exp(re) cos(im) - 1 = (exp(re) - 1) cos(im) - 2 sin(im / 2)^2
+Parts Expm1Of(const Parts& x) {
+  const Value half = Sin(0.5 * x.im), m = Expm1(x.re), e = Exp(x.re);
+  const Value scaled = m * Cos(x.im);
+  const Value re = scaled - 2.0 * half * half;
+  return {re, e * Sin(x.im)};
+}
+
+// With t = sqrt((|x| + |re|) / 2) the parts are t and im / (2 t), or |im| / (2 t) and t with the
+// sign of im.
+Parts SqrtOf(const Parts& x) {
+  const Value size = 0.5 * Magnitude(x);
+  const Value t = Sqrt(size + 0.5 * Abs(x.re));
+  const Value other = 0.5 * Abs(x.im) / Unless(IsZero(t), t, 1);
+  const Value is_right = Compare(x.re, FullLike(x.re, 0), "GE");
+  // Of -0 too, which is below 0 in the total order.
+  const Value below = CompareTotalOrder(x.im, FullLike(x.im, 0), "LT");
+  const Value im = Select(is_right, other, t), minus = -im;
+  const Value re = Select(is_right, t, other);
+  return {re, Select(below, minus, im)};
+}
+
+Parts SinOf(const Parts& x) {
+  const Value s = Sin(x.re), c = Cos(x.re);
+  const Value re = s * Cosh(x.im);
+  return {re, c * Sinh(x.im)};
+}
+Parts CosOf(const Parts& x) {
+  const Value s = Sin(x.re), c = Cos(x.re);
+  const Value re = c * Cosh(x.im);
+  return {re, -(s * Sinh(x.im))};
+}
+// sinh(x) = -i sin(i x), and so on.
+Parts SinhOf(const Parts& x) {
+  const Parts turned = SinOf({-x.im, x.re});
+  return {turned.im, -turned.re};
+}
+Parts CoshOf(const Parts& x) { return CosOf({-x.im, x.re}); }
+// With h = tanh(re) and t = tan(im): (h (1 + t^2) + i t / cosh(re)^2) / (1 + h^2 t^2).
+Parts TanhOf(const Parts& x) {
+  const Value h = Tanh(x.re), t = Tan(x.im);
+  const Value hh = h * h, tt = t * t;
+  const Value under = 1.0 + hh * tt;
+  const Value c = Cosh(x.re);
+  const Value re = h * (1.0 + tt) / under;
+  return {re, t / (c * c) / under};
+}
+Parts TanOf(const Parts& x) {
+  const Parts turned = TanhOf({-x.im, x.re});
+  return {turned.im, -turned.re};
+}
+Parts LogisticOf(const Parts& x) {
+  const Value minus = -x.re;
+  const Parts e = ExpOf({minus, -x.im});
+  return Reciprocal({1.0 + e.re, e.im});
+}
+Parts SignOf(const Parts& x) {
+  const Value size = Magnitude(x);
+  const Value by = Unless(IsZero(size), size, 1);
+  const Value re = x.re / by;
+  return {re, x.im / by};
+}
+// exp(y log(x)). 0 to the power of 0 is 1, to others 0.
+Parts PowerOf(const Parts& x, const Parts& y) {
+  const Value none = IsZero(Magnitude(x));
+  const Value re = Unless(none, x.re, 1);
+  const Parts log = LogOf({re, x.im});
+  const Parts power = ExpOf(Product(y, log));
+  const Value no_re = IsZero(y.re);
+  const Value of_zero = Convert(And(no_re, IsZero(y.im)), x.re.dtype());
+  const Value of_re = Select(none, of_zero, power.re);
+  return {of_re, Unless(none, power.im, 0)};
+}
+// -i log((x + i y) / sqrt(x^2 + y^2))
+Parts Atan2Of(const Parts& y, const Parts& x) {
+  const Parts xx = Product(x, x), yy = Product(y, y);
+  const Value re = xx.re + yy.re;
+  const Parts root = SqrtOf({re, xx.im + yy.im});
+  const Value over = x.re - y.im;
+  const Parts log = LogOf(Quotient({over, x.im + y.re}, root));
+  return {log.im, -log.re};
+}
+
+}  // namespace
+
+Parts PartsOf(Value x) {
+  const Value re = Real(x);
+  return {re, Imag(x)};
+}
+
+std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in) {
+  using Unary = Parts (*)(const Parts&);
+  constexpr std::pair<const OpDef*, Unary> kUnary[] = {
+      {&kExp, ExpOf},   {&kExpm1, Expm1Of},       {&kLog, LogOf},   {&kLog1p, Log1pOf},
+      {&kSqrt, SqrtOf}, {&kLogistic, LogisticOf}, {&kSin, SinOf},   {&kCos, CosOf},
+      {&kTan, TanOf},   {&kTanh, TanhOf},         {&kSinh, SinhOf}, {&kCosh, CoshOf},
+      {&kSign, SignOf}};
+  const Parts x = PartsOf(in[0]);
+  for (const auto& [op, of] : kUnary)
+    if (&def == op) return Joined(of(x));
+  if (&def == &kAbs) return Magnitude(x);
+  if (&def == &kNeg) {
+    const Value re = -x.re;
+    return Joined({re, -x.im});
+  }
+  if (&def == &kRsqrt) return Joined(Reciprocal(SqrtOf(x)));
+  if (&def == &kIsFinite) {
+    const Value re = IsFinite(x.re);
+    return And(re, IsFinite(x.im));
+  }
+  if (in.size() != 2) return std::nullopt;
+  const Parts y = PartsOf(in[1]);
+  const auto both = [&](Value (*op)(Value, Value)) {
+    const Value re = op(x.re, y.re);
+    return Joined({re, op(x.im, y.im)});
+  };
+  if (&def == &kAdd) return both(Add);
+  if (&def == &kSub) return both(Sub);
+  if (&def == &kMul) return Joined(Product(x, y));
+  if (&def == &kDiv) return Joined(Quotient(x, y));
+  if (&def == &kPow) return Joined(PowerOf(x, y));
+  if (&def == &kAtan2) return Joined(Atan2Of(x, y));
+  if (&def == &kMax || &def == &kMin) {  // by the real parts, then by the imaginary ones
+    const char* const first = &def == &kMax ? "GT" : "LT";
+    const Value same = Compare(x.re, y.re, "EQ");
+    const Value later = And(same, Compare(x.im, y.im, first));
+    return Select(Or(Compare(x.re, y.re, first), later), in[0], in[1]);
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera::ir::ops
+
+// ---- The functions of ops.h. --------------------------------------------------------------------
+namespace tessera::ir {
+namespace {
+
+// A part of a number that is made of parts, or is the same everywhere, is found without making it.
+Value PartOf(const OpDef& def, Value x) {
+  Builder& b = x.builder();
+  const bool is_real = &def == &ops::kReal;
+  const Op* const made = b.DefiningOp(x);
+  if (made != nullptr && made->def == &ops::kComplex)
+    return Value(&b, made->operands[is_real ? 0 : 1]);
+  if (made != nullptr && made->def == &ops::kConstant)
+    return Constant(b, ValueOrThrow(EvaluateOp(def, {}, {made->attrs.Literal("value")}, {}))[0]);
+  if (made != nullptr && made->def == &ops::kBroadcastInDim) {
+    const Attrs attrs = made->attrs;
+    const Value part = PartOf(def, Value(&b, made->operands[0]));
+    return b.Emit1(ops::kBroadcastInDim, {part}, attrs);
+  }
+  return b.Emit1(def, {x});
+}
+
+}  // namespace
+
+Value Real(Value x) { return PartOf(ops::kReal, x); }
+Value Imag(Value x) { return PartOf(ops::kImag, x); }
+Value Complex(Value re, Value im) { return re.builder().Emit1(ops::kComplex, Harmonize({re, im})); }
+Value Conj(Value x) {
+  const Value re = Real(x);
+  return Complex(re, -Imag(x));
+}
+
+}  // namespace tessera::ir
