@@ -148,10 +148,9 @@ int Routines<T>::Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, in
 
 // Gesdd takes the most: 4 k^2 + 7 k, and blocks of 64 columns of each side; 8 ints for each of k.
 template <class T>
-int64_t Routines<T>::ScratchBytes(int64_t m, int64_t n) {
-  const int64_t k = std::min(m, n), elements = 4 * k * k + 75 * k + 66 * (m + n) + 64;
-  return elements * static_cast<int64_t>(sizeof(T)) +
-         (8 * k + 3) * static_cast<int64_t>(sizeof(int));
+double Routines<T>::ScratchBytes(int64_t m, int64_t n) {
+  const auto k = static_cast<double>(std::min(m, n)), sides = static_cast<double>(m + n);
+  return (4 * k * k + 75 * k + 66 * sides + 64) * sizeof(T) + (8 * k + 3) * sizeof(int);
 }
 
 template <class T>

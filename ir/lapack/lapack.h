@@ -54,7 +54,7 @@ class Routines {
   int Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, int ldb) const;
 
   // Bytes of scratch that Geqrf, Orgqr, Syevd and Gesdd may take.
-  static int64_t ScratchBytes(int64_t m, int64_t n);
+  static double ScratchBytes(int64_t m, int64_t n);
 
  private:
   template <class U>

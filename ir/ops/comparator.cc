@@ -56,8 +56,8 @@ class Reader {
       if (!either) break;
       const Op* const both = OpOf(rest, kAnd);
       if (!both) return std::nullopt;
-      const bool equals_first = IsEqualityLike(both->operands[0], *first);
-      if (!equals_first && !IsEqualityLike(both->operands[1], *first)) return std::nullopt;
+      const bool equals_first = IsEqualityOf(both->operands[0], *first);
+      if (!equals_first && !IsEqualityOf(both->operands[1], *first)) return std::nullopt;
       v = both->operands[equals_first ? 1 : 0];
     }
     order.descending = *direction == "GT";
@@ -148,7 +148,7 @@ class Reader {
     }
     return found;
   }
-  bool IsEqualityLike(ValueId v, const Comparison& first) const {
+  bool IsEqualityOf(ValueId v, const Comparison& first) const {
     const std::optional<Comparison> c = ComparisonOf(v);
     return c && c->direction == "EQ" && c->operand == first.operand && c->total == first.total;
   }

@@ -214,7 +214,8 @@ Parts Expm1Of(const Parts& x) {
 Parts SqrtOf(const Parts& x) {
   const Value size = 0.5 * Magnitude(x);
   const Value t = Sqrt(size + 0.5 * Abs(x.re));
-  const Value other = 0.5 * Abs(x.im) / Unless(IsZero(t), t, 1);
+  const Value half = 0.5 * Abs(x.im);
+  const Value other = half / Unless(IsZero(t), t, 1);
   const Value is_right = Compare(x.re, FullLike(x.re, 0), "GE");
   // Of -0 too, which is below 0 in the total order.
   const Value below = CompareTotalOrder(x.im, FullLike(x.im, 0), "LT");

@@ -126,18 +126,20 @@ Cost MatrixCost(const InferContext& c, absl::Span<const Type> out) {
 }
 
 int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out) {
-  int64_t bytes = 0;
+  double bytes = 0;  // matrices of an empty batch may have any size
   const auto add = [&](const Type& t) {
-    int64_t one = ByteWidth(t.dtype);
-    for (int d = std::max(t.rank() - 2, 0); d < t.rank(); ++d) one *= t.shape[d];
+    auto one = static_cast<double>(ByteWidth(t.dtype));
+    for (int d = std::max(t.rank() - 2, 0); d < t.rank(); ++d)
+      one *= static_cast<double>(t.shape[d]);
     bytes += one;
   };
   for (const Type& t : c.in) add(t);
   for (const Type& t : out) add(t);
   const Type& x = c.in[0];
   const int64_t rows = x.rank() < 2 ? 1 : RowsOf(x), cols = ColsOf(x);
-  return bytes + (x.dtype == DType::kF32 ? lapack::Routines<float>::ScratchBytes(rows, cols)
-                                         : lapack::Routines<double>::ScratchBytes(rows, cols));
+  bytes += x.dtype == DType::kF32 ? lapack::Routines<float>::ScratchBytes(rows, cols)
+                                  : lapack::Routines<double>::ScratchBytes(rows, cols);
+  return static_cast<int64_t>(std::min(bytes, 0x1p60));
 }
 
 // ---- Matrices as values. ----
