@@ -95,6 +95,8 @@ class Table {
     AddElementwise(DType::kF32, "f32");
     AddElementwise(DType::kBF16, "bf16");
     AddWindows();
+    AddLinearAlgebra();
+    AddComplex();
     AddF64();
     AddOthers();
   }
@@ -299,6 +301,90 @@ class Table {
               {1, 1, 1, 1}, "SAME");
         },
         x);
+  }
+
+  void AddLinearAlgebra() {
+    family_ = "linear algebra";
+    const int64_t small = std::min<int64_t>(side_, 256);
+    const auto positive = [](const Array& m) {
+      const int64_t n = m.shape().back();
+      return matmul(m, swapaxes(m, -1, -2)) / static_cast<double>(n) + 2.0 * eye(n);
+    };
+    const auto cholesky = [](const Array& m) { return linalg::cholesky(m); };
+    const Array p = positive(m_), q = positive(Numbers(22, {small, small}));
+    const Array right = Numbers(23, {side_, 8}), tall = Numbers(24, {2 * small, small});
+    Add("cholesky", cholesky, p);
+    Add("cholesky of 8 x 8", cholesky, positive(Numbers(25, {n_ / 64, 8, 8})));
+    Add(
+        "cholesky gradient",
+        [](const Array& m) {
+          return grad([](const Array& m) { return sum(square(linalg::cholesky(m))); })(m);
+        },
+        p);
+    Add(
+        "triangular_solve",
+        [](const Array& a, const Array& b) {
+          return lax::linalg::triangular_solve(a, b, {.left_side = true, .lower = true});
+        },
+        p, right);
+    Add(
+        "solve", [](const Array& a, const Array& b) { return linalg::solve(a, b); }, p, right);
+    Add(
+        "det", [](const Array& a) { return linalg::slogdet(a).second; }, p);
+    Add(
+        "qr",
+        [](const Array& a) {
+          const auto [q, r] = linalg::qr(a);
+          return std::vector<Array>{q, r};
+        },
+        tall);
+    Add(
+        "eigh",
+        [](const Array& a) {
+          const auto [w, v] = linalg::eigh(a);
+          return std::vector<Array>{w, v};
+        },
+        q);
+    Add(
+        "svd",
+        [](const Array& a) {
+          const linalg::Svd svd = linalg::svd(a, /*full_matrices=*/false);
+          return std::vector<Array>{svd.u, svd.s, svd.vh};
+        },
+        tall);
+  }
+
+  // One transform, and many.
+  void AddFourier(const Array& z) {
+    family_ = "fourier";
+    const auto along_rows = [&](int64_t length) {
+      const int64_t rows = std::max<int64_t>(n_ / length, 1);
+      return reshape(z[{Slice{0, rows * std::min(length, n_)}}], {rows, std::min(length, n_)});
+    };
+    const auto transform = [](const Array& x) { return fft::fft(x); };
+    Add("fft", transform, z);
+    Add("fft of 1024", transform, along_rows(1024));
+    Add("fft of 360", transform, along_rows(360));
+    Add("fft of 997", transform, along_rows(997));
+    Add(
+        "rfft of 1024", [](const Array& x) { return fft::rfft(real(x)); }, along_rows(1024));
+  }
+
+  void AddComplex() {
+    family_ = "complex";
+    const auto complex = [](const Array& re, const Array& im) { return lax::complex(re, im); };
+    const Array a = complex(Numbers(26, {n_}), Numbers(27, {n_}));
+    const Array b = complex(Numbers(28, {n_}), Numbers(29, {n_}));
+    Add(
+        "x y c64", [](const Array& x, const Array& y) { return x * y; }, a, b);
+    Add(
+        "abs c64", [](const Array& x) { return abs(x); }, a);
+    Add(
+        "exp(x) y + x c64", [](const Array& x, const Array& y) { return exp(x) * y + x; }, a, b);
+    const Array m = reshape(a[{Slice{0, side_ * side_}}], {side_, side_});
+    Add(
+        "matmul c64", [](const Array& m) { return matmul(m, m); }, m);
+    AddFourier(a);
   }
 
   void AddF64() {

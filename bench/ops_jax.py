@@ -132,6 +132,44 @@ def rows_of(n):
         "window sums 3x3": (lambda x: lax.reduce_window(
             x, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"), (x,)),
     }
+    small = min(side, 256)
+    tall = numbers(24, 2 * small, small)
+
+    def positive(m):
+        return m @ jnp.swapaxes(m, -1, -2) / m.shape[-1] + 2 * jnp.eye(m.shape[-1])
+
+    p = positive(m)
+    rows |= {
+        "cholesky": (jnp.linalg.cholesky, (p,)),
+        "cholesky of 8 x 8": (jnp.linalg.cholesky, (positive(numbers(25, n // 64, 8, 8)),)),
+        "cholesky gradient": (jax.grad(lambda m: jnp.sum(jnp.square(jnp.linalg.cholesky(m)))), (p,)),
+        "triangular_solve": (lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
+                             (p, numbers(23, side, 8))),
+        "solve": (jnp.linalg.solve, (p, numbers(23, side, 8))),
+        "det": (lambda a: jnp.linalg.slogdet(a)[1], (p,)),
+        "qr": (jnp.linalg.qr, (tall,)),
+        "eigh": (jnp.linalg.eigh, (positive(numbers(22, small, small)),)),
+        "svd": (lambda a: jnp.linalg.svd(a, full_matrices=False), (tall,)),
+    }
+    a, b = (lax.complex(numbers(i, n), numbers(i + 1, n)) for i in (26, 28))
+    rows |= {
+        "x y c64": (lambda x, y: x * y, (a, b)),
+        "abs c64": (jnp.abs, (a,)),
+        "exp(x) y + x c64": (lambda x, y: jnp.exp(x) * y + x, (a, b)),
+        "matmul c64": (lambda m: m @ m, (a[:side * side].reshape(side, side),)),
+    }
+
+    def along_rows(length):
+        count, length = max(n // length, 1), min(length, n)
+        return a[:count * length].reshape(count, length)
+
+    rows |= {
+        "fft": (jnp.fft.fft, (a,)),
+        "fft of 1024": (jnp.fft.fft, (along_rows(1024),)),
+        "fft of 360": (jnp.fft.fft, (along_rows(360),)),
+        "fft of 997": (jnp.fft.fft, (along_rows(997),)),
+        "rfft of 1024": (lambda x: jnp.fft.rfft(x.real), (along_rows(1024),)),
+    }
     rows |= {
         "sin f64": (jnp.sin, (wide,), x64),
         "exp f64": (jnp.exp, (wide,), x64),

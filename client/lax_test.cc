@@ -47,6 +47,29 @@ TEST(BroadcastTest, OfBinaryOps) {
               HasSubstr("add: got incompatible shapes for broadcasting: (3, 1), (2, 2)"));
 }
 
+// Numbers of 8 bits and fewer that have no kernels are computed by conversion, and rounded, or cut
+// to their bits, once.
+TEST(NarrowTest, ComputesAsWideAndRoundsOnce) {
+  constexpr DType kS4 = DType::kS4, kF8 = DType::kF8E4M3FN;
+  const ir::Array x = Vec({7, -8, 3, -1}, kS4), y = Vec({1, 1, 5, -4}, kS4);
+  const auto values = [](auto f, const ir::Array& a, const ir::Array& b) {
+    return Values([f](Array u, Array v) { return f(u, v).astype(kF32); }, a, b);
+  };
+  EXPECT_THAT(values([](Array u, Array v) { return lax::add(u, v); }, x, y),
+              ElementsAre(-8, -7, -8, -5));
+  EXPECT_THAT(values([](Array u, Array v) { return lax::mul(u, v); }, x, y),
+              ElementsAre(7, -8, -1, 4));
+  EXPECT_THAT(values([](Array u, Array v) { return lax::max(u, v); }, x, y),
+              ElementsAre(7, 1, 5, -1));
+  EXPECT_THAT(values([](Array u, Array v) { return lax::lt(u, v); }, x, y),
+              ElementsAre(0, 1, 1, 0));
+  // 17 lies between 16 and 18; 1.0625 between 1 and 1.125, of which the even one is taken.
+  const ir::Array a = Vec({16, 1, 448}, kF8), b = Vec({1, 0.0625, -448}, kF8);
+  EXPECT_THAT(values([](Array u, Array v) { return lax::add(u, v); }, a, b), ElementsAre(16, 1, 0));
+  EXPECT_THAT(values([](Array u, Array v) { return lax::sub(u, v); }, a, b).back(),
+              ::testing::IsNan());
+}
+
 TEST(BitcastTest, BetweenWidths) {
   const auto to = [](DType dtype) {
     return [dtype](Array x) { return lax::bitcast_convert_type(x, dtype); };

@@ -11,6 +11,7 @@
 #pragma once
 #include "client/array.h"      // IWYU pragma: export
 #include "client/error.h"      // IWYU pragma: export
+#include "client/fft.h"        // IWYU pragma: export
 #include "client/files.h"      // IWYU pragma: export
 #include "client/indexing.h"   // IWYU pragma: export
 #include "client/lax.h"        // IWYU pragma: export

@@ -135,11 +135,46 @@ std::vector<Value> Harmonize(std::vector<Value> operands) {
   return MatchVarying(MatchShapes(MatchDTypes(std::move(operands))));
 }
 
+namespace {
+
+// The dtype in which numbers of 8 bits and fewer are computed that have no kernels: one that has
+// all their values, from which results are rounded, or cut to their low bits, once. nullopt for
+// others.
+std::optional<DType> WideFor(DType d) {
+  if (IsComputable(d) || IsComplex(d)) return std::nullopt;
+  if (IsFloat(d)) return DType::kF32;
+  return IsSignedInt(d) ? DType::kS8 : DType::kU8;
+}
+std::optional<DType> WideFor(const std::vector<Value>& operands) {
+  const bool alike = std::all_of(operands.begin(), operands.end(),
+                                 [&](const Value& v) { return v.dtype() == operands[0].dtype(); });
+  return alike && !operands.empty() ? WideFor(operands[0].dtype()) : std::nullopt;
+}
+// Whether the low bits of the result are those of the operands' low bits, extended by their sign.
+bool ExtendsToMoreBits(const OpDef& def) {
+  const OpDef* const known[] = {&ops::kAdd, &ops::kSub,  &ops::kMul, &ops::kDiv, &ops::kRem,
+                                &ops::kNeg, &ops::kAbs,  &ops::kMax, &ops::kMin, &ops::kAnd,
+                                &ops::kOr,  &ops::kSign, &ops::kXor, &ops::kNot};
+  return std::find(std::begin(known), std::end(known), &def) != std::end(known);
+}
+
+}  // namespace
+
 Value Elementwise(const OpDef& def, std::vector<Value> operands) {
-  const bool all_complex = !operands.empty() && std::all_of(operands.begin(), operands.end(), [&](const Value& v) {
-    return IsComplex(v.dtype()) && v.dtype() == operands[0].dtype() &&
-           v.shape() == operands[0].shape();
-  });
+  if (const std::optional<DType> wide = WideFor(operands)) {
+    const DType dtype = operands[0].dtype();
+    const bool is_known = IsFloat(dtype) ? &def != &ops::kNextafter : ExtendsToMoreBits(def);
+    if (is_known) {
+      for (Value& v : operands) v = Convert(v, *wide);
+      const Value result = Elementwise(def, std::move(operands));
+      return result.dtype() == *wide ? Convert(result, dtype) : result;
+    }
+  }
+  const bool all_complex =
+      !operands.empty() && std::all_of(operands.begin(), operands.end(), [&](const Value& v) {
+        return IsComplex(v.dtype()) && v.dtype() == operands[0].dtype() &&
+               v.shape() == operands[0].shape();
+      });
   if (all_complex)
     if (const std::optional<Value> of_parts = ops::OfComplex(def, operands)) return *of_parts;
   return operands[0].builder().Emit1(def, operands);
@@ -162,6 +197,10 @@ Value Compare(Value x, Value y, std::string_view direction) {
     const ops::Parts a = ops::PartsOf(in[0]), b = ops::PartsOf(in[1]);
     const Value re = Compare(a.re, b.re, direction), im = Compare(a.im, b.im, direction);
     return direction == "EQ" ? And(re, im) : Or(re, im);
+  }
+  if (const std::optional<DType> wide = WideFor(in)) {
+    const Value a = Convert(in[0], *wide);
+    return Compare(a, Convert(in[1], *wide), direction);
   }
   return x.builder().Emit1(ops::kCompare, in, {{"direction", std::string(direction)}});
 }

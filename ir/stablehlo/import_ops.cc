@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "ir/eval/eval.h"
+#include "ir/fft.h"
 #include "ir/ops.h"
 #include "ir/ops/computation.h"
 #include "ir/stablehlo/importer.h"
@@ -90,7 +91,10 @@ Results ImportConstant(const OpReader& op) {
 }
 Results ImportIota(const OpReader& op) {
   const Type type = op.ResultType();
-  return {Iota(op.b(), type.dtype, type.shape, op.Small("iota_dimension"))};
+  // Numbers without kernels are those of s32.
+  const DType dtype = IsComputable(type.dtype) ? type.dtype : DType::kS32;
+  const Value iota = Iota(op.b(), dtype, type.shape, op.Small("iota_dimension"));
+  return {Convert(iota, type.dtype)};
 }
 Results ImportBroadcastInDim(const OpReader& op) {
   NeedOperands(op, 1);
@@ -152,8 +156,7 @@ Value VectorsLast(const OpReader& op, Value indices, std::vector<int64_t>* batch
   return MoveDim(indices, static_cast<int>(dim), indices.rank() - 1);
 }
 
-Results ImportGather(const OpReader& op) {
-  NeedOperands(op, 2);
+Value GatherOf(const OpReader& op, std::vector<int64_t> slice_sizes) {
   GatherDimensionNumbers dims = {op.Ints("offset_dims"), op.Ints("collapsed_slice_dims"),
                                  op.Ints("start_index_map"), op.IntsOrNone("operand_batching_dims"),
                                  op.IntsOrNone("start_indices_batching_dims")};
@@ -161,7 +164,60 @@ Results ImportGather(const OpReader& op) {
   options.mode = GatherScatterMode::kClip;
   options.indices_are_sorted = op.Bool("indices_are_sorted");
   const Value indices = VectorsLast(op, op.in[1], &dims.start_indices_batching_dims);
-  return {Gather(op.in[0], indices, dims, op.Ints("slice_sizes"), options)};
+  return Gather(op.in[0], indices, dims, std::move(slice_sizes), options);
+}
+Results ImportGather(const OpReader& op) {
+  NeedOperands(op, 2);
+  return {GatherOf(op, op.Ints("slice_sizes"))};
+}
+
+// ---- Ops of sizes that are operands: the declared types, or literals, say them. ----------------
+// The integers of an operand that the program says, one per dim.
+std::vector<int64_t> KnownInts(const OpReader& op, size_t operand) {
+  constexpr int64_t kDimsMax = 32;
+  const Value x = op.in[operand];
+  const Op* made = op.b().DefiningOp(x);
+  const bool is_splat = made != nullptr && made->def == &ops::kBroadcastInDim;
+  if (is_splat) made = op.b().DefiningOp(Value(&op.b(), made->operands[0]));
+  if (made == nullptr || made->def != &ops::kConstant)
+    op.NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
+  const Array& literal = made->attrs.Literal("value");
+  if (!IsInteger(literal.dtype()) || x.rank() != 1 || x.dim(0) > kDimsMax)
+    op.Malformed(absl::StrCat("has an operand ", operand, " that is no list of sizes"));
+  std::vector<int64_t> ints(x.dim(0));
+  for (size_t i = 0; i < ints.size(); ++i)
+    ints[i] = literal.IntAt(literal.rank() == 0 ? 0 : static_cast<int64_t>(i));
+  return ints;
+}
+Results ImportDynamicIota(const OpReader& op) {
+  NeedOperands(op, 1);
+  return ImportIota(op);
+}
+Results ImportDynamicReshape(const OpReader& op) {
+  NeedOperands(op, 2);
+  return {Reshape(op.in[0], op.ResultType().shape)};
+}
+Results ImportDynamicBroadcast(const OpReader& op) {
+  NeedOperands(op, 2);
+  return {BroadcastInDim(op.in[0], op.ResultType().shape, op.Ints("broadcast_dimensions"))};
+}
+Results ImportDynamicPad(const OpReader& op) {
+  NeedOperands(op, 5);
+  return {Pad(op.in[0], op.in[1], KnownInts(op, 2), KnownInts(op, 3), KnownInts(op, 4))};
+}
+Results ImportDynamicGather(const OpReader& op) {
+  NeedOperands(op, 3);
+  return {GatherOf(op, KnownInts(op, 2))};
+}
+Results ImportRealDynamicSlice(const OpReader& op) {
+  NeedOperands(op, 4);
+  return {Slice(op.in[0], KnownInts(op, 1), KnownInts(op, 2), KnownInts(op, 3))};
+}
+Results ImportDimensionSize(const OpReader& op) {
+  NeedOperands(op, 1);
+  const int dim = op.Small("dimension");
+  if (dim < 0 || dim >= op.in[0].rank()) op.Malformed("has no such dimension");
+  return {Constant(op.b(), Array::ScalarInt(DType::kS32, op.in[0].dim(dim)))};
 }
 
 Results ImportScatter(const OpReader& op) {
@@ -294,6 +350,8 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
   DType dtype = result;
   for (const Value v : {lhs, rhs})
     if (holds_more(v.dtype(), dtype)) dtype = v.dtype();
+  // Numbers of 8 bits and fewer that have no kernels are exact in f32, and whole ones in s32.
+  if (!IsComputable(dtype) && !IsComplex(dtype)) dtype = IsFloat(dtype) ? DType::kF32 : DType::kS32;
   const Value x = Convert(lhs, dtype), y = Convert(rhs, dtype);
   return Convert(multiply(x, y), result);
 }
@@ -363,6 +421,14 @@ Results ImportTriangularSolve(const OpReader& op) {
                            .lower = op.Bool("lower"),
                            .transpose = transpose != kNone,
                            .unit_diagonal = op.Bool("unit_diagonal")})};
+}
+
+Results ImportFft(const OpReader& op) {
+  NeedOperands(op, 1);
+  constexpr std::array kKinds = {FftKind::kFft, FftKind::kIfft, FftKind::kRfft, FftKind::kIrfft};
+  const uint64_t kind = op.Enum("fft_type", AttrKind::kFftType);
+  if (kind >= kKinds.size()) op.Malformed("is of no known type");
+  return {Fft(op.in[0], kKinds[kind], op.Ints("fft_length"))};
 }
 
 // ---- Control. -----------------------------------------------------------------------------------
@@ -454,12 +520,19 @@ constexpr ImportRow kRows[] = {
     {"divide", SameName},
     {"dot", ImportDot},
     {"dot_general", ImportDotGeneral},
+    {"dynamic_broadcast_in_dim", ImportDynamicBroadcast},
+    {"dynamic_gather", ImportDynamicGather},
+    {"dynamic_iota", ImportDynamicIota},
+    {"dynamic_pad", ImportDynamicPad},
+    {"dynamic_reshape", ImportDynamicReshape},
     {"dynamic_slice", ImportDynamicSlice},
     {"dynamic_update_slice", ImportDynamicUpdateSlice},
     {"exponential", SameName},
     {"exponential_minus_one", SameName},
+    {"fft", ImportFft},
     {"floor", SameName},
     {"gather", ImportGather},
+    {"get_dimension_size", ImportDimensionSize},
     {"if", ImportIf},
     {"imag", ImportImag},
     {"iota", ImportIota},
@@ -479,6 +552,7 @@ constexpr ImportRow kRows[] = {
     {"popcnt", SameName},
     {"power", SameName},
     {"real", ImportReal},
+    {"real_dynamic_slice", ImportRealDynamicSlice},
     {"reduce", ImportReduce},
     {"reduce_precision", ImportReducePrecision},
     {"reduce_window", ImportReduceWindow},

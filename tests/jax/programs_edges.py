@@ -197,7 +197,8 @@ def incomplete_functions(a, x):
 
 @program(s8(16, low=-8, high=8), f32(16))
 def four_bit_integers(a, x):
-    q = a.astype(jnp.int4)
+    # Sums that fit: where XLA for CPUs fuses, it keeps more bits of others than there are.
+    q = (a // 2).astype(jnp.int4)
     return ((q + q).astype(jnp.int8), q.astype(jnp.float32) * x,
             jnp.abs(x).astype(jnp.uint4).astype(jnp.int32))
 
