@@ -1,0 +1,112 @@
+// A filter learns to take noise out of signals: how much to keep of each frequency, found by the
+// gradient through a Fourier transform and its inverse. Signals are spread over the devices.
+// Reference: N. Wiener, "Extrapolation, Interpolation, and Smoothing of Stationary Time Series"
+// (1949), whose filter it approaches.
+//
+//   spectral_filter                     on four CPU devices inside this process
+//   spectral_filter --signals 256 --length 1000
+#include <cmath>
+#include <cstdio>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/adam.h"
+#include "examples/command_line.h"
+
+namespace tessera::examples {
+
+struct Filter {
+  Array gains;  // f32[frequencies]; a sigmoid makes parts from 0 to 1 of them
+};
+TESSERA_TREE(Filter, gains)
+struct Signals {
+  Array noisy, clean;  // f32[signals, length]
+};
+TESSERA_TREE(Signals, noisy, clean)
+
+namespace {
+
+constexpr int64_t kWaves = 3;   // of each signal
+constexpr double kNoise = 0.7;  // one standard deviation
+
+Array Filtered(const Filter& f, const Array& x) {
+  const Array spectrum = fft::rfft(x), kept = sigmoid(f.gains);
+  return fft::irfft(complex(real(spectrum) * kept, imag(spectrum) * kept), x.shape()[1]);
+}
+Array Error(const Array& x, const Array& clean) { return mean(square(x - clean)); }
+Array Loss(const Filter& f, const Signals& s) { return Error(Filtered(f, s.noisy), s.clean); }
+
+using State = AdamState<Filter>;
+std::pair<State, Array> Step(const State& state, const Signals& s) {
+  const auto [loss, grads] = value_and_grad(Loss)(state.params, s);
+  return {AdamStep(state, grads, {.learning_rate = 1e-1}), loss};
+}
+
+// Sums of a few slow waves, and noise, which has all frequencies.
+Signals MakeSignals(const Array& key, int64_t signals, int64_t length) {
+  const Array keys = random::split(key, 3);
+  const Array turns = random::randint(keys[0], {signals, kWaves, 1}, 1, 12).astype(kF32);
+  const Array phase = random::uniform(keys[1], {signals, kWaves, 1}, kF32, 0, 2 * std::numbers::pi);
+  const Array time = arange(length).astype(kF32) / static_cast<double>(length);
+  const Array clean = sum(sin(2 * std::numbers::pi * turns * time + phase), 1);
+  return {clean + kNoise * random::normal(keys[2], {signals, length}), clean};
+}
+
+struct Flags {
+  ClusterFlags cluster;
+  int64_t signals = 64, length = 360, steps = 100;
+  double min_removed = 1;
+};
+const std::string kUsage = std::string("usage: spectral_filter [options]\n") + kClusterUsage +
+                           "  --signals N              a multiple of the devices (64)\n"
+                           "  --length N               of each signal (360)\n"
+                           "  --steps N                (100)\n"
+                           "  --min-removed PERCENT    exit code 1 below it\n";
+
+int Run(int argc, char** argv) {
+  Flags flags;
+  std::vector<Option> options = flags.cluster.Options();
+  options.insert(options.end(), {{"--signals", &flags.signals},
+                                 {"--length", &flags.length},
+                                 {"--steps", &flags.steps},
+                                 {"--min-removed", &flags.min_removed}});
+  ParseOptions(argc, argv, options);
+  const Cluster cluster = OpenCluster(flags.cluster);
+  const Mesh& mesh = cluster.mesh;
+
+  const Array keys = random::split(random::key(6), 2);
+  const auto signals = [&](int64_t key) {
+    const Signals s = MakeSignals(keys[key], flags.signals, flags.length);
+    const PartitionSpec spread = P({"data", "model"});
+    return Signals{put(s.noisy, mesh, spread), put(s.clean, mesh, spread)};
+  };
+  const Signals train = signals(0), test = signals(1);
+  const auto gains = [&] { return Filter{put(zeros({flags.length / 2 + 1}), mesh, P())}; };
+  State state{gains(), gains(), gains(), put(zeros({}), mesh, P())};
+
+  const auto step = jit(Step, {.name = "train_step", .donate_argnums = {0}});
+  for (int64_t i = 1; i <= flags.steps; ++i) {
+    auto [next, loss] = step(state, train);
+    state = next;
+    if (i % 25 != 0 && i != flags.steps) continue;
+    std::printf("step %lld/%lld  error %.4f\n", static_cast<long long>(i),
+                static_cast<long long>(flags.steps), loss.item<float>());
+    std::fflush(stdout);
+  }
+  const double before = jit(Error)(test.noisy, test.clean).item<float>();
+  const double after = jit(Loss)(state.params, test).item<float>();
+  const double removed = 100 * (1 - after / before);
+  std::printf("of the noise of signals that it has not seen %.1f%% is removed\n", removed);
+  return removed < flags.min_removed ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("spectral_filter", kUsage, Run, argc, argv);
+}
