@@ -101,16 +101,16 @@ Array solve(const Array& a_in, const Array& b_in, Site site) {
   NeedSquare(a, "solve", site);
   const bool vector = b.rank() == 1;
   if (vector) b = expand_dims(b, 1);
+  const int64_t n = a.dim(a.rank() - 1), rows = b.rank() < 2 ? 1 : b.dim(b.rank() - 2);
+  if (b.rank() < 2 || rows != n)
+    ThrowError(ErrorKind::kValueError, site, "linalg.solve: b has ", rows, " rows; expected ", n,
+               ", as many as a");
   const lax::linalg::Lu lu = lax::linalg::lu(a, site);
   Dims shape(a.shape().begin(), a.shape().end() - 1);
   shape.push_back(b.dim(b.rank() - 1));
-  if (b.rank() < 2 || b.dim(b.rank() - 2) != shape[shape.size() - 2])
-    ThrowError(ErrorKind::kValueError, site, "linalg.solve: b has ",
-               b.rank() < 2 ? 0 : b.dim(b.rank() - 2), " rows; expected ", shape[shape.size() - 2],
-               ", as many as a");
   b = broadcast_to(b, shape);
-  const Array rows = broadcast_to(expand_dims(lu.permutation, -1), shape);
-  const Array permuted = take_along_axis(b, rows, -2);
+  const Array order = broadcast_to(expand_dims(lu.permutation, -1), shape);
+  const Array permuted = take_along_axis(b, order, -2);
   const Array y = lax::linalg::triangular_solve(
       lu.lu, permuted, {.left_side = true, .lower = true, .unit_diagonal = true});
   const Array x = lax::linalg::triangular_solve(lu.lu, y, {.left_side = true});

@@ -175,6 +175,8 @@ TEST(LinalgTest, ErrorsSayWhatIsExpected) {
               HasSubstr("linalg.svdvals: expected an array of at least 2 dims, got 1"));
   EXPECT_THAT(error_of([](Array a) { return linalg::solve(a, ones({2})); }, {3, 3}),
               HasSubstr("linalg.solve: b has 2 rows; expected 3, as many as a"));
+  EXPECT_THAT(error_of([](Array a) { return linalg::solve(a, sum(a)); }, {3, 3}),
+              HasSubstr("linalg.solve: b has 1 rows; expected 3, as many as a"));
   EXPECT_THAT(error_of([](Array a) { return linalg::qr(a, "r").first; }, {3, 3}),
               HasSubstr("linalg.qr: mode is 'r'; expected reduced or complete"));
   EXPECT_THAT(error_of([](Array a) { return linalg::cholesky(a.astype(DType::kBF16)); }, {3, 3}),
