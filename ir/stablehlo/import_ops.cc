@@ -559,6 +559,7 @@ constexpr ImportRow kRows[] = {
     {"remainder", ImportRemainder},
     {"reshape", ImportReshape},
     {"reverse", ImportReverse},
+    {"rng_bit_generator", ImportRandomBits},
     {"round_nearest_afz", SameName},
     {"round_nearest_even", SameName},
     {"rsqrt", SameName},

@@ -182,6 +182,7 @@ std::optional<std::vector<Value>> ImportKnownComposite(const OpReader& op);
 const ImportRow* FindLapack(std::string_view target);
 // The k largest, or smallest, of JAX's approx_max_k and approx_min_k: those of all.
 std::vector<Value> ImportApproxTopK(const OpReader& op);
+std::vector<Value> ImportRandomBits(const OpReader& op);
 // Whether it is the function that JAX writes for its cipher, and what that is here.
 bool IsJaxCipher(const Function& f);
 std::vector<Value> EmitCipher(const std::vector<Value>& in);

@@ -293,6 +293,15 @@ def random_by_rbg(seed):
     return jax.random.uniform(jax.random.key(seed, impl="rbg"), (4, 3))
 
 
+@program(s32(low=0, high=99))
+def random_bits_by_rbg(seed):
+    key = jax.random.key(seed, impl="rbg")
+    state = jax.random.key_data(key).at[2:].set(2**32 - 2)  # its counter is about to overflow
+    bits = [lax.rng_bit_generator(state, shape, dtype) for shape, dtype in (
+        ((7,), jnp.uint32), ((3, 5), jnp.uint16), ((2, 3), jnp.uint8), ((5,), jnp.uint32))]
+    return bits, jax.random.normal(jax.random.fold_in(key, 3), (5,)), jax.random.split(key).shape[0]
+
+
 @program(key(8))
 def random_walk(k):
     def step(carry, k):
