@@ -1,0 +1,201 @@
+// A convolutional network with batch normalization reads handwritten digits. The batch is spread
+// over all devices, and so are the statistics that normalize it: each is a sum over all of them.
+// Reference: Ioffe and Szegedy, "Batch normalization: accelerating deep network training by
+// reducing internal covariate shift" (2015).
+//
+//   conv_net                            on four CPU devices inside this process
+//   conv_net --epochs 20 --mesh data=1,model=1
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/adam.h"
+#include "examples/command_line.h"
+#include "examples/digits.h"
+
+namespace tessera::examples {
+
+// A convolution, and the scale and shift of what it gives once that is normalized.
+struct Layer {
+  Array kernel, scale, shift;
+};
+TESSERA_TREE(Layer, kernel, scale, shift)
+struct Net {
+  Layer first, second, third;
+  Array w, b;
+};
+TESSERA_TREE(Net, first, second, third, w, b)
+// What a layer gave on average in training; what it is normalized by afterwards.
+struct Moments {
+  Array mean, variance;
+};
+TESSERA_TREE(Moments, mean, variance)
+struct Statistics {
+  Moments first, second, third;
+};
+TESSERA_TREE(Statistics, first, second, third)
+struct Images {
+  Array x, labels;  // f32[images, 8, 8, 1], s32[images]
+};
+TESSERA_TREE(Images, x, labels)
+
+namespace {
+
+constexpr int64_t kSide = 8, kClasses = 10, kBatch = 96;
+constexpr double kTrainShare = 0.8, kMomentum = 0.9, kEpsilon = 1e-5;
+constexpr uint64_t kSplitSeed = 7;
+
+// The moments of a batch if `seen` is null, which then are moved towards them.
+Array Normalized(const Array& x, const Layer& layer, const Moments& known, Moments* seen) {
+  Moments m = known;
+  if (seen != nullptr) {
+    m = {mean(x, {0, 1, 2}), var(x, {0, 1, 2})};
+    const auto moved = [](const Array& from, const Array& to) {
+      return stop_gradient(kMomentum * from + (1 - kMomentum) * to);
+    };
+    *seen = {moved(known.mean, m.mean), moved(known.variance, m.variance)};
+  }
+  return (x - m.mean) * lax::rsqrt(m.variance + kEpsilon) * layer.scale + layer.shift;
+}
+Array Applied(const Array& x, const Layer& layer, const Moments& known, Moments* seen) {
+  lax::ConvOptions options;
+  options.dimension_numbers = {"NHWC", "HWIO", "NHWC"};
+  const Array y = lax::conv_general_dilated(x, layer.kernel, {1, 1}, "SAME", options);
+  return relu(Normalized(y, layer, known, seen));
+}
+Array Pooled(const Array& x) {
+  return lax::reduce_window(
+      x, -std::numeric_limits<double>::infinity(),
+      [](const Array& a, const Array& b) { return lax::max(a, b); }, {1, 2, 2, 1}, {1, 2, 2, 1},
+      "VALID");
+}
+
+// `seen`, if it is not null, gets the statistics after this batch, by which the batch is
+// normalized.
+Array Logits(const Net& net, const Statistics& known, const Array& x, Statistics* seen) {
+  const auto of = [&](Moments Statistics::*layer) {
+    return seen == nullptr ? nullptr : &(seen->*layer);
+  };
+  Array y = Applied(x, net.first, known.first, of(&Statistics::first));
+  y = Pooled(Applied(y, net.second, known.second, of(&Statistics::second)));
+  y = Applied(y, net.third, known.third, of(&Statistics::third));
+  return matmul(mean(y, {1, 2}), net.w) + net.b;
+}
+
+struct State {
+  AdamState<Net> training;
+  Statistics statistics;
+};
+TESSERA_TREE(State, training, statistics)
+
+std::pair<State, Array> Step(const State& state, const Images& batch, double learning_rate) {
+  const auto loss = [](const Net& net, const Statistics& known, const Images& images) {
+    Statistics seen;
+    const Array logits = Logits(net, known, images.x, &seen);
+    const Array targets = one_hot(images.labels, kClasses);
+    return std::pair(-mean(sum(targets * log_softmax(logits), 1)), seen);
+  };
+  const auto [result, grads] = value_and_grad(loss)(state.training.params, state.statistics, batch);
+  return {{AdamStep(state.training, grads, {.learning_rate = learning_rate}), result.second},
+          result.first};
+}
+
+Array Right(const Net& net, const Statistics& known, const Images& images) {
+  return sum(equal(argmax(Logits(net, known, images.x, nullptr), 1), images.labels).astype(kS32));
+}
+
+Images PutImages(const Digits& d, const Mesh& mesh) {
+  ir::Array labels(kS32, {d.size()});
+  for (int64_t i = 0; i < d.size(); ++i) labels.Set(i, d.labels[i]);
+  const PartitionSpec spread = P({"data", "model"});
+  return {put(ir::Array::Of(kF32, {d.size(), kSide, kSide, 1}, d.pixels), mesh, spread),
+          put(labels, mesh, spread)};
+}
+
+State Initial(const Mesh& mesh) {
+  const auto put_whole = [&](const Array& a) { return put(a, mesh, P()); };
+  const Array keys = random::split(random::key(8), 4);
+  const auto layer = [&](int64_t key, int64_t in, int64_t out) {
+    const double scale = std::sqrt(2.0 / static_cast<double>(9 * in));
+    return Layer{put_whole(random::normal(keys[key], {3, 3, in, out}) * scale),
+                 put_whole(ones({out})), put_whole(zeros({out}))};
+  };
+  const auto moments = [&](int64_t n) {
+    return Moments{put_whole(zeros({n})), put_whole(ones({n}))};
+  };
+  const Net net{layer(0, 1, 16), layer(1, 16, 32), layer(2, 32, 64),
+                put_whole(random::normal(keys[3], {64, kClasses}) * 0.125),
+                put_whole(zeros({kClasses}))};
+  const auto zero = [&](const Array& a) { return put_whole(zeros(a.shape())); };
+  return {{net, tree_map(zero, net), tree_map(zero, net), put_whole(zeros({}))},
+          {moments(16), moments(32), moments(64)}};
+}
+
+struct Flags {
+  ClusterFlags cluster;
+  int64_t epochs = 12;
+  std::string data_file = "examples/data/digits.txt";
+  double min_accuracy = 1;
+};
+const std::string kUsage = std::string("usage: conv_net [options]\n") + kClusterUsage +
+                           "  --epochs N              (12)\n"
+                           "  --data FILE             (examples/data/digits.txt)\n"
+                           "  --min-accuracy PERCENT  exit code 1 below it\n";
+
+int Run(int argc, char** argv) {
+  Flags flags;
+  std::vector<Option> options = flags.cluster.Options();
+  options.insert(options.end(), {{"--epochs", &flags.epochs},
+                                 {"--data", &flags.data_file},
+                                 {"--min-accuracy", &flags.min_accuracy}});
+  ParseOptions(argc, argv, options);
+  const Digits all = ReadDigits(flags.data_file);
+  const std::vector<int64_t> split = Permutation(all.size(), kSplitSeed);
+  const Cluster cluster = OpenCluster(flags.cluster);
+  const int64_t devices = cluster.mesh.size();
+  const auto for_training = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
+  const Digits train = all.Select(split, 0, for_training);
+  // As many as the devices divide.
+  const int64_t tests = (all.size() - for_training) / devices * devices;
+  const Images test =
+      PutImages(all.Select(split, for_training, for_training + tests), cluster.mesh);
+
+  State state = Initial(cluster.mesh);
+  const auto step_by = [](double rate) {
+    return jit([rate](const State& state, const Images& batch) { return Step(state, batch, rate); },
+               {.name = "train_step", .donate_argnums = {0}});
+  };
+  const auto large_step = step_by(3e-3), small_step = step_by(3e-4);
+  const auto right = jit(Right);
+  double accuracy = 0;
+  for (int64_t epoch = 1; epoch <= flags.epochs; ++epoch) {
+    const std::vector<int64_t> order =
+        Permutation(train.size(), 2000 + static_cast<uint64_t>(epoch));
+    const auto& step = 3 * epoch <= 2 * flags.epochs ? large_step : small_step;
+    Array last;
+    for (int64_t s = 0; s < train.size() / kBatch; ++s) {
+      auto [next, loss] =
+          step(state, PutImages(train.Select(order, s * kBatch, (s + 1) * kBatch), cluster.mesh));
+      state = next;
+      last = loss;
+    }
+    accuracy = 100.0 * right(state.training.params, state.statistics, test).item<int32_t>() /
+               static_cast<double>(tests);
+    std::printf("epoch %lld/%lld  loss %.4f  test images %.1f%%\n", static_cast<long long>(epoch),
+                static_cast<long long>(flags.epochs), last.item<float>(), accuracy);
+    std::fflush(stdout);
+  }
+  return accuracy < flags.min_accuracy ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("conv_net", kUsage, Run, argc, argv);
+}
