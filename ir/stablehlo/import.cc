@@ -352,6 +352,7 @@ FunctionRef OpReader::Inlined(int r) const {
 void OpReader::WillRepeat(const FunctionRef& f, int64_t times) const {
   importer_.Spend(times * (importer_.SizeOf(f) + 2));
 }
+void OpReader::WillEmit(int64_t ops) const { importer_.Spend(ops); }
 
 // -------------------------------------------------------------------------------------------------
 namespace {

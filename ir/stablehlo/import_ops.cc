@@ -29,6 +29,8 @@ Results SameName(const OpReader& op) {
   const OpDef* const def = FindOp(op.What());
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
   NeedOperands(op, def->num_operands);
+  constexpr int64_t kOpsOfParts = 40;  // some functions of complex numbers
+  if (!op.in.empty() && IsComplex(op.in[0].dtype())) op.WillEmit(kOpsOfParts);
   return {Elementwise(*def, op.in)};
 }
 Results ImportReal(const OpReader& op) {
@@ -428,7 +430,11 @@ Results ImportFft(const OpReader& op) {
   constexpr std::array kKinds = {FftKind::kFft, FftKind::kIfft, FftKind::kRfft, FftKind::kIrfft};
   const uint64_t kind = op.Enum("fft_type", AttrKind::kFftType);
   if (kind >= kKinds.size()) op.Malformed("is of no known type");
-  return {Fft(op.in[0], kKinds[kind], op.Ints("fft_length"))};
+  // Some hundred ops for each dim, and up to half a megabyte of literals.
+  constexpr int64_t kOpsOfDim = 1000;
+  const std::vector<int64_t> lengths = op.Ints("fft_length");
+  op.WillEmit(kOpsOfDim * static_cast<int64_t>(lengths.size()));
+  return {Fft(op.in[0], kKinds[kind], lengths)};
 }
 
 // ---- Control. -----------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ std::vector<Value> ImportRandomBits(const OpReader& op) {
   if (!IsInteger(type.dtype) || BitWidth(type.dtype) < 8)
     op.NotSupported(absl::StrCat("makes ", type.ToString(), "; expected integers of 8 to 64 bits"));
 
+  constexpr int64_t kOps = 40 * kRounds;
+  op.WillEmit(kOps);
   Builder& b = op.b();
   const bool wide = BitWidth(type.dtype) == 64;
   const int64_t count = type.num_elements(), each = wide ? 2 : 4;

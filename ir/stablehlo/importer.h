@@ -128,6 +128,8 @@ class OpReader {
   FunctionRef Inlined(int region) const;
   // Counts what an op's function is about to emit of it, so many times, with an op or two for each.
   void WillRepeat(const FunctionRef& f, int64_t times) const;
+  // Counts what it is about to emit, of which there is much.
+  void WillEmit(int64_t ops) const;
   // The name of the op that a region of two arguments is, and no more; else "".
   std::string_view SoleOp(int region) const;
   // What the regions use of outside, without repetition, in the order of the first uses.
