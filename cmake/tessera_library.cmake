@@ -131,8 +131,10 @@ function(tessera_test)
   target_compile_definitions(${ARG_NAME} PRIVATE TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   # A sanitizer's test spends a quarter of its time on the stacks of allocations: a few frames do.
+  # Where thread-local storage of libraries lies at 16 bytes from a page, clang 14's leak check takes
+  # what is before it for a header, and ends the process: it is told to leave that storage out.
   set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-                       ENVIRONMENT ASAN_OPTIONS=malloc_context_size=6)
+                       ENVIRONMENT ASAN_OPTIONS=malloc_context_size=6:intercept_tls_get_addr=0)
 endfunction()
 
 function(tessera_binary)
