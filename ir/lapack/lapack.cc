@@ -14,8 +14,7 @@
 namespace tessera::ir::lapack {
 namespace {
 
-// A variant that calls itself serial is asked for by its folder in Debian; of another, threads are
-// kept off.
+// The system's, or the one beside the program; then Debian's serial variant, by its folder.
 constexpr const char* kFiles[] = {"libopenblas.so.0",
                                   "/usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.so.0"};
 

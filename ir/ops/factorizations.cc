@@ -4,7 +4,6 @@
 // of linear algebra functions with application in optimum experimental design" (2010).
 #include <algorithm>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "ir/ops/linear_algebra_eval.h"

@@ -14,7 +14,6 @@
 #include <complex>
 #include <cstdint>
 #include <numbers>
-#include <optional>
 #include <utility>
 
 #include "ir/ops/complex.h"

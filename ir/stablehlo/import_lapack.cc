@@ -92,7 +92,7 @@ Results Orgqr(const OpReader& op) {
 
 Results Syevd(const OpReader& op) {
   Need(op, 1, 3);
-  Is(op, "mode", 'V', 'V');
+  if (Letter(op, "mode") != 'V') op.NotSupported("of eigenvalues without their vectors");
   const auto [v, w] = Eigh(op.in[0], Is(op, "uplo", 'L', 'U'));
   return {v, w, InfoOf(w, 1)};
 }

@@ -173,6 +173,21 @@ Results ImportGather(const OpReader& op) {
   return {GatherOf(op, op.Ints("slice_sizes"))};
 }
 
+Results ImportScatter(const OpReader& op) {
+  if (op.in.size() % 2 != 1) op.Malformed("has an even number of operands");
+  const size_t n = op.in.size() / 2;
+  ScatterDimensionNumbers dims = {op.Ints("update_window_dims"), op.Ints("inserted_window_dims"),
+                                  op.Ints("scatter_dims_to_operand_dims"),
+                                  op.IntsOrNone("input_batching_dims"),
+                                  op.IntsOrNone("scatter_indices_batching_dims")};
+  GatherScatterOptions options;
+  options.mode = GatherScatterMode::kFillOrDrop;
+  options.indices_are_sorted = op.Bool("indices_are_sorted");
+  options.unique_indices = op.Bool("unique_indices");
+  const Value indices = VectorsLast(op, op.in[n], &dims.scatter_indices_batching_dims);
+  return ScatterBy(op.First(n), indices, op.From(n + 1), op.Computation(0), dims, options);
+}
+
 // ---- Ops of sizes that are operands: the declared types, or literals, say them. ----------------
 // The integers of an operand that the program says, one per dim.
 std::vector<int64_t> KnownInts(const OpReader& op, size_t operand) {
@@ -220,21 +235,6 @@ Results ImportDimensionSize(const OpReader& op) {
   const int dim = op.Small("dimension");
   if (dim < 0 || dim >= op.in[0].rank()) op.Malformed("has no such dimension");
   return {Constant(op.b(), Array::ScalarInt(DType::kS32, op.in[0].dim(dim)))};
-}
-
-Results ImportScatter(const OpReader& op) {
-  if (op.in.size() % 2 != 1) op.Malformed("has an even number of operands");
-  const size_t n = op.in.size() / 2;
-  ScatterDimensionNumbers dims = {op.Ints("update_window_dims"), op.Ints("inserted_window_dims"),
-                                  op.Ints("scatter_dims_to_operand_dims"),
-                                  op.IntsOrNone("input_batching_dims"),
-                                  op.IntsOrNone("scatter_indices_batching_dims")};
-  GatherScatterOptions options;
-  options.mode = GatherScatterMode::kFillOrDrop;
-  options.indices_are_sorted = op.Bool("indices_are_sorted");
-  options.unique_indices = op.Bool("unique_indices");
-  const Value indices = VectorsLast(op, op.in[n], &dims.scatter_indices_batching_dims);
-  return ScatterBy(op.First(n), indices, op.From(n + 1), op.Computation(0), dims, options);
 }
 
 // ---- Reductions and order. ----------------------------------------------------------------------
