@@ -8,6 +8,7 @@
 // of the fastest calls and of the medians; "host" marks what the evaluator runs (explain says so).
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -48,6 +49,8 @@ struct Row {
   int64_t size;
   std::function<std::vector<Array>()> call;  // waits for its results
   std::function<bool()> on_host;
+  // What is compared with JAX's: its results, or products of factors that the op leaves open.
+  std::function<std::vector<Array>(const std::vector<Array>&)> compared = {};
   Samples ours = {}, jax = {};
   std::string name() const { return absl::StrCat(op, ", ", size); }  // as bench/ops_jax.py has it
 };
@@ -116,6 +119,12 @@ class Table {
                      [run, args...] {
                        return absl::StrContains(explain(run, args...), "evaluated by the host");
                      }});
+  }
+
+  // Of the row that was added last, if it is wanted.
+  void Compare(const std::string& op,
+               std::function<std::vector<Array>(const std::vector<Array>&)> results) {
+    if (!rows_.empty() && rows_.back().op == op) rows_.back().compared = std::move(results);
   }
 
   void AddIndexing() {
@@ -338,6 +347,8 @@ class Table {
           return std::vector<Array>{q, r};
         },
         tall);
+    Compare("qr",
+            [](const std::vector<Array>& r) { return std::vector<Array>{matmul(r[0], r[1])}; });
     Add(
         "eigh",
         [](const Array& a) {
@@ -345,6 +356,9 @@ class Table {
           return std::vector<Array>{w, v};
         },
         q);
+    Compare("eigh", [](const std::vector<Array>& r) {
+      return std::vector<Array>{r[0], matmul(r[1] * r[0], swapaxes(r[1], 0, 1))};
+    });
     Add(
         "svd",
         [](const Array& a) {
@@ -352,6 +366,9 @@ class Table {
           return std::vector<Array>{svd.u, svd.s, svd.vh};
         },
         tall);
+    Compare("svd", [](const std::vector<Array>& r) {
+      return std::vector<Array>{r[1], matmul(r[0] * r[1], r[2])};
+    });
   }
 
   // One transform, and many.
@@ -434,6 +451,11 @@ class Table {
 std::vector<double> NumbersOf(const std::vector<Array>& results) {
   std::vector<double> all;
   for (const Array& result : results) {
+    if (result.dtype() == DType::kC64 || result.dtype() == DType::kC128) {
+      for (const std::complex<double> z : result.get<std::complex<double>>())
+        all.insert(all.end(), {z.real(), z.imag()});
+      continue;
+    }
     const std::vector<double> numbers = result.get<double>();
     all.insert(all.end(), numbers.begin(), numbers.end());
   }
@@ -494,7 +516,8 @@ absl::Status Run(const Flags& flags) {
   }
   std::vector<int> calls;
   for (const Row& row : rows) {
-    const std::vector<Array> results = row.call();
+    std::vector<Array> results = row.call();
+    if (row.compared) results = row.compared(results);
     if (jax) TESSERA_RETURN_IF_ERROR(jax->Check(row.name(), NumbersOf(results)));
     calls.push_back(CallsOf(row, flags));
   }

@@ -178,13 +178,24 @@ def rows_of(n):
     return {f"{name}, {n}": row for name, row in rows.items()}
 
 
+def compared(n):
+    """Factors that the op leaves open, such as the signs of vectors: their product is compared."""
+    rows = {
+        "eigh": lambda r: (r[0], (r[1] * r[0]) @ r[1].T),
+        "svd": lambda r: (r[1], (r[0] * r[1]) @ r[2]),
+        "qr": lambda r: (r[0] @ r[1],),
+    }
+    return {f"{name}, {n}": row for name, row in rows.items()}
+
+
 def main():
     served_jax.prepare()
     sizes, wanted = sys.argv[1].split(","), sys.argv[2:]
-    calls = {}
+    calls, products = {}, {}
     for n in sizes:
+        products |= compared(int(n))
         calls |= {name: row for name, row in rows_of(int(n)).items() if name in wanted}
-    served_jax.serve(calls)
+    served_jax.serve(calls, products)
 
 
 if __name__ == "__main__":
