@@ -98,6 +98,7 @@ class Table {
     AddElementwise(DType::kF32, "f32");
     AddElementwise(DType::kBF16, "bf16");
     AddWindows();
+    AddModels();
     AddLinearAlgebra();
     AddComplex();
     AddF64();
@@ -310,6 +311,76 @@ class Table {
               {1, 1, 1, 1}, "SAME");
         },
         x);
+  }
+
+  // A step of ResNet-18 (He et al. 2016) on 8 images of 64 x 64, by stochastic gradient descent.
+  struct ResNet {
+    std::vector<Array> params;
+    uint32_t salt = 100;
+
+    void AddParam(const ir::Dims& shape, double fan_in) {
+      params.push_back(Numbers(salt++, shape) * (1 / std::sqrt(fan_in)));
+    }
+    void AddConv(int64_t size, int64_t in, int64_t out) {
+      AddParam({size, size, in, out}, static_cast<double>(size * size * in));
+      params.push_back(ones({out}));
+      params.push_back(zeros({out}));
+    }
+    static constexpr int64_t kWidths[] = {64, 128, 256, 512};
+    ResNet() {
+      AddConv(7, 3, 64);
+      int64_t in = 64;
+      for (const int64_t out : kWidths)
+        for (int block = 0; block < 2; ++block) {
+          AddConv(3, in, out);
+          AddConv(3, out, out);
+          if (in != out) AddConv(1, in, out);
+          in = out;
+        }
+      AddParam({512, 1000}, 512);
+      params.push_back(zeros({1000}));
+    }
+  };
+  static Array ResNetLoss(const std::vector<Array>& params, const Array& images,
+                          const Array& labels) {
+    auto next = params.begin();
+    const auto conv = [&](const Array& x, int64_t stride) {
+      lax::ConvOptions options;
+      options.dimension_numbers = {"NHWC", "HWIO", "NHWC"};
+      const Array &kernel = *next++, &scale = *next++, &bias = *next++;
+      const Array y = lax::conv_general_dilated(x, kernel, {stride, stride}, "SAME", options);
+      const Array centered = y - mean(y, {0, 1, 2});
+      return centered * rsqrt(mean(square(centered), {0, 1, 2}) + 1e-5) * scale + bias;
+    };
+    Array x = relu(conv(images, 2));
+    x = lax::reduce_window(
+        x, -std::numeric_limits<double>::infinity(),
+        [](const Array& a, const Array& b) { return lax::max(a, b); }, {1, 3, 3, 1}, {1, 2, 2, 1},
+        "SAME");
+    int64_t in = 64;
+    for (const int64_t out : ResNet::kWidths)
+      for (int block = 0; block < 2; ++block) {
+        const int64_t stride = block == 0 && out > 64 ? 2 : 1;
+        const Array first = relu(conv(x, stride)), second = conv(first, 1);
+        x = relu(second + (in == out ? x : conv(x, stride)));
+        in = out;
+      }
+    const Array &weights = *next++, &bias = *next++;
+    const Array scores = log_softmax(matmul(mean(x, {1, 2}), weights) + bias);
+    return -mean(take_along_axis(scores, expand_dims(labels, 1), 1));
+  }
+  void AddModels() {
+    family_ = "models";
+    if (n_ < 1'000'000) return;
+    Add(
+        "resnet-18 step",
+        [](const std::vector<Array>& params, const Array& images, const Array& labels) {
+          const auto [loss, grads] = value_and_grad(ResNetLoss)(params, images, labels);
+          std::vector<Array> results = {loss};
+          for (size_t i = 0; i < params.size(); ++i) results.push_back(params[i] - 0.01 * grads[i]);
+          return results;
+        },
+        ResNet().params, Numbers(30, {8, 64, 64, 3}), Integers(31, 1000, {8}));
   }
 
   void AddLinearAlgebra() {

@@ -132,6 +132,56 @@ def rows_of(n):
         "window sums 3x3": (lambda x: lax.reduce_window(
             x, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"), (x,)),
     }
+    def resnet_params():
+        params, salt = [], iter(range(100, 200))
+
+        def add(fan_in, *shape):
+            params.append(numbers(next(salt), *shape) * np.float32(1 / math.sqrt(fan_in)))
+
+        def add_conv(size, c_in, c_out):
+            add(size * size * c_in, size, size, c_in, c_out)
+            params.extend([jnp.ones(c_out), jnp.zeros(c_out)])
+
+        add_conv(7, 3, 64)
+        c_in = 64
+        for c_out in (64, 128, 256, 512):
+            for _ in range(2):
+                add_conv(3, c_in, c_out)
+                add_conv(3, c_out, c_out)
+                if c_in != c_out:
+                    add_conv(1, c_in, c_out)
+                c_in = c_out
+        add(512, 512, 1000)
+        return params + [jnp.zeros(1000)]
+
+    def resnet_loss(params, x, labels):
+        rest = iter(params)
+
+        def conv(x, stride):
+            kernel, scale, bias = next(rest), next(rest), next(rest)
+            y = lax.conv_general_dilated(x, kernel, (stride, stride), "SAME",
+                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            centered = y - jnp.mean(y, (0, 1, 2))
+            return centered * lax.rsqrt(jnp.mean(jnp.square(centered), (0, 1, 2)) + 1e-5) * scale + bias
+
+        x = jax.nn.relu(conv(x, 2))
+        x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        c_in = 64
+        for c_out in (64, 128, 256, 512):
+            for block in range(2):
+                stride = 2 if block == 0 and c_out > 64 else 1
+                y = conv(jax.nn.relu(conv(x, stride)), 1)
+                x = jax.nn.relu(y + (x if c_in == c_out else conv(x, stride)))
+                c_in = c_out
+        scores = jax.nn.log_softmax(jnp.mean(x, (1, 2)) @ next(rest) + next(rest))
+        return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], 1))
+
+    def resnet_step(params, images, labels):
+        loss, grads = jax.value_and_grad(resnet_loss)(params, images, labels)
+        return loss, *(p - 0.01 * g for p, g in zip(params, grads))
+
+    if n >= 1_000_000:
+        rows["resnet-18 step"] = (resnet_step, (resnet_params(), numbers(30, 8, 64, 64, 3), integers(31, 1000, 8)))
     small = min(side, 256)
     tall = numbers(24, 2 * small, small)
 

@@ -34,6 +34,7 @@ std::optional<DType> ParseDType(std::string_view name) {
 }
 bool IsFloat(DType dtype) { return RowOf(dtype).cls == Class::kFloat; }
 bool IsComplex(DType dtype) { return RowOf(dtype).cls == Class::kComplex; }
+DType PartDType(DType dtype) { return dtype == DType::kC64 ? DType::kF32 : DType::kF64; }
 bool IsInexact(DType dtype) { return IsFloat(dtype) || IsComplex(dtype); }
 bool IsSignedInt(DType dtype) { return RowOf(dtype).cls == Class::kSigned; }
 bool IsUnsignedInt(DType dtype) { return RowOf(dtype).cls == Class::kUnsigned; }

@@ -25,6 +25,8 @@ std::optional<DType> ParseDType(std::string_view name);
 
 bool IsFloat(DType dtype);  // f4, f8, f16, bf16, f32, f64
 bool IsComplex(DType dtype);
+// The dtype of the real and the imaginary part. Requires: IsComplex(dtype).
+DType PartDType(DType dtype);
 bool IsInexact(DType dtype);  // float or complex: has tangents of its own dtype
 bool IsSignedInt(DType dtype);
 bool IsUnsignedInt(DType dtype);

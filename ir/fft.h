@@ -1,4 +1,4 @@
-// Discrete Fourier transforms, composed of products by small matrices. Stateless; thread-safe.
+// Discrete Fourier transforms. Stateless; thread-safe.
 #pragma once
 #include <vector>
 

@@ -137,6 +137,9 @@ struct PartitionContext {
 using PartitionFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
 // The attributes of the op on shards; for derived partition of ops whose attributes hold sizes.
 using LocalizeFn = Attrs (*)(const RuleContext&, const PartitionContext&);
+// The operands of the op on shards, with what each shard needs of the others; for derived partition
+// of ops whose windows reach over the edges of blocks.
+using ExchangeFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
 // Splits an op with regions into a known part, which needs no tangents, and an unknown one
 // (transform/partial_eval.h calls it).  `known` marks operands; emits the known part through
 // `known_b`, the rest through `unknown_b`; ops without the rule are known iff all operands are.
@@ -210,6 +213,9 @@ struct IndexPiece {
 struct IndexMap {
   std::vector<IndexPiece> pieces;
   std::optional<Array> literal;
+  // Offsets and strides count the real and imaginary parts of complex numbers, of which each array
+  // of them has a last dim of two, in `start`, `step` and `shape` too. No piece is the literal.
+  bool of_parts = false;
 };
 using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out);
 // Whether the piece is all of a result of type `out`, in order from the source's first element.
@@ -352,6 +358,7 @@ struct OpDef {
   Rule<BatchFn> batch = {};
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
+  ExchangeFn exchange = nullptr;
   PartialEvalFn partial_eval = nullptr;
   DataFlowFn data_flow = nullptr;        // ops with regions that are planned
   RuleParamsFn rule_params = nullptr;    // ops with derivative rules

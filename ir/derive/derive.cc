@@ -177,7 +177,8 @@ AxisList SummedAxes(const Signature& signature, const std::vector<AxisList>& fac
 LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
   const Attrs attrs = c.def.localize ? c.def.localize(c, p) : c.attrs;
   LocalResults out;
-  out.values = c.b.Emit(c.def, c.in, attrs, {c.regions.begin(), c.regions.end()});
+  const std::vector<Value> in = c.def.exchange ? c.def.exchange(c, p) : c.in;
+  out.values = c.b.Emit(c.def, in, attrs, {c.regions.begin(), c.regions.end()});
   AxisList reduced;
   int64_t terms = 1;  // of each shard
   for (size_t f = 0; f < p.factor_axes.size(); ++f) {

@@ -129,10 +129,39 @@ std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims&
   return piece;
 }
 
+namespace {
+
+// The same map on parts of complex numbers, as numbers of their own.
+std::vector<Array> EvalOnParts(const EvalContext& c, const IndexMap& map,
+                               absl::Span<const Array> in) {
+  const auto of_parts = [](const Type& t) {
+    if (!IsComplex(t.dtype)) return t;
+    Type parts = MakeType(PartDType(t.dtype), t.shape);
+    parts.shape.push_back(2);
+    return parts;
+  };
+  std::vector<Array> parts;
+  for (const Array& a : in) {
+    const Type t = of_parts(MakeType(a.dtype(), a.shape()));
+    parts.emplace_back(t.dtype, t.shape, a.bytes());
+  }
+  const Type& type = c.out_types[0];
+  const Type written = of_parts(type);
+  Array out(written.dtype, written.shape);
+  for (const IndexPiece& piece : map.pieces) {
+    if (std::count(piece.shape.begin(), piece.shape.end(), 0) > 0) continue;
+    Copy(piece, parts[piece.source], piece.offset, piece.strides, /*fill=*/nullptr, parts, &out);
+  }
+  return {Array(type.dtype, type.shape, out.bytes())};
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span<const Array> in) {
   std::vector<Type> types;
   for (const Array& a : in) types.push_back(MakeType(a.dtype(), a.shape()));
   const IndexMap map = c.def.index_map({c.def, c.scope, types, c.attrs, c.regions}, c.out_types);
+  if (map.of_parts) return EvalOnParts(c, map, in);
   const Type& type = c.out_types[0];
   std::optional<Array> out;
   for (const IndexPiece& piece : map.pieces) {

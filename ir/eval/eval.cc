@@ -134,6 +134,13 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunOnDevices(std::vector<int64_t>
   return out;
 }
 
+Array ResultOf(const EvalContext& c, size_t i) {
+  const Type& t = c.out_types[i];
+  const auto& memory = c.evaluator.options().result_memory;
+  if (!memory || t.num_elements() == 0) return Array(t.dtype, t.shape);
+  return Array(t.dtype, t.shape, std::shared_ptr<std::byte[]>(memory(i), [](std::byte*) {}));
+}
+
 absl::StatusOr<std::vector<Array>> Evaluate(const Function& f, absl::Span<const Array> args) {
   return Evaluator().Run(f, {args.begin(), args.end()});
 }

@@ -5,10 +5,13 @@
 // whole mesh), so that a collective sees every shard.  An executor runs a device program on one
 // shard and hands collectives and fast kernels to a hook.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ir/array.h"
@@ -29,6 +32,15 @@ struct EvalOptions {
   int64_t device = -1;
   // Called between ops; an error stops the run.
   std::function<absl::Status()> check_cancel;
+  // Calls work(begin, end) for parts of [0, n), perhaps by several threads, until all have ended or
+  // the run is to stop, which is an error. `each` is the cost of one in multiplications. Null: the
+  // thread that runs the op does everything.
+  std::function<absl::Status(int64_t n, int64_t each,
+                             absl::FunctionRef<void(int64_t begin, int64_t end)> work)>
+      parallel_for;
+  // Of a function of one op, whose results are the function's: where result i may be written. Null:
+  // wherever there is memory.
+  std::function<std::byte*(size_t i)> result_memory;
 };
 
 class Evaluator {
@@ -52,6 +64,9 @@ class Evaluator {
   EvalOptions options_;
   std::vector<int64_t> shard_devices_ = {0};
 };
+
+// What an op's evaluation may write result i into, whatever is in it.
+Array ResultOf(const EvalContext& c, size_t i);
 
 // Evaluates an entry function logically, on whole arrays.
 absl::StatusOr<std::vector<Array>> Evaluate(const Function& f, absl::Span<const Array> args);

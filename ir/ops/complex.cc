@@ -17,38 +17,32 @@ namespace tessera::ir::ops {
 namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
-using Arrays = absl::StatusOr<std::vector<Array>>;
-
-DType PartOf(DType d) { return d == DType::kC64 ? DType::kF32 : DType::kF64; }
 
 Types InferPart(const InferContext& c) {
   const Type& x = c.in[0];
   if (!IsComplex(x.dtype))
     return TypeError(c, "requires a complex dtype, got ", ToAbsl(DTypeName(x.dtype)));
-  Type t = MakeType(PartOf(x.dtype), x.shape);
+  Type t = MakeType(PartDType(x.dtype), x.shape);
   t.weak = x.weak;
   return std::vector<Type>{t};
 }
 
-// Elements of `in`, `from` apart, to those of `out`, `to` apart.
-template <class T>
-void CopyPart(const std::byte* in, int64_t from, std::byte* out, int64_t to, int64_t n) {
-  const T* const a = reinterpret_cast<const T*>(in);
-  T* const b = reinterpret_cast<T*>(out);
-  for (int64_t i = 0; i < n; ++i) b[i * to] = a[i * from];
+// As many elements as `shape` has, from those of operand `source` that are `apart`.
+IndexPiece AllOf(const Dims& shape, int source, int64_t apart) {
+  IndexPiece piece;
+  piece.source = source;
+  piece.shape = shape;
+  piece.start.assign(shape.size(), 0);
+  piece.step.assign(shape.size(), 1);
+  piece.strides = StridesOf(shape);
+  for (int64_t& stride : piece.strides) stride *= apart;
+  return piece;
 }
-void CopyPart(DType part, const std::byte* in, int64_t from, std::byte* out, int64_t to,
-              int64_t n) {
-  if (part == DType::kF32) return CopyPart<float>(in, from, out, to, n);
-  CopyPart<double>(in, from, out, to, n);
-}
-
 template <int kPart>
-Arrays EvalPart(const EvalContext& c, absl::Span<const Array> in) {
-  Array out(c.out_types[0].dtype, in[0].shape());
-  CopyPart(out.dtype(), in[0].data() + kPart * ByteWidth(out.dtype()), 2, out.MutableData(), 1,
-           out.num_elements());
-  return std::vector<Array>{out};
+IndexMap MapOfPart(const InferContext& c, absl::Span<const Type>) {
+  IndexPiece piece = AllOf(c.in[0].shape, 0, 2);
+  piece.offset = kPart;
+  return {.pieces = {std::move(piece)}, .literal = {}, .of_parts = true};
 }
 
 std::vector<Value> TransposeReal(const RuleContext& c, Values cts, const std::vector<bool>&) {
@@ -71,12 +65,18 @@ Types InferComplex(const InferContext& c) {
   t.weak = re.weak && im.weak;
   return std::vector<Type>{t};
 }
-Arrays EvalComplex(const EvalContext& c, absl::Span<const Array> in) {
-  Array out(c.out_types[0].dtype, c.out_types[0].shape);
-  for (int part = 0; part < 2; ++part)
-    CopyPart(in[0].dtype(), in[part].data(), 1, out.MutableData() + part * ByteWidth(in[0].dtype()),
-             2, out.num_elements());
-  return std::vector<Array>{out};
+IndexMap MapOfComplex(const InferContext& c, absl::Span<const Type>) {
+  IndexMap map;
+  map.of_parts = true;
+  for (int part = 0; part < 2; ++part) {
+    IndexPiece piece = AllOf(c.in[0].shape, part, 1);
+    piece.start.push_back(part);
+    piece.step.push_back(1);
+    piece.shape.push_back(1);
+    piece.strides.push_back(0);
+    map.pieces.push_back(std::move(piece));
+  }
+  return map;
 }
 std::vector<Value> TransposeComplex(const RuleContext&, Values cts,
                                     const std::vector<bool>& linear) {
@@ -89,7 +89,7 @@ std::vector<Value> TransposeComplex(const RuleContext&, Values cts,
 
 consteval OpDef OfParts(OpDef d) {
   d.family = Family::kElementwise;
-  d.lowering = Lowering::kHost;
+  d.lowering = Lowering::kIndexMap;
   d.factors = Pointwise;
   d.sharding = Derived{};
   d.varying = Derived{};
@@ -107,19 +107,19 @@ constexpr OpDef kReal = OfParts({.name = "real",
                                  .num_operands = 1,
                                  .infer = InferPart,
                                  .transpose = TransposeReal,
-                                 .eval = EvalPart<0>});
+                                 .index_map = MapOfPart<0>});
 constexpr OpDef kImag = OfParts({.name = "imag",
                                  .lax_name = "imag",
                                  .num_operands = 1,
                                  .infer = InferPart,
                                  .transpose = TransposeImag,
-                                 .eval = EvalPart<1>});
+                                 .index_map = MapOfPart<1>});
 constexpr OpDef kComplex = OfParts({.name = "complex",
                                     .lax_name = "complex",
                                     .num_operands = 2,
                                     .infer = InferComplex,
                                     .transpose = TransposeComplex,
-                                    .eval = EvalComplex});
+                                    .index_map = MapOfComplex});
 
 // ---- Arithmetic. --------------------------------------------------------------------------------
 namespace {

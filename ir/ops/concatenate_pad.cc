@@ -148,8 +148,17 @@ bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
          (size <= 1 || attrs.Ints("interior_padding")[d] == 0);
 }
 
+// Blocks pass through where each element is put among as many others.
 Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
-  return PassThroughWhere(c, out, [&](int d) { return PadsNothing(c.attrs, c.in[0].shape[d], d); });
+  return PassThroughInBlocks(c, out, [&](int d) -> int64_t {
+    const int64_t size = c.in[0].shape[d], low = c.attrs.Ints("edge_padding_low")[d],
+                  high = c.attrs.Ints("edge_padding_high")[d];
+    if (PadsNothing(c.attrs, size, d)) return size;
+    // A block of one element has nothing between elements.
+    const bool puts = size > 0 && low >= 0 && high >= 0 && size <= out[0].shape[d] &&
+                      low + high == c.attrs.Ints("interior_padding")[d];
+    return puts ? size : 0;
+  });
 }
 
 absl::Status PadSharding(const InferContext& c, std::vector<Type>* out) {

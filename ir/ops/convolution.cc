@@ -212,8 +212,38 @@ Types InferConvolution(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
+// What a spatial dim of lhs can be cut with. The dilated lhs has `step` elements for each of `size`
+// places, or of elements of the window; each of these, and those of lhs, is a block that can be cut
+// at the same points, with a halo.
+struct Cut {
+  enum Kind : uint8_t { kNone, kPlaces, kWindow } kind = kNone;
+  int64_t size = 0;                  // the blocks, as small as they can be
+  int64_t of_lhs = 1, of_other = 1;  // elements in each block
+};
+Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_t d) {
+  const ConvOptions& o = conv.options;
+  const int64_t n = c.in[0].shape[conv.dims.lhs_spec[2 + d]],
+                window = c.in[1].shape[conv.dims.rhs_spec[2 + d]],
+                places = out.shape[conv.dims.out_spec[2 + d]];
+  const int64_t stride = o.window_strides[d], dilation = o.lhs_dilation[d],
+                spread = o.rhs_dilation[d];
+  if (n == 0 || window == 0 || places == 0) return {};
+  const auto blocks = [&](Cut::Kind kind, int64_t count, int64_t step, int64_t others,
+                          int64_t other_step) -> Cut {
+    const __int128 span = static_cast<__int128>(others - 1) * other_step + 1;
+    const int64_t low = o.padding[d].first;
+    if ((step != 1 && dilation != 1) || low < 0 || low >= span ||
+        static_cast<__int128>(n) * dilation != static_cast<__int128>(count) * step)
+      return {};
+    return {kind, std::min(n, count), step, dilation};
+  };
+  const Cut places_cut = blocks(Cut::kPlaces, places, stride, window, spread);
+  return places_cut.kind != Cut::kNone ? places_cut
+                                       : blocks(Cut::kWindow, window, spread, places, stride);
+}
+
 // (g n, g c, in)(g o, c, window) -> (n, g o, out). Along a spatial dim each element stands for
-// itself where the window is one element that moves by one.
+// itself where the window is one element that moves by one; else see Cut.
 Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) {
   const Convolution conv(c.attrs);
   const ConvOptions& o = conv.options;
@@ -239,12 +269,24 @@ Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) 
     const int64_t size = lhs.shape[l[2 + d]], window = rhs.shape[r[2 + d]];
     const bool single = window == 1 && o.window_strides[d] == 1 && o.lhs_dilation[d] == 1 &&
                         o.padding[d] == std::pair<int64_t, int64_t>(0, 0);
-    const FactorKind kind = single ? FactorKind::kPassThrough : FactorKind::kReplicated;
-    s.operands[0][l[2 + d]] = {s.Add(kind, size)};
-    s.operands[1][r[2 + d]] = {s.Add(FactorKind::kReplicated, window)};
-    s.results[0][t[2 + d]] =
-        single ? s.operands[0][l[2 + d]]
-               : FactorList{s.Add(FactorKind::kReplicated, out[0].shape[t[2 + d]])};
+    FactorList &from = s.operands[0][l[2 + d]], &by = s.operands[1][r[2 + d]],
+               &to = s.results[0][t[2 + d]];
+    const auto whole = [&](int64_t n) { return s.Add(FactorKind::kReplicated, n); };
+    const Cut cut = single ? Cut{} : CutOf(c, conv, out[0], d);
+    if (cut.kind == Cut::kNone) {
+      from = {single ? s.Add(FactorKind::kPassThrough, size) : whole(size)};
+      by = {whole(window)};
+      to = single ? from : FactorList{whole(out[0].shape[t[2 + d]])};
+      continue;
+    }
+    const bool places = cut.kind == Cut::kPlaces;
+    const int blocks = s.Add(places ? FactorKind::kPermutation : FactorKind::kReduction, cut.size);
+    const auto blocks_of = [&](int64_t each) {
+      return each == 1 ? FactorList{blocks} : FactorList{blocks, whole(each)};
+    };
+    from = blocks_of(cut.of_lhs);
+    by = places ? FactorList{whole(window)} : blocks_of(cut.of_other);
+    to = places ? blocks_of(cut.of_other) : FactorList{whole(out[0].shape[t[2 + d]])};
   }
   return s;
 }
@@ -438,11 +480,61 @@ Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64
   return {{MergedInto(out, t[1], t[1] + 1)}, {static_cast<int>(t[1])}};
 }
 
-// A shard has fewer groups, where they are cut.
+// What a shard needs of the others along a cut spatial dim, and its padding.
+struct Halo {
+  const AxisList* axes = nullptr;  // null: nothing
+  int64_t low = 0, high = 0;
+  std::pair<int64_t, int64_t> padding;
+};
+int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+Halo HaloOf(const RuleContext& c, const PartitionContext& p, const Convolution& conv, size_t d) {
+  const auto& [l, r, t] = conv.dims;
+  const ConvOptions& o = conv.options;
+  const int factor = p.signature.operands[0][l[2 + d]][0];
+  const FactorKind kind = p.signature.factors[factor].kind;
+  Halo halo;
+  if (p.factor_axes[factor].empty() || kind == FactorKind::kPassThrough) return halo;
+  halo.axes = &p.factor_axes[factor];
+  const int64_t n = c.in[0].dim(static_cast<int>(l[2 + d])), dilation = o.lhs_dilation[d],
+                low = o.padding[d].first;
+  int64_t count = p.local_out[0].shape[t[2 + d]], step = o.window_strides[d];
+  int64_t others = c.in[1].dim(static_cast<int>(r[2 + d])), other_step = o.rhs_dilation[d];
+  if (kind == FactorKind::kReduction) {
+    std::swap(count, others);
+    std::swap(step, other_step);
+  }
+  // In the dilated operand, from where the block begins: what is read begins at -low.
+  const int64_t size = (count - 1) * step + (others - 1) * other_step + 1;
+  halo.low = FloorDiv(low, dilation);
+  halo.high = FloorDiv(size - low - 1, dilation) + 1 - n;
+  halo.high += std::max<int64_t>(1 - (n + halo.low + halo.high), 0);  // one at least
+  const int64_t before = low - dilation * halo.low;
+  halo.padding = {before, size - before - ((n + halo.low + halo.high - 1) * dilation + 1)};
+  return halo;
+}
+std::vector<Value> ExchangeHalos(const RuleContext& c, const PartitionContext& p) {
+  const Convolution conv(c.attrs);
+  Value x = c.in[0];
+  for (size_t d = 0; d < conv.num_spatial(); ++d) {
+    const Halo halo = HaloOf(c, p, conv, d);
+    if (halo.axes == nullptr) continue;
+    x = WithHalo(x, static_cast<int>(conv.dims.lhs_spec[2 + d]), *halo.axes, halo.low, halo.high);
+  }
+  return {x, c.in[1]};
+}
+
+// A shard has fewer groups, where they are cut, and its own padding.
 Attrs LocalizeConvolution(const RuleContext& c, const PartitionContext& p) {
   Attrs attrs = c.attrs;
   attrs.Erase("out_sharding");
-  if (Convolution(c.attrs).groups() == 1) return attrs;
+  const Convolution conv(c.attrs);
+  DimList padding = c.attrs.Ints("padding");
+  for (size_t d = 0; d < conv.num_spatial(); ++d) {
+    const Halo halo = HaloOf(c, p, conv, d);
+    if (halo.axes != nullptr) std::tie(padding[2 * d], padding[2 * d + 1]) = halo.padding;
+  }
+  attrs.Set("padding", std::move(padding));
+  if (conv.groups() == 1) return attrs;
   const int64_t shards = c.b.mesh().SizeOf(p.factor_axes[0]);  // the groups are factor 0
   for (const char* count : {"feature_group_count", "batch_group_count"})
     if (attrs.Int(count) > 1) attrs.Set(count, attrs.Int(count) / shards);
@@ -588,6 +680,7 @@ constexpr OpDef kConvolution = Checked({.name = "convolution",
                                         .batch = BatchConvolution,
                                         .partition = Derived{},
                                         .localize = LocalizeConvolution,
+                                        .exchange = ExchangeHalos,
                                         .cost = ConvolutionCost,
                                         .contraction_map = ConvolutionMap,
                                         .reduce = ReduceKind::kSum});

@@ -481,9 +481,17 @@ Types InferSlice(const InferContext& c) {
   return std::vector<Type>{WithShape(x, shape)};
 }
 
-// A dim of unchanged size passes through.
+// Whether each element of the result along dim `d` is one of as many elements of the operand.
+bool IsOneOfEach(const Attrs& attrs, int d, int64_t size, int64_t kept) {
+  const int64_t start = attrs.Ints("start_indices")[d], stride = attrs.Ints("strides")[d];
+  return kept > 0 && start < stride && static_cast<__int128>(kept) * stride == size;
+}
+// A dim of unchanged size passes through, and so do blocks of which each gives one element.
 Signature SliceFactors(const InferContext& c, absl::Span<const Type> out) {
-  return PassThroughWhere(c, out, [&](int d) { return c.in[0].shape[d] == out[0].shape[d]; });
+  return PassThroughInBlocks(c, out, [&](int d) -> int64_t {
+    const int64_t size = c.in[0].shape[d], kept = out[0].shape[d];
+    return size == kept || IsOneOfEach(c.attrs, d, size, kept) ? kept : 0;
+  });
 }
 
 absl::Status SliceSharding(const InferContext& c, std::vector<Type>* out) {
@@ -513,11 +521,13 @@ Batched BatchSlice(const RuleContext& c, absl::Span<const int> dims, int64_t siz
           {at}};
 }
 
-Attrs LocalizeSlice(const RuleContext& c, const PartitionContext& p) {
+Attrs LocalizeSlice(const RuleContext& c, const PartitionContext&) {
   Attrs attrs = c.attrs;
   DimList limit = c.attrs.Ints("limit_indices");
   for (int d = 0; d < c.in_types[0].rank(); ++d)
-    if (c.in_types[0].shape[d] == c.out_types[0].shape[d]) limit[d] = p.local_out[0].shape[d];
+    if (c.in_types[0].shape[d] == c.out_types[0].shape[d] ||
+        IsOneOfEach(c.attrs, d, c.in_types[0].shape[d], c.out_types[0].shape[d]))
+      limit[d] = c.in[0].dim(d);
   attrs.Set("limit_indices", limit);
   return attrs;
 }
@@ -563,8 +573,21 @@ Types InferReverse(const InferContext& c) {
 
 Signature ReverseFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s = Pointwise(c, out);
-  for (int64_t d : c.attrs.Ints("dimensions")) s.factors[d].kind = FactorKind::kReplicated;
+  for (int64_t d : c.attrs.Ints("dimensions")) s.factors[d].kind = FactorKind::kPermutation;
   return s;
+}
+// The first block becomes the last.
+std::vector<Value> ExchangeReversed(const RuleContext& c, const PartitionContext& p) {
+  Value x = c.in[0];
+  for (const int64_t d : c.attrs.Ints("dimensions")) {
+    const AxisList& axes = p.factor_axes[p.signature.operands[0][d][0]];
+    if (axes.empty()) continue;
+    const int64_t shards = c.b.mesh().SizeOf(axes);
+    std::vector<std::pair<int64_t, int64_t>> pairs;
+    for (int64_t i = 0; i < shards; ++i) pairs.emplace_back(i, shards - 1 - i);
+    x = Ppermute(x, axes, std::move(pairs));
+  }
+  return {x};
 }
 
 std::vector<Value> TransposeReverse(const RuleContext& c, Values cts, const std::vector<bool>&) {
@@ -599,6 +622,7 @@ constexpr OpDef kReverse = Movement({.name = "reverse",
                                      .sharding = ShardingOfFirst,
                                      .transpose = TransposeReverse,
                                      .batch = BatchReverse,
+                                     .exchange = ExchangeReversed,
                                      .index_map = ReverseMap});
 
 }  // namespace tessera::ir::ops

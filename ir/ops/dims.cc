@@ -165,6 +165,35 @@ DType IndexTypeFor(int64_t n) {
   return n > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
 }
 
+Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high) {
+  const int64_t n = x.dim(dim), shards = x.builder().mesh().SizeOf(axes);
+  // The last `count` elements of the block `hop` before this one, or the first of that after it.
+  const auto from = [&](int64_t hop, int64_t count) {
+    std::vector<std::pair<int64_t, int64_t>> pairs;
+    for (int64_t i = 0; i < shards; ++i)
+      if (i + hop >= 0 && i + hop < shards) pairs.emplace_back(i, i + hop);
+    const Value edge = hop > 0 ? SliceInDim(x, dim, n - count, n) : SliceInDim(x, dim, 0, count);
+    return Ppermute(edge, axes, std::move(pairs));
+  };
+  std::vector<Value> parts = {
+      SliceInDim(x, dim, std::clamp<int64_t>(-low, 0, n), n - std::clamp<int64_t>(-high, 0, n))};
+  int64_t more_low = std::max<int64_t>(low, 0), more_high = std::max<int64_t>(high, 0);
+  for (int64_t hop = 1; hop < shards && (more_low > 0 || more_high > 0); ++hop) {
+    const int64_t before = std::min(more_low, n), after = std::min(more_high, n);
+    if (before > 0) parts.insert(parts.begin(), from(hop, before));
+    if (after > 0) parts.push_back(from(-hop, after));
+    more_low -= before;
+    more_high -= after;
+  }
+  const Value joined = parts.size() == 1 ? parts[0] : Concatenate(parts, dim);
+  if (more_low == 0 && more_high == 0) return joined;
+  DimList zeros_low(x.rank(), 0), zeros_high = zeros_low;
+  zeros_low[dim] = more_low;
+  zeros_high[dim] = more_high;
+  const Value zero = Constant(x.builder(), x.dtype(), 0);
+  return Pad(joined, zero, std::move(zeros_low), std::move(zeros_high));
+}
+
 Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index) {
   const Value block = Convert(AxisIndex(b, axes), index);
   return Mul(block, FullLike(block, static_cast<double>(size)));

@@ -64,6 +64,10 @@ absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape);
 Attrs LocalShape(const RuleContext& c, const PartitionContext& p);
 // The dtype of indices along a dim of `n` elements.
 DType IndexTypeFor(int64_t n);
+// `x`, this shard's block of a dim that is cut by `axes`, with `low` elements of the blocks before it
+// and `high` of those after it; zeros where there are none. A negative number leaves elements of the
+// block out. Requires: 0 < x.dim(dim).
+Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high);
 // Where the block of this shard begins in a dim that is cut by `axes` into blocks of `size`.
 Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index = DType::kS32);
 

@@ -1,282 +1,299 @@
-// Fourier transforms as products of small matrices, on the parts of complex numbers.
+// fft: discrete Fourier transforms along the last dims.
 //
-// A length n = a b is taken apart by Cooley and Tukey: transforms of length a, a factor for each
-// element, transforms of length b. Lengths up to kDirectMax, and primes up to kPrimeMax, are
-// products with the transform's own matrix; larger primes are convolutions with a chirp, by
-// transforms of a power of two. Reference: J. Cooley and J. Tukey, "An algorithm for the machine
-// calculation of complex Fourier series" (1965); L. Bluestein, "A linear filtering approach to the
-// computation of discrete Fourier transform" (1970).
+// Reference: StableHLO's fft; JAX's lax.fft for its derivatives.
 #include "ir/fft.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
-#include <complex>
 #include <cstdint>
-#include <numbers>
+#include <string>
 #include <utility>
 
-#include "ir/ops/complex.h"
+#include "ir/eval/eval.h"
+#include "ir/fourier/fourier.h"
+#include "ir/ops/dims.h"
 #include "ir/ops/family.h"
 
-namespace tessera::ir {
+namespace tessera::ir::ops {
 namespace {
 
-using ops::Parts;
-using Numbers = std::vector<std::complex<double>>;
+using Types = absl::StatusOr<std::vector<Type>>;
+using Arrays = absl::StatusOr<std::vector<Array>>;
 
-constexpr int64_t kDirectMax = 32, kPrimeMax = 128;
-// Factors of up to this many elements are in the program; more are computed as it runs.
-constexpr int64_t kLiteralMax = kPrimeMax * kPrimeMax;
-// Squares of indices fit into 63 bits.
+constexpr std::array<std::string_view, 4> kKinds = {"FFT", "IFFT", "RFFT", "IRFFT"};
 constexpr int64_t kLengthMax = int64_t{1} << 31;
 
-// Real numbers have no imaginary part at first.
-struct Signal {
-  Value re, im;  // im: default if all are 0
-
-  bool is_real() const { return !im; }
-};
-
-// exp(2 pi i turns / n), of whole turns / n left out.
-std::complex<double> RootOfUnity(int64_t turns, int64_t n) {
-  const double part = static_cast<double>(turns % n) / static_cast<double>(n);
-  const double angle = 2 * std::numbers::pi * (part > 0.5 ? part - 1 : part);
-  return {std::cos(angle), std::sin(angle)};
+FftKind KindOf(const Attrs& attrs) {
+  const auto at = std::find(kKinds.begin(), kKinds.end(), attrs.Str("fft_type"));
+  return static_cast<FftKind>(at - kKinds.begin());
 }
+const std::vector<int64_t>& LengthsOf(const Attrs& attrs) { return attrs.Ints("fft_length"); }
+// From real numbers, or to them, along the last dim.
+bool HalvesLast(FftKind kind) { return kind == FftKind::kRfft || kind == FftKind::kIrfft; }
+DType NumberOf(DType d) { return d == DType::kF32 ? DType::kC64 : DType::kC128; }
 
-Signal Literal(Builder& b, DType dtype, Dims shape, const Numbers& numbers) {
-  Array re(dtype, shape), im(dtype, std::move(shape));
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    re.Set(static_cast<int64_t>(i), numbers[i].real());
-    im.Set(static_cast<int64_t>(i), numbers[i].imag());
-  }
-  const Value of_re = Constant(b, std::move(re));
-  return {of_re, Constant(b, std::move(im))};
-}
-
-// exp(sign 2 pi i turns / n) of whole turns in [0, n).
-Signal RootsOf(Value turns, int64_t n, int sign, DType dtype) {
-  // From -n / 2 to n / 2, so that the angle is as exact as it can be.
-  const Value past = Compare(turns + turns, FullLike(turns, static_cast<double>(n)), "GT");
-  const Value less = turns - FullLike(turns, static_cast<double>(n));
-  const Value centered = Convert(Select(past, less, turns), DType::kF64);
-  const Value angle = centered * FullLike(centered, sign * 2 * std::numbers::pi / n);
-  const Value rounded = Convert(angle, dtype);
-  const Value re = Cos(rounded);
-  return {re, Sin(rounded)};
-}
-
-// exp(sign 2 pi i j k / n) for j < rows and k < cols, of which there are n or few.
-Signal Roots(Builder& b, DType dtype, int64_t rows, int64_t cols, int64_t n, int sign) {
-  if (rows * cols <= kLiteralMax) {
-    Numbers numbers;
-    for (int64_t j = 0; j < rows; ++j)
-      for (int64_t k = 0; k < cols; ++k) {
-        const std::complex<double> root = RootOfUnity(j * k, n);
-        numbers.push_back(sign < 0 ? std::conj(root) : root);
-      }
-    return Literal(b, dtype, {rows, cols}, numbers);
-  }
-  const Value j = Iota(b, DType::kS64, {rows, cols}, 0);
-  return RootsOf(j * Iota(b, DType::kS64, {rows, cols}, 1), n, sign, dtype);
-}
-
-// exp(sign pi i k^2 / n) for k < n.
-Signal Chirp(Builder& b, DType dtype, int64_t n, int sign) {
-  if (n <= kLiteralMax) {
-    Numbers numbers;
-    for (int64_t k = 0; k < n; ++k) {
-      const std::complex<double> root = RootOfUnity(k * k, 2 * n);
-      numbers.push_back(sign < 0 ? std::conj(root) : root);
+Types InferFft(const InferContext& c) {
+  const Type& x = c.in[0];
+  if (std::find(kKinds.begin(), kKinds.end(), c.attrs.Str("fft_type")) == kKinds.end())
+    return ValueError(c, "fft_type is '", c.attrs.Str("fft_type"),
+                      "'; expected FFT, IFFT, RFFT or IRFFT");
+  const FftKind kind = KindOf(c.attrs);
+  const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
+  const int count = static_cast<int>(lengths.size()), first = x.rank() - count;
+  if (count < 1 || first < 0)
+    return ValueError(c, "has ", count, " lengths for ", x.ToString(),
+                      "; expected one for each of its last dims");
+  const bool from_real = kind == FftKind::kRfft;
+  const bool fits =
+      from_real ? x.dtype == DType::kF32 || x.dtype == DType::kF64 : IsComplex(x.dtype);
+  if (!fits)
+    return TypeError(c, "requires ", from_real ? "f32 or f64" : "a complex dtype", ", got ",
+                     x.ToString());
+  Type t = MakeType(from_real ? NumberOf(x.dtype) : x.dtype, x.shape);
+  for (int i = 0; i < count; ++i) {
+    const int64_t length = lengths[i], size = x.shape[first + i];
+    const int64_t half = length == 0 ? 0 : length / 2 + 1;
+    const bool is_half = kind == FftKind::kIrfft && i == count - 1;
+    if (length < 0 || length > kLengthMax || size != (is_half ? half : length))
+      return ValueError(c, "length ", length, " of dim ", first + i, " does not fit ",
+                        x.ToString());
+    if (i == count - 1 && from_real) t.shape.back() = half;
+    if (is_half) {
+      t.shape.back() = length;
+      t.dtype = PartDType(x.dtype);
     }
-    return Literal(b, dtype, {n}, numbers);
   }
-  const Value k = Iota(b, DType::kS64, {n}, 0);
-  const Value square = k * k;
-  const Value turns = Rem(square, FullLike(square, static_cast<double>(2 * n)));
-  return RootsOf(turns, 2 * n, sign, dtype);
+  return std::vector<Type>{t};
 }
 
-Signal Times(const Signal& x, const Signal& y) {
-  if (x.is_real()) {
-    const Value re = x.re * y.re;
-    return {re, x.re * y.im};
+// A transformed dim that is cut can be made whole by an exchange, except where half of it is left
+// out: half of a dim is seldom cut evenly.
+Signature FftFactors(const InferContext& c, absl::Span<const Type> out) {
+  Signature s;
+  const Type& x = c.in[0];
+  const int first = x.rank() - static_cast<int>(LengthsOf(c.attrs).size());
+  TensorFactors from, to;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (d == x.rank() - 1 && HalvesLast(KindOf(c.attrs))) {
+      from.push_back({s.Add(FactorKind::kReplicated, x.shape[d])});
+      to.push_back({s.Add(FactorKind::kReplicated, out[0].shape[d])});
+      continue;
+    }
+    const FactorKind kind = d < first ? FactorKind::kPassThrough : FactorKind::kPermutation;
+    from.push_back({s.Add(kind, x.shape[d])});
+    to.push_back(from.back());
   }
-  const Value ac = x.re * y.re, ad = x.re * y.im;
-  const Value re = ac - x.im * y.im;
-  return {re, ad + x.im * y.re};
-}
-// The last dim of x with dim 0 of m.
-Value LastWith(Value x, Value m) { return DotGeneral(x, m, {{}, {}, {x.rank() - 1}, {0}}); }
-Signal Product(const Signal& x, const Signal& m) {
-  const Value ac = LastWith(x.re, m.re), ad = LastWith(x.re, m.im);
-  if (x.is_real()) return {ac, ad};
-  const Value re = ac - LastWith(x.im, m.im);
-  return {re, ad + LastWith(x.im, m.re)};
+  s.operands = {std::move(from)};
+  s.results = {std::move(to)};
+  return s;
 }
 
-template <class F>
-Signal Each(const Signal& x, const F& f) {
-  const Value re = f(x.re);
-  return {re, x.is_real() ? Value() : f(x.im)};
-}
-Signal Reshaped(const Signal& x, const Dims& shape) {
-  return Each(x, [&](Value v) { return Reshape(v, shape); });
-}
-Signal LastTwoSwapped(const Signal& x) {
-  return Each(x, [](Value v) { return MoveDim(v, v.rank() - 1, v.rank() - 2); });
-}
-// Elements `begin` to `end` of the last dim; zeros behind the last one.
-Signal LastPart(const Signal& x, int64_t begin, int64_t end) {
-  return Each(x, [&](Value v) { return SliceInDim(v, v.rank() - 1, begin, end); });
-}
-Signal LastPadded(const Signal& x, int64_t n) {
-  return Each(x, [&](Value v) {
-    std::vector<int64_t> low(v.rank(), 0), high = low;
-    high.back() = n - v.dim(v.rank() - 1);
-    const Value zero = Constant(v.builder(), v.dtype(), 0);
-    return Pad(v, zero, std::move(low), std::move(high));
-  });
+absl::Status FftSharding(const InferContext& c, std::vector<Type>* out) {
+  const Type& x = c.in[0];
+  const int first = x.rank() - static_cast<int>(LengthsOf(c.attrs).size());
+  for (int d = first; d < x.rank(); ++d)
+    if (!x.axes_of(d).empty())
+      return ShardingError(c, "dim ", d, " of ", x.ToString(),
+                           ", which is transformed, is sharded; reshard the operand to leave it "
+                           "whole");
+  if (x.is_sharded()) (*out)[0].sharding = x.sharding;
+  return absl::OkStatus();
 }
 
-// The largest divisor of n up to kDirectMax, else its least prime divisor; n itself if it is prime.
-int64_t FactorOf(int64_t n) {
-  for (int64_t a = kDirectMax; a > 1; --a)
-    if (n % a == 0) return a;
-  for (int64_t p = kDirectMax + 1; p * p <= n; ++p)
-    if (n % p == 0) return p;
-  return n;
+// The transform of `lengths`, which are those of the last dims.
+Value Emit(Value x, FftKind kind, std::vector<int64_t> lengths) {
+  Attrs attrs;
+  attrs.Set("fft_type", std::string(kKinds[static_cast<int>(kind)]));
+  attrs.Set("fft_length", std::move(lengths));
+  return x.builder().Emit1(kFft, {x}, std::move(attrs));
 }
 
-Signal Transform(const Signal& x, int sign);
-
-// Of the last dims, for a signal of more dims before them.
-Signal WithLeadingOnes(const Signal& x, int rank) {
-  return Each(x, [&](Value v) {
-    Dims shape(rank - v.rank(), 1);
-    shape.insert(shape.end(), v.shape().begin(), v.shape().end());
-    return Reshape(v, std::move(shape));
-  });
+// The matrix of a transform is its own transpose. From real numbers the first half of the results
+// is kept, so that the others have no cotangents; to real numbers each one of the half, but for the
+// first and the middle one, stands for two.
+std::vector<Value> TransposeFft(const RuleContext& c, Values cts, const std::vector<bool>&) {
+  if (!cts[0]) return {Value()};
+  const FftKind kind = KindOf(c.attrs);
+  const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
+  const Value ct = cts[0];
+  const int last = ct.rank() - 1;
+  if (!HalvesLast(kind)) return {Emit(ct, kind, lengths)};
+  if (kind == FftKind::kRfft) {
+    std::vector<int64_t> low(ct.rank(), 0), high = low;
+    high.back() = lengths.back() - ct.dim(last);
+    const Value padded = Pad(ct, Constant(c.b, ct.dtype(), 0), std::move(low), std::move(high));
+    return {Real(Emit(padded, FftKind::kFft, lengths))};
+  }
+  const Value half = Emit(ct, FftKind::kRfft, lengths);
+  double elements = 1;
+  for (const int64_t length : lengths) elements *= static_cast<double>(length);
+  const int64_t m = half.dim(last), n = lengths.back();
+  Array weights(ct.dtype(), {m});
+  for (int64_t k = 0; k < m; ++k)
+    weights.Set(k, (k == 0 || (n % 2 == 0 && k == m - 1) ? 1 : 2) / elements);
+  const Value re = Real(half);
+  Value by = Constant(
+      c.b, Array(ct.dtype(), {m}, {weights.data(), static_cast<size_t>(weights.num_bytes())}));
+  by = BroadcastLike(by, re.type(), {last});
+  const Value scaled = re * by;
+  return {Complex(scaled, -(Imag(half) * by))};
 }
 
-// With k j = (k^2 + j^2 - (k - j)^2) / 2: the product with a chirp, the convolution with its
-// conjugate, the product again.
-Signal ByChirp(const Signal& x, int64_t n, int sign) {
-  Builder& b = x.re.builder();
-  const auto m = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n - 1)));
-  const Signal chirp = Chirp(b, x.re.dtype(), n, sign), back = Chirp(b, x.re.dtype(), n, -sign);
-  // The conjugate at 0, 1, ... n - 1 and, from the end, at -1, -2, ... 1 - n.
-  const Signal around = Each(back, [&](Value v) {
-    const Value zeros = Full(b, v.dtype(), {m - 2 * n + 1}, 0);
-    return Concatenate({v, zeros, Reverse(SliceInDim(v, 0, 1, n), {0})}, 0);
-  });
-  const int rank = x.re.rank();
-  const Signal factors = WithLeadingOnes(chirp, rank);
-  const Signal scaled = LastPadded(Times(x, factors), m);
-  const Signal spectrum = WithLeadingOnes(Transform(around, -1), rank);
-  const Signal sums = LastPart(Transform(Times(Transform(scaled, -1), spectrum), 1), 0, n);
-  const Signal found =
-      Each(sums, [&](Value v) { return v * FullLike(v, 1.0 / static_cast<double>(m)); });
-  return Times(found, factors);
+Batched BatchFft(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  return {{c.b.Emit1(c.def, {BatchInFront(c, dims, 0, size)}, c.attrs)}, {0}};
 }
 
-// The sums of x_j exp(sign 2 pi i j k / n) along the last dim.
-Signal Transform(const Signal& x, int sign) {
-  Builder& b = x.re.builder();
-  const DType dtype = x.re.dtype();
-  const Dims shape = x.re.shape();
-  const int64_t n = shape.back();
-  if (n == 1) return x;
-  const int64_t a = FactorOf(n);
-  if (n <= kDirectMax || (a == n && n <= kPrimeMax))
-    return Product(x, Roots(b, dtype, n, n, n, sign));
-  if (a == n) return ByChirp(x, n, sign);
-  // Element i rest + j of x is [i, j], and k1 + a k2 of the result is [k2, k1].
-  const int64_t rest = n / a;
-  Dims split(shape.begin(), shape.end() - 1);
-  split.push_back(a);
-  split.push_back(rest);
-  const Signal inner = Transform(LastTwoSwapped(Reshaped(x, split)), sign);
-  const Signal factors = WithLeadingOnes(Roots(b, dtype, rest, a, n, sign), inner.re.rank());
-  const Signal outer = Transform(LastTwoSwapped(Times(inner, factors)), sign);
-  return Reshaped(LastTwoSwapped(outer), shape);
+// Dim `dim` of x, transformed.
+Value AlongDim(Value x, int dim, FftKind kind) {
+  const int last = x.rank() - 1;
+  const int64_t length = x.dim(dim);
+  return MoveDim(Emit(MoveDim(x, dim, last), kind, {length}), last, dim);
+}
+// Where the dim is cut: one exchange makes it whole and cuts another instead, if there is one that
+// divides; else it is gathered, and each shard keeps its own block of the result.
+Value AlongCutDim(Value x, int dim, FftKind kind, const AxisList& axes) {
+  Builder& b = x.builder();
+  const int64_t shards = b.mesh().SizeOf(axes);
+  for (int d = 0; d < x.rank(); ++d) {
+    if (d == dim || x.dim(d) == 0 || x.dim(d) % shards != 0) continue;
+    const Value whole = AllToAll(x, axes, d, dim, /*tiled=*/true);
+    return AllToAll(AlongDim(whole, dim, kind), axes, dim, d, /*tiled=*/true);
+  }
+  const Value whole = AlongDim(AllGather(x, axes, dim, /*tiled=*/true), dim, kind);
+  std::vector<Value> starts(x.rank(), Constant(b, DType::kS32, 0));
+  starts[dim] = BlockBegin(b, axes, x.dim(dim));
+  return DynamicSlice(whole, std::move(starts), x.shape());
 }
 
-[[noreturn]] void Fail(ErrorKind kind, const std::string& message) {
-  Throw(MakeError(kind, absl::StrCat("fft: ", message)));
-}
-
-Signal AlongDim(const Signal& x, int dim, int sign) {
-  const int last = x.re.rank() - 1;
-  const auto moved = [](const Signal& s, int from, int to) {
-    return Each(s, [&](Value v) { return MoveDim(v, from, to); });
+// Dims that are whole are transformed at once, and those that are cut one by one: from real numbers
+// after the dim that is halved, to them before.
+std::vector<Value> PartitionFft(const RuleContext& c, const PartitionContext& p) {
+  const FftKind kind = KindOf(c.attrs);
+  const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
+  Value x = c.in[0];
+  const int count = static_cast<int>(lengths.size()), first = x.rank() - count;
+  const auto axes_of = [&](int d) -> const AxisList& {
+    return p.factor_axes[p.signature.operands[0][d][0]];
   };
-  return moved(Transform(moved(x, dim, last), sign), last, dim);
+  int whole = x.rank();  // dims from here on are
+  while (whole > first && axes_of(whole - 1).empty()) --whole;
+  const auto others = [&](FftKind of) {
+    for (int d = first; d < whole; ++d)
+      x = axes_of(d).empty() ? AlongDim(x, d, of) : AlongCutDim(x, d, of, axes_of(d));
+  };
+  const bool to_real = kind == FftKind::kIrfft;
+  if (to_real) others(FftKind::kIfft);
+  if (whole < x.rank()) x = Emit(x, kind, {lengths.begin() + (whole - first), lengths.end()});
+  if (!to_real) others(kind == FftKind::kRfft ? FftKind::kFft : kind);
+  return {x};
 }
 
-// What the first half of the transform of real numbers, along the last dim, says of all n.
-Signal FromHalf(const Signal& x, int64_t n) {
-  const int64_t half = n / 2 + 1;
-  const Signal rest = Each(LastPart(x, 1, half - (n % 2 == 0 ? 1 : 0)),
-                           [](Value v) { return Reverse(v, {v.rank() - 1}); });
-  const int last = x.re.rank() - 1;
-  const Value re = Concatenate({x.re, rest.re}, last);
-  return {re, Concatenate({x.im, -rest.im}, last)};
+// 5 n log2(n) for each transform, as is usual.
+Cost FftCost(const InferContext& c, absl::Span<const Type> out) {
+  const Type& larger = c.in[0].num_elements() > out[0].num_elements() ? c.in[0] : out[0];
+  Cost cost;
+  for (const int64_t length : LengthsOf(c.attrs))
+    cost.flops += 5 * static_cast<double>(larger.num_elements()) *
+                  std::log2(static_cast<double>(std::max<int64_t>(length, 2)));
+  cost.bytes = static_cast<double>(c.in[0].num_bytes()) + static_cast<double>(out[0].num_bytes());
+  return cost;
 }
+
+// Transforms run one after the other. To real numbers the others are in a copy of the operand.
+int64_t FftScratch(const InferContext& c, absl::Span<const Type> out) {
+  const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
+  const int64_t width =
+      ByteWidth(IsComplex(c.in[0].dtype) ? PartDType(c.in[0].dtype) : c.in[0].dtype);
+  int64_t most = 0;
+  for (const int64_t length : lengths)
+    if (length > 0)
+      most =
+          std::max(most, fourier::ScratchBytes(out[0].num_elements() / length + 1, length, width));
+  if (KindOf(c.attrs) == FftKind::kIrfft && lengths.size() > 1) most += c.in[0].num_bytes();
+  return most;
+}
+
+template <class T>
+Arrays Evaluate(const EvalContext& c, const Array& x) {
+  const FftKind kind = KindOf(c.attrs);
+  const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
+  const int count = static_cast<int>(lengths.size()), first = x.rank() - count;
+  const auto& parallel_for = c.evaluator.options().parallel_for;
+  const auto share = [&](int64_t n, int64_t each, fourier::Work work) {
+    return parallel_for ? parallel_for(n, each, work) : fourier::InOrder(n, each, work);
+  };
+  Array out = ResultOf(c, 0);
+  if (out.num_elements() == 0) return std::vector<Array>{out};
+  T* const to = reinterpret_cast<T*>(out.MutableData());
+  const T* from = reinterpret_cast<const T*>(x.data());
+  const bool inverse = kind == FftKind::kIfft || kind == FftKind::kIrfft;
+  double elements = 1;
+  for (const int64_t length : lengths) elements *= static_cast<double>(length);
+  const T all = inverse ? static_cast<T>(1 / elements) : T{1};
+  // Along dim d of numbers of the shape, from `from` to `into`.
+  const auto along = [&](const Dims& shape, int d, T scale, T* into) {
+    int64_t outer = 1, inner = 1;
+    for (int i = 0; i < x.rank(); ++i) (i < d ? outer : inner) *= i == d ? 1 : shape[i];
+    const absl::Status done =
+        fourier::Transform<T>(outer, shape[d], inner, inverse, scale, from, into, share);
+    from = into;
+    return done;
+  };
+  const int last = x.rank() - 1;
+  const int64_t n = lengths.back();
+  const Dims& wide = kind == FftKind::kIrfft ? x.shape() : out.shape();
+  Array between;
+  if (kind == FftKind::kIrfft && count > 1) between = x;
+  if (kind == FftKind::kRfft) {
+    const int64_t rows = x.num_elements() / n;
+    TESSERA_RETURN_IF_ERROR(fourier::FromReal<T>(rows, n, from, to, share));
+    from = to;
+  } else if (kind != FftKind::kIrfft) {
+    TESSERA_RETURN_IF_ERROR(along(wide, last, all, to));
+  }
+  for (int d = last - 1; d >= first; --d) {
+    T* const into = kind == FftKind::kIrfft ? reinterpret_cast<T*>(between.MutableData()) : to;
+    TESSERA_RETURN_IF_ERROR(along(wide, d, 1, into));
+  }
+  if (kind == FftKind::kIrfft)
+    TESSERA_RETURN_IF_ERROR(fourier::ToReal<T>(out.num_elements() / n, n, all, from, to, share));
+  return std::vector<Array>{out};
+}
+Arrays EvalFft(const EvalContext& c, absl::Span<const Array> in) {
+  const DType d = in[0].dtype();
+  return d == DType::kC64 || d == DType::kF32 ? Evaluate<float>(c, in[0])
+                                              : Evaluate<double>(c, in[0]);
+}
+
+constexpr AttrSpec kFftAttrs[] = {{"fft_type", AttrKind::kString}, {"fft_length", AttrKind::kInts}};
 
 }  // namespace
 
+constexpr OpDef kFft = Checked({.name = "fft",
+                                .lax_name = "fft",
+                                .family = Family::kContraction,
+                                .num_operands = 1,
+                                .attrs = kFftAttrs,
+                                .lowering = Lowering::kHost,
+                                .infer = InferFft,
+                                .factors = FftFactors,
+                                .sharding = FftSharding,
+                                .varying = Derived{},
+                                .jvp = Derived{},
+                                .transpose = TransposeFft,
+                                .batch = BatchFft,
+                                .partition = PartitionFft,
+                                .cost = FftCost,
+                                .eval = EvalFft,
+                                .scratch = FftScratch});
+
+}  // namespace tessera::ir::ops
+
+namespace tessera::ir {
+
 Value Fft(Value x, FftKind kind, const std::vector<int64_t>& lengths) {
-  const int rank = x.rank(), count = static_cast<int>(lengths.size());
-  const bool to_half = kind == FftKind::kRfft, from_half = kind == FftKind::kIrfft;
-  if (count < 1 || count > rank)
-    Fail(ErrorKind::kValueError, absl::StrCat("has ", count, " lengths for ", x.type().ToString(),
-                                              "; expected one for each of its last dims"));
-  const bool fits =
-      to_half ? x.dtype() == DType::kF32 || x.dtype() == DType::kF64 : IsComplex(x.dtype());
-  if (!fits)
-    Fail(ErrorKind::kTypeError,
-         absl::StrCat("requires ", to_half ? "f32 or f64" : "a complex dtype", ", got ",
-                      x.type().ToString()));
-  int64_t elements = 1;
-  bool none = x.type().num_elements() == 0;
-  for (int i = 0; i < count; ++i) {
-    const int64_t length = lengths[i], size = x.dim(rank - count + i);
-    const bool is_half = from_half && i == count - 1 && length > 0;
-    const int64_t want = is_half ? length / 2 + 1 : length;
-    if (length < 0 || length > kLengthMax || size != want)
-      Fail(ErrorKind::kValueError, absl::StrCat("length ", length, " of dim ", rank - count + i,
-                                                " does not fit ", x.type().ToString()));
-    if (!none && __builtin_mul_overflow(elements, length, &elements)) elements = kLengthMax;
-    none = none || length == 0;
-  }
-  Builder& b = x.builder();
-  if (none) {
-    Type t = x.type();
-    t.dtype = to_half     ? (x.dtype() == DType::kF32 ? DType::kC64 : DType::kC128)
-              : from_half ? (x.dtype() == DType::kC64 ? DType::kF32 : DType::kF64)
-                          : x.dtype();
-    if (to_half) t.shape.back() = lengths.back() == 0 ? 0 : lengths.back() / 2 + 1;
-    if (from_half) t.shape.back() = lengths.back();
-    return Zeros(b, t);
-  }
-  Signal s{x, Value()};
-  if (!to_half) {
-    const Parts parts = ops::PartsOf(x);
-    s = {parts.re, parts.im};
-  }
-  const int sign = kind == FftKind::kIfft || from_half ? 1 : -1;
-  if (to_half) {
-    s = LastPart(AlongDim(s, rank - 1, sign), 0, lengths.back() / 2 + 1);
-    if (s.is_real()) s.im = Zeros(b, s.re.type());  // of one element
-  }
-  for (int dim = rank - count; dim < rank - 1; ++dim) s = AlongDim(s, dim, sign);
-  if (from_half) s = FromHalf(s, lengths.back());
-  if (!to_half) s = AlongDim(s, rank - 1, sign);
-  if (sign > 0)
-    s = Each(s, [&](Value v) { return v * FullLike(v, 1.0 / static_cast<double>(elements)); });
-  return from_half ? s.re : Complex(s.re, s.im);
+  return ops::Emit(x, kind, lengths);
 }
 
 }  // namespace tessera::ir

@@ -27,17 +27,26 @@ absl::Status CheckLength(const InferContext& c, std::string_view what, size_t le
 // A copy of the flat elements of `source`, in order, to `shape` at the result's origin.
 IndexPiece ContiguousPiece(int source, const Dims& shape);
 
-// A signature in which dims with `same(d)` pass through from operand 0 to the result and the others
-// need replication on both sides.
-template <class Same>
-Signature PassThroughWhere(const InferContext& c, absl::Span<const Type> out, Same same) {
+// The same where dims are cut in blocks: blocks(d) of equal size on both sides, of which each of
+// the result comes from that of operand 0; 0 where both need replication.
+template <class Blocks>
+Signature PassThroughInBlocks(const InferContext& c, absl::Span<const Type> out, Blocks blocks) {
   Signature s;
+  const auto whole = [&](int64_t n) { return s.Add(FactorKind::kReplicated, n); };
   TensorFactors from, to;
   for (int d = 0; d < c.in[0].rank(); ++d) {
-    const bool pass = same(d);
-    from.push_back(
-        {s.Add(pass ? FactorKind::kPassThrough : FactorKind::kReplicated, c.in[0].shape[d])});
-    to.push_back(pass ? from.back() : FactorList{s.Add(FactorKind::kReplicated, out[0].shape[d])});
+    const int64_t n = blocks(d);
+    if (n == 0) {
+      from.push_back({whole(c.in[0].shape[d])});
+      to.push_back({whole(out[0].shape[d])});
+      continue;
+    }
+    const int factor = s.Add(FactorKind::kPassThrough, n);
+    const auto of = [&](int64_t size) {
+      return size == n ? FactorList{factor} : FactorList{factor, whole(size / n)};
+    };
+    from.push_back(of(c.in[0].shape[d]));
+    to.push_back(of(out[0].shape[d]));
   }
   s.operands.push_back(from);
   for (size_t i = 1; i < c.in.size(); ++i) s.operands.emplace_back();

@@ -55,16 +55,33 @@ Types InferWindows(const InferContext& c) {
   return std::vector<Type>{WithShape(x, shape)};
 }
 
-// Dims without a window pass through.
+// The number of windows along dim `d`, the i-th of `w`, if each lies within as many elements of the
+// operand, of which it is a block.
+int64_t BlocksOf(const Windows& w, size_t i, int64_t size, int64_t count) {
+  const __int128 span = static_cast<__int128>(w.sizes[i] - 1) * w.dilations[i] + 1;
+  const bool within = count > 0 && w.sizes[i] > 0 && span <= w.strides[i] &&
+                      static_cast<__int128>(count) * w.strides[i] == size;
+  return within ? count : 0;
+}
+// Dims without a window pass through, and so do blocks with a window each.
 Signature WindowsFactors(const InferContext& c, absl::Span<const Type> out) {
   const Windows w(c.attrs);
   Signature s;
   TensorFactors from, to;
   for (int d = 0; d < c.in[0].rank(); ++d) {
-    const bool pass = !Contains(w.dims, d);
-    from.push_back(
-        {s.Add(pass ? FactorKind::kPassThrough : FactorKind::kReplicated, c.in[0].shape[d])});
-    to.push_back(pass ? from.back() : FactorList{s.Add(FactorKind::kReplicated, out[0].shape[d])});
+    const int64_t size = c.in[0].shape[d], count = out[0].shape[d];
+    const auto at = std::find(w.dims.begin(), w.dims.end(), d);
+    const bool pass = at == w.dims.end();
+    const int64_t blocks =
+        pass ? size : BlocksOf(w, static_cast<size_t>(at - w.dims.begin()), size, count);
+    if (!pass && blocks == 0) {
+      from.push_back({s.Add(FactorKind::kReplicated, size)});
+      to.push_back({s.Add(FactorKind::kReplicated, count)});
+      continue;
+    }
+    to.push_back({s.Add(FactorKind::kPassThrough, blocks)});
+    from.push_back(to.back());
+    if (size != blocks) from.back().push_back(s.Add(FactorKind::kReplicated, size / blocks));
   }
   for (const int64_t size : w.sizes) to.push_back({s.Add(FactorKind::kReplicated, size)});
   s.operands = {from};

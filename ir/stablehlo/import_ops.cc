@@ -430,11 +430,7 @@ Results ImportFft(const OpReader& op) {
   constexpr std::array kKinds = {FftKind::kFft, FftKind::kIfft, FftKind::kRfft, FftKind::kIrfft};
   const uint64_t kind = op.Enum("fft_type", AttrKind::kFftType);
   if (kind >= kKinds.size()) op.Malformed("is of no known type");
-  // Some hundred ops for each dim, and up to half a megabyte of literals.
-  constexpr int64_t kOpsOfDim = 1000;
-  const std::vector<int64_t> lengths = op.Ints("fft_length");
-  op.WillEmit(kOpsOfDim * static_cast<int64_t>(lengths.size()));
-  return {Fft(op.in[0], kKinds[kind], lengths)};
+  return {Fft(op.in[0], kKinds[kind], op.Ints("fft_length"))};
 }
 
 // ---- Control. -----------------------------------------------------------------------------------

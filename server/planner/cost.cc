@@ -190,7 +190,7 @@ class Predictor {
     const std::vector<ir::Type> in = ir::ElementsAt(f.types, op.operands),
                                 out = ir::ElementsAt(f.types, op.results);
     const ir::IndexMap map = op.def->index_map({*op.def, f.scope, in, op.attrs, op.regions}, out);
-    return map.pieces.size() == 1 && ir::IsWhole(map.pieces[0], out[0]);
+    return map.pieces.size() == 1 && !map.of_parts && ir::IsWhole(map.pieces[0], out[0]);
   }
 
   double OfOp(const Function& f, const Op& op, const std::vector<bool>& stored) const {

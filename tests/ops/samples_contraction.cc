@@ -105,6 +105,18 @@ void AddConvolutions(std::vector<Sample>* rows) {
        {{}, {{1, 1}, {1, 1}}, {}, {}, 4}},
       {"depthwise_twice", {2, 2, 4}, {4, 1, 3}, "NCH", "OIH", "NCH", {{}, {{1, 1}}, {}, {}, 2}},
       {"groups_of_batch", {4, 3, 2}, {2, 2, 4}, "NHC", "HIO", "NHC", {{}, {}, {}, {}, 1, 2}},
+      // Spatial dims that are cut with halos: places, of one stride and of another, of a dilated
+      // input; halos of several blocks; windows, as those of a kernel's gradient.
+      {"same", {2, 8, 4, 2}, {3, 3, 2, 4}, "NHWC", "HWIO", "NHWC", {{}, {{1, 1}, {1, 1}}}},
+      {"same_strided", {2, 16, 2}, {3, 2, 4}, "NHC", "HIO", "NHC", {{2}, {{0, 1}}}},
+      {"same_strided_nch", {2, 2, 16}, {4, 2, 5}, "NCH", "OIH", "NCH", {{4}, {{2, 1}}}},
+      {"same_dilated", {2, 8, 2}, {3, 2, 4}, "NHC", "HIO", "NHC", {{}, {{2, 2}}, {}, {2}}},
+      {"upsampled", {2, 4, 2}, {3, 2, 4}, "NHC", "HIO", "NHC", {{}, {{1, 2}}, {2}}},
+      {"upsampled_far", {2, 4, 2}, {1, 2, 4}, "NHC", "HIO", "NHC", {{}, {{0, 2}}, {3}}},
+      {"halo_of_blocks", {2, 4, 2}, {4, 2, 4}, "NHC", "HIO", "NHC", {{}, {{2, 1}}}},
+      {"windows", {2, 8, 2}, {8, 2, 4}, "NHC", "HIO", "NHC", {{}, {{1, 1}}}},
+      {"spread_windows", {2, 8, 2}, {4, 2, 4}, "NHC", "HIO", "NHC", {{}, {{1, 0}}, {}, {2}}},
+      {"upsampled_windows", {2, 4, 2}, {8, 2, 4}, "NHC", "HIO", "NHC", {{}, {{1, 2}}, {2}}},
       {"window_too_large", {2, 2, 2}, {3, 2, 2}, "NHC", "HIO", "NHC"},
       {"empty_batch", {0, 3, 2}, {2, 2, 2}, "NHC", "HIO", "NHC"},
       {"no_features", {2, 3, 0}, {2, 0, 2}, "NHC", "HIO", "NHC"},
@@ -116,6 +128,37 @@ void AddConvolutions(std::vector<Sample>* rows) {
     conv.options.preferred_element_type = to;
     add(conv, from);
   }
+}
+
+// Lengths of each way of taking them apart: client_fft_test has derivatives and many more.
+void AddTransforms(std::vector<Sample>* rows) {
+  struct Shape {
+    const char* label;
+    Dims shape;
+    std::vector<int64_t> lengths;
+  };
+  const Shape shapes[] = {{"row", {8}, {8}},
+                          {"one", {4, 1}, {1}},
+                          {"rows", {2, 4, 12}, {12}},
+                          {"odd_rows", {4, 15}, {15}},
+                          {"chirp", {2, 101}, {101}},
+                          {"two_dims", {4, 8, 4}, {8, 4}},
+                          {"three_dims", {2, 4, 3, 4}, {4, 3, 4}},
+                          {"odd_dims", {3, 8, 5}, {8, 5}},
+                          {"empty", {0, 4}, {4}}};
+  for (const auto& [number, part] : {std::pair{DType::kC64, kF32}, {DType::kC128, kF64}})
+    for (const Shape& s : shapes)
+      for (const char* const type : {"FFT", "IFFT", "RFFT", "IRFFT"}) {
+        const std::string_view kind = type;
+        Dims shape = s.shape;
+        if (kind == "IRFFT") shape.back() = s.lengths.back() / 2 + 1;
+        const DType d = kind == "RFFT" ? part : number;
+        rows->push_back(
+            Make("fft", absl::StrCat(N(d), "/", type, "/", s.label), {Of(d, std::move(shape))})
+                .With({{"fft_type", std::string(type)}, {"fft_length", s.lengths}})
+                .Within(Scaled(16))
+                .NotSmooth("finite differences are of real numbers"));
+      }
 }
 
 }  // namespace
@@ -166,6 +209,7 @@ std::vector<Sample> ContractionSamples() {
                        .Linear({{0}, {1}}));
   }
   AddConvolutions(&rows);
+  AddTransforms(&rows);
   return rows;
 }
 

@@ -132,6 +132,7 @@ std::vector<Sample> DataMovementSamples() {
   r.Slice("strided", {8, 9}, {0, 1}, {8, 9}, {1, 3});
   r.Slice("whole_rows", {8, 8}, {0, 4}, {8, 8}, {1, 1});
   r.Slice("empty", {8, 4}, {3, 0}, {3, 4}, {1, 1});
+  r.Slice("one_of_each", {16, 4}, {1, 0}, {16, 4}, {2, 1});
   r.Windows("rows", {6, 4}, {0}, {3}, {1}, {1});
   r.Windows("apart", {4, 8}, {1}, {2}, {2}, {1});
   r.Windows("strided", {2, 9}, {1}, {3}, {2}, {1});
@@ -141,6 +142,8 @@ std::vector<Sample> DataMovementSamples() {
   r.Windows("whole", {4, 3}, {1}, {3}, {1}, {1});
   r.Windows("too_large", {4, 3}, {1}, {4}, {1}, {1});
   r.Windows("none", {4, 8}, {}, {}, {}, {});
+  r.Windows("blocks", {16, 4}, {0}, {2}, {2}, {1});
+  r.Windows("blocks_apart", {2, 16}, {1}, {2}, {4}, {2});
   r.Reverse("one", {4, 8}, {0});
   r.Reverse("both", {4, 8}, {0, 1});
   r.Reverse("none", {4, 8}, {});
@@ -154,6 +157,7 @@ std::vector<Sample> DataMovementSamples() {
   r.Pad("negative_interior", {4, 5}, {0, -2}, {0, -1}, {0, 2});
   r.Pad("nothing", {4, 8}, {0, 0}, {0, 0}, {0, 0});
   r.Pad("from_empty", {0, 4}, {2, 0}, {2, 0}, {1, 0});
+  r.Pad("one_of_each", {8, 2}, {1, 0}, {2, 0}, {3, 0});
   return std::move(r.rows);
 }
 

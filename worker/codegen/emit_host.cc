@@ -559,9 +559,19 @@ class HostEmitter : private HostBlocks {
                           Address(store.param, OffsetOf(store.access, row_->store_rows[s])),
                           ElementAlign(dtype));
   }
+  // The later one of a pair writes both.
   void StoreBlock(size_t s) {
     const Store& store = kernel_.stores[s];
     const DType dtype = kernel_.params[store.param].dtype;
+    for (const auto& [first, second] : plan_.store_pairs) {
+      const auto at = static_cast<int>(s);
+      if (at != first && at != second) continue;
+      if (at < std::max(first, second)) return;
+      const Store& even = kernel_.stores[first];
+      StoreInterleaved(dtype, AsLanes(even.node), AsLanes(kernel_.stores[second].node),
+                       Address(store.param, OffsetOf(even.access, row_->store_rows[first])));
+      return;
+    }
     HostBlocks::StoreBlock(dtype, AsLanes(store.node),
                            Address(store.param, OffsetOf(store.access, row_->store_rows[s])),
                            LaneStride(store.access));

@@ -203,6 +203,30 @@ void HostBlocks::StoreBlock(DType dtype, Value* lanes, Value* address, int64_t s
       [&] { StoreLanes(dtype, value, address); });
 }
 
+void HostBlocks::StoreInterleaved(DType dtype, Value* even, Value* odd, Value* address) {
+  Value *const a = ToMemory(b_, dtype, even), *const b = ToMemory(b_, dtype, odd);
+  Type* const type = a->getType();
+  const llvm::Align align = ElementAlign(dtype);
+  std::vector<int> low, high;
+  for (int i = 0; i < plan_.lanes; ++i) {
+    low.push_back(i / 2 + i % 2 * plan_.lanes);
+    high.push_back(low.back() + plan_.lanes / 2);
+  }
+  const auto store = [&](Value* to) {
+    b_.CreateAlignedStore(b_.CreateShuffleVector(a, b, low), to, align);
+    b_.CreateAlignedStore(b_.CreateShuffleVector(a, b, high), b_.CreateConstGEP1_64(type, to, 1),
+                          align);
+  };
+  if (AlwaysFull()) return store(address);
+  IfElse(
+      IsFull(), [&] { store(address); },
+      [&] {
+        Value* const stage = EntryAlloca(llvm::ArrayType::get(type, 2));
+        store(stage);
+        Copy(dtype, b_.CreateMul(num_lanes_, Int(2)), address, 1, stage, 1);
+      });
+}
+
 void HostBlocks::Prefetch(Value* address, int64_t ahead_bytes, int64_t bytes) {
   constexpr int kRead = 0, kAllCaches = 3, kData = 1;
   for (int64_t at = 0; at < bytes; at += kLineBytes) {

@@ -40,6 +40,8 @@ class HostBlocks : protected ControlFlow {
   // k. Requires: `loads` is a power of 2.
   std::vector<llvm::Value*> LoadInterleaved(ir::DType dtype, llvm::Value* address, int64_t loads);
   void StoreBlock(ir::DType dtype, llvm::Value* value, llvm::Value* address, int64_t stride);
+  // Lanes i of the two at `address` + 2 i and the element after it. Requires: several lanes.
+  void StoreInterleaved(ir::DType dtype, llvm::Value* even, llvm::Value* odd, llvm::Value* address);
   // Lane i is at `address` + the i-th of `offsets` elements, a vector of 32 or 64-bit numbers.
   llvm::Value* LoadGathered(ir::DType dtype, llvm::Value* address, llvm::Value* offsets);
   // Prefetches `bytes` bytes, `ahead_bytes` after the address, perhaps beyond the buffer.

@@ -149,6 +149,25 @@ void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
   }
 }
 
+// Finds the pairs of stores that write memory without gaps.
+void PlanStorePairs(const Kernel& kernel, HostPlan* plan) {
+  if (plan->lane_dim < 0 || kernel.scans || kernel.shape[plan->lane_dim] == 1) return;
+  const auto follows = [](const Store& a, const Store& b) {
+    return a.param == b.param && a.access.strides == b.access.strides &&
+           a.access.shifts == b.access.shifts && b.access.offset == a.access.offset + 1;
+  };
+  std::vector<bool> paired(kernel.stores.size(), false);
+  for (size_t a = 0; a < kernel.stores.size(); ++a) {
+    const Access& access = kernel.stores[a].access;
+    if (access.strides[plan->lane_dim] != 2 || ShiftsVaryOver(access, plan->lane_dim)) continue;
+    for (size_t b = 0; b < kernel.stores.size() && !paired[a]; ++b) {
+      if (paired[b] || !follows(kernel.stores[a], kernel.stores[b])) continue;
+      paired[a] = paired[b] = true;
+      plan->store_pairs.emplace_back(a, b);
+    }
+  }
+}
+
 // How many registers a block fills: those of all loads of a group are in use together. The order
 // of a reduction does not depend on what it reads.
 int64_t RegistersPerBlock(const HostPlan& plan) {
@@ -240,6 +259,7 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   plan.vectorize_reduction = plan.lane_dim >= kernel.num_parallel();
   PlanTiles(kernel, &plan);
   PlanInterleaved(kernel, &plan);
+  PlanStorePairs(kernel, &plan);
   const int64_t widest = WidestElement(kernel);
   plan.has_masked_memory_ops = target.has_masked_memory_ops && widest <= 8;
   if (plan.lane_dim >= 0) {

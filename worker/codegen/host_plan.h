@@ -1,6 +1,7 @@
 // Plans how a kernel's loops run on a host: which dim is vectorised, with how many lanes. Depends
 // on the kernel and the target alone. Stateless; thread-safe.
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "worker/codegen/host_target.h"
@@ -26,6 +27,9 @@ struct HostPlan {
   // are contiguous loads of vectors, whose lanes are then sorted. By node: its group, or -1.
   std::vector<std::vector<int>> interleaved;
   std::vector<int> group_of;
+  // Stores whose elements interleave in pairs: lanes lie two elements apart, and those of the
+  // second between those of the first.
+  std::vector<std::pair<int, int>> store_pairs;
   // This many rows are computed together, where loads in a reduction are the same for neighbouring
   // rows, as in a product of matrices. It divides the size of the dim before the lane dim.
   int rows = 1;

@@ -339,15 +339,12 @@ class Run {
     ir::EvalOptions options;
     options.device = context_.mesh_device;
     options.check_cancel = [this] { return context_.cancel->status(); };
-    const auto read = [this](int slot, absl::Span<std::byte> to) {
-      std::memcpy(to.data(), AddressOf(slot), to.size());
-      return absl::OkStatus();
+    options.parallel_for = [this](int64_t n, int64_t each,
+                                  absl::FunctionRef<void(int64_t, int64_t)> work) {
+      return ParallelFor(n, each, kMatmulGrain, work);
     };
-    const auto write = [this](int slot, absl::Span<const std::byte> from) {
-      std::memcpy(AddressOf(slot), from.data(), from.size());
-      return absl::OkStatus();
-    };
-    return program::Evaluate(step, std::move(options), read, write);
+    return program::EvaluateInPlace(step, std::move(options),
+                                    [this](int slot) { return AddressOf(slot); });
   }
 
   absl::Status RunCollective(const CollectiveStep& step, const std::string& label) {

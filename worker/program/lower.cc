@@ -310,6 +310,7 @@ ir::Type Lowerer::OfCarriers(const ir::Type& out, ir::IndexMap* map) {
   const int64_t n = carrier.per_element;
   if (n == 1) return written;
   written.shape.push_back(n);
+  if (map->of_parts) return written;
   for (ir::IndexPiece& piece : map->pieces) {
     piece.start.push_back(0);
     piece.step.push_back(1);

@@ -1,6 +1,8 @@
 #include "worker/program/step_program.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -192,6 +194,31 @@ absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot re
     if (out[i].num_bytes() == 0) continue;
     TESSERA_RETURN_IF_ERROR(
         write(step.out[i], {out[i].data(), static_cast<size_t>(out[i].num_bytes())}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
+                             absl::FunctionRef<std::byte*(int slot)> address) {
+  const ir::Function& f = *step.function;
+  // A second reference to each operand: what would write it makes a copy first.
+  std::vector<ir::Array> in, held;
+  for (size_t i = 0; i < step.in.size(); ++i) {
+    const ir::Type& t = f.types[i];
+    in.push_back(t.num_bytes() == 0 ? ir::Array(t.dtype, t.shape)
+                                    : ir::Array(t.dtype, t.shape,
+                                                std::shared_ptr<std::byte[]>(address(step.in[i]),
+                                                                             [](std::byte*) {})));
+  }
+  held = in;
+  if (f.ops.size() == 1 && f.ops[0].regions.empty() && f.ops[0].results == f.results)
+    options.result_memory = [&](size_t i) { return address(step.out[i]); };
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,
+                           ir::Evaluator(std::move(options)).Run(f, std::move(in)));
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i].num_bytes() == 0) continue;
+    std::byte* const to = address(step.out[i]);
+    if (out[i].data() != to) std::memcpy(to, out[i].data(), out[i].num_bytes());
   }
   return absl::OkStatus();
 }

@@ -288,6 +288,10 @@ using ReadSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<std::byte> 
 using WriteSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<const std::byte> from)>;
 absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,
                       WriteSlot write);
+// The same where slots are in the host's memory, at `address`: operands are read there, and what
+// can be is written there at once.
+absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
+                             absl::FunctionRef<std::byte*(int slot)> address);
 
 // For each result, the argument whose memory it reuses in a run that donates these arguments, or
 // -1.

@@ -1,0 +1,649 @@
+#include "ir/fourier/fourier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <list>
+#include <memory>
+#include <new>
+#include <numbers>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "ir/fourier/kernel_sets.h"
+#include "ir/fourier/kernels.h"
+
+namespace tessera::ir::fourier {
+namespace {
+
+// Rows of up to kShortMax, and columns of up to kDirectMax, are transformed as they are, longer
+// ones as two dims. So are rows of up to kDirectMax whose two dims would leave many lanes of the
+// vectors idle.
+constexpr int64_t kShortMax = 128, kDirectMax = 2048;
+constexpr double kBusyMin = 0.75;
+// Longer rows are shared out among threads one by one.
+constexpr int64_t kSharedMin = 1 << 15;
+constexpr int64_t kPartsMax = 32;  // that are computed at the same time
+
+// Memory for vectors.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(int64_t size)
+      : data_(static_cast<T*>(::operator new(size * sizeof(T), std::align_val_t(64)))) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { ::operator delete(data_, std::align_val_t(64)); }
+  T* get() const { return data_; }
+
+ private:
+  T* const data_;
+};
+
+// More digits than results have: what is multiplied is rounded once.
+using Number = std::complex<long double>;
+
+// exp(-2 pi i turns / n), the angle within an eighth of a turn, where it is most exact.
+Number Root(int64_t turns, int64_t n) {
+  turns %= n;
+  const auto angle = [&](int64_t part) {
+    return 2 * std::numbers::pi_v<long double> * static_cast<long double>(part) /
+           static_cast<long double>(8 * n);
+  };
+  const int64_t eighth = 8 * turns / n, past = 8 * turns - eighth * n;  // of n parts of an eighth
+  const int64_t near = eighth % 2 == 0 ? past : n - past;  // to a multiple of a quarter
+  const long double c = std::cos(angle(near)), s = std::sin(angle(near));
+  const int64_t quarter = (eighth + 1) / 2;
+  const long double sine = eighth % 2 == 0 ? s : -s;
+  switch (quarter % 4) {
+    case 0:
+      return {c, -sine};
+    case 1:
+      return {-sine, -c};
+    case 2:
+      return {-c, sine};
+    default:
+      return {sine, c};
+  }
+}
+
+// Roots of unity of many elements, from the products of few.
+class Roots {
+ public:
+  explicit Roots(int64_t n) : n_(n) {
+    while (step_ * step_ < n) step_ *= 2;
+    for (int64_t i = 0; i < std::min(step_, n); ++i) near_.push_back(Root(i, n));
+    for (int64_t i = 0; i * step_ < n; ++i) far_.push_back(Root(i * step_, n));
+  }
+  Number operator()(int64_t turns) const {
+    turns %= n_;
+    return far_[turns / step_] * near_[turns % step_];
+  }
+
+ private:
+  const int64_t n_;
+  int64_t step_ = 1;
+  std::vector<Number> near_, far_;
+};
+
+template <class T>
+void Put(Number x, T* to) {
+  to[0] = static_cast<T>(x.real());
+  to[1] = static_cast<T>(x.imag());
+}
+
+// The prime factors of n, ascending.
+std::vector<int64_t> PrimesOf(int64_t n) {
+  std::vector<int64_t> primes;
+  for (int64_t p = 2; p * p <= n; ++p)
+    for (; n % p == 0; n /= p) primes.push_back(p);
+  if (n > 1) primes.push_back(n);
+  return primes;
+}
+bool IsSmooth(int64_t n) {
+  for (const int64_t p : {2, 3, 5})
+    while (n % p == 0) n /= p;
+  return n == 1;
+}
+// The divisor of n nearest to its square root, from below.
+int64_t HalfOf(int64_t n) {
+  for (auto a = static_cast<int64_t>(std::sqrt(static_cast<double>(n))); a > 1; --a)
+    if (n % a == 0) return a;
+  return 1;
+}
+
+// The part of the vectors' lanes that are busy in transforms of two dims.
+template <class T>
+double BusyPart(int64_t n) {
+  const int64_t rows = HalfOf(n), width = BestKernels<T>().width;
+  const auto part = [&](int64_t lanes) {
+    return static_cast<double>(lanes) / static_cast<double>((lanes + width - 1) / width * width);
+  };
+  return part(rows) * part(n / rows);
+}
+template <class T>
+bool IsDirect(int64_t n) {
+  return n <= kShortMax || (n <= kDirectMax && BusyPart<T>(n) < kBusyMin);
+}
+// The length from n on whose transform, of one row, is quickest, more or less.
+template <class T>
+int64_t QuickLength(int64_t n) {
+  int64_t best = 0;
+  double least = 0;
+  for (int64_t m = n; m <= 5 * n / 4 + 16; ++m) {
+    if (!IsSmooth(m)) continue;
+    const double busy = IsDirect<T>(m) ? 1.0 / BestKernels<T>().width : BusyPart<T>(m);
+    const double cost = static_cast<double>(m) * std::log2(static_cast<double>(m)) / busy;
+    if (best == 0 || cost < least) best = m, least = cost;
+  }
+  return best;
+}
+
+// The passes of one length, and their factors.
+template <class T>
+class Line {
+ public:
+  Line() = default;
+  explicit Line(int64_t n) : n_(n) {
+    std::vector<int64_t> radices;
+    int64_t twos = n & -n, odd = n / twos;
+    for (; twos >= 64 || twos == 8; twos /= 8) radices.push_back(8);
+    for (; twos >= 4; twos /= 4) radices.push_back(4);
+    if (twos == 2) radices.push_back(2);
+    for (const int64_t p : PrimesOf(odd)) radices.push_back(p);
+    const Roots roots(n);
+    int64_t l1 = 1;
+    for (const int64_t radix : radices) {
+      Pass pass{radix, l1, n / (l1 * radix), Size(), 0};
+      for (int64_t j = 1; j < radix; ++j)
+        for (int64_t i = 0; i < pass.ido; ++i) Add(roots(j * i * l1));
+      pass.roots = Size();
+      if (radix > 5 && radix != 8)
+        for (int64_t j = 0; j < radix; ++j) Add(std::conj(Root(j, radix)));
+      passes_.push_back(pass);
+      l1 *= radix;
+    }
+  }
+  Steps<T> steps() const {
+    return {n_, passes_.data(), static_cast<int64_t>(passes_.size()), factors_.data()};
+  }
+  int64_t bytes() const { return static_cast<int64_t>(factors_.size() * sizeof(T)); }
+
+ private:
+  int64_t Size() const { return static_cast<int64_t>(factors_.size()) / 2; }
+  void Add(Number x) {
+    factors_.resize(factors_.size() + 2);
+    Put(x, factors_.data() + factors_.size() - 2);
+  }
+
+  int64_t n_ = 1;
+  std::vector<Pass> passes_;
+  std::vector<T> factors_;
+};
+
+// What transforms of one length need. Constant after construction.
+template <class T>
+struct Plan {
+  int64_t n = 0;
+  Line<T> line;  // direct
+  // As two dims, n = rows.n * cols.n: columns, of rows.n elements, first.
+  bool is_two = false;
+  Line<T> first, second;
+  std::vector<T> between;
+  // By a chirp.
+  std::vector<T> chirp, spectrum;
+  std::shared_ptr<const Plan<T>> inner;
+  // From and to real rows of twice the length.
+  std::vector<T> halves;
+
+  int64_t bytes() const {
+    const size_t numbers = between.size() + chirp.size() + spectrum.size() + halves.size();
+    return line.bytes() + first.bytes() + second.bytes() +
+           static_cast<int64_t>(numbers * sizeof(T)) + (inner ? inner->bytes() : 0);
+  }
+};
+
+enum class Shape { kRows, kColumns };
+
+template <class T>
+std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape);
+
+// What is known of lengths used last. The bytes of all are bounded; what is larger is used once.
+template <class T>
+std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
+  constexpr int64_t kKept = int64_t{32} << 20;  // of each precision
+  struct Kept {
+    absl::Mutex mu;
+    std::list<std::pair<Shape, std::shared_ptr<const Plan<T>>>> plans;  // used last: first
+    int64_t bytes = 0;
+  };
+  static Kept& kept = *new Kept;
+  {
+    absl::MutexLock lock(&kept.mu);
+    for (auto it = kept.plans.begin(); it != kept.plans.end(); ++it) {
+      if (it->second->n != n || it->first != shape) continue;
+      kept.plans.splice(kept.plans.begin(), kept.plans, it);
+      return kept.plans.front().second;
+    }
+  }
+  std::shared_ptr<const Plan<T>> plan = MakePlan<T>(n, shape);
+  if (plan->bytes() > kKept / 2) return plan;
+  absl::MutexLock lock(&kept.mu);
+  kept.plans.emplace_front(shape, plan);
+  kept.bytes += plan->bytes();
+  while (kept.bytes > kKept) {
+    kept.bytes -= kept.plans.back().second->bytes();
+    kept.plans.pop_back();
+  }
+  return plan;
+}
+
+template <class T>
+class Run {
+ public:
+  explicit Run(ParallelFor parallel_for)
+      : kernels_(BestKernels<T>()), parallel_for_(parallel_for) {}
+
+  // Rows, each of whose elements follow one another; row r begins at complex number r * stride.
+  struct Rows {
+    int64_t count = 0;
+    const T* in = nullptr;
+    int64_t in_stride = 0;
+    T* out = nullptr;
+    int64_t out_stride = 0;
+    bool inverse = false;
+    T scale = 1;
+  };
+  absl::Status OfRows(const Plan<T>& plan, const Rows& rows) const {
+    if (plan.n >= kSharedMin) {
+      for (int64_t r = 0; r < rows.count; ++r)
+        TESSERA_RETURN_IF_ERROR(OneRow(plan, Part(rows, r, r + 1), parallel_for_));
+      return absl::OkStatus();
+    }
+    const int64_t at_once = plan.is_two ? 1 : kernels_.width;
+    return InGroups(rows.count, at_once, plan.n,
+                    [&](int64_t begin, int64_t end) { FewRows(plan, Part(rows, begin, end)); });
+  }
+
+  // Columns of numbers that follow one another, `inner` apart, in `outer` blocks.
+  absl::Status OfColumns(int64_t outer, int64_t inner, bool inverse, T scale, const T* in, T* out,
+                         const Plan<T>& plan) const {
+    const int64_t n = plan.n;
+    const int64_t width = kernels_.width, groups = (inner + width - 1) / width;
+    return InGroups(outer * groups, 1, n * width, [&](int64_t begin, int64_t end) {
+      const bool direct = plan.line.steps().n == n;
+      const Scratch<T> scratch(direct ? 4 * n * width : 2 * n * width);
+      for (int64_t g = begin; g < end; ++g) {
+        const int64_t column = g % groups * width, lanes = std::min(width, inner - column);
+        const int64_t at = 2 * (g / groups * n * inner + column);
+        if (direct) {
+          kernels_.run({.steps = plan.line.steps(),
+                        .in = in + at,
+                        .out = out + at,
+                        .from = {inner, 1},
+                        .to = {inner, 1},
+                        .lanes = lanes,
+                        .swaps_in = inverse,
+                        .swaps_out = inverse,
+                        .scale = scale,
+                        .scratch = scratch.get()});
+          continue;
+        }
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < 2 * lanes; ++j)
+            scratch.get()[2 * (j / 2 * n + i) + j % 2] = in[at + 2 * i * inner + j];
+        FewRows(plan, {lanes, scratch.get(), n, scratch.get(), n, inverse, scale});
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < 2 * lanes; ++j)
+            out[at + 2 * i * inner + j] = scratch.get()[2 * (j / 2 * n + i) + j % 2];
+      }
+    });
+  }
+
+  // `plan` is of half the length, if that is even, of rows of 2 * plan.n numbers.
+  absl::Status FromHalves(const Plan<T>& plan, int64_t rows, const T* in, T* out) const {
+    const int64_t h = plan.n;
+    TESSERA_RETURN_IF_ERROR(OfRows(plan, {rows, in, h, out, h + 1, false, 1}));
+    return InGroups(rows, 1, h, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        T* const x = out + 2 * r * (h + 1);
+        const T re = x[0], im = x[1];
+        x[0] = re + im, x[1] = 0;
+        x[2 * h] = re - im, x[2 * h + 1] = 0;
+        for (int64_t k = 1; k <= h / 2; ++k) {
+          T *const a = x + 2 * k, *const b = x + 2 * (h - k);
+          const T* const w = plan.halves.data() + 2 * k;
+          const T even_re = (a[0] + b[0]) / 2, even_im = (a[1] - b[1]) / 2;
+          const T odd_re = (a[1] + b[1]) / 2, odd_im = (b[0] - a[0]) / 2;
+          const T re_part = odd_re * w[0] - odd_im * w[1];
+          const T im_part = odd_re * w[1] + odd_im * w[0];
+          a[0] = even_re + re_part, a[1] = even_im + im_part;
+          b[0] = even_re - re_part, b[1] = im_part - even_im;
+        }
+      }
+    });
+  }
+  absl::Status ToHalves(const Plan<T>& plan, int64_t rows, T scale, const T* in, T* out) const {
+    const int64_t h = plan.n;
+    TESSERA_RETURN_IF_ERROR(InGroups(rows, 1, h, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* const x = in + 2 * r * (h + 1);
+        T* const z = out + 2 * r * h;
+        z[0] = x[0] + x[2 * h], z[1] = x[0] - x[2 * h];
+        for (int64_t k = 1; k <= h / 2; ++k) {
+          const T *const a = x + 2 * k, *const b = x + 2 * (h - k);
+          const T* const w = plan.halves.data() + 2 * k;
+          const T even_re = a[0] + b[0], even_im = a[1] - b[1];
+          const T re = a[0] - b[0], im = a[1] + b[1];
+          // The difference times the conjugate of the root.
+          const T odd_re = re * w[0] + im * w[1], odd_im = im * w[0] - re * w[1];
+          T *const to = z + 2 * k, *const back = z + 2 * (h - k);
+          to[0] = even_re - odd_im, to[1] = even_im + odd_re;
+          back[0] = even_re + odd_im, back[1] = odd_re - even_im;
+        }
+      }
+    }));
+    return OfRows(plan, {rows, out, h, out, h, true, scale});
+  }
+
+  // By a transform of complex numbers: `plan` is of the rows' length.
+  absl::Status FromOdd(const Plan<T>& plan, int64_t rows, const T* in, T* out) const {
+    const int64_t n = plan.n, half = n / 2 + 1;
+    return EachRow(plan, rows, [&](int64_t r, T* z, const auto& transform) {
+      for (int64_t i = 0; i < n; ++i) z[2 * i] = in[r * n + i], z[2 * i + 1] = 0;
+      TESSERA_RETURN_IF_ERROR(transform(false, 1));
+      std::copy(z, z + 2 * half, out + 2 * r * half);
+      out[2 * r * half + 1] = 0;
+      return absl::OkStatus();
+    });
+  }
+  absl::Status ToOdd(const Plan<T>& plan, int64_t rows, T scale, const T* in, T* out) const {
+    const int64_t n = plan.n, half = n / 2 + 1;
+    return EachRow(plan, rows, [&](int64_t r, T* z, const auto& transform) {
+      const T* const x = in + 2 * r * half;
+      z[0] = x[0], z[1] = 0;
+      for (int64_t i = 1; i < half; ++i) {
+        z[2 * i] = z[2 * (n - i)] = x[2 * i];
+        z[2 * i + 1] = x[2 * i + 1];
+        z[2 * (n - i) + 1] = -x[2 * i + 1];
+      }
+      TESSERA_RETURN_IF_ERROR(transform(true, scale));
+      for (int64_t i = 0; i < n; ++i) out[r * n + i] = z[2 * i];
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  static Rows Part(const Rows& rows, int64_t begin, int64_t end) {
+    Rows part = rows;
+    part.count = end - begin;
+    part.in += 2 * begin * rows.in_stride;
+    part.out += 2 * begin * rows.out_stride;
+    return part;
+  }
+
+  // Calls work(begin, end) for parts of [0, n), whose sizes are multiples of `at_once`, if
+  // possible.
+  template <class F>
+  absl::Status InGroups(int64_t n, int64_t at_once, int64_t length, const F& work) const {
+    const int64_t groups = (n + at_once - 1) / at_once, parts = std::min(groups, kPartsMax);
+    const int64_t each = 4 * std::max<int64_t>(n / std::max<int64_t>(parts, 1), 1) * length * 8;
+    return parallel_for_(parts, each, [&](int64_t begin, int64_t end) {
+      work(groups * begin / parts * at_once, std::min(groups * end / parts * at_once, n));
+    });
+  }
+  // Calls f(row, memory for it, its transform in place).
+  template <class F>
+  absl::Status EachRow(const Plan<T>& plan, int64_t rows, const F& f) const {
+    const int64_t n = plan.n;
+    if (n >= kSharedMin) {
+      const Scratch<T> z(2 * n);
+      for (int64_t r = 0; r < rows; ++r)
+        TESSERA_RETURN_IF_ERROR(f(r, z.get(), [&](bool inverse, T scale) {
+          return OneRow(plan, {1, z.get(), n, z.get(), n, inverse, scale}, parallel_for_);
+        }));
+      return absl::OkStatus();
+    }
+    return InGroups(rows, 1, n, [&](int64_t begin, int64_t end) {
+      const Scratch<T> z(2 * n);
+      for (int64_t r = begin; r < end; ++r)
+        f(r, z.get(), [&](bool inverse, T scale) {
+          FewRows(plan, {1, z.get(), n, z.get(), n, inverse, scale});
+          return absl::OkStatus();
+        }).IgnoreError();  // it has none without threads
+    });
+  }
+
+  // On this thread.
+  void FewRows(const Plan<T>& plan, const Rows& rows) const {
+    if (plan.is_two || plan.inner) {
+      for (int64_t r = 0; r < rows.count; ++r)
+        OneRow(plan, Part(rows, r, r + 1), InOrder).IgnoreError();  // it has none without threads
+      return;
+    }
+    const int64_t width = kernels_.width;
+    const Scratch<T> scratch(4 * plan.n * width);
+    for (int64_t r = 0; r < rows.count; r += width)
+      kernels_.run({.steps = plan.line.steps(),
+                    .in = rows.in + 2 * r * rows.in_stride,
+                    .out = rows.out + 2 * r * rows.out_stride,
+                    .from = {1, rows.in_stride},
+                    .to = {1, rows.out_stride},
+                    .lanes = std::min(width, rows.count - r),
+                    .swaps_in = rows.inverse,
+                    .swaps_out = rows.inverse,
+                    .scale = rows.scale,
+                    .scratch = scratch.get()});
+  }
+
+  absl::Status OneRow(const Plan<T>& plan, const Rows& row, ParallelFor parallel_for) const {
+    if (plan.inner) return ByChirp(plan, row, parallel_for);
+    if (!plan.is_two) {
+      FewRows(plan, row);
+      return absl::OkStatus();
+    }
+    const Scratch<T> between(2 * plan.n);
+    const int64_t rows = plan.first.steps().n, cols = plan.second.steps().n;
+    TESSERA_RETURN_IF_ERROR(
+        Side(cols, rows, parallel_for, [&](int64_t j, int64_t lanes, T* scratch) {
+          kernels_.run({.steps = plan.first.steps(),
+                        .in = row.in + 2 * j,
+                        .out = between.get() + 2 * j,
+                        .from = {cols, 1},
+                        .to = {cols, 1},
+                        .lanes = lanes,
+                        .factors = plan.between.data() + 2 * j,
+                        .swaps_in = row.inverse,
+                        .scratch = scratch});
+        }));
+    return Side(rows, cols, parallel_for, [&](int64_t j, int64_t lanes, T* scratch) {
+      kernels_.run({.steps = plan.second.steps(),
+                    .in = between.get() + 2 * j * cols,
+                    .out = row.out + 2 * j,
+                    .from = {1, cols},
+                    .to = {rows, 1},
+                    .lanes = lanes,
+                    .swaps_out = row.inverse,
+                    .scale = row.scale,
+                    .scratch = scratch});
+    });
+  }
+  // Calls f(first lane, lanes, scratch) for all lanes of transforms of n elements.
+  template <class F>
+  absl::Status Side(int64_t lanes, int64_t n, ParallelFor parallel_for, const F& f) const {
+    const int64_t width = kernels_.width, groups = (lanes + width - 1) / width;
+    const int64_t parts = std::min(groups, kPartsMax);
+    return parallel_for(parts, groups / parts * n * width * 16, [&](int64_t begin, int64_t end) {
+      const Scratch<T> scratch(4 * n * width);
+      const int64_t last = std::min(groups * end / parts * width, lanes);
+      for (int64_t j = groups * begin / parts * width; j < last; j += width)
+        f(j, std::min(width, last - j), scratch.get());
+    });
+  }
+
+  // With k j = (k^2 + j^2 - (k - j)^2) / 2: the product with a chirp, the convolution with its
+  // conjugate, whose transform is the plan's spectrum, the product again.
+  absl::Status ByChirp(const Plan<T>& plan, const Rows& row, ParallelFor parallel_for) const {
+    const int64_t n = plan.n, m = plan.inner->n;
+    const Scratch<T> scratch(2 * m);
+    T* const z = scratch.get();
+    kernels_.multiply({n, row.in, plan.chirp.data(), z, row.inverse, false, 1});
+    std::fill(z + 2 * n, z + 2 * m, T{0});
+    TESSERA_RETURN_IF_ERROR(OneRow(*plan.inner, {1, z, m, z, m, false, 1}, parallel_for));
+    kernels_.multiply({m, z, plan.spectrum.data(), z, false, false, 1});
+    TESSERA_RETURN_IF_ERROR(OneRow(*plan.inner, {1, z, m, z, m, true, 1}, parallel_for));
+    kernels_.multiply({n, z, plan.chirp.data(), row.out, false, row.inverse, row.scale});
+    return absl::OkStatus();
+  }
+
+  const Kernels<T>& kernels_;
+  const ParallelFor parallel_for_;
+};
+
+template <class T>
+void SetTwo(int64_t n, Plan<T>* plan) {
+  const int64_t rows = HalfOf(n), cols = n / rows;
+  plan->is_two = true;
+  plan->first = Line<T>(rows);
+  plan->second = Line<T>(cols);
+  plan->between.resize(2 * n);
+  const Roots roots(n);
+  for (int64_t k = 0; k < rows; ++k)
+    for (int64_t j = 0; j < cols; ++j) Put(roots(k * j), plan->between.data() + 2 * (k * cols + j));
+}
+template <class T>
+void SetChirp(int64_t n, Plan<T>* plan) {
+  const int64_t m = QuickLength<T>(2 * n - 1);
+  plan->inner = PlanOf<T>(m, Shape::kRows);
+  plan->chirp.resize(2 * n);
+  plan->spectrum.assign(2 * m, T{0});
+  const Roots roots(2 * n);
+  int64_t square = 0;  // i^2 modulo 2 n
+  for (int64_t i = 0; i < n; ++i) {
+    const Number root = roots(square);
+    square = (square + 2 * i + 1) % (2 * n);
+    Put(root, plan->chirp.data() + 2 * i);
+    const Number back = std::conj(root) / static_cast<long double>(m);
+    Put(back, plan->spectrum.data() + 2 * i);
+    if (i > 0) Put(back, plan->spectrum.data() + 2 * (m - i));
+  }
+  T* const z = plan->spectrum.data();
+  Run<T>(InOrder).OfRows(*plan->inner, {1, z, m, z, m, false, 1}).IgnoreError();  // it has none
+}
+
+template <class T>
+std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape) {
+  auto plan = std::make_shared<Plan<T>>();
+  plan->n = n;
+  const std::vector<int64_t> primes = PrimesOf(n);
+  if (!primes.empty() && primes.back() > kRadixMax) {
+    SetChirp(n, plan.get());
+  } else if (shape == Shape::kRows ? IsDirect<T>(n) : n <= kDirectMax) {
+    plan->line = Line<T>(n);
+  } else {
+    SetTwo(n, plan.get());
+  }
+  if (shape == Shape::kColumns) return plan;
+  plan->halves.resize(2 * (n / 2 + 1));
+  const Roots roots(2 * n);
+  for (int64_t k = 0; k <= n / 2; ++k) Put(roots(k), plan->halves.data() + 2 * k);
+  return plan;
+}
+
+}  // namespace
+
+absl::Status InOrder(int64_t n, int64_t, Work work) {
+  if (n > 0) work(0, n);
+  return absl::OkStatus();
+}
+
+template <class T>
+absl::Status Transform(int64_t outer, int64_t n, int64_t inner, bool inverse, T scale, const T* in,
+                       T* out, ParallelFor parallel_for) {
+  const Run<T> run(parallel_for);
+  if (inner == 1)
+    return run.OfRows(*PlanOf<T>(n, Shape::kRows), {outer, in, n, out, n, inverse, scale});
+  return run.OfColumns(outer, inner, inverse, scale, in, out, *PlanOf<T>(n, Shape::kColumns));
+}
+
+template <class T>
+absl::Status FromReal(int64_t rows, int64_t n, const T* in, T* out, ParallelFor parallel_for) {
+  const Run<T> run(parallel_for);
+  if (n % 2 == 0) return run.FromHalves(*PlanOf<T>(n / 2, Shape::kRows), rows, in, out);
+  return run.FromOdd(*PlanOf<T>(n, Shape::kRows), rows, in, out);
+}
+template <class T>
+absl::Status ToReal(int64_t rows, int64_t n, T scale, const T* in, T* out,
+                    ParallelFor parallel_for) {
+  const Run<T> run(parallel_for);
+  if (n % 2 == 0) return run.ToHalves(*PlanOf<T>(n / 2, Shape::kRows), rows, scale, in, out);
+  return run.ToOdd(*PlanOf<T>(n, Shape::kRows), rows, scale, in, out);
+}
+
+int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width) {
+  // A chirp's transforms are of at most 5 / 4 * 2 n elements or so (QuickLength).
+  constexpr int64_t kVector = 64;
+  const int64_t m = 3 * n + 16;
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(m)) * kRadixMax) + 1;
+  const int64_t vectors = 4 * kVector * std::min(side, m);
+  const int64_t of_part =
+      2 * (2 * m) * width + std::max(vectors, 4 * kVector * std::min(n, kDirectMax));
+  const int64_t plan = 6 * (2 * m) * width;
+  return plan + of_part * (n >= kSharedMin ? 1 : std::min(rows, kPartsMax)) + kPartsMax * vectors;
+}
+
+namespace {
+template <class T>
+KernelList<T> Supported(const Kernels<T>& plain, [[maybe_unused]] const Kernels<T>* avx2,
+                        [[maybe_unused]] const Kernels<T>* avx512) {
+  KernelList<T> list = {{&plain}, 1};
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    list.kernels[list.count++] = avx2;
+  if (list.count == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+    list.kernels[list.count++] = avx512;
+#endif
+  return list;
+}
+}  // namespace
+#ifdef __x86_64__
+template <>
+KernelList<float> AllKernels() {
+  return Supported(kPlainOfF32, &kAvx2OfF32, &kAvx512OfF32);
+}
+template <>
+KernelList<double> AllKernels() {
+  return Supported(kPlainOfF64, &kAvx2OfF64, &kAvx512OfF64);
+}
+#else
+template <>
+KernelList<float> AllKernels() {
+  return Supported<float>(kPlainOfF32, nullptr, nullptr);
+}
+template <>
+KernelList<double> AllKernels() {
+  return Supported<double>(kPlainOfF64, nullptr, nullptr);
+}
+#endif
+template <>
+const Kernels<float>& BestKernels() {
+  const KernelList<float> all = AllKernels<float>();
+  return *all.kernels[all.count - 1];
+}
+template <>
+const Kernels<double>& BestKernels() {
+  const KernelList<double> all = AllKernels<double>();
+  return *all.kernels[all.count - 1];
+}
+template absl::Status Transform(int64_t, int64_t, int64_t, bool, float, const float*, float*,
+                                ParallelFor);
+template absl::Status Transform(int64_t, int64_t, int64_t, bool, double, const double*, double*,
+                                ParallelFor);
+template absl::Status FromReal(int64_t, int64_t, const float*, float*, ParallelFor);
+template absl::Status FromReal(int64_t, int64_t, const double*, double*, ParallelFor);
+template absl::Status ToReal(int64_t, int64_t, float, const float*, float*, ParallelFor);
+template absl::Status ToReal(int64_t, int64_t, double, const double*, double*, ParallelFor);
+
+}  // namespace tessera::ir::fourier

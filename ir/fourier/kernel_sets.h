@@ -1,0 +1,11 @@
+// The sets of kernels that BestKernels chooses from. Internal to ir/fourier.
+#pragma once
+#include "ir/fourier/kernels.h"
+
+namespace tessera::ir::fourier {
+
+// Constants without constructors: no code runs before main, on any machine.
+extern const Kernels<float> kPlainOfF32, kAvx2OfF32, kAvx512OfF32;
+extern const Kernels<double> kPlainOfF64, kAvx2OfF64, kAvx512OfF64;
+
+}  // namespace tessera::ir::fourier
