@@ -34,6 +34,7 @@ struct Fill {
     kCodes,     // the bits 0, 1, 2 ..., cut to the dtype's width
     kValues,    // `values` in turn
     kPicks,     // `values` at random
+    // Of complex dtypes only these two fill the imaginary parts too: uniformly.
     kDominant,  // matrices, the last two dims: uniform, plus n + i on the diagonal of n x n
     kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
   } kind = kUniform;
