@@ -91,8 +91,13 @@ Array AsParts(const Array& a) {
 void FillImaginary(Numbers64& r, const Fill& fill, Array* a) {
   if (!IsComplex(a->dtype())) return;
   Array parts = AsParts(*a);
-  for (int64_t i = 1; i < parts.num_elements(); i += 2)
-    parts.Set(i, fill.low + (fill.high - fill.low) * r.Unit());
+  const int64_t cols = a->shape().empty() ? 1 : a->shape().back();
+  for (int64_t i = 0; i < a->num_elements(); ++i) {
+    const double im = fill.low + (fill.high - fill.low) * r.Unit();
+    const int64_t row = i / cols % cols;  // of square matrices
+    const bool is_real = fill.kind == Fill::kDominant && row == i % cols;
+    parts.Set(2 * i + 1, is_real ? 0 : im);
+  }
   if (a->num_elements() > 0)
     std::memcpy(a->MutableData(), parts.data(), a->num_elements() * ByteWidth(a->dtype()));
 }
