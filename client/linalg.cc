@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/numpy.h"
 #include "client/operand.h"
 #include "client/trace.h"
+#include "client/transform.h"
 #include "ir/ops.h"
 
 namespace tessera {
@@ -19,11 +24,28 @@ using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
 
-// As numpy: what is no float becomes f32.
+// As numpy: what is no float becomes one.
+DType InexactDType(DType dtype) {
+  if (ir::IsInexact(dtype)) return dtype;
+  return dtype == DType::kS64 || dtype == DType::kU64 ? DType::kF64 : DType::kF32;
+}
 Array Inexact(const Array& x, const Site& site) {
   internal::ThrowIfNoValue(x, site);
-  return ir::IsFloat(x.dtype()) ? x : x.astype(DType::kF32);
+  return ir::IsInexact(x.dtype()) ? x : x.astype(InexactDType(x.dtype()));
 }
+// Of one inexact dtype.
+std::pair<Array, Array> Promoted(const Array& a, const Array& b, const Site& site) {
+  internal::ThrowIfNoValue(a, site);
+  internal::ThrowIfNoValue(b, site);
+  const DType dtype = InexactDType(internal::CommonDType({a, b}));
+  const Array first = a.dtype() == dtype ? a : a.astype(dtype);
+  return {first, b.dtype() == dtype ? b : b.astype(dtype)};
+}
+bool IsComplexArray(const Array& x) { return ir::IsComplex(x.dtype()); }
+DType RealDType(DType dtype) {
+  return dtype == DType::kC64 ? DType::kF32 : dtype == DType::kC128 ? DType::kF64 : dtype;
+}
+double EpsOf(const Array& x) { return RealDType(x.dtype()) == DType::kF64 ? 0x1p-52 : 0x1p-23; }
 void NeedMatrix(const Array& x, std::string_view name, const Site& site) {
   if (x.rank() < 2)
     ThrowError(ErrorKind::kValueError, site, "linalg.", std::string(name),
@@ -36,13 +58,67 @@ void NeedSquare(const Array& x, std::string_view name, const Site& site) {
                ": expected square matrices, got ", x.dim(x.rank() - 2), " rows and ",
                x.dim(x.rank() - 1), " columns");
 }
+int64_t RowsOf(const Array& x) { return x.dim(x.rank() - 2); }
+int64_t ColsOf(const Array& x) { return x.dim(x.rank() - 1); }
 Array Transposed(const Array& x) { return swapaxes(x, -1, -2); }
-Array Symmetrized(const Array& x) { return (x + Transposed(x)) / 2.0; }
+Array Adjoint(const Array& x) {
+  const Array transposed = Transposed(x);
+  return IsComplexArray(x) ? conj(transposed) : transposed;
+}
+Array Symmetrized(const Array& x) { return (x + Adjoint(x)) / 2.0; }
+Array Part(const Array& x, int axis, int64_t begin, int64_t end) {
+  Dims starts(x.rank(), 0), limits = x.shape();
+  starts[axis] = begin;
+  limits[axis] = end;
+  return lax::slice(x, std::move(starts), std::move(limits));
+}
+Array Triangle(const Array& x, bool upper, int64_t k) {
+  const Array rows = expand_dims(arange(RowsOf(x)), 1) + static_cast<int>(k);
+  const Array cols = arange(ColsOf(x));
+  return where(upper ? rows <= cols : rows >= cols, x, zeros_like(x));
+}
+// A vector b as a matrix of one column.
+template <class F>
+Array OfMatrix(const Array& b, const F& f) {
+  return b.rank() == 1 ? squeeze(f(expand_dims(b, 1)), -1) : f(b);
+}
+// Of a and b, matrices, with the batch that both broadcast to.
+std::pair<Array, Array> SameBatch(std::string_view name, const Array& a, const Array& b,
+                                  const Site& site) {
+  const auto batch = [](const Array& x) { return Dims(x.shape().begin(), x.shape().end() - 2); };
+  const Dims both = internal::BroadcastShapes(name, {batch(a), batch(b)}, site);
+  const auto spread = [&](const Array& x) {
+    Dims shape = both;
+    shape.insert(shape.end(), {RowsOf(x), ColsOf(x)});
+    return shape == x.shape() ? x : broadcast_to(x, std::move(shape));
+  };
+  const Array first = spread(a);
+  return {first, spread(b)};
+}
+void NeedRows(const Array& a, const Array& b, std::string_view name, const Site& site) {
+  const int64_t n = ColsOf(a), rows = b.rank() == 0 ? 1 : b.rank() == 1 ? b.dim(0) : RowsOf(b);
+  if (b.rank() < 1 || rows != n)
+    ThrowError(ErrorKind::kValueError, site, "linalg.", std::string(name), ": b has ", rows,
+               " rows; expected ", n, ", as many as a");
+}
 Array OnDiagonal(const Array& x) {
   const int64_t n = x.dim(x.rank() - 1);
   return equal(expand_dims(arange(n), 1), arange(n));
 }
 Array DiagonalOf(const Array& x) { return sum(where(OnDiagonal(x), x, zeros_like(x)), -1); }
+
+// Along the last axis; of complex numbers by pairs.
+Array ProductOf(Array x) {
+  if (!IsComplexArray(x)) return prod(x, -1);
+  const int last = x.rank() - 1;
+  if (x.dim(last) == 0) return sum(x, -1) + 1.0;
+  while (x.dim(last) > 1) {
+    const int64_t n = x.dim(last), half = n / 2;
+    const Array pairs = Part(x, last, 0, half) * Part(x, last, half, 2 * half);
+    x = n % 2 == 0 ? pairs : concatenate({pairs, Part(x, last, n - 1, n)}, last);
+  }
+  return squeeze(x, last);
+}
 
 // The sign of a permutation by its swaps, and of the numbers on the diagonal of u.
 Array SignOf(const lax::linalg::Lu& lu) {
@@ -50,6 +126,68 @@ Array SignOf(const lax::linalg::Lu& lu) {
   const Array swaps = not_equal(lu.pivots, arange(lu.pivots.dim(lu.pivots.rank() - 1)));
   const Array odd = remainder(sum(swaps.astype(DType::kS32), -1), 2);
   return where(equal(odd, 0), 1.0, -1.0).astype(diagonal.dtype());
+}
+Array TraceOf(const Array& x) { return sum(DiagonalOf(x), -1); }
+
+// The x of a x = b, or, by `trans`, of a^T x = b or a^H x = b.
+Array SolvedByLu(const Array& lu, const Array& permutation, const Array& b, int trans) {
+  const auto rows = [&](const Array& x, const Array& order) {
+    return take_along_axis(x, broadcast_to(expand_dims(order, -1), x.shape()), -2);
+  };
+  const bool transpose = trans != 0, conjugate = trans == 2;
+  const lax::linalg::TriangularSolveOptions of_l = {.left_side = true,
+                                                    .lower = true,
+                                                    .transpose_a = transpose,
+                                                    .conjugate_a = conjugate,
+                                                    .unit_diagonal = true},
+                                            of_u = {.left_side = true,
+                                                    .transpose_a = transpose,
+                                                    .conjugate_a = conjugate};
+  if (!transpose) {
+    const Array y = lax::linalg::triangular_solve(lu, rows(b, permutation), of_l);
+    return lax::linalg::triangular_solve(lu, y, of_u);
+  }
+  const Array y = lax::linalg::triangular_solve(lu, b, of_u);
+  return rows(lax::linalg::triangular_solve(lu, y, of_l), argsort(permutation));
+}
+// Of matrices of one batch. The equation is differentiated, so that a is factored once.
+Array Solved(const Array& a, const Array& b, const Site& site) {
+  const lax::linalg::Lu lu = lax::linalg::lu(stop_gradient(a), site);
+  const auto by_lu = [&lu](int trans) {
+    return [&lu, trans](const auto&, const Array& rhs) {
+      return SolvedByLu(lu.lu, lu.permutation, rhs, trans);
+    };
+  };
+  const auto product = [&a](const Array& x) { return matmul(a, x); };
+  return lax::custom_linear_solve(product, b, by_lu(0), by_lu(1), {}, site);
+}
+
+// The determinant of a, and that times a^-1 b, which it has also if one singular value is 0.
+std::pair<Array, Array> CofactorSolved(const Array& a, const Array& b, const Site& site) {
+  const int64_t n = ColsOf(a);
+  if (n == 1) return {squeeze(a, {-1, -2}), b};
+  const lax::linalg::Lu lu = lax::linalg::lu(a, site);
+  const Array diagonal = DiagonalOf(lu.lu), at = arange(n);
+  const Array sign = SignOf(lu);
+  // Of the diagonal without its last element; the determinant is this times that.
+  const Array others = ProductOf(where(equal(at, static_cast<int>(n - 1)), 1.0, diagonal)) * sign;
+  const Array last = sum(where(equal(at, static_cast<int>(n - 1)), diagonal, 0.0), -1);
+  const Array determinant = others * last;
+  const auto whole = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
+  const Array is_last = logical_and(OnDiagonal(a), equal(at, static_cast<int>(n - 1)));
+  const Array scaled = where(is_last, whole(1.0 / others), lu.lu);
+  const lax::linalg::TriangularSolveOptions of_u = {.left_side = true};
+  const Array tried =
+      lax::linalg::triangular_solve(scaled, expand_dims(ones_like(diagonal), -1), of_u);
+  const Array is_low = whole(any(logical_not(is_finite(tried)), {-1, -2}));
+  const Array rows = take_along_axis(where(is_low, 0.0, b),
+                                     broadcast_to(expand_dims(lu.permutation, -1), b.shape()), -2);
+  const Array y = lax::linalg::triangular_solve(
+      lu.lu, rows, {.left_side = true, .lower = true, .unit_diagonal = true});
+  const Array last_row = equal(expand_dims(at, 1), static_cast<int>(n - 1));
+  const Array x =
+      lax::linalg::triangular_solve(scaled, where(last_row, y, y * whole(determinant)), of_u);
+  return {determinant, where(is_low, 0.0, x)};
 }
 
 }  // namespace
@@ -67,6 +205,7 @@ Array triangular_solve(const Arg& a, const Arg& b, const TriangularSolveOptions&
                                {.left_side = options.left_side,
                                 .lower = options.lower,
                                 .transpose = options.transpose_a,
+                                .conjugate = options.conjugate_a,
                                 .unit_diagonal = options.unit_diagonal});
   });
 }
@@ -86,54 +225,122 @@ Array tridiagonal_solve(const Array& dl, const Array& d, const Array& du, const 
   })[0];
 }
 
+Array householder_product(const Array& a, const Array& taus, Site site) {
+  return Apply("householder_product", site, {a, taus},
+               [&](ir::Builder&, Vs v) { return Vs{ir::HouseholderProduct(v[0], v[1])}; })[0];
+}
+
+Qr qr(const Array& x, QrOptions options, Site site) {
+  const std::vector<Array> out = Apply("qr", site, {x}, [&](ir::Builder&, Vs v) {
+    if (options.pivoting) {
+      const ir::PivotedQrResult qr = ir::PivotedQr(v[0], options.full_matrices);
+      return Vs{qr.q, qr.r, qr.pivots};
+    }
+    const auto [q, r] = ir::Qr(v[0], options.full_matrices);
+    return Vs{q, r};
+  });
+  return {out[0], out[1], options.pivoting ? out[2] : Array()};
+}
+
+std::vector<Array> eig(const Array& x, EigOptions options, Site site) {
+  return Apply("eig", site, {x}, [&](ir::Builder&, Vs v) {
+    return ir::Eig(v[0], {.left = options.compute_left_eigenvectors,
+                          .right = options.compute_right_eigenvectors,
+                          .enable_eigvec_derivs = options.enable_eigvec_derivs});
+  });
+}
+
+std::vector<Array> schur(const Array& x, bool compute_schur_vectors, Site site) {
+  return Apply("schur", site, {x},
+               [&](ir::Builder&, Vs v) { return ir::Schur(v[0], compute_schur_vectors); });
+}
+
+std::pair<Array, Array> hessenberg(const Array& x, Site site) {
+  const std::vector<Array> out = Apply("hessenberg", site, {x}, [&](ir::Builder&, Vs v) {
+    const auto [packed, taus] = ir::Hessenberg(v[0]);
+    return Vs{packed, taus};
+  });
+  return {out[0], out[1]};
+}
+
+Tridiagonal tridiagonal(const Array& x, bool lower, Site site) {
+  const std::vector<Array> out = Apply("tridiagonal", site, {x}, [&](ir::Builder&, Vs v) {
+    const ir::TridiagonalResult t = ir::Tridiagonal(v[0], lower);
+    return Vs{t.packed, t.diagonal, t.off_diagonal, t.taus};
+  });
+  return {out[0], out[1], out[2], out[3]};
+}
+
 }  // namespace lax::linalg
 
 namespace linalg {
 
 Array cholesky(const Array& x, bool upper, Site site) {
   const Array l = lax::linalg::cholesky(Inexact(x, site), /*symmetrize_input=*/true, site);
-  return upper ? Transposed(l) : l;
+  return upper ? Adjoint(l) : l;
 }
 
 Array solve(const Array& a_in, const Array& b_in, Site site) {
-  const Array a = Inexact(a_in, site);
-  Array b = Inexact(b_in, site);
+  const std::pair<Array, Array> both = Promoted(a_in, b_in, site);
+  const Array &a = both.first, &b = both.second;
   NeedSquare(a, "solve", site);
-  const bool vector = b.rank() == 1;
-  if (vector) b = expand_dims(b, 1);
-  const int64_t n = a.dim(a.rank() - 1), rows = b.rank() < 2 ? 1 : b.dim(b.rank() - 2);
-  if (b.rank() < 2 || rows != n)
-    ThrowError(ErrorKind::kValueError, site, "linalg.solve: b has ", rows, " rows; expected ", n,
-               ", as many as a");
-  const lax::linalg::Lu lu = lax::linalg::lu(a, site);
-  Dims shape(a.shape().begin(), a.shape().end() - 1);
-  shape.push_back(b.dim(b.rank() - 1));
-  b = broadcast_to(b, shape);
-  const Array order = broadcast_to(expand_dims(lu.permutation, -1), shape);
-  const Array permuted = take_along_axis(b, order, -2);
-  const Array y = lax::linalg::triangular_solve(
-      lu.lu, permuted, {.left_side = true, .lower = true, .unit_diagonal = true});
-  const Array x = lax::linalg::triangular_solve(lu.lu, y, {.left_side = true});
-  return vector ? squeeze(x, -1) : x;
+  NeedRows(a, b, "solve", site);
+  return OfMatrix(b, [&](const Array& rhs) {
+    const auto [matrix, right] = SameBatch("linalg.solve", a, rhs, site);
+    return Solved(matrix, right, site);
+  });
 }
 
 Array inv(const Array& a, Site site) {
   NeedSquare(a, "inv", site);
   const Array x = Inexact(a, site);
-  return solve(x, broadcast_to(eye(x.dim(x.rank() - 1), x.dtype(), site), x.shape()), site);
+  return solve(x, broadcast_to(eye(ColsOf(x), x.dtype(), site), x.shape()), site);
 }
 
-Array det(const Array& a, Site site) {
-  NeedSquare(a, "det", site);
-  const lax::linalg::Lu lu = lax::linalg::lu(Inexact(a, site), site);
-  return SignOf(lu) * prod(DiagonalOf(lu.lu), -1);
+// Of 2 x 2 and 3 x 3 by their elements.
+Array det(const Array& a_in, Site site) {
+  NeedSquare(a_in, "det", site);
+  const Array a = Inexact(a_in, site);
+  const int64_t n = ColsOf(a);
+  if (n == 2 || n == 3) {
+    const auto at = [&](int64_t i, int64_t j) {
+      const int row = static_cast<int>(i % n), col = static_cast<int>(j % n);
+      return take(take(a, row, -2), col, -1);
+    };
+    if (n == 2) return at(0, 0) * at(1, 1) - at(0, 1) * at(1, 0);
+    const auto product = [&](int64_t step, int64_t from) {
+      return at(0, from) * at(1, from + step) * at(2, from + 2 * step);
+    };
+    const Array plus = product(1, 0) + product(1, 1) + product(1, 2);
+    return plus - product(2, 0) - product(2, 1) - product(2, 2);
+  }
+  const auto by_lu = [site](const Array& x) {
+    const lax::linalg::Lu lu = lax::linalg::lu(x, site);
+    return SignOf(lu) * ProductOf(DiagonalOf(lu.lu));
+  };
+  return custom_jvp(by_lu, [site](const auto& primals, const auto& tangents) {
+    const auto [value, solved] = CofactorSolved(std::get<0>(primals), std::get<0>(tangents), site);
+    return std::pair(value, TraceOf(solved));
+  })(a);
 }
 
 std::pair<Array, Array> slogdet(const Array& a, Site site) {
   NeedSquare(a, "slogdet", site);
-  const lax::linalg::Lu lu = lax::linalg::lu(Inexact(a, site), site);
-  const Array diagonal = DiagonalOf(lu.lu);
-  return {SignOf(lu) * prod(sign(diagonal), -1), sum(log(abs(diagonal)), -1)};
+  const auto by_lu = [site](const Array& x) {
+    const lax::linalg::Lu lu = lax::linalg::lu(x, site);
+    const Array diagonal = DiagonalOf(lu.lu);
+    const Array of_sign = SignOf(lu) * ProductOf(sign(diagonal));
+    return std::pair(of_sign, sum(log(abs(diagonal)), -1));
+  };
+  return custom_jvp(by_lu, [by_lu, site](const auto& primals, const auto& tangents) {
+    const Array x = std::get<0>(primals);
+    const auto [of_sign, logarithm] = by_lu(x);
+    const Array change = TraceOf(solve(x, std::get<0>(tangents), site));
+    if (!IsComplexArray(x))
+      return std::pair(std::pair(of_sign, logarithm), std::pair(zeros_like(of_sign), change));
+    const Array turned = complex(zeros_like(real(change)), imag(change)) * of_sign;
+    return std::pair(std::pair(of_sign, logarithm), std::pair(turned, real(change)));
+  })(Inexact(a, site));
 }
 
 std::pair<Array, Array> qr(const Array& a, std::string_view mode, Site site) {
@@ -176,20 +383,468 @@ Array svdvals(const Array& a, Site site) {
   })[0];
 }
 
-Array pinv(const Array& a, std::optional<double> rtol, Site site) {
-  NeedMatrix(a, "pinv", site);
-  const Svd parts = svd(a, /*full_matrices=*/false, site);
-  const double eps = parts.s.dtype() == DType::kF64 ? 0x1p-52 : 0x1p-23;
-  const auto longer = static_cast<double>(std::max(a.dim(a.rank() - 1), a.dim(a.rank() - 2)));
-  const Array least = max(parts.s, -1, /*keepdims=*/true) * rtol.value_or(10 * longer * eps);
-  const Array kept = parts.s > least;
-  const Array inverse = where(kept, 1.0 / where(kept, parts.s, ones_like(parts.s)), 0.0);
-  return matmul(Transposed(parts.vh), expand_dims(inverse, -1) * Transposed(parts.u));
+std::pair<Array, Array> eig(const Array& a, Site site) {
+  NeedSquare(a, "eig", site);
+  const std::vector<Array> out =
+      lax::linalg::eig(Inexact(a, site), {.compute_left_eigenvectors = false}, site);
+  return {out[0], out[1]};
 }
 
-Array norm(const Array& x, Site site) {
-  const Array a = Inexact(x, site);
-  return sqrt(sum(a * a));
+Array eigvals(const Array& a, Site site) {
+  NeedSquare(a, "eigvals", site);
+  return lax::linalg::eig(Inexact(a, site),
+                          {.compute_left_eigenvectors = false, .compute_right_eigenvectors = false},
+                          site)[0];
+}
+
+// The derivative: G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear
+// least squares problems whose variables separate" (1973).
+Array pinv(const Array& a_in, std::optional<double> rtol, Site site) {
+  NeedMatrix(a_in, "pinv", site);
+  const auto by_svd = [rtol, site](const Array& a) {
+    const Svd parts = svd(a, /*full_matrices=*/false, site);
+    const auto longer = static_cast<double>(std::max(RowsOf(a), ColsOf(a)));
+    const Array largest = max(parts.s, -1, /*keepdims=*/true);
+    const Array kept = parts.s > largest * rtol.value_or(10 * longer * EpsOf(a));
+    const Array inverse = where(kept, 1.0 / where(kept, parts.s, ones_like(parts.s)), 0.0);
+    return matmul(Adjoint(parts.vh), expand_dims(inverse, -1) * Adjoint(parts.u));
+  };
+  return custom_jvp(by_svd, [by_svd](const auto& primals, const auto& tangents) {
+    const Array a = std::get<0>(primals), da = std::get<0>(tangents);
+    const Array p = by_svd(a);
+    const Array pp = matmul(p, Adjoint(p)), of_p = matmul(Adjoint(p), p), back = Adjoint(da);
+    const Array s = matmul(pp, back), t = matmul(back, of_p);
+    const Array within = s - matmul(s, matmul(a, p)), beyond = t - matmul(p, matmul(a, t));
+    return std::pair(p, within + beyond - matmul(matmul(p, da), p));
+  })(Inexact(a_in, site));
+}
+
+namespace {
+
+[[noreturn]] void ThrowNoOrder(const NormOrder& ord, const char* what, const Site& site) {
+  ThrowError(ErrorKind::kValueError, site, "linalg.norm: ord is ",
+             ord.number ? absl::StrCat(*ord.number) : absl::StrCat("'", ord.name, "'"), "; ", what);
+}
+Array SquareRootOfSquares(const Array& x, const Axes& axis, bool keepdims) {
+  if (!IsComplexArray(x)) return sqrt(sum(x * x, axis, keepdims));
+  const Array re = real(x), im = imag(x);
+  return sqrt(sum(re * re + im * im, axis, keepdims));
+}
+Array NormOfVectors(const Array& x, const NormOptions& o, const Site& site) {
+  if (!o.ord.name.empty()) ThrowNoOrder(o.ord, "expected a number for a norm of vectors", site);
+  const double p = o.ord.number.value_or(2);
+  if (p == 2) return SquareRootOfSquares(x, o.axis, o.keepdims);
+  const Array size = abs(x);
+  if (p == HUGE_VAL) return max(size, o.axis, o.keepdims);
+  if (p == -HUGE_VAL) return min(size, o.axis, o.keepdims);
+  if (p == 0) return sum(not_equal(size, 0.0).astype(size.dtype()), o.axis, o.keepdims);
+  if (p == 1) return sum(size, o.axis, o.keepdims);
+  return power(sum(power(size, p), o.axis, o.keepdims), 1 / p);
+}
+// `x` has the rows and the columns as its last two dims.
+Array NormOfMatrices(const Array& x, const NormOrder& ord, const Site& site) {
+  if (ord.name == "nuc") return sum(svdvals(x, site), -1);
+  if (ord.name == "fro" || ord.name == "f" || (ord.name.empty() && !ord.number))
+    return SquareRootOfSquares(x, {-2, -1}, false);
+  const double p = ord.number.value_or(0);
+  if (p == 2) return max(svdvals(x, site), -1);
+  if (p == -2) return min(svdvals(x, site), -1);
+  if (std::abs(p) != 1 && !std::isinf(p))
+    ThrowNoOrder(ord, "expected fro, nuc, 1, 2, infinity or one of these with a minus", site);
+  const Array sums = sum(abs(x), std::isinf(p) ? -1 : -2);
+  return p > 0 ? max(sums, -1) : min(sums, -1);
+}
+
+}  // namespace
+
+Array norm(const Array& x_in, const NormOptions& options, Site site) {
+  const Array x = Inexact(x_in, site);
+  const bool has_order = options.ord.number || !options.ord.name.empty();
+  if (!options.axis.list && !has_order) return SquareRootOfSquares(x, {}, options.keepdims);
+  std::vector<int64_t> axes;
+  if (options.axis.list) {
+    axes = *options.axis.list;
+  } else {
+    for (int d = 0; d < x.rank(); ++d) axes.push_back(d);
+  }
+  if (axes.size() == 1)
+    return NormOfVectors(x, {.ord = options.ord, .axis = axes, .keepdims = options.keepdims}, site);
+  if (axes.size() != 2)
+    ThrowError(ErrorKind::kValueError, site, "linalg.norm: got ", axes.size(),
+               " axes; expected one, of vectors, or two, of matrices");
+  for (int64_t& axis : axes) {
+    if (axis < -x.rank() || axis >= x.rank())
+      ThrowError(ErrorKind::kValueError, site, "linalg.norm: there is no axis ", axis,
+                 " of an array of ", x.rank(), " dims");
+    if (axis < 0) axis += x.rank();
+  }
+  if (axes[0] == axes[1])
+    ThrowError(ErrorKind::kValueError, site, "linalg.norm: got axis ", axes[0],
+               " twice; expected that of the rows, then that of the columns");
+  std::vector<int64_t> order;
+  for (int64_t d = 0; d < x.rank(); ++d)
+    if (d != axes[0] && d != axes[1]) order.push_back(d);
+  order.insert(order.end(), axes.begin(), axes.end());
+  const Array out = NormOfMatrices(transpose(x, std::move(order)), options.ord, site);
+  if (!options.keepdims) return out;
+  Dims shape = x.shape();
+  for (const int64_t axis : axes) shape[axis] = 1;
+  return reshape(out, std::move(shape));
+}
+
+Array cond(const Array& x_in, const NormOrder& p, Site site) {
+  NeedMatrix(x_in, "cond", site);
+  const Array x = Inexact(x_in, site);
+  const bool by_default = !p.number && p.name.empty();
+  Array out;
+  if (by_default || p.number == 2.0 || p.number == -2.0) {
+    const Array s = svdvals(x, site);
+    const Array largest = take(s, 0, -1), least = take(s, -1, -1);
+    if (p.number != -2.0) return largest / least;
+    out = least / largest;
+  } else {
+    NeedSquare(x, "cond", site);
+    const NormOptions options = {.ord = p, .axis = {-2, -1}};
+    const Array of_x = norm(x, options, site);
+    out = of_x * norm(inv(x, site), options, site);
+  }
+  // What has no inverse is infinite, but for a NaN in x.
+  const auto is_nan = [](const Array& v) { return not_equal(v, v); };
+  const Array given = any(is_nan(abs(x)), {-2, -1});
+  return where(logical_and(is_nan(out), logical_not(given)), HUGE_VAL, out);
+}
+
+Array matrix_rank(const Array& a_in, std::optional<double> rtol, Site site) {
+  const Array a = Inexact(a_in, site);
+  if (a.rank() < 2) return any(not_equal(abs(a), 0.0)).astype(DType::kS32);
+  const Array s = svdvals(a, site);
+  const auto longer = static_cast<double>(std::max(RowsOf(a), ColsOf(a)));
+  const Array least =
+      rtol ? full_like(s, *rtol) : max(s, -1, /*keepdims=*/true) * (longer * EpsOf(s));
+  return sum((s > least).astype(DType::kS32), -1);
+}
+
+Array matrix_power(const Array& a_in, int n, Site site) {
+  NeedSquare(a_in, "matrix_power", site);
+  if (n == 0) return broadcast_to(eye(ColsOf(a_in), a_in.dtype(), site), a_in.shape());
+  const Array a = n < 0 ? inv(a_in, site) : a_in;
+  std::optional<Array> out;
+  Array square = a;
+  for (unsigned left = n < 0 ? 0u - static_cast<unsigned>(n) : n; left > 0; left /= 2) {
+    if (left % 2 == 1) out = out ? matmul(*out, square) : square;
+    if (left > 1) square = matmul(square, square);
+  }
+  return *out;
+}
+
+Array multi_dot(const std::vector<Array>& arrays, Site site) {
+  const auto n = static_cast<int>(arrays.size());
+  if (n < 2)
+    ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: got ", n,
+               " arrays; expected at least two");
+  std::vector<Array> xs = arrays;
+  for (int i = 0; i < n; ++i) {
+    internal::ThrowIfNoValue(xs[i], site);
+    const bool vector = xs[i].rank() == 1 && (i == 0 || i == n - 1);
+    if (!vector && xs[i].rank() != 2)
+      ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: array ", i, " has ", xs[i].rank(),
+                 " dims; expected 2, or 1 of the first or the last");
+    if (vector) xs[i] = expand_dims(xs[i], i == 0 ? 0 : 1);
+    if (i > 0 && ColsOf(xs[i - 1]) != RowsOf(xs[i]))
+      ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: array ", i - 1, " has ",
+                 ColsOf(xs[i - 1]), " columns; expected ", RowsOf(xs[i]), ", the rows of the next");
+  }
+  // The fewest multiplications from one to another, and where the last of these stands.
+  std::vector<std::vector<double>> cost(n, std::vector<double>(n, 0));
+  std::vector<std::vector<int>> split(n, std::vector<int>(n, 0));
+  for (int length = 1; length < n; ++length) {
+    for (int i = 0; i + length < n; ++i) {
+      const int j = i + length;
+      cost[i][j] = HUGE_VAL;
+      for (int k = i; k < j; ++k) {
+        const double of = cost[i][k] + cost[k + 1][j] +
+                          static_cast<double>(RowsOf(xs[i])) * static_cast<double>(ColsOf(xs[k])) *
+                              static_cast<double>(ColsOf(xs[j]));
+        if (of < cost[i][j]) {
+          cost[i][j] = of;
+          split[i][j] = k;
+        }
+      }
+    }
+  }
+  const std::function<Array(int, int)> product = [&](int i, int j) {
+    if (i == j) return xs[i];
+    const Array left = product(i, split[i][j]);
+    return matmul(left, product(split[i][j] + 1, j));
+  };
+  Array out = product(0, n - 1);
+  if (arrays.back().rank() == 1) out = squeeze(out, -1);
+  return arrays.front().rank() == 1 ? squeeze(out, 0) : out;
+}
+
+Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, Site site) {
+  const auto [a, given] = Promoted(a_in, b_in, site);
+  const bool vector = given.rank() == 1;
+  const Array b = vector ? expand_dims(given, 1) : given;
+  if (a.rank() != 2 || b.rank() != 2 || RowsOf(a) != RowsOf(b))
+    ThrowError(ErrorKind::kValueError, site,
+               "linalg.lstsq: expected a matrix a, and b of as many rows, a vector or a matrix");
+  const Svd parts = svd(a, /*full_matrices=*/false, site);
+  double least = rcond.value_or(EpsOf(a) * static_cast<double>(std::max(RowsOf(a), ColsOf(a))));
+  if (least < 0) least = EpsOf(a);
+  const Array kept = logical_and(parts.s > 0.0, parts.s >= least * max(parts.s, -1, true));
+  const Array inverse = where(kept, 1.0 / where(kept, parts.s, ones_like(parts.s)), 0.0);
+  const Array scaled = expand_dims(inverse, 1) * matmul(Adjoint(parts.u), b);
+  const Array x = matmul(Adjoint(parts.vh), scaled);
+  const Array length = norm(b - matmul(a, x), {.axis = 0}, site);
+  return {vector ? squeeze(x, 1) : x, length * length, sum(kept.astype(DType::kS32)), parts.s};
+}
+
+std::pair<Array, bool> cho_factor(const Array& a_in, bool lower, Site site) {
+  NeedSquare(a_in, "cho_factor", site);
+  const Array a = Inexact(a_in, site);
+  const Array l = lax::linalg::cholesky(lower ? a : Adjoint(a), /*symmetrize_input=*/false, site);
+  return {lower ? l : Adjoint(l), lower};
+}
+
+Array cho_solve(const std::pair<Array, bool>& c_and_lower, const Array& b_in, Site site) {
+  const bool lower = c_and_lower.second;
+  const std::pair<Array, Array> both = Promoted(c_and_lower.first, b_in, site);
+  const Array &c = both.first, &b = both.second;
+  NeedSquare(c, "cho_solve", site);
+  NeedRows(c, b, "cho_solve", site);
+  const auto solved = [lower](const Array& factor, const Array& x, bool adjoint) {
+    return lax::linalg::triangular_solve(
+        factor, x,
+        {.left_side = true, .lower = lower, .transpose_a = adjoint, .conjugate_a = adjoint});
+  };
+  return OfMatrix(b, [&](const Array& rhs) {
+    const auto [factor, right] = SameBatch("linalg.cho_solve", c, rhs, site);
+    return solved(factor, solved(factor, right, !lower), lower);
+  });
+}
+
+std::pair<Array, Array> lu_factor(const Array& a, Site site) {
+  NeedMatrix(a, "lu_factor", site);
+  const lax::linalg::Lu lu = lax::linalg::lu(Inexact(a, site), site);
+  return {lu.lu, lu.pivots};
+}
+
+Array lu_solve(const std::pair<Array, Array>& lu_and_piv, const Array& b_in, int trans, Site site) {
+  const std::pair<Array, Array> both = Promoted(lu_and_piv.first, b_in, site);
+  const Array &lu = both.first, &b = both.second;
+  NeedSquare(lu, "lu_solve", site);
+  NeedRows(lu, b, "lu_solve", site);
+  if (trans < 0 || trans > 2)
+    ThrowError(ErrorKind::kValueError, site, "linalg.lu_solve: trans is ", trans,
+               "; expected 0, 1 or 2");
+  const Array pivots = lu_and_piv.second;
+  const int64_t n = ColsOf(lu);
+  const Array places = arange(n);
+  // One swap after the other.
+  const auto swapped = [&](const Array& i, const Array& order) {
+    const Array j = expand_dims(take(pivots, i, -1), -1);
+    const Array at_i = expand_dims(take(order, i, -1), -1);
+    const Array others = where(equal(places, j), at_i, order);
+    return where(equal(places, i), take_along_axis(order, j, -1), others);
+  };
+  const Array permutation =
+      fori_loop(0, static_cast<int>(n), swapped, broadcast_to(places, pivots.shape()));
+  return OfMatrix(b, [&](const Array& rhs) {
+    const auto [factors, right] = SameBatch("linalg.lu_solve", lu, rhs, site);
+    Dims shape(factors.shape().begin(), factors.shape().end() - 1);
+    return SolvedByLu(factors, broadcast_to(permutation, std::move(shape)), right, trans);
+  });
+}
+
+Array solve_triangular(const Array& a_in, const Array& b_in, SolveTriangularOptions options,
+                       Site site) {
+  const std::pair<Array, Array> both = Promoted(a_in, b_in, site);
+  const Array &a = both.first, &b = both.second;
+  NeedSquare(a, "solve_triangular", site);
+  NeedRows(a, b, "solve_triangular", site);
+  if (options.trans < 0 || options.trans > 2)
+    ThrowError(ErrorKind::kValueError, site, "linalg.solve_triangular: trans is ", options.trans,
+               "; expected 0, 1 or 2");
+  return OfMatrix(b, [&](const Array& rhs) {
+    const auto [matrix, right] = SameBatch("linalg.solve_triangular", a, rhs, site);
+    return lax::linalg::triangular_solve(matrix, right,
+                                         {.left_side = true,
+                                          .lower = options.lower,
+                                          .transpose_a = options.trans != 0,
+                                          .conjugate_a = options.trans == 2,
+                                          .unit_diagonal = options.unit_diagonal});
+  });
+}
+
+std::pair<Array, Array> schur(const Array& a, std::string_view output, Site site) {
+  NeedSquare(a, "schur", site);
+  if (output != "real" && output != "complex")
+    ThrowError(ErrorKind::kValueError, site, "linalg.schur: output is '", std::string(output),
+               "'; expected real or complex");
+  Array x = Inexact(a, site);
+  if (output == "complex" && !IsComplexArray(x)) x = complex(x, zeros_like(x));
+  const std::vector<Array> out = lax::linalg::schur(x, /*compute_schur_vectors=*/true, site);
+  return {out[0], out[1]};
+}
+
+std::pair<Array, Array> hessenberg(const Array& a, Site site) {
+  NeedSquare(a, "hessenberg", site);
+  const auto [packed, taus] = lax::linalg::hessenberg(Inexact(a, site), site);
+  const Array h = Triangle(packed, /*upper=*/true, -1);
+  const int64_t n = ColsOf(packed);
+  if (n < 2) return {h, ones_like(h)};
+  // q leaves the first row and column as they are.
+  const int rows = packed.rank() - 2, cols = packed.rank() - 1;
+  const Array below = Part(Part(packed, rows, 1, n), cols, 0, n - 1);
+  const Array rest = lax::linalg::householder_product(below, taus, site);
+  std::vector<int64_t> low(packed.rank(), 0), none = low;
+  low[rows] = low[cols] = 1;
+  const Array padded = lax::pad(rest, zeros({}, rest.dtype(), site), low, none);
+  const Array first = logical_and(equal(expand_dims(arange(n), 1), 0), equal(arange(n), 0));
+  return {h, where(first, 1.0, padded)};
+}
+
+// By the quotient of two polynomials (Pade's approximant) where the matrix is small, and squares of
+// that. Coefficients and bounds: N. Higham, "The scaling and squaring method for the matrix
+// exponential revisited" (2005).
+Array expm(const Array& a_in, int max_squarings, Site site) {
+  NeedSquare(a_in, "expm", site);
+  const Array a = Inexact(a_in, site);
+  const bool wide = RealDType(a.dtype()) == DType::kF64;
+  const double bound = wide ? 5.371920351148152 : 3.925724783138660;
+  const std::vector<double> b =
+      wide ? std::vector<double>{64764752532480000.,
+                                 32382376266240000.,
+                                 7771770303897600.,
+                                 1187353796428800.,
+                                 129060195264000.,
+                                 10559470521600.,
+                                 670442572800.,
+                                 33522128640.,
+                                 1323241920.,
+                                 40840800.,
+                                 960960.,
+                                 16380.,
+                                 182.,
+                                 1.}
+           : std::vector<double>{17297280., 8648640., 1995840., 277200., 25200., 1512., 56., 1.};
+  const Array size = stop_gradient(norm(a, {.ord = 1, .axis = {-2, -1}}, site));
+  const Array doublings = maximum(ceil(log(size / bound) / std::log(2.0)), 0.0);
+  const auto whole = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
+  const Array x = a * whole(exp2(-doublings));
+  const Array one = where(OnDiagonal(x), ones_like(x), zeros_like(x));
+  // Even powers of x; u has the odd terms, v the even ones.
+  Array even = one, odd_terms = b[1] * one, even_terms = b[0] * one;
+  const Array xx = matmul(x, x);
+  for (size_t i = 2; i < b.size(); i += 2) {
+    even = i == 2 ? xx : matmul(even, xx);
+    even_terms = even_terms + b[i] * even;
+    odd_terms = odd_terms + b[i + 1] * even;
+  }
+  const Array u = matmul(x, odd_terms);
+  Array out = solve(even_terms - u, even_terms + u, site);
+  const auto squared = [&](const Array& i, const Array& r) {
+    const Array more = whole(i.astype(doublings.dtype()) < doublings);
+    const Array kept = where(more, r, 0.0);
+    return where(more, matmul(kept, kept), r);
+  };
+  out = fori_loop(0, max_squarings, squared, out);
+  return where(whole(doublings > static_cast<double>(max_squarings)),
+               std::numeric_limits<double>::quiet_NaN(), out);
+}
+
+// Column after column of the root u of the triangular factor t: (u + u_jj) x = t's column above its
+// diagonal, of the columns before.
+Array sqrtm(const Array& a, Site site) {
+  NeedSquare(a, "sqrtm", site);
+  if (a.rank() != 2)
+    ThrowError(ErrorKind::kValueError, site, "linalg.sqrtm: got ", a.rank(),
+               " dims; expected one matrix");
+  const std::pair<Array, Array> form = schur(a, "complex", site);
+  const Array &t = form.first, &z = form.second;
+  const Array on = OnDiagonal(t), roots = sqrt(DiagonalOf(t));
+  const Array places = arange(ColsOf(t)), rows = expand_dims(places, 1);
+  const Array none = zeros_like(t);
+  const auto column = [&](const Array& j, const Array& u) {
+    const Array shifted = u + where(on, take(roots, j), none);
+    const Array is_zero = logical_and(on, equal(abs(shifted), 0.0));
+    const Array right = where(rows < j, expand_dims(take(t, j, 1), 1), 0.0);
+    const Array solved =
+        lax::linalg::triangular_solve(where(is_zero, 1.0, shifted), right, {.left_side = true});
+    const Array no_root = logical_and(expand_dims(any(is_zero, 1), 1), not_equal(abs(solved), 0.0));
+    const Array above = where(no_root, std::numeric_limits<double>::infinity(), solved);
+    return where(logical_and(equal(places, j), rows < j), above, u);
+  };
+  const Array u = fori_loop(0, static_cast<int>(ColsOf(t)), column, where(on, roots, none));
+  return matmul(matmul(z, u), Adjoint(z));
+}
+
+std::pair<Array, Array> polar(const Array& a, std::string_view side, Site site) {
+  NeedMatrix(a, "polar", site);
+  if (side != "right" && side != "left")
+    ThrowError(ErrorKind::kValueError, site, "linalg.polar: side is '", std::string(side),
+               "'; expected right or left");
+  const Svd parts = svd(Inexact(a, site), /*full_matrices=*/false, site);
+  const Array u = matmul(parts.u, parts.vh);
+  if (side == "right") return {u, matmul(Adjoint(parts.vh), expand_dims(parts.s, -1) * parts.vh)};
+  return {u, matmul(parts.u, expand_dims(parts.s, -1) * Adjoint(parts.u))};
+}
+
+Array block_diag(const std::vector<Array>& arrays, Site site) {
+  if (arrays.empty()) return zeros({1, 0}, DType::kF32, site);
+  std::vector<Array> blocks;
+  int64_t cols = 0;
+  const std::vector<Arg> args(arrays.begin(), arrays.end());
+  const DType dtype = internal::CommonDType(args);
+  for (const Array& x : arrays) {
+    internal::ThrowIfNoValue(x, site);
+    if (x.rank() > 2)
+      ThrowError(ErrorKind::kValueError, site, "linalg.block_diag: got an array of ", x.rank(),
+                 " dims; expected at most 2");
+    Dims shape = x.shape();
+    shape.insert(shape.begin(), 2 - x.rank(), 1);
+    blocks.push_back(reshape(x.dtype() == dtype ? x : x.astype(dtype), std::move(shape)));
+    cols += ColsOf(blocks.back());
+  }
+  int64_t before = 0;
+  for (Array& block : blocks) {
+    const int64_t width = ColsOf(block);
+    block = lax::pad(block, zeros({}, dtype, site), {0, before}, {0, cols - before - width});
+    before += width;
+  }
+  return concatenate(blocks, 0, site);
+}
+
+Array toeplitz(const Array& c, const std::optional<Array>& r, Site site) {
+  internal::ThrowIfNoValue(c, site);
+  const Array row_in = r ? *r : IsComplexArray(c) ? conj(c) : c;
+  internal::ThrowIfNoValue(row_in, site);
+  if (c.rank() < 1 || row_in.rank() < 1)
+    ThrowError(ErrorKind::kValueError, site,
+               "linalg.toeplitz: got a scalar; expected a column and a row");
+  const DType dtype = internal::CommonDType({c, row_in});
+  Array column = c.astype(dtype), row = row_in.astype(dtype);
+  const Dims batch =
+      internal::BroadcastShapes("linalg.toeplitz",
+                                {Dims(column.shape().begin(), column.shape().end() - 1),
+                                 Dims(row.shape().begin(), row.shape().end() - 1)},
+                                site);
+  const auto spread = [&](const Array& x) {
+    Dims shape = batch;
+    shape.push_back(ColsOf(x));
+    return broadcast_to(x, std::move(shape));
+  };
+  column = spread(column);
+  row = spread(row);
+  const int64_t m = ColsOf(column), n = ColsOf(row);
+  // From the last of the column to the last of the row, whose first is the column's.
+  const Array line =
+      concatenate({flip(column, -1), Part(row, row.rank() - 1, std::min<int64_t>(n, 1), n)},
+                  row.rank() - 1, site);
+  const Array rows = expand_dims(arange(m), 1), cols = arange(n);
+  const Array at = static_cast<int>(m - 1) - rows + cols;
+  return take(line, at, line.rank() - 1, lax::GatherScatterMode::kClip);
 }
 
 }  // namespace linalg

@@ -220,15 +220,15 @@ Value Complex(Value re, Value im);
 Value Conj(Value x);
 
 // ---- solves.cc ----
-// Matrices are the last two dims, of f32 or f64; those before them are a batch. The lower factor l
-// of x = l l^T, or, with `lower` false, the upper one of u^T u; the other triangle of x is not
-// read. NaNs where x is not positive definite.
+// Matrices are the last two dims, of f32, f64, c64 or c128; those before them are a batch. x^H is
+// the conjugate of x's transpose. The lower factor l of x = l l^H, or, with `lower` false, the upper
+// one of u^H u; the other triangle of x is not read. NaNs where x is not positive definite.
 Value Cholesky(Value x, bool lower = true);
 struct TriangularSolveOptions {
   bool left_side = true;  // the y of op(a) y = b, else of y op(a) = b
   bool lower = false;     // which triangle of a is read
-  bool transpose = false;
-  bool unit_diagonal = false;  // the diagonal of a is of ones, and not read
+  bool transpose = false, conjugate = false;  // op(a) is a, its transpose, conjugate, or both
+  bool unit_diagonal = false;                 // the diagonal of a is of ones, and not read
 };
 Value TriangularSolve(Value a, Value b, const TriangularSolveOptions& options = {});
 // The x of t x = b, [..., n, k], t by its diagonals, [..., n]. Row i of t is below[i], diagonal[i]
@@ -246,15 +246,45 @@ LuResult Lu(Value x);
 // r of x = q r, and below it the reflectors whose product is q; and their factors, taus.
 std::pair<Value, Value> Geqrf(Value x);
 Value HouseholderProduct(Value a, Value taus);
+// Geqrf of x with its columns in the order `pivots`, s32, counted from 1, by which r's diagonal
+// descends. Columns where `first`, s32, is not 0 come before all others.
+struct Geqp3Result {
+  Value packed, pivots, taus;
+};
+Geqp3Result Geqp3(Value x, Value first);
 // q and r; of q the first min(m, n) columns, or with full_matrices all m.
 std::pair<Value, Value> Qr(Value x, bool full_matrices = false);
+// And the columns of x, s32, in the order in which they are q r.
+struct PivotedQrResult {
+  Value q, r, pivots;
+};
+PivotedQrResult PivotedQr(Value x, bool full_matrices = false);
 
 // ---- eigen.cc ----
-// The eigenvectors of symmetric x, as columns, and its eigenvalues, ascending. One triangle is
-// read.
+// The eigenvectors of x = x^H, as columns, and its eigenvalues, which are real, ascending. One
+// triangle is read.
 std::pair<Value, Value> Eigh(Value x, bool lower = true);
-// s, descending, and with compute_uv u and vt, of x = u diag(s) vt.
-std::vector<Value> Svd(Value x, bool full_matrices, bool compute_uv);
+// s, descending, and with compute_uv u and vt, of x = u diag(s) vt. `algorithm`: "", by dividing and
+// conquering, or "QR", by qr steps.
+std::vector<Value> Svd(Value x, bool full_matrices, bool compute_uv,
+                       std::string_view algorithm = "");
+// The eigenvalues of any square x, and its left eigenvectors, v^H x = w v^H, and right ones,
+// x v = w v, as columns of length 1; all are complex. The vectors have derivatives only if these are
+// asked for: they are right where no eigenvalue is repeated.
+struct EigOptions {
+  bool left = true, right = true, enable_eigvec_derivs = false;
+};
+std::vector<Value> Eig(Value x, const EigOptions& options = {});
+// t, triangular, or of real x with blocks of 2 on its diagonal, and q if asked for, of x = q t q^H.
+std::vector<Value> Schur(Value x, bool compute_schur_vectors = true);
+// h of x = q h q^H, with zeros below the diagonal that is below the main one, where the reflectors
+// stand whose product is q; and their factors, taus.
+std::pair<Value, Value> Hessenberg(Value x);
+// As Hessenberg, of x = x^H: h has three diagonals, and is real. One triangle is read, and written.
+struct TridiagonalResult {
+  Value packed, diagonal, off_diagonal, taus;
+};
+TridiagonalResult Tridiagonal(Value x, bool lower = true);
 
 // ---- random.cc ----
 // One block of the cipher per element: u32; keys are scalars or of the counters' shape.  Reference:

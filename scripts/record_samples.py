@@ -109,19 +109,27 @@ def cholesky(a, x, r):
     """lax gives the lower factor of what the lower triangle says."""
     if a["lower"]:
         return lax.linalg.cholesky(x[0], symmetrize_input=False)
-    lower = lax.linalg.cholesky(jnp.swapaxes(x[0], -1, -2), symmetrize_input=False)
-    return jnp.swapaxes(lower, -1, -2)
+    lower = lax.linalg.cholesky(jnp.swapaxes(x[0], -1, -2).conj(), symmetrize_input=False)
+    return jnp.swapaxes(lower, -1, -2).conj()
 
 
 def triangular_solve(a, x, r):
     return lax.linalg.triangular_solve(
         x[0], x[1], left_side=a["left_side"], lower=a["lower"],
-        transpose_a=a["transpose_a"] != "NO_TRANSPOSE", unit_diagonal=a["unit_diagonal"])
+        transpose_a=a["transpose_a"] != "NO_TRANSPOSE", unit_diagonal=a["unit_diagonal"],
+        conjugate_a=a["transpose_a"] == "ADJOINT")
 
 
 def svd(a, x, r):
-    out = lax.linalg.svd(x[0], full_matrices=a["full_matrices"], compute_uv=a["compute_uv"])
+    out = lax.linalg.svd(x[0], full_matrices=a["full_matrices"], compute_uv=a["compute_uv"],
+                         algorithm=lax.linalg.SvdAlgorithm.QR if a.get("algorithm") else None)
     return [out[1], out[0], out[2]] if a["compute_uv"] else [out]
+
+
+def eig(a, x, r):
+    return list(lax.linalg.eig(
+        x[0], compute_left_eigenvectors=a["compute_left_eigenvectors"],
+        compute_right_eigenvectors=a["compute_right_eigenvectors"]))
 
 
 def all_gather(a, x, r):
@@ -379,7 +387,14 @@ OPS = {
     "lu": lambda a, x, r: list(lax.linalg.lu(x[0])),
     "geqrf": lambda a, x, r: list(linalg.geqrf(x[0])),
     "householder_product": lambda a, x, r: lax.linalg.householder_product(*x),
-    "qr": lambda a, x, r: list(lax.linalg.qr(x[0], full_matrices=a["full_matrices"])),
+    "geqp3": lambda a, x, r: list(linalg.geqp3(*x)),
+    "qr": lambda a, x, r: list(lax.linalg.qr(x[0], full_matrices=a["full_matrices"],
+                                             pivoting=a.get("pivoting", False))),
+    "eig": eig,
+    "schur": lambda a, x, r: list(lax.linalg.schur(
+        x[0], compute_schur_vectors=a["compute_schur_vectors"])),
+    "hessenberg": lambda a, x, r: list(lax.linalg.hessenberg(x[0])),
+    "tridiagonal": lambda a, x, r: list(lax.linalg.tridiagonal(x[0], lower=a["lower"])),
     "eigh": lambda a, x, r: list(lax.linalg.eigh(
         x[0], lower=a["lower"], symmetrize_input=False, sort_eigenvalues=False)),
     "svd": svd,

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <complex>
 #include <cstddef>
 #include <string>
 #include <type_traits>
@@ -40,8 +41,13 @@ const Library& OpenBlas() {
 }
 
 template <class T>
-std::string SymbolOf(const char* routine) {
-  return absl::StrCat(std::is_same_v<T, float> ? "s" : "d", routine, "_");
+constexpr bool kIsComplex = !std::is_same_v<T, Part<T>>;
+
+template <class T>
+std::string SymbolOf(const char* real, const char* complex) {
+  const char letter =
+      std::is_same_v<Part<T>, float> ? (kIsComplex<T> ? 'c' : 's') : (kIsComplex<T> ? 'z' : 'd');
+  return absl::StrCat(std::string(1, letter), kIsComplex<T> ? complex : real, "_");
 }
 
 // A routine's scratch is asked for by a call with a size of -1, which puts the size where the
@@ -52,9 +58,26 @@ int WithScratch(const F& call) {
   int query = -1, info = call(&size, &query);
   if (info != 0) return info;
   // A float may be a little below the number that it stands for.
-  int n = std::max(1, static_cast<int>(static_cast<double>(size) * (1 + 1e-6)) + 1);
+  int n = std::max(1, static_cast<int>(static_cast<double>(std::real(size)) * (1 + 1e-6)) + 1);
   std::vector<T> scratch(n);
   return call(scratch.data(), &n);
+}
+
+// Real eigenvectors as LAPACK packs them: of a pair of conjugates the real part in the first's
+// column, and the imaginary part in the second's.
+template <class T>
+void Unpack(int n, const std::vector<std::complex<T>>& w, const std::vector<T>& packed,
+            std::complex<T>* v, int ldv) {
+  for (int j = 0; j < n; ++j) {
+    const bool pair = std::imag(w[j]) != 0 && j + 1 < n;
+    for (int i = 0; i < n; ++i) {
+      const T re = packed[size_t{1} * j * n + i],
+              im = pair ? packed[(size_t{1} * j + 1) * n + i] : 0;
+      v[size_t{1} * j * ldv + i] = {re, im};
+      if (pair) v[(size_t{1} * j + 1) * ldv + i] = {re, -im};
+    }
+    if (pair) ++j;
+  }
 }
 
 }  // namespace
@@ -109,30 +132,174 @@ int Routines<T>::Orgqr(int m, int n, int k, T* a, int lda, const T* taus) const 
 }
 
 template <class T>
-int Routines<T>::Syevd(char uplo, int n, T* a, int lda, T* w) const {
-  using F = void (*)(const char*, const char*, const int*, T*, const int*, T*, T*, const int*, int*,
-                     const int*, int*, size_t, size_t);
-  const char job = 'V';
-  int num_ints = 3 + 5 * n;
-  std::vector<int> ints(num_ints);
+int Routines<T>::Geqp3(int m, int n, T* a, int lda, int* pivots, T* taus) const {
   return WithScratch<T>([&](T* scratch, const int* size) {
     int info = 0;
-    reinterpret_cast<F>(syevd_)(&job, &uplo, &n, a, &lda, w, scratch, size, ints.data(), &num_ints,
-                                &info, 1, 1);
+    if constexpr (kIsComplex<T>) {
+      using F = void (*)(const int*, const int*, T*, const int*, int*, T*, T*, const int*, Part<T>*,
+                         int*);
+      std::vector<Part<T>> reals(2 * std::max(1, n));
+      reinterpret_cast<F>(geqp3_)(&m, &n, a, &lda, pivots, taus, scratch, size, reals.data(),
+                                  &info);
+    } else {
+      using F = void (*)(const int*, const int*, T*, const int*, int*, T*, T*, const int*, int*);
+      reinterpret_cast<F>(geqp3_)(&m, &n, a, &lda, pivots, taus, scratch, size, &info);
+    }
     return info;
   });
 }
 
 template <class T>
-int Routines<T>::Gesdd(char job, int m, int n, T* a, int lda, T* s, T* u, int ldu, T* vt,
-                       int ldvt) const {
-  using F = void (*)(const char*, const int*, const int*, T*, const int*, T*, T*, const int*, T*,
-                     const int*, T*, const int*, int*, int*, size_t);
-  std::vector<int> ints(8 * std::max(1, std::min(m, n)));
+int Routines<T>::Syevd(char uplo, int n, T* a, int lda, Part<T>* w) const {
+  const char job = 'V';
+  int num_ints = 3 + 5 * n;
+  std::vector<int> ints(num_ints);
+  const int num_reals = kIsComplex<T> ? 1 + 5 * n + 2 * n * n : 0;
+  std::vector<Part<T>> reals(num_reals);
   return WithScratch<T>([&](T* scratch, const int* size) {
     int info = 0;
-    reinterpret_cast<F>(gesdd_)(&job, &m, &n, a, &lda, s, u, &ldu, vt, &ldvt, scratch, size,
-                                ints.data(), &info, 1);
+    if constexpr (kIsComplex<T>) {
+      using F = void (*)(const char*, const char*, const int*, T*, const int*, Part<T>*, T*,
+                         const int*, Part<T>*, const int*, int*, const int*, int*, size_t, size_t);
+      reinterpret_cast<F>(syevd_)(&job, &uplo, &n, a, &lda, w, scratch, size, reals.data(),
+                                  &num_reals, ints.data(), &num_ints, &info, 1, 1);
+    } else {
+      using F = void (*)(const char*, const char*, const int*, T*, const int*, T*, T*, const int*,
+                         int*, const int*, int*, size_t, size_t);
+      reinterpret_cast<F>(syevd_)(&job, &uplo, &n, a, &lda, w, scratch, size, ints.data(),
+                                  &num_ints, &info, 1, 1);
+    }
+    return info;
+  });
+}
+
+template <class T>
+int Routines<T>::Gesdd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, int ldu, T* vt,
+                       int ldvt) const {
+  const int64_t k = std::min(m, n), longer = std::max(m, n);
+  std::vector<int> ints(8 * std::max<int64_t>(1, k));
+  std::vector<Part<T>> reals;
+  if (kIsComplex<T>)
+    reals.resize(std::max<int64_t>(
+        1, job == 'N' ? 7 * k : std::max(5 * k * k + 5 * k, 2 * longer * k + 2 * k * k + k)));
+  return WithScratch<T>([&](T* scratch, const int* size) {
+    int info = 0;
+    if constexpr (kIsComplex<T>) {
+      using F = void (*)(const char*, const int*, const int*, T*, const int*, Part<T>*, T*,
+                         const int*, T*, const int*, T*, const int*, Part<T>*, int*, int*, size_t);
+      reinterpret_cast<F>(gesdd_)(&job, &m, &n, a, &lda, s, u, &ldu, vt, &ldvt, scratch, size,
+                                  reals.data(), ints.data(), &info, 1);
+    } else {
+      using F = void (*)(const char*, const int*, const int*, T*, const int*, T*, T*, const int*,
+                         T*, const int*, T*, const int*, int*, int*, size_t);
+      reinterpret_cast<F>(gesdd_)(&job, &m, &n, a, &lda, s, u, &ldu, vt, &ldvt, scratch, size,
+                                  ints.data(), &info, 1);
+    }
+    return info;
+  });
+}
+
+template <class T>
+int Routines<T>::Gesvd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, int ldu, T* vt,
+                       int ldvt) const {
+  std::vector<Part<T>> reals(5 * std::max(1, std::min(m, n)));
+  return WithScratch<T>([&](T* scratch, const int* size) {
+    int info = 0;
+    if constexpr (kIsComplex<T>) {
+      using F =
+          void (*)(const char*, const char*, const int*, const int*, T*, const int*, Part<T>*, T*,
+                   const int*, T*, const int*, T*, const int*, Part<T>*, int*, size_t, size_t);
+      reinterpret_cast<F>(gesvd_)(&job, &job, &m, &n, a, &lda, s, u, &ldu, vt, &ldvt, scratch, size,
+                                  reals.data(), &info, 1, 1);
+    } else {
+      using F = void (*)(const char*, const char*, const int*, const int*, T*, const int*, T*, T*,
+                         const int*, T*, const int*, T*, const int*, int*, size_t, size_t);
+      reinterpret_cast<F>(gesvd_)(&job, &job, &m, &n, a, &lda, s, u, &ldu, vt, &ldvt, scratch, size,
+                                  &info, 1, 1);
+    }
+    return info;
+  });
+}
+
+template <class T>
+int Routines<T>::Geev(bool left, bool right, int n, T* a, int lda, std::complex<Part<T>>* w,
+                      std::complex<Part<T>>* vl, int ldvl, std::complex<Part<T>>* vr,
+                      int ldvr) const {
+  const char of_left = left ? 'V' : 'N', of_right = right ? 'V' : 'N';
+  if constexpr (kIsComplex<T>) {
+    using F = void (*)(const char*, const char*, const int*, T*, const int*, T*, T*, const int*, T*,
+                       const int*, T*, const int*, Part<T>*, int*, size_t, size_t);
+    std::vector<Part<T>> reals(2 * std::max(1, n));
+    return WithScratch<T>([&](T* scratch, const int* size) {
+      int info = 0;
+      reinterpret_cast<F>(geev_)(&of_left, &of_right, &n, a, &lda, w, vl, &ldvl, vr, &ldvr, scratch,
+                                 size, reals.data(), &info, 1, 1);
+      return info;
+    });
+  } else {
+    using F = void (*)(const char*, const char*, const int*, T*, const int*, T*, T*, T*, const int*,
+                       T*, const int*, T*, const int*, int*, size_t, size_t);
+    const int64_t elements = int64_t{1} * n * n;
+    std::vector<T> re(n), im(n), packed_left(left ? elements : 1),
+        packed_right(right ? elements : 1);
+    const int info = WithScratch<T>([&](T* scratch, const int* size) {
+      int status = 0;
+      reinterpret_cast<F>(geev_)(&of_left, &of_right, &n, a, &lda, re.data(), im.data(),
+                                 packed_left.data(), &n, packed_right.data(), &n, scratch, size,
+                                 &status, 1, 1);
+      return status;
+    });
+    if (info != 0) return info;
+    std::vector<std::complex<T>> values(n);
+    for (int i = 0; i < n; ++i) values[i] = {re[i], im[i]};
+    std::copy(values.begin(), values.end(), w);
+    if (left) Unpack(n, values, packed_left, vl, ldvl);
+    if (right) Unpack(n, values, packed_right, vr, ldvr);
+    return 0;
+  }
+}
+
+template <class T>
+int Routines<T>::Gees(bool vectors, int n, T* a, int lda, T* z, int ldz) const {
+  const char job = vectors ? 'V' : 'N', sort = 'N';
+  int sorted = 0;
+  std::vector<T> w(2 * std::max(1, n));  // real and imaginary parts apart
+  std::vector<Part<T>> reals(std::max(1, n));
+  return WithScratch<T>([&](T* scratch, const int* size) {
+    int info = 0;
+    if constexpr (kIsComplex<T>) {
+      using F = void (*)(const char*, const char*, const void*, const int*, T*, const int*, int*,
+                         T*, T*, const int*, T*, const int*, Part<T>*, int*, int*, size_t, size_t);
+      reinterpret_cast<F>(gees_)(&job, &sort, nullptr, &n, a, &lda, &sorted, w.data(), z, &ldz,
+                                 scratch, size, reals.data(), nullptr, &info, 1, 1);
+    } else {
+      using F = void (*)(const char*, const char*, const void*, const int*, T*, const int*, int*,
+                         T*, T*, T*, const int*, T*, const int*, int*, int*, size_t, size_t);
+      reinterpret_cast<F>(gees_)(&job, &sort, nullptr, &n, a, &lda, &sorted, w.data(), w.data() + n,
+                                 z, &ldz, scratch, size, nullptr, &info, 1, 1);
+    }
+    return info;
+  });
+}
+
+template <class T>
+int Routines<T>::Gehrd(int n, T* a, int lda, T* taus) const {
+  using F = void (*)(const int*, const int*, const int*, T*, const int*, T*, T*, const int*, int*);
+  const int first = 1;
+  return WithScratch<T>([&](T* scratch, const int* size) {
+    int info = 0;
+    reinterpret_cast<F>(gehrd_)(&n, &first, &n, a, &lda, taus, scratch, size, &info);
+    return info;
+  });
+}
+
+template <class T>
+int Routines<T>::Sytrd(char uplo, int n, T* a, int lda, Part<T>* d, Part<T>* e, T* taus) const {
+  using F = void (*)(const char*, const int*, T*, const int*, Part<T>*, Part<T>*, T*, T*,
+                     const int*, int*, size_t);
+  return WithScratch<T>([&](T* scratch, const int* size) {
+    int info = 0;
+    reinterpret_cast<F>(sytrd_)(&uplo, &n, a, &lda, d, e, taus, scratch, size, &info, 1);
     return info;
   });
 }
@@ -146,10 +313,20 @@ int Routines<T>::Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, in
 }
 
 // Gesdd takes the most: 4 k^2 + 7 k, and blocks of 64 columns of each side; 8 ints for each of k.
+// Of complex numbers it takes 2 k^2 fewer, and up to 5 k^2 + 5 k or 2 (m + n) k + k real ones.
 template <class T>
 double Routines<T>::ScratchBytes(int64_t m, int64_t n) {
   const auto k = static_cast<double>(std::min(m, n)), sides = static_cast<double>(m + n);
-  return (4 * k * k + 75 * k + 66 * sides + 64) * sizeof(T) + (8 * k + 3) * sizeof(int);
+  double bytes = (4 * k * k + 75 * k + 66 * sides + 64) * sizeof(T) + (8 * k + 3) * sizeof(int);
+  if (kIsComplex<T>) bytes += (5 * k * k + 2 * sides * k + 7 * k + 2 * sides) * sizeof(Part<T>);
+  return bytes;
+}
+// Blocks of 64 columns and 65 x 64 for products of reflectors; real vectors before they are
+// complex; eigenvalues, once in parts.
+template <class T>
+double Routines<T>::MoreOfEigenvalues(int64_t n) {
+  const auto size = static_cast<double>(n);
+  return (2 * size * size + 80 * size + 65 * 64 + 8) * sizeof(T);
 }
 
 template <class T>
@@ -168,11 +345,14 @@ absl::StatusOr<const Routines<T>*> Load() {
       return loaded;
     }
     auto* const routines = new Routines<T>;
-#define TESSERA_ROUTINE(name)                                             \
-  routines->name##_ = dlsym(library.handle, SymbolOf<T>(#name).c_str());  \
-  if (routines->name##_ == nullptr) {                                     \
-    lacks(absl::StrCat("the library there has no ", SymbolOf<T>(#name))); \
-    return loaded;                                                        \
+#define TESSERA_ROUTINE(name, complex_name)                       \
+  {                                                               \
+    const std::string symbol = SymbolOf<T>(#name, #complex_name); \
+    routines->name##_ = dlsym(library.handle, symbol.c_str());    \
+    if (routines->name##_ == nullptr) {                           \
+      lacks(absl::StrCat("the library there has no ", symbol));   \
+      return loaded;                                              \
+    }                                                             \
   }
     TESSERA_LAPACK_ROUTINES(TESSERA_ROUTINE)
 #undef TESSERA_ROUTINE
@@ -184,7 +364,11 @@ absl::StatusOr<const Routines<T>*> Load() {
 
 template class Routines<float>;
 template class Routines<double>;
+template class Routines<std::complex<float>>;
+template class Routines<std::complex<double>>;
 template absl::StatusOr<const Routines<float>*> Load();
 template absl::StatusOr<const Routines<double>*> Load();
+template absl::StatusOr<const Routines<std::complex<float>>*> Load();
+template absl::StatusOr<const Routines<std::complex<double>>*> Load();
 
 }  // namespace tessera::ir::lapack

@@ -1,8 +1,12 @@
-// eigh and svd: eigenvalues of symmetric matrices, and singular values, with their vectors.
+// eigh and svd: eigenvalues of symmetric, or Hermitian, matrices, and singular values, with their
+// vectors; eig, and the forms of matrices that eigenvalues are found by: schur, hessenberg,
+// tridiagonal.
 //
 // Reference: JAX's lax.linalg. Derivatives: M. Giles, "An extended collection of matrix derivative
 // results for forward and reverse mode algorithmic differentiation" (2008).
 #include <algorithm>
+#include <complex>
+#include <string>
 #include <utility>
 
 #include "ir/ops/linear_algebra_eval.h"
@@ -35,18 +39,19 @@ Types InferEigh(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckSize(c));
   const Type& a = c.in[0];
-  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, a.dtype, {ColsOf(a)})};
+  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, RealDType(a.dtype), {ColsOf(a)})};
 }
 
-// With m = v^T da v: dw is its diagonal, and dv = v (m / (w of the column - w of the row)).
+// With m = v^H da v: dw is its diagonal, and dv = v (m / (w of the column - w of the row)).
 std::vector<Value> EighJvp(const RuleContext& c, Values tangents) {
   const Value v = c.out[0], w = c.out[1];
   const Value da = Symmetrized(tangents[0], c.attrs.Bool("lower"));
   const Value da_v = Matmul(da, v);
-  const Value m = Matmul(MatrixTranspose(v), da_v);
-  const Value columns = AsRows(w, m);
-  const Value f = Inverses(columns - AsColumns(w, m));
-  return {Matmul(v, f * m), DiagonalOf(m)};
+  const Value m = Matmul(Adjoint(v), da_v);
+  const Value re = RealPart(m), columns = AsRows(w, re);
+  const Value f = Inverses(columns - AsColumns(w, re));
+  const Value dv = Matmul(v, Scaled(f, m));
+  return {dv, DiagonalOf(re)};
 }
 
 Arrays EvalEigh(const EvalContext& c, absl::Span<const Array> in) {
@@ -57,7 +62,7 @@ Arrays EvalEigh(const EvalContext& c, absl::Span<const Array> in) {
       c, in[0].dtype(), CountOf(in[0].shape()), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
         std::vector<T> a = ColumnsOf<T>(in[0], index, n, n);
-        T* const w = At<T>(&out[1], index, n);
+        auto* const w = At<lapack::Part<T>>(&out[1], index, n);
         const int size = static_cast<int>(n);
         if (!AllFinite(a) || lapack.Syevd(lower ? 'L' : 'U', size, a.data(), size, w) != 0) {
           FillWithNan(a.data(), n * n);
@@ -77,15 +82,22 @@ Types InferSvd(const InferContext& c) {
   const Type& a = c.in[0];
   const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
   const bool full = c.attrs.Bool("full_matrices");
-  std::vector<Type> out = {OfBatch(c, a.dtype, {k})};
+  if (c.attrs.Has("algorithm") && c.attrs.Str("algorithm") != "QR")
+    return ValueError(c, "algorithm is '", c.attrs.Str("algorithm"), "'; expected QR, or none");
+  std::vector<Type> out = {OfBatch(c, RealDType(a.dtype), {k})};
   if (!c.attrs.Bool("compute_uv")) return out;
   out.push_back(OfBatch(c, a.dtype, {m, full ? m : k}));
   out.push_back(OfBatch(c, a.dtype, {full ? n : k, n}));
   return out;
 }
 
-// With x = u^T da v: ds is its diagonal; du = u (f (x s + s x^T)), dv = v (f (s x + x^T s)), where
-// f is 1 / (s of the column^2 - s of the row^2); and what da has beyond the span of u, or of v.
+std::string_view AlgorithmOf(const Attrs& attrs) {
+  return attrs.Has("algorithm") ? std::string_view(attrs.Str("algorithm")) : "";
+}
+
+// With x = u^H da v: ds is its diagonal; du = u (f (x s + s x^H)), dv = v (f (s x + x^H s)), where
+// f is 1 / (s of the column^2 - s of the row^2); and what da has beyond the span of u, or of v. Of
+// complex vectors u alone turns, by the imaginary part of x's diagonal over s.
 std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
   const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
@@ -95,31 +107,45 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
                  "vectors beyond the singular values have none; take full_matrices=false",
                  c.b.site());
   std::vector<Value> primals = c.out;
-  if (!vectors) primals = Svd(c.in[0], /*full_matrices=*/false, /*compute_uv=*/true);
-  const Value s = primals[0], u = primals[1], v = MatrixTranspose(primals[2]), da = tangents[0];
+  if (!vectors)
+    primals = Svd(c.in[0], /*full_matrices=*/false, /*compute_uv=*/true, AlgorithmOf(c.attrs));
+  const Value s = primals[0], u = primals[1], v = Adjoint(primals[2]), da = tangents[0];
   const Value da_v = Matmul(da, v);
-  const Value x = Matmul(MatrixTranspose(u), da_v);
-  if (!vectors) return {DiagonalOf(x)};
-  const Value of_column = AsRows(s, x), of_row = AsColumns(s, x);
+  const Value x = Matmul(Adjoint(u), da_v);
+  const Value re = RealPart(x);
+  if (!vectors) return {DiagonalOf(re)};
+  const Value of_column = AsRows(s, re), of_row = AsColumns(s, re);
   const Value sum = of_column + of_row;
   const Value f = Inverses(sum * (of_column - of_row));
-  const Value xs = of_column * x, sx = of_row * x;
-  Value du = Matmul(u, f * (xs + MatrixTranspose(xs)));
-  Value dv = Matmul(v, f * (sx + MatrixTranspose(sx)));
+  const Value xs = Scaled(of_column, x), sx = Scaled(of_row, x);
+  Value turned = Scaled(f, xs + Adjoint(xs));
+  if (IsComplex(x.dtype())) {
+    const Value zero = Zeros(s.builder(), re.type()), none = Compare(of_row, zero, "EQ");
+    const Value safe = Select(none, FullLike(re, 1), of_row), on = OnDiagonal(re);
+    const Value turn = Select(on, Imag(x) / safe, zero);
+    turned = turned + Complex(zero, Select(none, zero, turn));
+  }
+  Value du = Matmul(u, turned);
+  Value dv = Matmul(v, Scaled(f, sx + Adjoint(sx)));
   const auto beyond = [&](Value image, Value span) {
-    const Value within = Matmul(span, Matmul(MatrixTranspose(span), image));
+    const Value within = Matmul(span, Matmul(Adjoint(span), image));
     const Value rest = image - within;
-    return rest / AsRows(s, image);
+    return Over(rest, AsRows(s, RealPart(rest)));
   };
   if (m > k) du = du + beyond(da_v, u);
-  if (n > k) dv = dv + beyond(Matmul(MatrixTranspose(da), u), v);
-  return {DiagonalOf(x), du, MatrixTranspose(dv)};
+  if (n > k) {
+    const Value image = Matmul(Adjoint(da), u);
+    dv = dv + beyond(image, v);
+  }
+  const Value ds = DiagonalOf(re);
+  return {ds, du, Adjoint(dv)};
 }
 
 Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
   const bool vectors = c.attrs.Bool("compute_uv"), full = c.attrs.Bool("full_matrices");
+  const bool by_qr = c.attrs.Has("algorithm");
   const int64_t of_u = !vectors ? 0 : full ? m : k, of_v = !vectors ? 0 : full ? n : k;
   std::vector<Array> out = ResultsOf(c);
   if (k == 0 && full && vectors) {  // vectors of nothing: the identity
@@ -133,13 +159,13 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
       c, in[0].dtype(), CountOf(shape), out,
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n), u(m * of_u), vt(of_v * n);
-        T* const s = At<T>(&out[0], index, k);
+        auto* const s = At<lapack::Part<T>>(&out[0], index, k);
         const auto ld = [](int64_t rows) { return static_cast<int>(std::max<int64_t>(rows, 1)); };
-        if (!AllFinite(a) || lapack.Gesdd(!vectors ? 'N'
-                                          : full   ? 'A'
-                                                   : 'S',
-                                          static_cast<int>(m), static_cast<int>(n), a.data(), ld(m),
-                                          s, u.data(), ld(m), vt.data(), ld(of_v)) != 0) {
+        const char job = !vectors ? 'N' : full ? 'A' : 'S';
+        const auto solve = by_qr ? &lapack::Routines<T>::Gesvd : &lapack::Routines<T>::Gesdd;
+        if (!AllFinite(a) ||
+            (lapack.*solve)(job, static_cast<int>(m), static_cast<int>(n), a.data(), ld(m), s,
+                            u.data(), ld(m), vt.data(), ld(of_v)) != 0) {
           FillWithNan(s, k);
           FillWithNan(u.data(), m * of_u);
           FillWithNan(vt.data(), of_v * n);
@@ -151,7 +177,205 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
 }
 
 constexpr AttrSpec kSvdAttrs[] = {{"full_matrices", AttrKind::kBool},
-                                  {"compute_uv", AttrKind::kBool}};
+                                  {"compute_uv", AttrKind::kBool},
+                                  {"algorithm", AttrKind::kString, /*required=*/false}};
+
+// ---- eig: a v = w v of any square a. Results: w, and those asked for of the left and the right
+// vectors. ----
+
+DType ComplexDType(DType dtype) {
+  return dtype == DType::kF32 ? DType::kC64 : dtype == DType::kF64 ? DType::kC128 : dtype;
+}
+
+Types InferEig(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckSize(c));
+  const Type& a = c.in[0];
+  const DType dtype = ComplexDType(a.dtype);
+  std::vector<Type> out = {OfBatch(c, dtype, {ColsOf(a)})};
+  for (const char* const side : {"compute_left_eigenvectors", "compute_right_eigenvectors"})
+    if (c.attrs.Bool(side)) out.push_back(MakeType(dtype, a.shape));
+  return out;
+}
+
+Value SumOfRows(Value x) { return ReduceSum(x, {x.rank() - 2}); }
+
+// With p = v^-1 da v: dw is its diagonal, and dv = v (p / (w of the column - w of the row)) and the
+// multiple of v that keeps its length, and its largest element real, as LAPACK has them.
+std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
+  const Value solved = SolvedByLu(v, da);
+  const Value p = Matmul(solved, v);
+  const Value columns = AsRows(w, p);
+  const Value f = Inverses(columns - AsColumns(w, p));
+  const Value u = Matmul(v, f * p);
+  const Value size = Abs(v);
+  const int rows = v.rank() - 2;
+  const Value largest = AsRows(ArgMax(size, rows), size);
+  const Value place = ShardedLike(Iota(v.builder(), DType::kS32, v.shape(), rows), largest.type());
+  const Value here = Compare(place, largest, "EQ"), zero = Zeros(v.builder(), size.type());
+  const Value u_re = Real(u), u_im = Imag(u), v_re = Real(v), v_im = Imag(v);
+  const Value along_re = v_re * u_re;
+  const Value along = SumOfRows(along_re + v_im * u_im);
+  const Value of_u = SumOfRows(Select(here, u_im, zero));
+  const Value turned = of_u / SumOfRows(Select(here, v_re, zero));
+  const Value less = -along;
+  const Value by = AsRows(Complex(less, -turned), v);
+  const Value dw = DiagonalOf(p);
+  return {dw, u + v * by};
+}
+
+std::vector<Value> EigJvp(const RuleContext& c, Values tangents) {
+  const bool left = c.attrs.Bool("compute_left_eigenvectors"),
+             right = c.attrs.Bool("compute_right_eigenvectors");
+  if ((left || right) && !c.attrs.Bool("enable_eigvec_derivs"))
+    ThrowRefused("Differentiation rule", c.def,
+                 "derivatives of the vectors are right only where no eigenvalue is repeated, which "
+                 "is not checked; ask for them with enable_eigvec_derivs",
+                 c.b.site());
+  std::vector<Value> primals = c.out;
+  if (!right) primals = Eig(c.in[0], {.left = left, .enable_eigvec_derivs = true});
+  const Value w = primals[0], v = primals.back();
+  Value da = tangents[0];
+  if (!IsComplex(da.dtype())) da = Complex(da, Zeros(da.builder(), da.type()));
+  if (!left && !right) {
+    const Value solved = SolvedByLu(v, da);
+    const Value products = solved * MatrixTranspose(v);
+    return {ReduceSum(products, {products.rank() - 1})};
+  }
+  const auto [dw, dv] = EigTangents(w, v, da);
+  std::vector<Value> out = {dw};
+  if (left) {
+    const Value conjugates = Conj(w);
+    out.push_back(EigTangents(conjugates, primals[1], Adjoint(da)).second);
+  }
+  if (right) out.push_back(dv);
+  return out;
+}
+
+Arrays EvalEig(const EvalContext& c, absl::Span<const Array> in) {
+  const int64_t n = in[0].shape().back();
+  const bool left = c.attrs.Bool("compute_left_eigenvectors"),
+             right = c.attrs.Bool("compute_right_eigenvectors");
+  std::vector<Array> out = ResultsOf(c);
+  return ForEachMatrix(c, in[0].dtype(), CountOf(in[0].shape()), out,
+                       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+                         using Number = std::complex<lapack::Part<T>>;
+                         std::vector<T> a = ColumnsOf<T>(in[0], index, n, n);
+                         std::vector<Number> vl(left ? n * n : 1), vr(right ? n * n : 1);
+                         Number* const w = At<Number>(&out[0], index, n);
+                         const int size = static_cast<int>(n);
+                         if (!AllFinite(a) || lapack.Geev(left, right, size, a.data(), size, w,
+                                                          vl.data(), size, vr.data(), size) != 0) {
+                           FillWithNan(w, n);
+                           FillWithNan(vl.data(), static_cast<int64_t>(vl.size()));
+                           FillWithNan(vr.data(), static_cast<int64_t>(vr.size()));
+                         }
+                         if (left) PutColumns(vl, n, n, n, &out[1], index);
+                         if (right) PutColumns(vr, n, n, n, &out[left ? 2 : 1], index);
+                       });
+}
+
+constexpr AttrSpec kEigAttrs[] = {{"compute_left_eigenvectors", AttrKind::kBool},
+                                  {"compute_right_eigenvectors", AttrKind::kBool},
+                                  {"enable_eigvec_derivs", AttrKind::kBool}};
+
+int64_t EigenScratch(const InferContext& c, absl::Span<const Type> out) {
+  const int64_t n = ColsOf(c.in[0]);
+  const double more =
+      c.in[0].dtype == DType::kF32   ? lapack::Routines<float>::MoreOfEigenvalues(n)
+      : c.in[0].dtype == DType::kF64 ? lapack::Routines<double>::MoreOfEigenvalues(n)
+      : c.in[0].dtype == DType::kC64 ? lapack::Routines<std::complex<float>>::MoreOfEigenvalues(n)
+                                     : lapack::Routines<std::complex<double>>::MoreOfEigenvalues(n);
+  return MatrixScratch(c, out) + static_cast<int64_t>(more);
+}
+
+// ---- schur: a = q t q^H. Results: t, and with compute_schur_vectors q. ----
+
+Types InferSchur(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckSize(c));
+  const Type a = MakeType(c.in[0].dtype, c.in[0].shape);
+  return std::vector<Type>(c.attrs.Bool("compute_schur_vectors") ? 2 : 1, a);
+}
+
+Arrays EvalSchur(const EvalContext& c, absl::Span<const Array> in) {
+  const int64_t n = in[0].shape().back();
+  const bool vectors = c.attrs.Bool("compute_schur_vectors");
+  std::vector<Array> out = ResultsOf(c);
+  return ForEachMatrix(
+      c, in[0].dtype(), CountOf(in[0].shape()), out,
+      [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+        std::vector<T> a = ColumnsOf<T>(in[0], index, n, n), q(vectors ? n * n : 1);
+        const int size = static_cast<int>(n);
+        if (!AllFinite(a) || lapack.Gees(vectors, size, a.data(), size, q.data(), size) != 0) {
+          FillWithNan(a.data(), n * n);
+          FillWithNan(q.data(), static_cast<int64_t>(q.size()));
+        }
+        PutColumns(a, n, n, n, &out[0], index);
+        if (vectors) PutColumns(q, n, n, n, &out[1], index);
+      });
+}
+
+constexpr AttrSpec kSchurAttrs[] = {{"compute_schur_vectors", AttrKind::kBool}};
+
+// ---- hessenberg and tridiagonal: a = q h q^H. Results: h with the reflectors of q beyond its
+// diagonals; of tridiagonal the main one and that beside it; the factors of the reflectors. ----
+
+absl::Status CheckNotEmpty(const InferContext& c) {
+  if (ColsOf(c.in[0]) > 0) return absl::OkStatus();
+  return ValueError(c, "operand 0 is ", c.in[0].ToString(),
+                    "; expected matrices of at least one row");
+}
+
+Types InferHessenberg(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckNotEmpty(c));
+  const Type& a = c.in[0];
+  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, a.dtype, {ColsOf(a) - 1})};
+}
+
+Arrays EvalHessenberg(const EvalContext& c, absl::Span<const Array> in) {
+  const int64_t n = in[0].shape().back();
+  std::vector<Array> out = ResultsOf(c);
+  return ForEachMatrix(c, in[0].dtype(), CountOf(in[0].shape()), out,
+                       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+                         std::vector<T> a = ColumnsOf<T>(in[0], index, n, n), taus(n);
+                         const int size = static_cast<int>(n);
+                         lapack.Gehrd(size, a.data(), size, taus.data());
+                         PutColumns(a, n, n, n, &out[0], index);
+                         std::copy_n(taus.data(), n - 1, At<T>(&out[1], index, n - 1));
+                       });
+}
+
+Types InferTridiagonal(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckNotEmpty(c));
+  const Type& a = c.in[0];
+  const int64_t n = ColsOf(a);
+  const DType real = RealDType(a.dtype);
+  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, real, {n}),
+                           OfBatch(c, real, {n - 1}), OfBatch(c, a.dtype, {n - 1})};
+}
+
+Arrays EvalTridiagonal(const EvalContext& c, absl::Span<const Array> in) {
+  const int64_t n = in[0].shape().back();
+  const char uplo = c.attrs.Bool("lower") ? 'L' : 'U';
+  std::vector<Array> out = ResultsOf(c);
+  return ForEachMatrix(c, in[0].dtype(), CountOf(in[0].shape()), out,
+                       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+                         using Real = lapack::Part<T>;
+                         std::vector<T> a = ColumnsOf<T>(in[0], index, n, n), taus(n);
+                         std::vector<Real> off(n);
+                         const int size = static_cast<int>(n);
+                         lapack.Sytrd(uplo, size, a.data(), size, At<Real>(&out[1], index, n),
+                                      off.data(), taus.data());
+                         PutColumns(a, n, n, n, &out[0], index);
+                         std::copy_n(off.data(), n - 1, At<Real>(&out[2], index, n - 1));
+                         std::copy_n(taus.data(), n - 1, At<T>(&out[3], index, n - 1));
+                       });
+}
+
+constexpr AttrSpec kTridiagonalAttrs[] = {{"lower", AttrKind::kBool}};
 
 }  // namespace
 
@@ -171,6 +395,43 @@ constexpr OpDef kSvd = LinearAlgebra({.name = "svd",
                                       .jvp = SvdJvp,
                                       .eval = EvalSvd});
 
+constexpr OpDef kEig = LinearAlgebra({.name = "eig",
+                                      .lax_name = "eig",
+                                      .num_operands = 1,
+                                      .attrs = kEigAttrs,
+                                      .infer = InferEig,
+                                      .jvp = EigJvp,
+                                      .eval = EvalEig,
+                                      .scratch = EigenScratch});
+
+constexpr OpDef kSchur = LinearAlgebra({.name = "schur",
+                                        .lax_name = "schur",
+                                        .num_operands = 1,
+                                        .attrs = kSchurAttrs,
+                                        .infer = InferSchur,
+                                        .jvp = Refused{"it has none in JAX either"},
+                                        .eval = EvalSchur,
+                                        .scratch = EigenScratch});
+
+constexpr OpDef kHessenberg =
+    LinearAlgebra({.name = "hessenberg",
+                   .lax_name = "hessenberg",
+                   .num_operands = 1,
+                   .infer = InferHessenberg,
+                   .jvp = Refused{"its reflectors are an intermediate result"},
+                   .eval = EvalHessenberg,
+                   .scratch = EigenScratch});
+
+constexpr OpDef kTridiagonal =
+    LinearAlgebra({.name = "tridiagonal",
+                   .lax_name = "tridiagonal",
+                   .num_operands = 1,
+                   .attrs = kTridiagonalAttrs,
+                   .infer = InferTridiagonal,
+                   .jvp = Refused{"its reflectors are an intermediate result"},
+                   .eval = EvalTridiagonal,
+                   .scratch = EigenScratch});
+
 }  // namespace tessera::ir::ops
 
 // ---- The functions of ops.h. --------------------------------------------------------------------
@@ -181,9 +442,31 @@ std::pair<Value, Value> Eigh(Value x, bool lower) {
   return {out[0], out[1]};
 }
 
-std::vector<Value> Svd(Value x, bool full_matrices, bool compute_uv) {
-  return x.builder().Emit(ops::kSvd, {x},
-                          {{"full_matrices", full_matrices}, {"compute_uv", compute_uv}});
+std::vector<Value> Svd(Value x, bool full_matrices, bool compute_uv, std::string_view algorithm) {
+  Attrs attrs = {{"full_matrices", full_matrices}, {"compute_uv", compute_uv}};
+  if (!algorithm.empty()) attrs.Set("algorithm", std::string(algorithm));
+  return x.builder().Emit(ops::kSvd, {x}, std::move(attrs));
+}
+
+std::vector<Value> Eig(Value x, const EigOptions& options) {
+  return x.builder().Emit(ops::kEig, {x},
+                          {{"compute_left_eigenvectors", options.left},
+                           {"compute_right_eigenvectors", options.right},
+                           {"enable_eigvec_derivs", options.enable_eigvec_derivs}});
+}
+
+std::vector<Value> Schur(Value x, bool compute_schur_vectors) {
+  return x.builder().Emit(ops::kSchur, {x}, {{"compute_schur_vectors", compute_schur_vectors}});
+}
+
+std::pair<Value, Value> Hessenberg(Value x) {
+  const std::vector<Value> out = x.builder().Emit(ops::kHessenberg, {x}, {});
+  return {out[0], out[1]};
+}
+
+TridiagonalResult Tridiagonal(Value x, bool lower) {
+  const std::vector<Value> out = x.builder().Emit(ops::kTridiagonal, {x}, {{"lower", lower}});
+  return {out[0], out[1], out[2], out[3]};
 }
 
 }  // namespace tessera::ir

@@ -1,9 +1,11 @@
-// lu, geqrf, householder_product and qr.
+// lu, geqrf, geqp3, householder_product and qr.
 //
 // Reference: JAX's lax.linalg. Derivatives: S. Walter and L. Lehmann, "Algorithmic differentiation
-// of linear algebra functions with application in optimum experimental design" (2010).
+// of linear algebra functions with application in optimum experimental design" (2010); of all of q,
+// "Differentiating the full QR decomposition" (arXiv 2409.13374).
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "ir/ops/linear_algebra_eval.h"
@@ -30,25 +32,6 @@ Types InferLu(const InferContext& c) {
   const Type& a = c.in[0];
   return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, DType::kS32, {ShorterOf(a)}),
                            OfBatch(c, DType::kS32, {RowsOf(a)})};
-}
-
-// The rows of each matrix in the order of `rows`.
-Value TakeRows(Value x, Value rows) {
-  const int batch = x.rank() - 2;
-  GatherDimensionNumbers dims;
-  dims.offset_dims = {batch + 1};
-  dims.collapsed_slice_dims = {batch};
-  dims.start_index_map = {batch};
-  Dims single;
-  for (int d = 0; d < batch; ++d) {
-    dims.operand_batching_dims.push_back(d);
-    dims.start_indices_batching_dims.push_back(d);
-    single.push_back(std::min<int64_t>(x.dim(d), 1));
-  }
-  single.push_back(std::min<int64_t>(x.dim(batch), 1));
-  single.push_back(x.dim(batch + 1));
-  return Gather(x, ExpandDims(rows, {rows.rank()}), dims, std::move(single),
-                {.mode = GatherScatterMode::kPromiseInBounds});
 }
 
 // x with zeros behind it, to n x n.
@@ -124,6 +107,35 @@ Arrays EvalGeqrf(const EvalContext& c, absl::Span<const Array> in) {
                        });
 }
 
+Types InferGeqp3(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
+  const Type &a = c.in[0], &first = c.in[1];
+  if (first.dtype != DType::kS32 || first.shape != OfBatch(c, DType::kS32, {ColsOf(a)}).shape)
+    return TypeError(c, "a is ", a.ToString(), " and its pivots are ", first.ToString(),
+                     "; expected an s32 for each column");
+  return std::vector<Type>{MakeType(a.dtype, a.shape), MakeType(DType::kS32, first.shape),
+                           OfBatch(c, a.dtype, {ShorterOf(a)})};
+}
+
+Arrays EvalGeqp3(const EvalContext& c, absl::Span<const Array> in) {
+  const Dims& shape = in[0].shape();
+  const int64_t m = shape[shape.size() - 2], n = shape.back();
+  std::vector<Array> out = ResultsOf(c);
+  if (m == 0)  // columns stay where they are
+    for (int64_t i = 0; i < out[1].num_elements(); ++i)
+      out[1].Set(i, static_cast<double>(i % n + 1));
+  return ForEachMatrix(
+      c, in[0].dtype(), CountOf(shape), out,
+      [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+        std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
+        int32_t* const pivots = At<int32_t>(&out[1], index, n);
+        std::copy_n(reinterpret_cast<const int32_t*>(in[1].data()) + index * n, n, pivots);
+        lapack.Geqp3(static_cast<int>(m), static_cast<int>(n), a.data(), static_cast<int>(m),
+                     pivots, At<T>(&out[2], index, std::min(m, n)));
+        PutColumns(a, m, m, n, &out[0], index);
+      });
+}
+
 Types InferHouseholderProduct(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 1, 1));
@@ -153,57 +165,116 @@ Arrays EvalHouseholderProduct(const EvalContext& c, absl::Span<const Array> in) 
                        });
 }
 
-// ---- qr: a = q r, q orthogonal, r upper triangular. ----
+// ---- qr: a = q r, q unitary, r upper triangular; with pivoting, of the columns of a in the order
+// of a third result. ----
+
+bool IsPivoting(const Attrs& attrs) { return attrs.Has("pivoting") && attrs.Bool("pivoting"); }
 
 Types InferQr(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
   const Type& a = c.in[0];
   const int64_t m = RowsOf(a), k = c.attrs.Bool("full_matrices") ? m : ShorterOf(a);
-  return std::vector<Type>{OfBatch(c, a.dtype, {m, k}), OfBatch(c, a.dtype, {k, ColsOf(a)})};
+  std::vector<Type> out = {OfBatch(c, a.dtype, {m, k}), OfBatch(c, a.dtype, {k, ColsOf(a)})};
+  if (IsPivoting(c.attrs)) out.push_back(OfBatch(c, DType::kS32, {ColsOf(a)}));
+  return out;
 }
 
-// With y = q^T da r^-1 and w = (y below the diagonal) - its transpose, dq = q (w - y) + da r^-1 and
-// dr = (y - w) r.
-std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
-  const Type& a = c.in_types[0];
-  if (RowsOf(a) < ColsOf(a) || (c.attrs.Bool("full_matrices") && RowsOf(a) != ColsOf(a)))
-    ThrowRefused("Differentiation rule", c.def,
-                 "q has a derivative where a has at least as many rows as columns, without "
-                 "full_matrices unless it is square",
-                 c.b.site());
-  const Value q = c.out[0], r = c.out[1];
-  const Value da_r = TriangularSolve(r, tangents[0], {.left_side = false});
-  const Value y = Matmul(MatrixTranspose(q), da_r);
+// Where a has at least as many rows as columns, and r is square. With y = q^H da r^-1 and w = (y
+// below the diagonal) - its adjoint + (the imaginary part of y's diagonal), dq = q (w - y) + da
+// r^-1 and dr = (y - w) r.
+std::pair<Value, Value> ThinQrTangents(Value q, Value r, Value da) {
+  const Value da_r = TriangularSolve(r, da, {.left_side = false});
+  const Value y = Matmul(Adjoint(q), da_r);
   const Value below = Tril(y, -1);
-  const Value w = below - MatrixTranspose(below);
+  Value w = below - Adjoint(below);
+  if (IsComplex(y.dtype())) {
+    const Value im = Imag(y), on = OnDiagonal(im), zero = Zeros(im.builder(), im.type());
+    const Value diagonal = Select(on, im, zero);
+    w = w + Complex(zero, diagonal);
+  }
   const Value dq = Matmul(q, w - y) + da_r;
   return {dq, Matmul(y - w, r)};
+}
+
+// Beyond the first min(m, n) columns: those of r follow from q, and those of q, which could be any,
+// move as little as the first do.
+std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
+  const Type& a = c.in_types[0];
+  const int64_t m = RowsOf(a), n = ColsOf(a);
+  const bool pivoting = IsPivoting(c.attrs);
+  const Value q = c.out[0], r = c.out[1];
+  const Value da = pivoting ? TakeColumns(tangents[0], c.out[2]) : tangents[0];
+  const int rows = q.rank() - 2, cols = q.rank() - 1;
+  std::vector<Value> out(c.out.size());
+  if (m < n) {
+    const Value x = pivoting ? TakeColumns(c.in[0], c.out[2]) : c.in[0];
+    const Value r1 = SliceInDim(r, cols, 0, m), da1 = SliceInDim(da, cols, 0, m);
+    const auto [dq, dr1] = ThinQrTangents(q, r1, da1);
+    const Value x2 = SliceInDim(x, cols, m, n), da2 = SliceInDim(da, cols, m, n);
+    const Value moved = Matmul(Adjoint(dq), x2);
+    const Value kept = Matmul(Adjoint(q), da2);
+    out[0] = dq;
+    out[1] = Concatenate({dr1, moved + kept}, cols);
+    return out;
+  }
+  if (m == n || !c.attrs.Bool("full_matrices")) {
+    std::tie(out[0], out[1]) = ThinQrTangents(q, r, da);
+    return out;
+  }
+  // With q = [[q11, q12], [q21, q22]] and z = q21 (q11 - 1)^-1.
+  const Value q_first = SliceInDim(q, cols, 0, n), q_rest = SliceInDim(q, cols, n, m);
+  const Value r_first = SliceInDim(r, rows, 0, n);
+  const auto [dq, dr] = ThinQrTangents(q_first, r_first, da);
+  const Value q11 = SliceInDim(q_first, rows, 0, n), q21 = SliceInDim(q_first, rows, n, m);
+  const Value on = OnDiagonal(q11), one = FullLike(q11, 1);
+  const Value less = Select(on, q11 - one, q11);
+  const Value z_adjoint = SolvedByLu(less, Adjoint(q21), /*adjoint=*/true);
+  const Value z = Adjoint(z_adjoint);
+  const Value dq11 = SliceInDim(dq, rows, 0, n), dq21 = SliceInDim(dq, rows, n, m);
+  const Value first = Matmul(dq, z_adjoint);
+  const Value span = q_first + Matmul(q_rest, z);
+  const Value beyond = dq21 - Matmul(z, dq11);
+  const Value dq_rest = first - Matmul(span, Adjoint(beyond));
+  out[0] = Concatenate({dq, dq_rest}, cols);
+  DimList low(r.rank(), 0), high = low;
+  high[rows] = m - n;
+  out[1] = Pad(dr, Constant(r.builder(), r.dtype(), 0), std::move(low), std::move(high));
+  return out;
 }
 
 Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n),
                 of_q = c.attrs.Bool("full_matrices") ? m : k;
+  const bool pivoting = IsPivoting(c.attrs);
   std::vector<Array> out = ResultsOf(c);
   // Without columns q is the identity.
   const int64_t count = n == 0 && of_q > 0 ? out[0].num_elements() / (m * of_q) : CountOf(shape);
-  return ForEachMatrix(
-      c, in[0].dtype(), count, out, [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        std::vector<T> a = ColumnsOf<T>(in[0], index, m, n), taus(k);
-        if (n > 0)
-          lapack.Geqrf(static_cast<int>(m), static_cast<int>(n), a.data(), static_cast<int>(m),
-                       taus.data());
-        T* const r = At<T>(&out[1], index, of_q * n);
-        for (int64_t i = 0; i < of_q; ++i)
-          for (int64_t j = 0; j < n; ++j) r[i * n + j] = j < i ? T{0} : a[j * m + i];
-        a.resize(m * of_q);
-        lapack.Orgqr(static_cast<int>(m), static_cast<int>(of_q), static_cast<int>(k), a.data(),
-                     static_cast<int>(m), taus.data());
-        PutColumns(a, m, m, of_q, &out[0], index);
-      });
+  return ForEachMatrix(c, in[0].dtype(), count, out,
+                       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+                         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n), taus(k);
+                         const auto rows = static_cast<int>(m), cols = static_cast<int>(n);
+                         if (n > 0 && pivoting) {
+                           std::vector<int> pivots(n);
+                           lapack.Geqp3(rows, cols, a.data(), rows, pivots.data(), taus.data());
+                           int32_t* const to = At<int32_t>(&out[2], index, n);
+                           for (int64_t j = 0; j < n; ++j) to[j] = pivots[j] - 1;
+                         } else if (n > 0) {
+                           lapack.Geqrf(rows, cols, a.data(), rows, taus.data());
+                         }
+                         T* const r = At<T>(&out[1], index, of_q * n);
+                         for (int64_t i = 0; i < of_q; ++i)
+                           for (int64_t j = 0; j < n; ++j)
+                             r[i * n + j] = j < i ? T{0} : a[j * m + i];
+                         a.resize(m * of_q);
+                         lapack.Orgqr(rows, static_cast<int>(of_q), static_cast<int>(k), a.data(),
+                                      rows, taus.data());
+                         PutColumns(a, m, m, of_q, &out[0], index);
+                       });
 }
 
-constexpr AttrSpec kQrAttrs[] = {{"full_matrices", AttrKind::kBool}};
+constexpr AttrSpec kQrAttrs[] = {{"full_matrices", AttrKind::kBool},
+                                 {"pivoting", AttrKind::kBool, /*required=*/false}};
 
 }  // namespace
 
@@ -221,6 +292,14 @@ constexpr OpDef kGeqrf =
                    .infer = InferGeqrf,
                    .jvp = Refused{"its reflectors are an intermediate result; differentiate qr"},
                    .eval = EvalGeqrf});
+
+constexpr OpDef kGeqp3 =
+    LinearAlgebra({.name = "geqp3",
+                   .lax_name = "geqp3",
+                   .num_operands = 2,
+                   .infer = InferGeqp3,
+                   .jvp = Refused{"its reflectors are an intermediate result; differentiate qr"},
+                   .eval = EvalGeqp3});
 
 constexpr OpDef kHouseholderProduct =
     LinearAlgebra({.name = "householder_product",
@@ -253,6 +332,11 @@ std::pair<Value, Value> Geqrf(Value x) {
   return {out[0], out[1]};
 }
 
+Geqp3Result Geqp3(Value x, Value first) {
+  const std::vector<Value> out = x.builder().Emit(ops::kGeqp3, MatchVarying({x, first}), {});
+  return {out[0], out[1], out[2]};
+}
+
 Value HouseholderProduct(Value a, Value taus) {
   return a.builder().Emit1(ops::kHouseholderProduct, MatchVarying({a, taus}), {});
 }
@@ -261,6 +345,12 @@ std::pair<Value, Value> Qr(Value x, bool full_matrices) {
   const std::vector<Value> out =
       x.builder().Emit(ops::kQr, {x}, {{"full_matrices", full_matrices}});
   return {out[0], out[1]};
+}
+
+PivotedQrResult PivotedQr(Value x, bool full_matrices) {
+  const std::vector<Value> out =
+      x.builder().Emit(ops::kQr, {x}, {{"full_matrices", full_matrices}, {"pivoting", true}});
+  return {out[0], out[1], out[2]};
 }
 
 }  // namespace tessera::ir

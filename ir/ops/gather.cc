@@ -150,9 +150,15 @@ std::vector<Value> GatherJvp(const RuleContext& c, Values tangents) {
 std::vector<Value> TransposeGather(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value(), Value()};
   const Type x = CotangentType(c.in_types[0]);
-  return {EmitMatched(kScatterAdd, {Zeros(c.b, x), NonLinearOperand(c, 1), cts[0]},
-                      ScatterAttrsOf(c.attrs, x)),
-          Value()};
+  const Value at = NonLinearOperand(c, 1);
+  const auto scattered = [&](Value ct) {
+    Type like = x;
+    like.dtype = ct.dtype();
+    return EmitMatched(kScatterAdd, {Zeros(c.b, like), at, ct}, ScatterAttrsOf(c.attrs, like));
+  };
+  if (!IsComplex(x.dtype)) return {scattered(cts[0]), Value()};
+  const Value re = scattered(Real(cts[0]));
+  return {Complex(re, scattered(Imag(cts[0]))), Value()};
 }
 
 Batched BatchGather(const RuleContext& c, absl::Span<const int> dims, int64_t size) {

@@ -285,6 +285,10 @@ Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits) {
 Value Square(Value x) { return x * x; }
 
 Value StopGradient(Value x) {
+  if (IsComplex(x.dtype())) {
+    const Value re = StopGradient(Real(x));
+    return Complex(re, StopGradient(Imag(x)));
+  }
   return IsInexact(x.dtype()) ? x.builder().Emit1(ops::kStopGradient, {x}) : x;
 }
 

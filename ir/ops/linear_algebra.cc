@@ -1,6 +1,7 @@
 #include "ir/ops/linear_algebra.h"
 
 #include <algorithm>
+#include <complex>
 #include <limits>
 #include <utility>
 
@@ -35,14 +36,9 @@ absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank) {
   if (t.rank() < min_rank)
     return TypeError(c, "operand ", i, " is ", t.ToString(), "; expected at least ", min_rank,
                      " dims, of which the last are ", min_rank == 2 ? "matrices" : "vectors");
-  if (IsComplex(t.dtype))
-    return MakeError(
-        ErrorKind::kNotImplemented,
-        absl::StrCat(ToAbsl(c.def.lax_name), ": complex matrices are not implemented, ",
-                     "and operand ", i, " is ", t.ToString()));
-  if (t.dtype != DType::kF32 && t.dtype != DType::kF64)
+  if (t.dtype != DType::kF32 && t.dtype != DType::kF64 && !IsComplex(t.dtype))
     return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(t.dtype)),
-                     "; expected f32 or f64");
+                     "; expected f32, f64, c64 or c128");
   if (t.dtype != c.in[0].dtype)
     return TypeError(c, "operand ", i, " is ", t.ToString(), ", operand 0 is ", c.in[0].ToString(),
                      "; expected equal dtypes");
@@ -57,6 +53,10 @@ absl::Status CheckSquare(const InferContext& c, size_t i) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, i));
   if (RowsOf(c.in[i]) == ColsOf(c.in[i])) return absl::OkStatus();
   return ValueError(c, "operand ", i, " is ", c.in[i].ToString(), "; expected square matrices");
+}
+
+DType RealDType(DType dtype) {
+  return dtype == DType::kC64 ? DType::kF32 : dtype == DType::kC128 ? DType::kF64 : dtype;
 }
 
 Type OfBatch(const InferContext& c, DType dtype, const Dims& last) {
@@ -137,8 +137,19 @@ int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out) {
   for (const Type& t : out) add(t);
   const Type& x = c.in[0];
   const int64_t rows = x.rank() < 2 ? 1 : RowsOf(x), cols = ColsOf(x);
-  bytes += x.dtype == DType::kF32 ? lapack::Routines<float>::ScratchBytes(rows, cols)
-                                  : lapack::Routines<double>::ScratchBytes(rows, cols);
+  switch (x.dtype) {
+    case DType::kF32:
+      bytes += lapack::Routines<float>::ScratchBytes(rows, cols);
+      break;
+    case DType::kF64:
+      bytes += lapack::Routines<double>::ScratchBytes(rows, cols);
+      break;
+    case DType::kC64:
+      bytes += lapack::Routines<std::complex<float>>::ScratchBytes(rows, cols);
+      break;
+    default:
+      bytes += lapack::Routines<std::complex<double>>::ScratchBytes(rows, cols);
+  }
   return static_cast<int64_t>(std::min(bytes, 0x1p60));
 }
 
@@ -148,6 +159,11 @@ Value MatrixTranspose(Value x) {
   DimList order = DimsExcept(x.rank(), {});
   std::swap(order[x.rank() - 2], order[x.rank() - 1]);
   return Transpose(x, std::move(order));
+}
+
+Value Adjoint(Value x) {
+  const Value transposed = MatrixTranspose(x);
+  return IsComplex(x.dtype()) ? Conj(transposed) : transposed;
 }
 
 Value Matmul(Value x, Value y) {
@@ -165,6 +181,11 @@ Value Tril(Value x, int64_t k) { return Triangle(x, k, "GE"); }
 Value Triu(Value x, int64_t k) { return Triangle(x, k, "LE"); }
 
 Value Symmetrized(Value x, bool lower) {
+  if (IsComplex(x.dtype())) {  // the diagonal is real
+    const Value re = Symmetrized(Real(x), lower), im = Imag(x);
+    const Value off = lower ? Tril(im, -1) : Triu(im, 1);
+    return Complex(re, off - MatrixTranspose(off));
+  }
   const Value kept = lower ? Tril(x) : Triu(x);
   return kept + MatrixTranspose(lower ? Tril(x, -1) : Triu(x, 1));
 }
@@ -182,5 +203,55 @@ Value DiagonalOf(Value x) {
 
 Value AsRows(Value x, Value like) { return Repeated(x, like, like.rank() - 1); }
 Value AsColumns(Value x, Value like) { return Repeated(x, like, like.rank() - 2); }
+
+Value RealPart(Value x) { return IsComplex(x.dtype()) ? Real(x) : x; }
+Value Scaled(Value by, Value x) {
+  if (!IsComplex(x.dtype())) return by * x;
+  const Value re = by * Real(x);
+  return Complex(re, by * Imag(x));
+}
+Value Over(Value x, Value by) {
+  if (!IsComplex(x.dtype())) return x / by;
+  const Value re = Real(x) / by;
+  return Complex(re, Imag(x) / by);
+}
+
+Value TakeRows(Value x, Value rows) {
+  const int batch = x.rank() - 2;
+  GatherDimensionNumbers dims;
+  dims.offset_dims = {batch + 1};
+  dims.collapsed_slice_dims = {batch};
+  dims.start_index_map = {batch};
+  Dims single;
+  for (int d = 0; d < batch; ++d) {
+    dims.operand_batching_dims.push_back(d);
+    dims.start_indices_batching_dims.push_back(d);
+    single.push_back(std::min<int64_t>(x.dim(d), 1));
+  }
+  single.push_back(std::min<int64_t>(x.dim(batch), 1));
+  single.push_back(x.dim(batch + 1));
+  return Gather(x, ExpandDims(rows, {rows.rank()}), dims, std::move(single),
+                {.mode = GatherScatterMode::kPromiseInBounds});
+}
+Value TakeColumns(Value x, Value columns) {
+  const Value taken = TakeRows(MatrixTranspose(x), columns);
+  return MatrixTranspose(taken);
+}
+
+Value SolvedByLu(Value a, Value b, bool adjoint) {
+  const LuResult lu = Lu(a);
+  if (!adjoint) {
+    const Value permuted = TakeRows(b, lu.permutation);
+    const Value y = TriangularSolve(lu.lu, permuted, {.lower = true, .unit_diagonal = true});
+    return TriangularSolve(lu.lu, y);
+  }
+  const Value y = TriangularSolve(lu.lu, b, {.transpose = true, .conjugate = true});
+  const Value x = TriangularSolve(
+      lu.lu, y, {.lower = true, .transpose = true, .conjugate = true, .unit_diagonal = true});
+  const int last = lu.permutation.rank() - 1;
+  const Value places = Iota(a.builder(), DType::kS32, lu.permutation.shape(), last);
+  const Value back = ShardedLike(places, lu.permutation.type());
+  return TakeRows(x, Sort({lu.permutation, back}, last)[1]);
+}
 
 }  // namespace tessera::ir::ops

@@ -1,5 +1,5 @@
-// What the ops of linear algebra share: matrices are the last two dims, of f32 or f64, and all dims
-// before them are a batch. Internal to ir/; stateless; thread-safe.
+// What the ops of linear algebra share: matrices are the last two dims, of f32, f64, c64 or
+// c128, and all dims before them are a batch. Internal to ir/; stateless; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -14,6 +14,8 @@ absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank = 2);
 absl::Status CheckSquare(const InferContext& c, size_t i);
 inline int64_t RowsOf(const Type& t) { return t.shape[t.rank() - 2]; }
 inline int64_t ColsOf(const Type& t) { return t.shape[t.rank() - 1]; }
+// The dtype of a complex number's parts, and of a float: itself.
+DType RealDType(DType dtype);
 // The batch dims of operand 0, then `last`.
 Type OfBatch(const InferContext& c, DType dtype, const Dims& last);
 
@@ -47,18 +49,20 @@ consteval OpDef LinearAlgebra(OpDef d) {
   d.batch = BatchMatrices;
   d.partition = Derived{};
   d.cost = MatrixCost;
-  d.scratch = MatrixScratch;
+  if (!d.scratch) d.scratch = MatrixScratch;
   if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = Refused{"it is not linear"};
   return Checked(d);
 }
 
 // ---- Matrices as values. ----
 Value MatrixTranspose(Value x);
+Value Adjoint(Value x);  // the conjugate of its transpose
 Value Matmul(Value x, Value y);
 // Elements [i, j] with i + k >= j, or, of Triu, i + k <= j; zeros elsewhere.
 Value Tril(Value x, int64_t k = 0);
 Value Triu(Value x, int64_t k = 0);
-// The matrix that the triangle on and below the diagonal, or above it, stands for.
+// The symmetric, or Hermitian, matrix that the triangle on and below the diagonal, or above it,
+// stands for.
 Value Symmetrized(Value x, bool lower);
 // Of square matrices: their diagonals, and the bools of where these are, from row `first` on.
 Value DiagonalOf(Value x);
@@ -66,5 +70,14 @@ Value OnDiagonal(Value like, int64_t first = 0);
 // Vectors as matrices of one row, or of one column, repeated to the shape of `like`.
 Value AsRows(Value x, Value like);
 Value AsColumns(Value x, Value like);
+// Of real and complex x alike: its real part, and it times, and divided by, real numbers.
+Value RealPart(Value x);
+Value Scaled(Value by, Value x);
+Value Over(Value x, Value by);
+// The rows of each matrix in the order of `rows`, and its columns.
+Value TakeRows(Value x, Value rows);
+Value TakeColumns(Value x, Value columns);
+// The y of a y = b, or, with `adjoint`, of a^H y = b, by lu.
+Value SolvedByLu(Value a, Value b, bool adjoint = false);
 
 }  // namespace tessera::ir::ops

@@ -3,8 +3,10 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,15 +42,21 @@ T* At(Array* out, int64_t index, int64_t size) {
 }
 template <class T>
 bool AllFinite(const std::vector<T>& x) {
-  return std::all_of(x.begin(), x.end(), [](T v) { return std::isfinite(v); });
+  return std::all_of(x.begin(), x.end(), [](T v) {
+    return std::isfinite(std::real(v)) && std::isfinite(std::imag(v));
+  });
 }
 template <class T>
 void FillWithNan(T* to, int64_t n) {
-  std::fill_n(to, n, std::numeric_limits<T>::quiet_NaN());
+  constexpr auto kNan = std::numeric_limits<lapack::Part<T>>::quiet_NaN();
+  if constexpr (std::is_same_v<T, lapack::Part<T>>)
+    std::fill_n(to, n, kNan);
+  else
+    std::fill_n(to, n, T{kNan, kNan});
 }
 
-// Calls f(routines, index) for each of `count` matrices of `dtype`, f32 or f64, and gives `out`,
-// whose elements f wrote. Arrays without elements are left as they are.
+// Calls f(routines, index) for each of `count` matrices of `dtype`, and gives `out`, whose elements
+// f wrote. Arrays without elements are left as they are.
 template <class F>
 absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dtype, int64_t count,
                                                  std::vector<Array>& out, const F& f) {
@@ -61,7 +69,16 @@ absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dty
     }
     return std::move(out);
   };
-  return dtype == DType::kF32 ? run(float{}) : run(double{});
+  switch (dtype) {
+    case DType::kF32:
+      return run(float{});
+    case DType::kF64:
+      return run(double{});
+    case DType::kC64:
+      return run(std::complex<float>{});
+    default:
+      return run(std::complex<double>{});
+  }
 }
 inline std::vector<Array> ResultsOf(const EvalContext& c) {
   std::vector<Array> out;

@@ -14,29 +14,29 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-// ---- cholesky: the triangular factor of symmetric positive definite matrices. ----
+// ---- cholesky: the triangular factor of symmetric, or Hermitian, positive definite matrices. ----
 
 Types InferCholesky(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
   return std::vector<Type>{MakeType(c.in[0].dtype, c.in[0].shape)};
 }
 
-// With a = L L^T, dL = L phi(L^-1 da L^-T), where phi keeps the lower triangle and halves the
+// With a = L L^H, dL = L phi(L^-1 da L^-H), where phi keeps the lower triangle and halves the
 // diagonal. Only one triangle of a is read, and of da.
 std::vector<Value> CholeskyJvp(const RuleContext& c, Values tangents) {
   const bool lower = c.attrs.Bool("lower");
-  const Value l = lower ? c.out[0] : MatrixTranspose(c.out[0]);
+  const Value l = lower ? c.out[0] : Adjoint(c.out[0]);
   const Value da = Symmetrized(tangents[0], lower);
-  const Value right =
-      TriangularSolve(l, da, {.left_side = false, .lower = true, .transpose = true});
+  const Value right = TriangularSolve(
+      l, da, {.left_side = false, .lower = true, .transpose = true, .conjugate = true});
   const Value x = TriangularSolve(l, right, {.left_side = true, .lower = true});
-  const Value on = OnDiagonal(x), halved = x * FullLike(x, 0.5);
+  const Value on = OnDiagonal(x), halved = Scaled(FullLike(RealPart(x), 0.5), x);
   const Value half = Select(on, halved, Tril(x, -1));
   const Value dl = Matmul(l, half);
-  return {lower ? dl : MatrixTranspose(dl)};
+  return {lower ? dl : Adjoint(dl)};
 }
 
-// Row after row, the lower triangle is the upper one of what LAPACK sees.
+// Row after row, the lower triangle is the upper one of what LAPACK sees: of the transpose.
 Arrays EvalCholesky(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
   const bool lower = c.attrs.Bool("lower");
@@ -60,11 +60,11 @@ constexpr AttrSpec kCholeskyAttrs[] = {{"lower", AttrKind::kBool}};
 
 // ---- triangular_solve: the x of op(a) x = b, or of x op(a) = b. ----
 
-bool IsTransposed(const Attrs& attrs) { return attrs.Str("transpose_a") != "NO_TRANSPOSE"; }
 TriangularSolveOptions OptionsOf(const Attrs& attrs) {
   return {.left_side = attrs.Bool("left_side"),
           .lower = attrs.Bool("lower"),
-          .transpose = IsTransposed(attrs),
+          .transpose = attrs.Str("transpose_a") != "NO_TRANSPOSE",
+          .conjugate = attrs.Str("transpose_a") == "ADJOINT",
           .unit_diagonal = attrs.Bool("unit_diagonal")};
 }
 
@@ -92,7 +92,7 @@ std::vector<Value> TriangularSolveJvp(const RuleContext& c, Values tangents) {
   if (tangents[0]) {
     const int64_t k = o.unit_diagonal ? 1 : 0;
     Value da = o.lower ? Tril(tangents[0], -k) : Triu(tangents[0], k);
-    if (o.transpose) da = MatrixTranspose(da);
+    if (o.transpose) da = o.conjugate ? Adjoint(da) : MatrixTranspose(da);
     const Value moved = o.left_side ? Matmul(da, c.out[0]) : Matmul(c.out[0], da);
     rhs = rhs ? rhs - moved : -moved;
   }
@@ -118,7 +118,10 @@ Arrays EvalTriangularSolve(const EvalContext& c, absl::Span<const Array> in) {
       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
         T* const b = At<T>(&out[0], index, rows * cols);
         std::copy_n(reinterpret_cast<const T*>(in[1].data()) + index * rows * cols, rows * cols, b);
-        lapack.Trsm(o.left_side ? 'R' : 'L', o.lower ? 'U' : 'L', o.transpose ? 'T' : 'N',
+        lapack.Trsm(o.left_side ? 'R' : 'L', o.lower ? 'U' : 'L',
+                    !o.transpose  ? 'N'
+                    : o.conjugate ? 'C'
+                                  : 'T',
                     o.unit_diagonal ? 'U' : 'N', static_cast<int>(cols), static_cast<int>(rows),
                     reinterpret_cast<const T*>(in[0].data()) + index * n * n, static_cast<int>(n),
                     b, static_cast<int>(cols));
@@ -235,12 +238,15 @@ Value Cholesky(Value x, bool lower) {
 }
 
 Value TriangularSolve(Value a, Value b, const TriangularSolveOptions& options) {
-  return a.builder().Emit1(
-      ops::kTriangularSolve, MatchVarying({a, b}),
-      {{"left_side", options.left_side},
-       {"lower", options.lower},
-       {"unit_diagonal", options.unit_diagonal},
-       {"transpose_a", std::string(options.transpose ? "TRANSPOSE" : "NO_TRANSPOSE")}});
+  const bool conjugate = options.conjugate && IsComplex(a.dtype());
+  if (conjugate && !options.transpose) a = Conj(a);
+  return a.builder().Emit1(ops::kTriangularSolve, MatchVarying({a, b}),
+                           {{"left_side", options.left_side},
+                            {"lower", options.lower},
+                            {"unit_diagonal", options.unit_diagonal},
+                            {"transpose_a", std::string(!options.transpose ? "NO_TRANSPOSE"
+                                                        : conjugate        ? "ADJOINT"
+                                                                           : "TRANSPOSE")}});
 }
 
 Value TridiagonalSolve(Value below, Value diagonal, Value above, Value b) {

@@ -182,6 +182,42 @@ ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
   return module_.ResultsOf(op);
 }
 
+ValueIds Exporter::CustomCall(std::string_view target, absl::Span<const uint32_t> in,
+                              const std::vector<Type>& in_types, const std::vector<Type>& out,
+                              const Module::NamedAttrs& config) {
+  int rank = 0;
+  for (const Type& t : in_types) rank = std::max(rank, t.rank());
+  const auto layouts = [&](const std::vector<Type>& types) {
+    ValueIds each;
+    for (const Type& t : types) {
+      std::vector<int64_t> order(t.rank());
+      for (int d = 0; d < t.rank(); ++d) order[d] = t.rank() - 1 - d;
+      if (t.rank() == rank) std::swap(order[0], order[1]);
+      each.push_back(module_.Layout(order));
+    }
+    return module_.List(each);
+  };
+  std::vector<std::pair<uint32_t, uint32_t>> arguments;
+  for (const auto& [name, attr] : config) arguments.emplace_back(module_.Text(name), attr);
+  // In the order in which attributes are encoded.
+  const uint32_t version = module_.Enum(AttrKind::kCustomCallApiVersion, 1);
+  const uint32_t none = module_.Text(""), name = module_.Text(target), empty = module_.List({});
+  const uint32_t no = module_.Bool(false), of_operands = layouts(in_types);
+  const Module::NamedAttrs attrs = {
+      {"api_version", version},          {"backend_config", none},
+      {"call_target_name", name},        {"called_computations", empty},
+      {"has_side_effect", no},           {"operand_layouts", of_operands},
+      {"output_operand_aliases", empty}, {"result_layouts", layouts(out)}};
+  ValueIds types;
+  for (const Type& type : out) types.push_back(module_.TensorType(type));
+  const uint32_t op = Begin("vhlo", "custom_call", in, types, attrs);
+  // Also one without arguments: it says that the call has types.
+  const uint32_t dictionary = module_.Dictionary(arguments);
+  module_.SetCarried(op, module_.PlainDictionaryOf("mhlo.backend_config", dictionary));
+  module_.End(op);
+  return module_.ResultsOf(op);
+}
+
 uint32_t Exporter::Cast(uint32_t value, uint32_t type) {
   const uint32_t op = Begin("builtin", "unrealized_conversion_cast", {value}, {type}, {});
   return module_.ResultsOf(op)[0];

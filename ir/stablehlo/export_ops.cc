@@ -368,6 +368,7 @@ const ExportRow* FindExport(const OpDef& def) {
     auto* rows = new std::unordered_map<const OpDef*, const ExportRow*>();
     for (const ExportRow& row : kRows) rows->emplace(row.def, &row);
     for (const ExportRow& row : ShardedRows()) rows->emplace(row.def, &row);
+    for (const ExportRow& row : LapackRows()) rows->emplace(row.def, &row);
     return rows;
   }();
   const auto found = kByDef->find(&def);

@@ -59,6 +59,11 @@ class Exporter {
                  const Module::NamedAttrs& attrs = {}) {
     return Emit(name, in, {out}, attrs)[0];
   }
+  // A call of what JAX registers for CPUs under this name, of matrices whose columns lie in one
+  // piece, as operands and results of the highest rank; `config`: its arguments.
+  ValueIds CustomCall(std::string_view target, absl::Span<const uint32_t> in,
+                      const std::vector<Type>& in_types, const std::vector<Type>& out,
+                      const Module::NamedAttrs& config);
   uint32_t Constant(const Array& literal);
   // Throws for one of unreduced axes.
   uint32_t Sharding(const PartitionSpec& spec, int rank);
@@ -126,6 +131,8 @@ struct ExportRow {
 const ExportRow* FindExport(const OpDef& def);
 // The rows of what is said about shardings and of what runs on shards (export_sharded.cc).
 absl::Span<const ExportRow> ShardedRows();
+// The rows of linear algebra that StableHLO has no ops for (export_lapack.cc).
+absl::Span<const ExportRow> LapackRows();
 // What an op is in terms of others, of these operands.
 using ExpandFn = std::vector<Value> (*)(const RuleContext& c);
 // The ops of `expand` as a function of the op's operands.

@@ -33,6 +33,11 @@ bool Is(const OpReader& op, std::string_view name, char yes, char no) {
                               static_cast<int>(yes), " or ", static_cast<int>(no)));
   return letter == yes;
 }
+// A target is this, the letter for the type of elements, the routine, and that.
+constexpr std::string_view kBegin = "lapack_", kEnd = "_ffi";
+char TypeLetter(std::string_view target) { return target[kBegin.size()]; }
+
+// Numbers of operands and results, and matrices of the type that the target says as operands.
 void Need(const OpReader& op, int operands, int results) {
   if (op.num_operands() != operands || op.num_results() != results)
     op.Malformed(absl::StrCat("has ", op.num_operands(), " operands and ", op.num_results(),
@@ -40,7 +45,16 @@ void Need(const OpReader& op, int operands, int results) {
   for (const Value& x : op.in)
     if (x.rank() == 0) op.Malformed("has a scalar as an operand");
   if (operands == 1 && op.in[0].rank() < 2) op.Malformed("has an operand that is no matrix");
+  constexpr std::pair<char, DType> kTypes[] = {
+      {'s', DType::kF32}, {'d', DType::kF64}, {'c', DType::kC64}, {'z', DType::kC128}};
+  for (const auto& [letter, dtype] : kTypes)
+    if (TypeLetter(op.Text("call_target_name")) == letter && op.in[0].dtype() != dtype)
+      op.Malformed(absl::StrCat("has an operand of ", ToAbsl(DTypeName(op.in[0].dtype())),
+                                "; expected ", ToAbsl(DTypeName(dtype))));
 }
+bool OfComplex(const OpReader& op) { return IsComplex(op.in[0].dtype()); }
+// The result is of no use: it is not computed, as the op says.
+Value Unused(const OpReader& op, int result) { return Zeros(op.b(), op.ResultType(result)); }
 
 // 1 for each matrix whose result begins with a NaN, as those of ours do that have failed. The last
 // `last` dims of x are such a result.
@@ -49,7 +63,8 @@ Value InfoOf(Value x, int last) {
   if (x.type().num_elements() == 0) return Zeros(x.builder(), MakeType(DType::kS32, batch));
   Dims limit = batch;
   limit.insert(limit.end(), last, 1);
-  const Value first = Reshape(Slice(x, Dims(x.rank(), 0), std::move(limit)), batch);
+  const Value corner = Reshape(Slice(x, Dims(x.rank(), 0), std::move(limit)), batch);
+  const Value first = ops::RealPart(corner);
   return Convert(Compare(first, first, "NE"), DType::kS32);
 }
 
@@ -74,7 +89,9 @@ Results Getrf(const OpReader& op) {
     const Value u = ops::DiagonalOf(Slice(out.lu, Dims(out.lu.rank(), 0), std::move(square)));
     const Value places = Iota(b, DType::kS32, u.shape(), dim) + one;
     const Value none = FullLike(out.pivots, static_cast<double>(k) + 1);
-    const Value first = ReduceMin(Select(Compare(u, FullLike(u, 0), "EQ"), places, none), {dim});
+    const Value size = Abs(u);
+    const Value is_zero = Compare(size, FullLike(size, 0), "EQ");
+    const Value first = ReduceMin(Select(is_zero, places, none), {dim});
     info = Select(Compare(first, FullLike(first, static_cast<double>(k)), "GT"), info, first);
   }
   return {out.lu, out.pivots + one, info};
@@ -84,6 +101,12 @@ Results GeqrfOf(const OpReader& op) {
   Need(op, 1, 2);
   const auto [packed, taus] = Geqrf(op.in[0]);
   return {packed, taus};
+}
+// The pivots come and go as LAPACK has them.
+Results Geqp3Of(const OpReader& op) {
+  Need(op, 2, 3);
+  const Geqp3Result out = Geqp3(op.in[0], op.in[1]);
+  return {out.packed, out.pivots, out.taus};
 }
 Results Orgqr(const OpReader& op) {
   Need(op, 2, 1);
@@ -98,14 +121,95 @@ Results Syevd(const OpReader& op) {
 }
 
 // The first result is what is left of the operand. Vectors that are not computed are zeros.
-Results Gesdd(const OpReader& op) {
+Results SvdBy(const OpReader& op, std::string_view algorithm) {
   Need(op, 1, 5);
   const bool vectors = Letter(op, "mode") != 'N';
   const bool full = vectors && Is(op, "mode", 'A', 'S');
-  const Results out = Svd(op.in[0], full, vectors);
+  const Results out = Svd(op.in[0], full, vectors, algorithm);
   const Value info = InfoOf(out[0], 1);
   if (vectors) return {op.in[0], out[0], out[1], out[2], info};
-  return {op.in[0], out[0], Zeros(op.b(), op.ResultType(2)), Zeros(op.b(), op.ResultType(3)), info};
+  const Value u = Unused(op, 2);
+  return {op.in[0], out[0], u, Unused(op, 3), info};
+}
+Results Gesdd(const OpReader& op) { return SvdBy(op, ""); }
+Results Gesvd(const OpReader& op) { return SvdBy(op, "QR"); }
+
+// Eigenvalues of real matrices come in two results, their parts. The derivatives are JAX's, which
+// are of the program before it was exported; ours are of the eigenvalues alone.
+Results Geev(const OpReader& op) {
+  const bool complex = op.in.size() == 1 && OfComplex(op);
+  Need(op, 1, complex ? 4 : 5);
+  const bool left = Is(op, "compute_left", 'V', 'N'), right = Is(op, "compute_right", 'V', 'N');
+  const Results out = Eig(op.in[0], {.left = left, .right = right});
+  Results results;
+  if (complex) {
+    results = {out[0]};
+  } else {
+    const Value re = Real(out[0]);
+    results = {re, Imag(out[0])};
+  }
+  const int next = static_cast<int>(results.size());
+  results.push_back(left ? out[1] : Unused(op, next));
+  results.push_back(right ? out.back() : Unused(op, next + 1));
+  results.push_back(InfoOf(out[0], 1));
+  return results;
+}
+
+// Along the last dim: the one before each element, or after it, and zeros.
+Value Moved(Value x, int64_t before) {
+  ops::DimList low(x.rank(), 0), high = low;
+  low.back() = before;
+  high.back() = -before;
+  return Pad(x, Constant(x.builder(), x.dtype(), 0), std::move(low), std::move(high));
+}
+// Of blocks of 2, [a b; c a], on the diagonal of t: the square root of b c, and minus that.
+Value ImaginaryEigenvalues(Value t) {
+  const int rows = t.rank() - 2, cols = t.rank() - 1;
+  const int64_t n = t.dim(cols);
+  const Value zero =
+      Zeros(t.builder(), MakeType(t.dtype(), Dims(t.shape().begin(), t.shape().end() - 1)));
+  if (n < 2) return zero;
+  const auto beside = [&](int dim) {  // the diagonal above the main one, or below it
+    const Value first = SliceInDim(t, dim, 1, n);
+    return ops::DiagonalOf(SliceInDim(first, dim == rows ? cols : rows, 0, n - 1));
+  };
+  const Value above = Sqrt(Abs(beside(cols))), below = Sqrt(Abs(beside(rows)));
+  ops::DimList none(zero.rank(), 0), high = none;
+  high.back() = 1;
+  const Value product = Pad(above * below, Constant(t.builder(), t.dtype(), 0), none, high);
+  return product - Moved(product, 1);
+}
+
+// Sorting is refused, as by JAX; the number of those sorted is 0.
+Results Gees(const OpReader& op) {
+  const bool complex = op.in.size() == 1 && OfComplex(op);
+  Need(op, 1, complex ? 5 : 6);
+  const bool vectors = Is(op, "mode", 'V', 'N');
+  if (Letter(op, "sort") != 'N') op.NotSupported("of eigenvalues in an order");
+  const Results out = Schur(op.in[0], vectors);
+  Results results = {out[0], vectors ? out[1] : Unused(op, 1), ops::DiagonalOf(out[0])};
+  if (!complex) results.push_back(ImaginaryEigenvalues(out[0]));
+  const Value info = InfoOf(out[0], 2);
+  results.push_back(Zeros(op.b(), info.type()));
+  results.push_back(info);
+  return results;
+}
+
+// Of whole matrices, as JAX asks.
+Results Gehrd(const OpReader& op) {
+  Need(op, 1, 3);
+  const int64_t n = op.in[0].dim(op.in[0].rank() - 1);
+  const Artifact& a = op.artifact();
+  if (IntOf(a, Configured(op, "low"), op.What()) != 1 ||
+      IntOf(a, Configured(op, "high"), op.What()) != n)
+    op.NotSupported(absl::StrCat("of other rows than 1 to ", n));
+  const auto [packed, taus] = Hessenberg(op.in[0]);
+  return {packed, taus, Unused(op, 2)};
+}
+Results Sytrd(const OpReader& op) {
+  Need(op, 1, 5);
+  const TridiagonalResult out = Tridiagonal(op.in[0], Is(op, "uplo", 'L', 'U'));
+  return {out.packed, out.diagonal, out.off_diagonal, out.taus, Unused(op, 4)};
 }
 
 Results Trsm(const OpReader& op) {
@@ -117,6 +221,7 @@ Results Trsm(const OpReader& op) {
                           {.left_side = Is(op, "side", 'L', 'R'),
                            .lower = Is(op, "uplo", 'L', 'U'),
                            .transpose = transpose != 'N',
+                           .conjugate = transpose == 'C',
                            .unit_diagonal = Is(op, "diag", 'U', 'N')})};
 }
 
@@ -127,27 +232,35 @@ Results Gtsv(const OpReader& op) {
   return {op.in[0], op.in[1], op.in[2], x, InfoOf(x, 2)};
 }
 
-// By the routine's name without the letter for the type of elements; of complex numbers some have
-// another one.
-constexpr ImportRow kRoutines[] = {{"geqrf", GeqrfOf}, {"gesdd", Gesdd}, {"gesvd", Gesdd},
-                                   {"getrf", Getrf},   {"gtsv", Gtsv},   {"heevd", Syevd},
-                                   {"orgqr", Orgqr},   {"potrf", Potrf}, {"syevd", Syevd},
-                                   {"trsm", Trsm},     {"ungqr", Orgqr}};
+// By the routine's name without the letter for the type of elements; some are of real numbers
+// alone, and some of complex ones.
+struct Routine {
+  std::string_view types;
+  ImportRow row;
+};
+constexpr Routine kRoutines[] = {
+    {"sdcz", {"gees", Gees}},     {"sdcz", {"geev", Geev}},     {"sdcz", {"gehrd", Gehrd}},
+    {"sdcz", {"geqp3", Geqp3Of}}, {"sdcz", {"geqrf", GeqrfOf}}, {"sdcz", {"gesdd", Gesdd}},
+    {"sdcz", {"gesvd", Gesvd}},   {"sdcz", {"getrf", Getrf}},   {"sdcz", {"gtsv", Gtsv}},
+    {"cz", {"heevd", Syevd}},     {"cz", {"hetrd", Sytrd}},     {"sd", {"orgqr", Orgqr}},
+    {"sdcz", {"potrf", Potrf}},   {"sd", {"syevd", Syevd}},     {"sd", {"sytrd", Sytrd}},
+    {"sdcz", {"trsm", Trsm}},     {"cz", {"ungqr", Orgqr}}};
 
 }  // namespace
 
 const ImportRow* FindLapack(std::string_view target) {
-  constexpr std::string_view kBegin = "lapack_", kEnd = "_ffi", kTypes = "sdcz";
   if (target.size() < kBegin.size() + 1 + kEnd.size() ||
       target.substr(0, kBegin.size()) != kBegin ||
-      target.substr(target.size() - kEnd.size()) != kEnd ||
-      kTypes.find(target[kBegin.size()]) == std::string_view::npos)
+      target.substr(target.size() - kEnd.size()) != kEnd)
     return nullptr;
+  const char letter = TypeLetter(target);
   target.remove_prefix(kBegin.size() + 1);
   target.remove_suffix(kEnd.size());
-  const auto* const row = std::find_if(std::begin(kRoutines), std::end(kRoutines),
-                                       [&](const ImportRow& r) { return r.name == target; });
-  return row == std::end(kRoutines) ? nullptr : row;
+  const auto* const routine =
+      std::find_if(std::begin(kRoutines), std::end(kRoutines), [&](const Routine& r) {
+        return r.row.name == target && r.types.find(letter) != std::string_view::npos;
+      });
+  return routine == std::end(kRoutines) ? nullptr : &routine->row;
 }
 
 // Operands: x, the indices of its elements, and an initial value of each, which precede all. The

@@ -422,6 +422,7 @@ Results ImportTriangularSolve(const OpReader& op) {
                           {.left_side = op.Bool("left_side"),
                            .lower = op.Bool("lower"),
                            .transpose = transpose != kNone,
+                           .conjugate = transpose == kAdjoint,
                            .unit_diagonal = op.Bool("unit_diagonal")})};
 }
 

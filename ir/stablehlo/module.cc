@@ -289,6 +289,16 @@ uint32_t Module::Dense(const Array& array) {
                        .AddBytes(ElementsOf(array))
                        .Take());
 }
+uint32_t Module::Layout(absl::Span<const int64_t> minor_to_major) {
+  const uint32_t index = TypeEntry(EntryBytes(CodeOf(TypeKind::kIndex)).Take());
+  EntryBytes type(CodeOf(TypeKind::kTensor));
+  const uint32_t tensor = TypeEntry(type.Add(1).AddSigned(Size(minor_to_major)).Add(index).Take());
+  return AttrEntry(EntryBytes(CodeOf(Dialect::kVhlo, AttrKind::kDense))
+                       .Add(tensor)
+                       .AddBytes({reinterpret_cast<const char*>(minor_to_major.data()),
+                                  minor_to_major.size() * sizeof(int64_t)})
+                       .Take());
+}
 uint32_t Module::PlainText(std::string_view text) {
   return PlainAttr(
       EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kString)).Add(String(text)).Take());
@@ -368,6 +378,15 @@ uint32_t Module::PlainDictionary(std::string_view name, int32_t value) {
                        .Add(1)
                        .Add(key)
                        .Add(number)
+                       .Take());
+}
+
+uint32_t Module::PlainDictionaryOf(std::string_view name, uint32_t attr) {
+  const uint32_t key = PlainText(name);
+  return PlainAttr(EntryBytes(CodeOf(Dialect::kBuiltin, AttrKind::kDictionary))
+                       .Add(1)
+                       .Add(key)
+                       .Add(attr)
                        .Take());
 }
 

@@ -50,6 +50,8 @@ class Module {
   uint32_t Ints(absl::Span<const int64_t> values) { return Ints(values, {Size(values)}); }
   uint32_t Ints(absl::Span<const int64_t> values, const Dims& shape);
   uint32_t Dense(const Array& array);
+  // The order of dims in memory, the innermost first: a tensor of indices.
+  uint32_t Layout(absl::Span<const int64_t> minor_to_major);
   // A text of MLIR's own; a place in a file. Those that come before all other attributes are the
   // smallest.
   uint32_t PlainText(std::string_view text);
@@ -64,6 +66,8 @@ class Module {
   uint32_t ManualAxes(const AxisList& axes);
   // A dictionary of MLIR's own with one number.
   uint32_t PlainDictionary(std::string_view name, int32_t value);
+  // One with one attribute.
+  uint32_t PlainDictionaryOf(std::string_view name, uint32_t attr);
 
   // ---- Ops. ----
   using NamedAttrs = std::vector<std::pair<std::string_view, uint32_t>>;

@@ -31,6 +31,7 @@ class Program:
     mesh_shape: tuple | None = None
     shardings: tuple | None = None  # PartitionSpecs of the arguments
     out_shardings: Any = None
+    custom_calls: tuple = ()  # targets that JAX exports only if they are named
     explicit: bool = False  # whether the axes of the mesh are Explicit
 
     def inputs(self):

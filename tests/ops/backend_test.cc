@@ -78,13 +78,17 @@ std::set<std::string> EvaluatedOps(const char* backend,
 const std::vector<std::string> kOfTheHost = {"cholesky",
                                              "cumlogsumexp",
                                              "eigh",
+                                             "geqp3",
                                              "geqrf",
+                                             "hessenberg",
                                              "householder_product",
                                              "lu",
                                              "qr",
+                                             "schur",
                                              "sort_by",
                                              "svd",
                                              "triangular_solve",
+                                             "tridiagonal",
                                              "tridiagonal_solve"};
 
 TEST(CodeTest, OnCpusOfAllOpsButThese) {

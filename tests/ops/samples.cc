@@ -75,8 +75,31 @@ void FillDistinct(Numbers64& r, const Fill& fill, Array* a) {
   for (int64_t i = n - 1; i > 0; --i) std::swap(order[i], order[r.Next() % (i + 1)]);
   for (int64_t i = 0; i < n; ++i) {
     const double v = fill.low + (fill.high - fill.low) * (static_cast<double>(order[i]) + 0.5) / n;
-    a->Set(i, IsFloat(a->dtype()) ? v : std::floor(v));
+    a->Set(i, IsInexact(a->dtype()) ? v : std::floor(v));
   }
+}
+
+// The parts of complex numbers, one after the other.
+Array AsParts(const Array& a) {
+  Dims shape = a.shape();
+  shape.push_back(2);
+  Array parts(a.dtype() == DType::kC64 ? DType::kF32 : DType::kF64, std::move(shape));
+  if (a.num_elements() > 0)
+    std::memcpy(parts.MutableData(), a.data(), a.num_elements() * ByteWidth(a.dtype()));
+  return parts;
+}
+void FillImaginary(Numbers64& r, const Fill& fill, Array* a) {
+  if (!IsComplex(a->dtype())) return;
+  Array parts = AsParts(*a);
+  const int64_t cols = a->shape().empty() ? 1 : a->shape().back();
+  for (int64_t i = 0; i < a->num_elements(); ++i) {
+    const double im = fill.low + (fill.high - fill.low) * r.Unit();
+    const int64_t row = i / cols % cols;  // of square matrices
+    const bool is_real = fill.kind == Fill::kDominant && row == i % cols;
+    parts.Set(2 * i + 1, is_real ? 0 : im);
+  }
+  if (a->num_elements() > 0)
+    std::memcpy(a->MutableData(), parts.data(), a->num_elements() * ByteWidth(a->dtype()));
 }
 
 Array Filled(const Type& type, const Fill& fill, std::string_view key) {
@@ -109,10 +132,12 @@ Array Filled(const Type& type, const Fill& fill, std::string_view key) {
         const double add = row == col ? static_cast<double>(rows + row) : 0;
         a.Set(i, fill.low + (fill.high - fill.low) * r.Unit() + add);
       }
+      FillImaginary(r, fill, &a);
       break;
     }
     case Fill::kDistinct:
       FillDistinct(r, fill, &a);
+      FillImaginary(r, fill, &a);
       break;
   }
   return a;
@@ -378,6 +403,8 @@ std::string Difference(const Array& got, const Array& want, const Tolerance& tol
   if (got.dtype() != want.dtype() || got.shape() != want.shape())
     return absl::StrCat("is a ", MakeType(got.dtype(), got.shape()).ToString(), ", expected a ",
                         MakeType(want.dtype(), want.shape()).ToString());
+  if (IsComplex(got.dtype()) && tolerance.kind == Tolerance::kScaled)
+    return Difference(AsParts(got), AsParts(want), tolerance, nullptr);
   const bool is_float = IsFloat(got.dtype());
   double largest = 0;
   if (is_float && tolerance.kind == Tolerance::kScaled)

@@ -28,12 +28,14 @@ namespace tessera::ir::samples {
 // and, where the operand varies over mesh axes, on the coordinate along these.
 struct Fill {
   enum Kind : uint8_t {
-    kUniform,   // floats in [low, high)
-    kInts,      // whole numbers low..high
-    kBits,      // every bit at random; bools at even odds
-    kCodes,     // the bits 0, 1, 2 ..., cut to the dtype's width
-    kValues,    // `values` in turn
-    kPicks,     // `values` at random
+    kUniform,  // floats in [low, high)
+    kInts,     // whole numbers low..high
+    kBits,     // every bit at random; bools at even odds
+    kCodes,    // the bits 0, 1, 2 ..., cut to the dtype's width
+    kValues,   // `values` in turn
+    kPicks,    // `values` at random
+    // Of complex dtypes only these two fill the imaginary parts too: uniformly, but for the
+    // diagonals of square matrices that are dominant, which are real.
     kDominant,  // matrices, the last two dims: uniform, plus n + i on the diagonal of n x n
     kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
   } kind = kUniform;

@@ -1,0 +1,308 @@
+// Linear algebra that StableHLO has no ops for, as JAX writes it for CPUs: custom calls by the
+// names of LAPACK's routines, whose results become those of the op by ops that StableHLO has.
+//
+// Reference: jax/_src/lax/linalg.py; jaxlib/cpu/lapack_kernels.h.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "ir/ops/linear_algebra.h"
+#include "ir/stablehlo/exporter.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using Results = std::vector<Value>;
+using NamedAttrs = Module::NamedAttrs;
+using ops::RealDType;
+
+// "lapack_", the letter for the type of elements, the routine, and "_ffi".
+std::string TargetOf(DType dtype, std::string_view real, std::string_view complex) {
+  const char letter = dtype == DType::kF32   ? 's'
+                      : dtype == DType::kF64 ? 'd'
+                      : dtype == DType::kC64 ? 'c'
+                                             : 'z';
+  return absl::StrCat("lapack_", std::string(1, letter), ToAbsl(IsComplex(dtype) ? complex : real),
+                      "_ffi");
+}
+uint32_t Letter(Exporter& out, char letter) { return out.module().Int(letter, DType::kU8); }
+Type Batch(const SourceOp& op, DType dtype, const Dims& last = {}) {
+  Dims shape(op.in_type(0).shape.begin(), op.in_type(0).shape.end() - 2);
+  shape.insert(shape.end(), last.begin(), last.end());
+  return MakeType(dtype, std::move(shape));
+}
+Type InfoType(const SourceOp& op) { return Batch(op, DType::kS32); }
+std::vector<Type> Plain(const std::vector<Type>& types) {
+  std::vector<Type> out;
+  for (const Type& t : types) out.push_back(MakeType(t.dtype, t.shape));
+  return out;
+}
+// The call's results, as the op's operands and `more` are.
+ValueIds Routine(Exporter& out, const SourceOp& op, std::string_view real, std::string_view complex,
+                 const std::vector<Type>& results, const NamedAttrs& config) {
+  return out.CustomCall(TargetOf(op.in_type(0).dtype, real, complex), op.in, Plain(op.in_types()),
+                        Plain(results), config);
+}
+// What `make` makes of the results of a call.
+ValueIds Then(Exporter& out, const ValueIds& in, const std::vector<Type>& types,
+              absl::FunctionRef<Results(const Results&)> make) {
+  Builder b(Scope{}, "results");
+  Results params;
+  for (const Type& t : types) params.push_back(b.Param(MakeType(t.dtype, t.shape)));
+  return out.Body(*b.Build(make(params)), in);
+}
+// x, or NaNs where info, of the batch that x begins with, is not 0.
+Value UnlessFailed(Value info, Value x) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Value failed = Compare(info, FullLike(info, 0), "NE");
+  ops::DimList dims = ops::DimsExcept(info.rank(), {});
+  failed = BroadcastInDim(failed, x.shape(), std::move(dims));
+  if (!IsComplex(x.dtype())) return Select(failed, FullLike(x, nan), x);
+  const Value none = FullLike(Real(x), nan);
+  return Select(failed, Complex(none, none), x);
+}
+// The first `count` results, NaNs where the last, info, is not 0.
+Results KeptUnlessFailed(const Results& in, size_t count) {
+  Results out;
+  for (size_t i = 0; i < count; ++i) out.push_back(UnlessFailed(in.back(), in[i]));
+  return out;
+}
+
+// ---- Factorizations. ----------------------------------------------------------------------------
+
+// Along the last dim: the element of each at the place that `here` marks, everywhere.
+Value Picked(Value here, Value x, const Dims& shape) {
+  const int last = x.rank() - 1;
+  const Value found = ReduceSum(Select(here, x, FullLike(x, 0)), {last});
+  return BroadcastInDim(found, shape, ops::DimsExcept(last, {}));
+}
+Value Places(Value x) { return Iota(x.builder(), DType::kS32, x.shape(), x.rank() - 1); }
+// Row i is swapped with row pivots[i], one after the other.
+Value PermutationOf(Value pivots, int64_t rows) {
+  const int last = pivots.rank() - 1;
+  Dims shape = pivots.shape();
+  shape[last] = rows;
+  const Type count = MakeType(DType::kS32, {}), of_rows = MakeType(DType::kS32, shape);
+  const std::vector<Type> carry = {count, of_rows, MakeType(DType::kS32, pivots.shape())};
+  Builder is_left(Scope{}, "is_left"), swap(Scope{}, "swap");
+  Results in;
+  for (const Type& t : carry) in.push_back(is_left.Param(t));
+  const FunctionRef predicate =
+      is_left.Build({Compare(in[0], FullLike(in[0], static_cast<double>(pivots.dim(last))), "LT")});
+  in.clear();
+  for (const Type& t : carry) in.push_back(swap.Param(t));
+  const Value places = Places(in[1]);
+  const Value of_pivots = Places(in[2]);
+  const Value i_of_pivots = BroadcastInDim(in[0], pivots.shape(), {});
+  const Value j = Picked(Compare(of_pivots, i_of_pivots, "EQ"), in[2], shape);
+  const Value is_i = Compare(places, BroadcastInDim(in[0], shape, {}), "EQ");
+  const Value is_j = Compare(places, j, "EQ");
+  const Value at_i = Picked(is_i, in[1], shape);
+  const Value at_j = Picked(is_j, in[1], shape);
+  const Value next = in[0] + FullLike(in[0], 1);
+  const Value moved = Select(is_j, at_i, in[1]);
+  const FunctionRef body = swap.Build({next, Select(is_i, at_j, moved), in[2]});
+  Builder& b = pivots.builder();
+  const Value first = ir::Constant(b, DType::kS32, 0);
+  const Value order = Iota(b, DType::kS32, shape, last);
+  return While(b, predicate, body, {first, order, pivots}, 0, 0)[1];
+}
+
+ValueIds WriteLu(Exporter& out, const SourceOp& op) {
+  const std::vector<Type> types = {op.out_type(0), op.out_type(1), InfoType(op)};
+  const ValueIds found = Routine(out, op, "getrf", "getrf", types, {});
+  const int64_t rows = ops::RowsOf(op.in_type(0));
+  return Then(out, found, types, [&](const Results& in) -> Results {
+    const Value pivots = in[1] - FullLike(in[1], 1);
+    return {in[0], pivots, PermutationOf(pivots, rows)};
+  });
+}
+
+ValueIds WriteGeqrf(Exporter& out, const SourceOp& op) {
+  return Routine(out, op, "geqrf", "geqrf", op.out_types(), {});
+}
+ValueIds WriteGeqp3(Exporter& out, const SourceOp& op) {
+  return Routine(out, op, "geqp3", "geqp3", op.out_types(), {});
+}
+ValueIds WriteHouseholderProduct(Exporter& out, const SourceOp& op) {
+  return Routine(out, op, "orgqr", "ungqr", op.out_types(), {});
+}
+
+// By geqrf or geqp3, and householder_product.
+Results ExpandQr(const RuleContext& c) {
+  const Value x = c.in[0];
+  const int rows = x.rank() - 2, cols = x.rank() - 1;
+  const int64_t m = x.dim(rows), n = x.dim(cols);
+  const bool full = c.attrs.Bool("full_matrices");
+  const bool pivoting = c.attrs.Has("pivoting") && c.attrs.Bool("pivoting");
+  Builder& b = x.builder();
+  if (m == 0 || n == 0) {
+    const Value none = Zeros(b, MakeType(x.dtype(), c.out_types[0].shape));
+    const Value on = ops::OnDiagonal(none);
+    Results out = {Select(on, FullLike(none, 1), none)};
+    for (size_t r = 1; r < c.out_types.size(); ++r)
+      out.push_back(Zeros(b, MakeType(c.out_types[r].dtype, c.out_types[r].shape)));
+    return out;
+  }
+  Value r, taus, pivots;
+  if (pivoting) {
+    Dims shape = x.shape();
+    shape.erase(shape.begin() + rows);
+    const Geqp3Result found = Geqp3(x, Zeros(b, MakeType(DType::kS32, std::move(shape))));
+    r = found.packed;
+    taus = found.taus;
+    pivots = found.pivots - FullLike(found.pivots, 1);
+  } else {
+    std::tie(r, taus) = Geqrf(x);
+  }
+  Value q = r;
+  if (m < n) {
+    q = SliceInDim(r, cols, 0, m);
+  } else if (full) {
+    ops::DimList low(x.rank(), 0), high = low;
+    high[cols] = m - n;
+    q = Pad(r, ir::Constant(b, x.dtype(), 0), std::move(low), std::move(high));
+  } else {
+    r = SliceInDim(r, rows, 0, n);
+  }
+  q = HouseholderProduct(q, taus);
+  Results out = {q, ops::Triu(r)};
+  if (pivoting) out.push_back(pivots);
+  return out;
+}
+ValueIds WriteQr(Exporter& out, const SourceOp& op) {
+  return out.Body(*Expanded(op, ExpandQr), op.in);
+}
+
+ValueIds WriteTridiagonalSolve(Exporter& out, const SourceOp& op) {
+  std::vector<Type> types = op.in_types();
+  const Dims& shape = op.in_type(3).shape;
+  types.push_back(MakeType(DType::kS32, Dims(shape.begin(), shape.end() - 2)));
+  const ValueIds found = Routine(out, op, "gtsv", "gtsv", types, {});
+  return Then(out, found, types,
+              [](const Results& in) -> Results { return {UnlessFailed(in[4], in[3])}; });
+}
+
+// ---- Eigenvalues and singular values. -----------------------------------------------------------
+
+ValueIds WriteEigh(Exporter& out, const SourceOp& op) {
+  const std::vector<Type> types = {op.out_type(0), op.out_type(1), InfoType(op)};
+  const ValueIds found = Routine(
+      out, op, "syevd", "heevd", types,
+      {{"mode", Letter(out, 'V')}, {"uplo", Letter(out, op.attrs().Bool("lower") ? 'L' : 'U')}});
+  return Then(out, found, types, [](const Results& in) { return KeptUnlessFailed(in, 2); });
+}
+
+// Vectors of nothing are the identity.
+Results ExpandEmptySvd(const RuleContext& c) {
+  Results out;
+  for (const Type& t : c.out_types) {
+    const Value none = Zeros(c.b, MakeType(t.dtype, t.shape));
+    const bool is_square = !out.empty() && ops::RowsOf(t) == ops::ColsOf(t);
+    if (!is_square || t.num_elements() == 0) {
+      out.push_back(none);
+      continue;
+    }
+    const Value on = ops::OnDiagonal(none);
+    out.push_back(Select(on, FullLike(none, 1), none));
+  }
+  return out;
+}
+ValueIds WriteSvd(Exporter& out, const SourceOp& op) {
+  const Type& x = op.in_type(0);
+  const int64_t m = ops::RowsOf(x), n = ops::ColsOf(x), k = std::min(m, n);
+  if (k == 0) return out.Body(*Expanded(op, ExpandEmptySvd), op.in);
+  const bool vectors = op.attrs().Bool("compute_uv"), full = op.attrs().Bool("full_matrices");
+  const bool by_qr = op.attrs().Has("algorithm");
+  const std::vector<Type> types = {x, op.out_type(0), Batch(op, x.dtype, {m, full ? m : k}),
+                                   Batch(op, x.dtype, {full ? n : k, n}), InfoType(op)};
+  const char* const routine = by_qr ? "gesvd" : "gesdd";
+  const ValueIds found = Routine(out, op, routine, routine, types,
+                                 {{"mode", Letter(out, !vectors ? 'N'
+                                                       : full   ? 'A'
+                                                                : 'S')}});
+  return Then(out, found, types, [&](const Results& in) {
+    const Results of_svd(in.begin() + 1, in.end());
+    return KeptUnlessFailed(of_svd, vectors ? 3 : 1);
+  });
+}
+
+ValueIds WriteEig(Exporter& out, const SourceOp& op) {
+  const Type& x = op.in_type(0);
+  const bool left = op.attrs().Bool("compute_left_eigenvectors"),
+             right = op.attrs().Bool("compute_right_eigenvectors"), complex = IsComplex(x.dtype);
+  const Type& w = op.out_type(0);
+  const Type vectors = MakeType(w.dtype, x.shape);
+  std::vector<Type> types = {MakeType(x.dtype, w.shape)};
+  if (!complex) types.push_back(types[0]);
+  types.insert(types.end(), {vectors, vectors, InfoType(op)});
+  const uint32_t of_left = Letter(out, left ? 'V' : 'N');
+  const ValueIds found =
+      Routine(out, op, "geev", "geev", types,
+              {{"compute_left", of_left}, {"compute_right", Letter(out, right ? 'V' : 'N')}});
+  return Then(out, found, types, [&](const Results& in) {
+    const size_t next = complex ? 1 : 2;
+    Results results = {complex ? in[0] : Complex(in[0], in[1])};
+    if (left) results.push_back(in[next]);
+    if (right) results.push_back(in[next + 1]);
+    const size_t count = results.size();
+    results.push_back(in.back());
+    return KeptUnlessFailed(results, count);
+  });
+}
+
+ValueIds WriteSchur(Exporter& out, const SourceOp& op) {
+  const Type& x = op.in_type(0);
+  const bool vectors = op.attrs().Bool("compute_schur_vectors");
+  const Type w = Batch(op, x.dtype, {ops::ColsOf(x)}), info = InfoType(op);
+  std::vector<Type> types = {x, x, w};
+  if (!IsComplex(x.dtype)) types.push_back(w);
+  types.insert(types.end(), {info, info});
+  const uint32_t mode = Letter(out, vectors ? 'V' : 'N');
+  const ValueIds found =
+      Routine(out, op, "gees", "gees", types, {{"mode", mode}, {"sort", Letter(out, 'N')}});
+  return Then(out, found, types,
+              [&](const Results& in) { return KeptUnlessFailed(in, vectors ? 2 : 1); });
+}
+
+ValueIds WriteHessenberg(Exporter& out, const SourceOp& op) {
+  std::vector<Type> types = op.out_types();
+  types.push_back(InfoType(op));
+  const int64_t n = ops::ColsOf(op.in_type(0));
+  const uint32_t high = out.module().Int(n, DType::kS32);
+  ValueIds found = Routine(out, op, "gehrd", "gehrd", types,
+                           {{"high", high}, {"low", out.module().Int(1, DType::kS32)}});
+  found.pop_back();
+  return found;
+}
+ValueIds WriteTridiagonal(Exporter& out, const SourceOp& op) {
+  std::vector<Type> types = op.out_types();
+  types.push_back(InfoType(op));
+  ValueIds found = Routine(out, op, "sytrd", "hetrd", types,
+                           {{"uplo", Letter(out, op.attrs().Bool("lower") ? 'L' : 'U')}});
+  found.pop_back();
+  return found;
+}
+
+constexpr ExportRow kRows[] = {{&ops::kLu, WriteLu},
+                               {&ops::kGeqrf, WriteGeqrf},
+                               {&ops::kGeqp3, WriteGeqp3},
+                               {&ops::kHouseholderProduct, WriteHouseholderProduct},
+                               {&ops::kQr, WriteQr},
+                               {&ops::kTridiagonalSolve, WriteTridiagonalSolve},
+                               {&ops::kEigh, WriteEigh},
+                               {&ops::kSvd, WriteSvd},
+                               {&ops::kEig, WriteEig},
+                               {&ops::kSchur, WriteSchur},
+                               {&ops::kHessenberg, WriteHessenberg},
+                               {&ops::kTridiagonal, WriteTridiagonal}};
+
+}  // namespace
+
+absl::Span<const ExportRow> LapackRows() { return kRows; }
+
+}  // namespace tessera::ir::stablehlo
