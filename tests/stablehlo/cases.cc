@@ -232,6 +232,11 @@ void ForEachCase(const std::string& folder, const std::function<void(const Case&
     });
 }
 
+void ForEachRecordedCase(const std::function<void(const Case&)>& f) {
+  std::ifstream lines(SourcePath("tests/stablehlo/recorded/ops.jsonl"));
+  for (std::string line; std::getline(lines, line);) f(CaseOf(json::parse(line)));
+}
+
 absl::StatusOr<Program> ProgramOf(const Case& test) {
   TESSERA_ASSIGN_OR_RETURN(
       const Artifact artifact,

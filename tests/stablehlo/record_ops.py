@@ -1,0 +1,459 @@
+"""Writes little programs of StableHLO's ops with arguments and what they give.
+
+  python tests/stablehlo/record_ops.py        # tests/stablehlo/recorded/ops.jsonl
+
+A line is a case as those of StableHLO's own suite: its name, its artifact, its arguments, its
+results and how near they must be.  What an op gives is written down here in NumPy, of doubles,
+where that says it; else XLA on CPUs says it.  Where both can, they are compared.  It needs jax
+0.10.2.
+"""
+import base64
+import json
+import pathlib
+
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import export, lax
+from jax._src import xla_bridge
+from jax._src.interpreters import mlir
+from jaxlib import _jax
+from jaxlib import xla_client
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+HERE = pathlib.Path(__file__).parent
+CPU = xla_bridge.get_backend("cpu")
+rng = np.random.default_rng(11)
+NAMES = {
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "ui8",
+    "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "float16": "f16", "bfloat16": "bf16",
+    "float32": "f32", "float64": "f64", "complex64": "complex<f32>", "complex128": "complex<f64>",
+    "int4": "i4", "uint4": "ui4", "int2": "i2", "uint2": "ui2",
+    "float8_e3m4": "f8E3M4", "float8_e4m3": "f8E4M3", "float8_e4m3b11fnuz": "f8E4M3B11FNUZ",
+    "float8_e4m3fn": "f8E4M3FN", "float8_e4m3fnuz": "f8E4M3FNUZ", "float8_e5m2": "f8E5M2",
+    "float8_e5m2fnuz": "f8E5M2FNUZ", "float8_e8m0fnu": "f8E8M0FNU", "float4_e2m1fn": "f4E2M1FN",
+}
+lines = {}
+
+
+def mlir_type(a):
+    a = np.asarray(a)
+    return "tensor<" + "".join(f"{d}x" for d in a.shape) + NAMES[a.dtype.name] + ">"
+
+
+def artifact(text):
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        return _jax.mlir.serialize_portable_artifact(module, stablehlo.get_current_version(), True)
+
+
+def xla(text, args):
+    with mlir.make_ir_context():
+        devices = _jax.DeviceList(tuple(CPU.local_devices()[:1]))
+        run = CPU.compile_and_load(ir.Module.parse(text), devices, xla_client.CompileOptions())
+    out = run.execute_sharded([jax.device_put(np.asarray(a)) for a in args])
+    return [np.asarray(shards[0]) for shards in out.disassemble_into_single_device_arrays()]
+
+
+def value(a):
+    a = np.asarray(a)
+    return {"dtype": NAMES[a.dtype.name], "shape": list(a.shape),
+            "data": base64.b64encode(np.ascontiguousarray(a).tobytes()).decode()}
+
+
+def near(a, b, bound):
+    a, b = (np.asarray(x).astype(np.complex128) for x in (a, b))
+    assert a.shape == b.shape, (a.shape, b.shape)
+    assert np.all((np.abs(a - b) <= bound * (1 + np.abs(b))) | (a == b) | (np.isnan(a) & np.isnan(b))), (a, b)
+
+
+def keep(name, data, args, expected, check=("eq", 0)):
+    assert name not in lines, name
+    kind, most = check
+    expected = [np.asarray(e) for e in expected]
+    checks = [{"kind": kind if e.dtype.kind in "fcV" and kind != "eq" else "eq", "max": most}
+              for e in expected]
+    lines[name] = json.dumps({"name": name, "program": base64.b64encode(data).decode(),
+                              "inputs": [value(a) for a in args],
+                              "expected": [value(e) for e in expected], "checks": checks})
+
+
+def function(body, args, results, extra=""):
+    params = ", ".join(f"%a{i}: {mlir_type(a)}" for i, a in enumerate(args))
+    types = ", ".join(mlir_type(r) for r in results)
+    return f"{extra}\nfunc.func public @main({params}) -> ({types}) {{\n{body}\n}}"
+
+
+def of_text(name, body, args, expected=None, check=("eq", 0), like=None, compare=None, extra=""):
+    """`expected`, or XLA's; `compare`: how near both must be."""
+    shapes = expected if expected is not None else like
+    text = function(body, args, shapes, extra)
+    if expected is None or compare is not None:
+        said = xla(text, args)
+        if compare is not None:
+            for got, want in zip(said, expected):
+                near(got, want, compare)
+        expected = said if expected is None else expected
+    keep(name, artifact(text), args, expected, check)
+
+
+def op(name, what, args, attrs="", **kwargs):
+    """A program of one op."""
+    results = kwargs["expected"] if kwargs.get("expected") is not None else kwargs["like"]
+    n = len(results)
+    names = ", ".join(f"%0#{i}" for i in range(n)) if n > 1 else "%0"
+    given = ", ".join(f"%a{i}" for i in range(len(args)))
+    ins = ", ".join(mlir_type(a) for a in args)
+    outs = ", ".join(mlir_type(r) for r in results)
+    of_text(name, f'  %0{f":{n}" if n > 1 else ""} = "{what}"({given}) {{{attrs}}} : ({ins}) -> ({outs})\n'
+            f"  return {names} : {outs}", args, **kwargs)
+
+
+def floats(*shape, dtype=np.float32, spread=2.0):
+    return (np.round(rng.uniform(-spread, spread, shape) * 64) / 64).astype(dtype)
+
+
+# ---- Batch normalization. ------------------------------------------------------------------------
+def spread_of(v, like, dim):
+    shape = [1] * like.ndim
+    shape[dim] = -1
+    return v.reshape(shape)
+
+
+def training(x, scale, offset, eps, dim):
+    others = tuple(d for d in range(x.ndim) if d != dim)
+    mean = x.mean(others)
+    var = ((x - spread_of(mean, x, dim)) ** 2).mean(others)
+    return inference(x, scale, offset, mean, var, eps, dim) + [mean, var]
+
+
+def inference(x, scale, offset, mean, var, eps, dim):
+    s = lambda v: spread_of(v, x, dim)
+    return [(x - s(mean)) / np.sqrt(s(var) + eps) * s(scale) + s(offset)]
+
+
+def gradient(x, scale, mean, var, grad, eps, dim):
+    others = tuple(d for d in range(x.ndim) if d != dim)
+    s = lambda v: spread_of(v, x, dim)
+    n = x.size / x.shape[dim]
+    centered, raised = x - s(mean), s(var) + eps
+    left = n * grad - s(grad.sum(others)) - centered / raised * s((grad * centered).sum(others))
+    return [s(scale) / np.sqrt(raised) / n * left,
+            (grad * centered / np.sqrt(raised)).sum(others), grad.sum(others)]
+
+
+for dtype, check, apart in ((np.float16, ("ulp", 1), 4e-2), (ml_dtypes.bfloat16, ("ulp", 1), 2e-1),
+                            (np.float32, ("abs", 2e-5), 1e-4), (np.float64, ("abs", 1e-12), 1e-4)):
+    for shape, dim in (((6, 4), 1), ((2, 3, 4), 0), ((2, 4, 3, 2), 1), ((3, 2, 2, 4), 3)):
+        k = shape[dim]
+        x, grad = floats(*shape, dtype=dtype), floats(*shape, dtype=dtype)
+        scale, offset, mean = (floats(k, dtype=dtype) for _ in range(3))
+        var = np.abs(floats(k, dtype=dtype)) + dtype(0.25)
+        eps = np.float32(0.0625)
+        attrs = f"epsilon = 0.0625 : f32, feature_index = {dim} : i64"
+        label = f"{np.dtype(dtype).name}_{'x'.join(map(str, shape))}_{dim}"
+        wide = lambda *vs: [np.asarray(v).astype(np.float64) for v in vs]
+        to = lambda vs: [np.asarray(v).astype(dtype) for v in vs]
+        op(f"batch_norm_training/{label}", "stablehlo.batch_norm_training", [x, scale, offset], attrs,
+           expected=to(training(*wide(x, scale, offset), eps, dim)), check=check, compare=apart)
+        op(f"batch_norm_inference/{label}", "stablehlo.batch_norm_inference",
+           [x, scale, offset, mean, var], attrs,
+           expected=to(inference(*wide(x, scale, offset, mean, var), eps, dim)), check=check,
+           compare=apart)
+        # Differences of sums cancel.
+        loose = ("abs", {2: 2e-2, 4: 1e-4, 8: 1e-12}[np.dtype(dtype).itemsize])
+        if dtype is ml_dtypes.bfloat16:
+            loose = ("abs", 0.1)
+        op(f"batch_norm_grad/{label}", "stablehlo.batch_norm_grad", [x, scale, mean, var, grad],
+           attrs, expected=to(gradient(*wide(x, scale, mean, var, grad), eps, dim)), check=loose,
+           compare=apart)
+
+# ---- Einsum. -------------------------------------------------------------------------------------
+for config, left, right in (("ij,jk->ik", (3, 4), (4, 2)), ("bij,bjk->bki", (2, 3, 4), (2, 4, 2)),
+                            ("ij,kj->", (3, 4), (2, 4)), ("abc,cd->da", (2, 3, 4), (4, 2)),
+                            ("i,j->ji", (4,), (2,)), ("ijk,ik->ij", (2, 4, 3), (2, 3))):
+    a, b = floats(*left), floats(*right)
+    op(f"einsum/{config}", "stablehlo.einsum", [a, b], f'einsum_config = "{config}"',
+       expected=[np.einsum(config, a.astype(np.float64), b).astype(np.float32)], check=("abs", 1e-5))
+a = rng.integers(-9, 9, (2, 4, 3)).astype(np.int32)
+for config in ("ijk->kij", "ijk->ji", "ijk->", "ijk->ijk"):
+    op(f"unary_einsum/{config}", "stablehlo.unary_einsum", [a], f'einsum_config = "{config}"',
+       expected=[np.einsum(config, a).astype(np.int32)])
+
+# ---- Indexing, and sizes. ------------------------------------------------------------------------
+x = floats(4, 6, 2)
+at = np.array([[5, 0], [2, 2], [1, 3], [4, 4]], np.int32)
+op("torch_index_select/dim_1", "stablehlo.torch_index_select", [x, at],
+   "dim = 1 : i64, batch_dims = 0 : i64", expected=[np.take(x, at, axis=1)])
+op("torch_index_select/batch", "stablehlo.torch_index_select", [x, at],
+   "dim = 1 : i64, batch_dims = 1 : i64",
+   expected=[np.stack([x[i][at[i]] for i in range(4)])])
+op("torch_index_select/dim_2", "stablehlo.torch_index_select", [x, np.array([1, 0, 1], np.int64)],
+   "dim = 2 : i64, batch_dims = 0 : i64", expected=[x[:, :, [1, 0, 1]]])
+of_text("set_dimension_size/whole", """  %n = stablehlo.constant dense<6> : tensor<i32>
+  %0 = "stablehlo.set_dimension_size"(%a0, %n) {dimension = 1 : i64}
+      : (tensor<4x6x2xf32>, tensor<i32>) -> tensor<4x6x2xf32>
+  return %0 : tensor<4x6x2xf32>""", [x], expected=[x])
+op("cross_replica_sum/alone", "stablehlo.cross-replica-sum", [x],
+   "replica_groups = dense<0> : tensor<1x1xi64>", expected=[x])
+image, kernel = floats(2, 6, 6, 2), floats(3, 3, 2, 4)
+LAYOUT = """dimension_numbers = #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>,
+    batch_group_count = 1 : i64, feature_group_count = 1 : i64"""
+convolved = np.asarray(lax.conv_general_dilated(
+    image, kernel, (1, 1), ((1, 0), (2, 1)), dimension_numbers=("NHWC", "HWIO", "NHWC")))
+of_text("dynamic_conv/padding", f"""  %p = stablehlo.constant dense<[[1, 0], [2, 1]]> : tensor<2x2xi64>
+  %0 = "stablehlo.dynamic_conv"(%a0, %a1, %p) {{{LAYOUT}}}
+      : ({mlir_type(image)}, {mlir_type(kernel)}, tensor<2x2xi64>) -> {mlir_type(convolved)}
+  return %0 : {mlir_type(convolved)}""", [image, kernel], expected=[convolved], check=("abs", 1e-4))
+for precision in ("DEFAULT", "HIGH", "HIGHEST"):
+    op(f"convolution/{precision}", "stablehlo.convolution", [image, kernel], f"""{LAYOUT},
+    padding = dense<[[1, 0], [2, 1]]> : tensor<2x2xi64>,
+    precision_config = [#stablehlo<precision {precision}>, #stablehlo<precision {precision}>]""",
+       expected=[convolved], check=("abs", 1e-4), compare=1e-5)
+
+# ---- Tuples and tokens. --------------------------------------------------------------------------
+n = np.arange(4, dtype=np.int32)
+y = floats(4)
+INNER = "tuple<tensor<4xf32>, tensor<4xi32>>"
+PAIR = f"tuple<{INNER}, !stablehlo.token, tensor<4xf32>>"
+
+
+def tuples(name, text, args, expected):
+    keep(name, artifact(text), args, expected)
+
+
+tuples("tuple/within", f"""func.func public @main(%a0: tensor<4xf32>, %a1: tensor<4xi32>) -> (tensor<4xi32>, tensor<4xf32>) {{
+  %t = stablehlo.create_token : !stablehlo.token
+  %0 = stablehlo.tuple %a0, %a1 : {INNER}
+  %1 = stablehlo.add %a0, %a0 : tensor<4xf32>
+  %2 = stablehlo.tuple %0, %t, %1 : {PAIR}
+  %3 = stablehlo.get_tuple_element %2[0] : ({PAIR}) -> {INNER}
+  %4 = stablehlo.get_tuple_element %3[1] : ({INNER}) -> tensor<4xi32>
+  %5 = stablehlo.get_tuple_element %2[2] : ({PAIR}) -> tensor<4xf32>
+  return %4, %5 : tensor<4xi32>, tensor<4xf32>
+}}""", [y, n], [n, y + y])
+tuples("tuple/at_the_boundary", f"""func.func public @main(%a0: {INNER}, %a1: tensor<4xf32>) -> {PAIR} {{
+  %t = stablehlo.create_token : !stablehlo.token
+  %0 = stablehlo.get_tuple_element %a0[0] : ({INNER}) -> tensor<4xf32>
+  %1 = stablehlo.add %0, %a1 : tensor<4xf32>
+  %2 = func.call @inner(%a0) : ({INNER}) -> {INNER}
+  %3 = stablehlo.tuple %2, %t, %1 : {PAIR}
+  return %3 : {PAIR}
+}}
+func.func private @inner(%a0: {INNER}) -> {INNER} {{
+  %0 = stablehlo.get_tuple_element %a0[0] : ({INNER}) -> tensor<4xf32>
+  %1 = stablehlo.negate %0 : tensor<4xf32>
+  %2 = stablehlo.get_tuple_element %a0[1] : ({INNER}) -> tensor<4xi32>
+  %3 = stablehlo.tuple %1, %2 : {INNER}
+  return %3 : {INNER}
+}}""", [y, n, y], [-y, n, y + y])
+tuples("token/at_the_boundary", """func.func public @main(%a0: !stablehlo.token, %a1: tensor<4xf32>) -> (!stablehlo.token, tensor<4xf32>) {
+  %0 = stablehlo.create_token : !stablehlo.token
+  %1 = stablehlo.after_all %0, %a0 : !stablehlo.token
+  %2:2 = stablehlo.optimization_barrier %1, %a1 : !stablehlo.token, tensor<4xf32>
+  %3 = stablehlo.optimization_barrier %2#0 : !stablehlo.token
+  %4 = stablehlo.add %2#1, %a1 : tensor<4xf32>
+  return %3, %4 : !stablehlo.token, tensor<4xf32>
+}""", [y], [y + y])
+tuples("token/through_a_loop", """func.func public @main(%a0: tensor<4xf32>) -> tensor<4xf32> {
+  %t = stablehlo.create_token : !stablehlo.token
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %k = stablehlo.constant dense<3> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %z, %s = %t, %x = %a0) : tensor<i32>, !stablehlo.token, tensor<4xf32>
+  cond {
+    %1 = stablehlo.compare LT, %i, %k : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  } do {
+    %1 = stablehlo.add %i, %one : tensor<i32>
+    %2 = stablehlo.after_all %s, %t : !stablehlo.token
+    %3 = stablehlo.add %x, %a0 : tensor<4xf32>
+    stablehlo.return %1, %2, %3 : tensor<i32>, !stablehlo.token, tensor<4xf32>
+  }
+  return %0#2 : tensor<4xf32>
+}""", [y], [4 * y])
+tuples("tuple/within_a_branch", f"""func.func public @main(%a0: tensor<i1>, %a1: tensor<4xf32>, %a2: tensor<4xi32>) -> (tensor<4xf32>, tensor<4xi32>) {{
+  %t = stablehlo.tuple %a1, %a2 : {INNER}
+  %0:2 = "stablehlo.if"(%a0) ({{
+    stablehlo.return %a1, %a2 : tensor<4xf32>, tensor<4xi32>
+  }}, {{
+    %1 = stablehlo.get_tuple_element %t[0] : ({INNER}) -> tensor<4xf32>
+    %2 = stablehlo.get_tuple_element %t[1] : ({INNER}) -> tensor<4xi32>
+    %3 = stablehlo.negate %1 : tensor<4xf32>
+    stablehlo.return %3, %2 : tensor<4xf32>, tensor<4xi32>
+  }}) : (tensor<i1>) -> (tensor<4xf32>, tensor<4xi32>)
+  return %0#0, %0#1 : tensor<4xf32>, tensor<4xi32>
+}}""", [np.array(False), y, n], [-y, n])
+
+# ---- Bits. ---------------------------------------------------------------------------------------
+for dtype in (np.uint8, np.int8, np.int16, ml_dtypes.bfloat16, np.float32, np.uint64, np.float64):
+    width = np.dtype(dtype).itemsize
+    whole = rng.integers(0, 250, (2, 2, width)).astype(np.uint8)
+    bits = np.unpackbits(whole, axis=-1, bitorder="little").astype(bool)
+    number = whole.view(dtype).reshape(2, 2)
+    label = np.dtype(dtype).name
+    op(f"bitcast_convert/bits_to_{label}", "stablehlo.bitcast_convert", [bits], expected=[number])
+    op(f"bitcast_convert/{label}_to_bits", "stablehlo.bitcast_convert", [number], expected=[bits])
+c64 = (floats(3, 2) + 1j * floats(3, 2)).astype(np.complex64)
+c128 = c64.view(np.complex128).reshape(3)
+op("bitcast_convert/c64_to_c128", "stablehlo.bitcast_convert", [c64], expected=[c128])
+op("bitcast_convert/c128_to_c64", "stablehlo.bitcast_convert", [c128], expected=[c64])
+four = rng.integers(-8, 8, (3, 2)).astype(ml_dtypes.int4)
+low, high = (four[:, i].astype(np.uint8) & 15 for i in range(2))
+packed = (low | high << 4).astype(np.uint8).view(np.int8)
+op("bitcast_convert/i4_to_i8", "stablehlo.bitcast_convert", [four], expected=[packed])
+op("bitcast_convert/i8_to_i4", "stablehlo.bitcast_convert", [packed], expected=[four])
+op("bitcast_convert/bits_to_i4", "stablehlo.bitcast_convert",
+   [((low[:, None] >> np.arange(4)) & 1).astype(bool)], expected=[four[:, 0]])
+
+# ---- Algorithms of products. ---------------------------------------------------------------------
+def tf32(v):
+    bits = v.astype(np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0xfff + ((bits >> 13) & 1)) & 0xffffe000).astype(np.uint32).view(np.float32)
+
+
+left, right = rng.standard_normal((4, 8)).astype(np.float32), rng.standard_normal((8, 6)).astype(np.float32)
+
+
+def algorithm(operands, total, products, imprecise="false"):
+    return f"""algorithm = #stablehlo.dot_algorithm<lhs_precision_type = {operands},
+      rhs_precision_type = {operands}, accumulation_type = {total}, lhs_component_count = 1,
+      rhs_component_count = 1, num_primitive_operations = {products},
+      allow_imprecise_accumulation = {imprecise}>"""
+
+
+DOT = "dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>"
+exact = lambda a, b: a.astype(np.float64) @ b.astype(np.float64)
+for operands, total, products, take in (
+        ("bf16", "f32", 1, None), ("bf16", "f32", 3, None), ("bf16", "f32", 6, None),
+        ("bf16", "f32", 9, None), ("f32", "f32", 1, None), ("tf32", "f32", 1, tf32),
+        ("tf32", "f32", 3, None), ("f16", "f32", 1, lambda v: v.astype(np.float16))):
+    take = take or (lambda v: v)
+    xla_runs = operands in ("bf16", "f32") and products < 9
+    op(f"dot_general_algorithm/{operands}_{total}_{products}", "stablehlo.dot_general",
+       [left, right], f"{DOT}, {algorithm(operands, total, products)}",
+       expected=[exact(take(left), take(right)).astype(np.float32)], check=("abs", 2e-6),
+       compare=1e-5 if xla_runs else None)
+op("dot_general_algorithm/f64", "stablehlo.dot_general", [left, right],
+   f"{DOT}, {algorithm('f64', 'f64', 1)}", expected=[exact(left, right).astype(np.float32)],
+   check=("ulp", 0))
+halves = [left.astype(np.float16), right.astype(np.float16)]
+op("dot_general_algorithm/f16_f16", "stablehlo.dot_general", halves,
+   f"{DOT}, {algorithm('f16', 'f16', 1)}", expected=[exact(*halves).astype(np.float16)],
+   check=("ulp", 1), compare=1e-2)
+eighths = [left.astype(ml_dtypes.float8_e4m3fn), right.astype(ml_dtypes.float8_e4m3fn)]
+op("dot_general_algorithm/f8_f32", "stablehlo.dot_general", eighths,
+   f"{DOT}, {algorithm('f8E4M3FN', 'f32', 1, 'true')}",
+   expected=[exact(*eighths).astype(np.float32)], check=("abs", 2e-6))
+for name in ("DEFAULT", "F16_F16_F16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",
+             "F32_F32_F32", "F64_F64_F64"):
+    for dtype in (np.float32, ml_dtypes.bfloat16, np.float16, np.float64):
+        args = [left.astype(dtype), right.astype(dtype)]
+        fn = jax.jit(lambda a, b: jnp.matmul(a, b, precision=getattr(lax.DotAlgorithmPreset, name)))
+        exported = export.export(fn)(*args)
+        bound = {2: ("ulp", 1), 4: ("abs", 2e-6), 8: ("abs", 1e-14)}[np.dtype(dtype).itemsize]
+        if dtype is np.float64 and name != "F64_F64_F64" and name != "DEFAULT":
+            bound = ("abs", 1e-2 if name.startswith("F16") else 2e-6)
+        if name == "F16_F16_F16" and dtype is np.float32:
+            bound = ("abs", 1e-2)
+        keep(f"dot_general_preset/{name}_{np.dtype(dtype).name}", exported.mlir_module_serialized,
+             args, [np.asarray(fn(*args))], bound)
+
+# ---- Products and sums of few bits. --------------------------------------------------------------
+FEW = [ml_dtypes.float8_e3m4, ml_dtypes.float8_e4m3, ml_dtypes.float8_e4m3b11fnuz,
+       ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2,
+       ml_dtypes.float8_e5m2fnuz, ml_dtypes.float4_e2m1fn, ml_dtypes.int4, ml_dtypes.uint4,
+       ml_dtypes.int2, ml_dtypes.uint2, np.int8, np.uint8]
+for dtype in FEW:
+    name = np.dtype(dtype).name
+    is_float = name.startswith("float")
+    if is_float:
+        draw = lambda *s: (rng.integers(-4, 5, s) / 2).astype(dtype)
+    else:
+        least, most = (0, 3) if "uint2" in name else (-2, 1) if "int2" in name else \
+            (0, 15) if name.startswith("uint") else (-8, 7)
+        draw = lambda *s: rng.integers(least, most, s, endpoint=True).astype(dtype)
+    total = np.float32 if is_float else np.int32
+    a, b = draw(4, 8), draw(8, 6)
+    product = a.astype(np.float64) @ b.astype(np.float64)
+    op(f"dot_general_few/{name}", "stablehlo.dot_general", [a, b], DOT,
+       expected=[product.astype(total)])
+    if is_float:
+        op(f"dot_general_few/{name}_as_itself", "stablehlo.dot_general", [a, b], DOT,
+           expected=[product.astype(np.float32).astype(dtype)])
+    im, ker = draw(2, 4, 4, 2), draw(2, 2, 2, 4)
+    conv = np.asarray(lax.conv_general_dilated(
+        im.astype(np.float64), ker.astype(np.float64), (1, 1), "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC")))
+    op(f"convolution_few/{name}", "stablehlo.convolution", [im, ker],
+       f"{LAYOUT}, padding = dense<0> : tensor<2x2xi64>", expected=[conv.astype(total)])
+    r = (np.arange(8) % 3).reshape(2, 4).astype(dtype)
+    most = np.max(r.astype(np.float32), axis=1).astype(dtype)
+    reduced = f"""  %init = stablehlo.constant dense<0{".0" if is_float else ""}> : tensor<{NAMES[name]}>
+  %0 = stablehlo.reduce(%a0 init: %init) applies stablehlo.maximum across dimensions = [1]
+      : ({mlir_type(r)}, tensor<{NAMES[name]}>) -> {mlir_type(most)}
+  return %0 : {mlir_type(most)}"""
+    of_text(f"reduce_few/{name}", reduced, [r], expected=[most])
+
+# ---- CHLO: by what it decomposes into. ------------------------------------------------------------
+points = np.array([-3.5, -1, -0.75, -0.0, 0.0, 0.25, 0.9, 1, 2.5, 4], np.float32)
+for what, take in (("square", np.square), ("sinh", np.sinh), ("cosh", np.cosh), ("asin", np.arcsin),
+                   ("acos", np.arccos), ("atan", np.arctan), ("asinh", np.arcsinh),
+                   ("acosh", np.arccosh), ("atanh", np.arctanh), ("tan", np.tan)):
+    with np.errstate(all="ignore"):
+        wanted = take(points.astype(np.float64)).astype(np.float32)
+    of_text(f"chlo/{what}", f"""  %0 = chlo.{what} %a0 : tensor<10xf32> -> tensor<10xf32>
+  return %0 : tensor<10xf32>""", [points], expected=[wanted], check=("ulp", 4))
+special = np.array([np.inf, -np.inf, np.nan, 0, 1], np.float32)
+for what, wanted in (("is_inf", np.isinf(special)), ("is_pos_inf", np.isposinf(special)),
+                     ("is_neg_inf", np.isneginf(special))):
+    of_text(f"chlo/{what}", f"""  %0 = chlo.{what} %a0 : tensor<5xf32> -> tensor<5xi1>
+  return %0 : tensor<5xi1>""", [special], expected=[wanted])
+c = (floats(4) + 1j * floats(4)).astype(np.complex64)
+of_text("chlo/conj", """  %0 = chlo.conj %a0 : tensor<4xcomplex<f32>> -> tensor<4xcomplex<f32>>
+  return %0 : tensor<4xcomplex<f32>>""", [c], expected=[np.conj(c)])
+of_text("chlo/next_after", """  %0 = chlo.broadcast_next_after %a0, %a1 : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>""", [y, y[::-1].copy()], expected=[np.nextafter(y, y[::-1])])
+of_text("chlo/constant_like", """  %0 = "chlo.constant_like"(%a0) {value = 3.5 : f32} : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>""", [y], expected=[np.full(4, 3.5, np.float32)])
+words = rng.integers(0, 2**32, 4).astype(np.uint32)
+of_text("chlo/mulhi", """  %0 = chlo.mulhi %a0, %a1 : tensor<4xui32>, tensor<4xui32> -> tensor<4xui32>
+  return %0 : tensor<4xui32>""", [words, words[::-1].copy()],
+        expected=[(words.astype(np.uint64) * words[::-1] >> np.uint64(32)).astype(np.uint32)])
+row = floats(4)
+tall = floats(3, 4)
+for what, take in (("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply),
+                   ("divide", np.divide), ("maximum", np.maximum), ("minimum", np.minimum)):
+    with np.errstate(all="ignore"):
+        wanted = take(tall, row).astype(np.float32)
+    of_text(f"chlo/broadcast_{what}", f"""  %0 = chlo.broadcast_{what} %a0, %a1 : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+  return %0 : tensor<3x4xf32>""", [tall, row], expected=[wanted], check=("ulp", 1))
+of_text("chlo/broadcast_compare", """  %0 = chlo.broadcast_compare %a0, %a1 {comparison_direction = #chlo<comparison_direction LT>} : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xi1>
+  return %0 : tensor<3x4xi1>""", [tall, row], expected=[tall < row])
+of_text("chlo/top_k", """  %0:2 = chlo.top_k(%a0, k = 2) : tensor<3x4xf32> -> (tensor<3x2xf32>, tensor<3x2xi32>)
+  return %0#0, %0#1 : tensor<3x2xf32>, tensor<3x2xi32>""", [tall],
+        expected=[-np.sort(-tall, axis=1)[:, :2],
+                  np.argsort(-tall, axis=1, kind="stable")[:, :2].astype(np.int32)])
+ragged, stacked = floats(6, 4), floats(2, 4, 3)
+sizes = np.array([2, 4], np.int64)
+of_text("chlo/ragged_dot", """  %0 = "chlo.ragged_dot"(%a0, %a1, %a2) {ragged_dot_dimension_numbers =
+      #chlo.ragged_dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [],
+        lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1],
+        lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>,
+      precision_config = [#chlo<precision DEFAULT>, #chlo<precision DEFAULT>]}
+      : (tensor<6x4xf32>, tensor<2x4x3xf32>, tensor<2xi64>) -> tensor<6x3xf32>
+  return %0 : tensor<6x3xf32>""", [ragged, stacked, sizes],
+        expected=[np.concatenate([ragged[:2] @ stacked[0], ragged[2:] @ stacked[1]])],
+        check=("abs", 1e-5))
+of_text("composite/of_another_name", """  %0 = stablehlo.composite "my.op" %a0 {composite_attributes = {n = 3 : i32}, decomposition = @impl, version = 3 : i32} : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>""", [y], expected=[y + y], extra="""func.func private @impl(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %x, %x : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}""")
+
+out = HERE / "recorded" / "ops.jsonl"
+out.write_text("\n".join(lines.values()) + "\n")
+print(f"{len(lines)} programs, {out.stat().st_size} bytes")
