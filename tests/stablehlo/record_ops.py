@@ -60,8 +60,10 @@ def xla(text, args):
 
 def value(a):
     a = np.asarray(a)
+    # Integers of a few bits are extended to a byte by their sign.
+    stored = a.astype(np.int8) if a.dtype.name in ("int2", "int4") else a
     return {"dtype": NAMES[a.dtype.name], "shape": list(a.shape),
-            "data": base64.b64encode(np.ascontiguousarray(a).tobytes()).decode()}
+            "data": base64.b64encode(np.ascontiguousarray(stored).tobytes()).decode()}
 
 
 def near(a, b, bound):
@@ -453,6 +455,257 @@ of_text("composite/of_another_name", """  %0 = stablehlo.composite "my.op" %a0 {
   %0 = stablehlo.add %x, %x : tensor<4xf32>
   return %0 : tensor<4xf32>
 }""")
+
+# ---- Quantized numbers. --------------------------------------------------------------------------
+# JAX's MLIR has no types for them.  An artifact is written with integers of other widths in their
+# places, whose types are then replaced in its bytes; so are the names of ops.
+def read_varint(data, at):
+    first = data[at]
+    if first == 0:
+        return int.from_bytes(data[at + 1:at + 9], "little"), at + 9
+    more = (first & -first).bit_length() - 1
+    return int.from_bytes(data[at:at + more + 1], "little") >> (more + 1), at + more + 1
+
+
+def varint(n):
+    for more in range(8):
+        if n >> (7 * more + 7) == 0:
+            return ((n << 1 | 1) << more).to_bytes(more + 1, "little")
+    return b"\0" + n.to_bytes(8, "little")
+
+
+def zigzag(n):
+    return varint((n << 1 ^ n >> 63) & (2**64 - 1))
+
+
+def bits_of(scale):
+    return zigzag(int(np.float64(scale).view(np.int64)))
+
+
+CODES = {"ui16": 17, "ui64": 19, "i16": 12, "i8": 11, "i4": 10, "i32": 13, "f32": 4}
+
+
+class Quantized:
+    def __init__(self, storage, scale, zero, least, most, dim=None, signed=True):
+        self.storage, self.scale, self.zero, self.dim = storage, scale, zero, dim
+        self.least, self.most, self.signed = least, most, signed
+
+    def entry(self, index):
+        head = [int(self.signed), index[CODES[self.storage]], index[CODES["f32"]]]
+        if self.dim is None:
+            return b"".join([varint(24), *map(varint, head), bits_of(self.scale), zigzag(self.zero),
+                             zigzag(self.least), zigzag(self.most)])
+        return b"".join([varint(30), *map(varint, head), varint(self.dim), zigzag(self.least),
+                         zigzag(self.most), varint(len(self.scale)), *map(bits_of, self.scale),
+                         varint(len(self.zero)), *map(zigzag, self.zero)])
+
+    def along(self, v, numbers, dtype):
+        numbers = np.asarray(numbers, dtype)
+        return numbers if self.dim is None else spread_of(numbers, v, self.dim)
+
+    def real(self, v):
+        whole = v.astype(np.int64) - self.along(v, self.zero, np.int64)
+        return (whole.astype(np.float32) * self.along(v, self.scale, np.float32)).astype(np.float32)
+
+    def quantize(self, v):
+        moved = (v.astype(np.float32) / self.along(v, self.scale, np.float32)).astype(np.float32)
+        moved = (moved + self.along(v, self.zero, np.float32)).astype(np.float32)
+        numbers = np.rint(np.clip(moved, self.least, self.most)).astype(np.int64)
+        return numbers.astype({"i8": np.int8 if self.signed else np.uint8, "i32": np.int32,
+                               "i16": np.int16, "i4": ml_dtypes.int4}[self.storage])
+
+
+def with_types(data, types, names):
+    at = data.index(b"\0", 4) + 1
+    out, sections = data[:at], []
+    while at < len(data):
+        section, at = data[at], at + 1
+        size, at = read_varint(data, at)
+        if section & 0x80:  # aligned
+            alignment, at = read_varint(data, at)
+            at += -at % alignment
+        sections.append((section & 0x7F, data[at:at + size]))
+        at += size
+    by_id = dict(sections)
+    # Names.
+    n, at = read_varint(by_id[0], 0)
+    sizes = []
+    for _ in range(n):
+        size, at = read_varint(by_id[0], at)
+        sizes.append(size)
+    texts = []
+    for size in reversed(sizes):
+        texts.append(by_id[0][at:at + size])
+        at += size
+    for old, new in names.items():
+        place = texts.index(old.encode() + b"\0")
+        texts[place] = new.encode() + b"\0"
+    by_id[0] = varint(n) + b"".join(varint(len(t)) for t in reversed(texts)) + b"".join(texts)
+    # Attributes and types.
+    offsets, at = by_id[3], 0
+    num_attrs, at = read_varint(offsets, at)
+    num_types, at = read_varint(offsets, at)
+    groups, entries, place = [], [], 0
+    while at < len(offsets):
+        dialect, at = read_varint(offsets, at)
+        count, at = read_varint(offsets, at)
+        groups.append((dialect, count))
+        for _ in range(count):
+            size, at = read_varint(offsets, at)
+            entries.append([by_id[2][place:place + (size >> 1)], size & 1])
+            place += size >> 1
+    vhlo = groups[-1][0]
+    index = {}
+    for i, (entry, _) in enumerate(entries[num_attrs:]):
+        if len(entry) == 1:
+            index.setdefault(read_varint(entry, 0)[0], i)
+    for placeholder, of in types.items():
+        *shape, scalar = placeholder.split("x")
+        if shape:  # a tensor's: it gets an element type of its own, behind all others
+            tensor = b"".join([varint(20), varint(len(shape)), *(zigzag(int(d)) for d in shape)])
+            place = [e for e, _ in entries].index(tensor + varint(index[CODES[scalar]]))
+            groups.append((vhlo, 1))
+            entries[place][0] = tensor + varint(num_types)
+            entries.append([of.entry(index), 1])
+            num_types += 1
+        else:
+            entries[num_attrs + index[CODES[scalar]]][0] = of.entry(index)
+    out_offsets, k = varint(num_attrs) + varint(num_types), 0
+    for dialect, count in groups:
+        out_offsets += varint(dialect) + varint(count)
+        for entry, custom in entries[k:k + count]:
+            out_offsets += varint(len(entry) << 1 | custom)
+        k += count
+    by_id[2], by_id[3] = b"".join(e for e, _ in entries), out_offsets
+    for section, _ in sections:
+        out += bytes([section]) + varint(len(by_id[section])) + by_id[section]
+    return out
+
+
+def quantized(name, params, body, results, types, args, expected, names=None, check=("eq", 0),
+              extra=""):
+    """`params` and `results` are types with placeholders."""
+    used = sorted({t.storage for t in types.values()} | {"f32"})
+    mentioned = ", ".join(f"%u{i}: tensor<1x{t}>" for i, t in enumerate(used))
+    extra += f"\nfunc.func private @types({mentioned}) {{\n  return\n}}"
+    given = ", ".join(f"%a{i}: {p}" for i, p in enumerate(params))
+    text = (f"{extra}\nfunc.func public @main({given}) -> ({', '.join(results)}) "
+            f"{{\n{body}\n}}")
+    keep(name, with_types(artifact(text), types, names or {}), args, expected, check)
+
+
+PER_TENSOR = Quantized("i8", 0.25, 3, -128, 127)
+NARROW = Quantized("i8", 0.1, -5, -100, 100)
+UNSIGNED = Quantized("i8", 0.125, 128, 0, 255, signed=False)
+real = np.array([[-40, -1.1, 0.0, 0.126], [0.375, 1.6, 31.0, 99]], np.float32)
+for label, q in (("s8", PER_TENSOR), ("range", NARROW), ("u8", UNSIGNED),
+                 ("s16", Quantized("i16", 0.001, -7, -32768, 32767)),
+                 ("s4", Quantized("i4", 0.5, 1, -8, 7)),
+                 ("s32", Quantized("i32", 0.5, 0, -2**31, 2**31 - 1)),
+                 ("per_axis", Quantized("i8", [0.5, 0.25, 0.3, 2.0], [0, 1, -2, 3], -128, 127, 1))):
+    if q.storage == "i16":
+        holder = "ui64"
+    else:
+        holder = "ui16"
+    t = f"tensor<2x4x{holder}>"
+    stored = q.quantize(real)
+    quantized(f"uniform_quantize/{label}", ["tensor<2x4xf32>"],
+              f"  %0 = stablehlo.convert %a0 : (tensor<2x4xf32>) -> {t}\n  return %0 : {t}", [t],
+              {holder: q}, [real], [stored], {"convert_v1": "uniform_quantize_v1"})
+    quantized(f"uniform_dequantize/{label}", [t],
+              f"  %0 = stablehlo.convert %a0 : ({t}) -> tensor<2x4xf32>\n  return %0 : tensor<2x4xf32>",
+              ["tensor<2x4xf32>"], {holder: q}, [stored], [q.real(stored)],
+              {"convert_v1": "uniform_dequantize_v1"})
+A = Quantized("i8", 0.5, -3, -128, 127)
+B = Quantized("i8", 0.125, 7, -128, 127)
+qa, qb = A.quantize(floats(2, 4, spread=20)), B.quantize(floats(2, 4, spread=8))
+quantized("uniform_quantize/again", ["tensor<2x4xui16>"],
+          "  %0 = stablehlo.convert %a0 : (tensor<2x4xui16>) -> tensor<2x4xui64>\n"
+          "  return %0 : tensor<2x4xui64>", ["tensor<2x4xui64>"], {"ui16": A, "ui64": B}, [qa],
+          [B.quantize(A.real(qa))], {"convert_v1": "uniform_quantize_v1"})
+T = "tensor<2x4xui16>"
+for what, take in (("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply),
+                   ("maximum", np.maximum), ("minimum", np.minimum)):
+    other = A.quantize(floats(2, 4, spread=20))
+    quantized(f"{what}_quantized/s8", [T, T],
+              f"  %0 = stablehlo.{what} %a0, %a1 : {T}\n  return %0 : {T}", [T], {"ui16": A},
+              [qa, other], [A.quantize(take(A.real(qa), A.real(other)))])
+quantized("chain_quantized/s8", [T, T], f"""  %0 = stablehlo.add %a0, %a1 : {T}
+  %1 = stablehlo.transpose %0, dims = [1, 0] : ({T}) -> tensor<4x2xui16>
+  %2 = stablehlo.slice %1 [1:3, 0:2] : (tensor<4x2xui16>) -> tensor<2x2xui16>
+  %3 = func.call @twice(%2) : (tensor<2x2xui16>) -> tensor<2x2xui16>
+  return %3 : tensor<2x2xui16>""", ["tensor<2x2xui16>"], {"ui16": A}, [qa, other],
+          [(lambda v: A.quantize(A.real(v) + A.real(v)))(
+              A.quantize(A.real(qa) + A.real(other)).T[1:3])],
+          extra="""func.func private @twice(%x: tensor<2x2xui16>) -> tensor<2x2xui16> {
+  %0 = stablehlo.add %x, %x : tensor<2x2xui16>
+  return %0 : tensor<2x2xui16>
+}""")
+quantized("compare_quantized/s8", [T, T],
+          f"  %0 = stablehlo.compare LT, %a0, %a1 : ({T}, {T}) -> tensor<2x4xi1>\n"
+          "  return %0 : tensor<2x4xi1>", ["tensor<2x4xi1>"], {"ui16": A}, [qa, other],
+          [A.real(qa) < A.real(other)])
+quantized("reduce_quantized/maximum", [T], f"""  %i = stablehlo.constant dense<0> : tensor<ui16>
+  %0 = stablehlo.reduce(%a0 init: %i) applies stablehlo.maximum across dimensions = [1]
+      : ({T}, tensor<ui16>) -> tensor<2xui16>
+  return %0 : tensor<2xui16>""", ["tensor<2xui16>"],
+          {"ui16": Quantized("i16", 0.5, -3, -32768, 32767)}, [qa.astype(np.int16)],
+          [np.maximum(qa.astype(np.int16).max(axis=1), 0)])
+
+
+# Sums of products are of integers.
+def rescaled(total, factor, result, dim=None):
+    factor = np.asarray(factor, np.float64).astype(np.float32)
+    if dim is not None:
+        factor = spread_of(factor, total, dim)
+    value = (total.astype(np.float32) * factor).astype(np.float32)
+    return result.quantize(value) if result else value
+
+
+lhs, rhs = (rng.integers(-128, 128, s).astype(np.int8) for s in ((2, 3, 8), (2, 8, 5)))
+OUT = Quantized("i8", 3.0, 2, -128, 127)
+SUMS = Quantized("i32", 0.0625, 0, -2**31, 2**31 - 1)
+BATCHED = """dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0],
+    rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>"""
+total = np.einsum("bij,bjk->bik", lhs.astype(np.int64) + 3, rhs.astype(np.int64) - 7)
+for label, result in (("s8", OUT), ("s32", SUMS)):
+    quantized(f"dot_general_quantized/{label}", ["tensor<2x3x8xui16>", "tensor<2x8x5xui64>"],
+              f"""  %0 = "stablehlo.dot_general"(%a0, %a1) {{{BATCHED}}}
+      : (tensor<2x3x8xui16>, tensor<2x8x5xui64>) -> tensor<2x3x5xi16>
+  return %0 : tensor<2x3x5xi16>""", ["tensor<2x3x5xi16>"], {"ui16": A, "ui64": B, "i16": result},
+              [lhs, rhs], [rescaled(total, 0.5 * 0.125, result)])
+quantized("dot_general_quantized/float_result", ["tensor<2x3x8xui16>", "tensor<2x8x5xui64>"],
+          f"""  %0 = "stablehlo.dot_general"(%a0, %a1) {{{BATCHED}}}
+      : (tensor<2x3x8xui16>, tensor<2x8x5xui64>) -> tensor<2x3x5xf32>
+  return %0 : tensor<2x3x5xf32>""", ["tensor<2x3x5xf32>"], {"ui16": A, "ui64": B}, [lhs, rhs],
+          [rescaled(total, 0.5 * 0.125, None)], check=("ulp", 0))
+scales, zeros = [0.125, 0.5, 0.3, 1.0, 2.0], [0, 0, 0, 4, -4]
+AXIS = Quantized("i8", scales, zeros, -128, 127, 2)
+total = np.einsum("bij,bjk->bik", lhs.astype(np.int64) + 3,
+                  rhs.astype(np.int64) - np.array(zeros)[None, None, :])
+quantized("dot_general_quantized/per_axis", ["tensor<2x3x8xui16>", "tensor<2x8x5xui64>"],
+          f"""  %0 = "stablehlo.dot_general"(%a0, %a1) {{{BATCHED}}}
+      : (tensor<2x3x8xui16>, tensor<2x8x5xui64>) -> tensor<2x3x5xi16>
+  return %0 : tensor<2x3x5xi16>""", ["tensor<2x3x5xi16>"], {"ui16": A, "ui64": AXIS, "i16": OUT},
+          [lhs, rhs], [rescaled(total, [0.5 * s for s in scales], OUT, 2)])
+weights = np.round(floats(2, 3, 8) * 4) / 4
+quantized("dot_general_quantized/hybrid", ["tensor<2x3x8xf32>", "tensor<2x8x5xui64>"],
+          f"""  %0 = "stablehlo.dot_general"(%a0, %a1) {{{BATCHED}}}
+      : (tensor<2x3x8xf32>, tensor<2x8x5xui64>) -> tensor<2x3x5xf32>
+  return %0 : tensor<2x3x5xf32>""", ["tensor<2x3x5xf32>"], {"ui64": B}, [weights, rhs],
+          [np.einsum("bij,bjk->bik", weights.astype(np.float64), B.real(rhs)).astype(np.float32)],
+          check=("abs", 1e-4))
+im, ker = rng.integers(-128, 128, (2, 4, 4, 2)).astype(np.int8), rng.integers(-128, 128, (2, 2, 2, 3)).astype(np.int8)
+KER = Quantized("i8", [0.25, 0.5, 0.1], [0, 5, -9], -128, 127, 3)
+total = np.rint(np.asarray(lax.conv_general_dilated(
+    (im.astype(np.float64) + 3), ker.astype(np.float64) - np.array([0, 5, -9]), (1, 1),
+    ((1, 0), (0, 1)), dimension_numbers=("NHWC", "HWIO", "NHWC")))).astype(np.int64)
+quantized("convolution_quantized/per_axis", ["tensor<2x4x4x2xui16>", "tensor<2x2x2x3xui16>"],
+          f"""  %0 = "stablehlo.convolution"(%a0, %a1) {{{LAYOUT},
+      padding = dense<[[1, 0], [0, 1]]> : tensor<2x2xi64>}}
+      : (tensor<2x4x4x2xui16>, tensor<2x2x2x3xui16>) -> tensor<2x4x4x3xi16>
+  return %0 : tensor<2x4x4x3xi16>""", ["tensor<2x4x4x3xi16>"], {"ui16": A, "2x2x2x3xui16": KER, "i16": OUT},
+          [im, ker], [rescaled(total, [0.5 * s for s in (0.25, 0.5, 0.1)], OUT, 3)])
 
 out = HERE / "recorded" / "ops.jsonl"
 out.write_text("\n".join(lines.values()) + "\n")
