@@ -74,10 +74,14 @@ Results ImportConstraint(const OpReader& op) {
   return {Constrained(op.in[0], op.shardings().Spec(op.Find("sharding"), op.Where()))};
 }
 
+// That values are to be sharded alike is a hint.
+Results ImportGroup(const OpReader&) { return {}; }
+
 constexpr ImportRow kShardyRows[] = {
     {"manual_computation", ImportManualComputation},
     {"reshard", ImportConstraint},
     {"sharding_constraint", ImportConstraint},
+    {"sharding_group", ImportGroup},
 };
 
 // Dims of a Sharding call that are left open: "unspecified_dims=[0,1]".

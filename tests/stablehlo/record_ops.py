@@ -1,6 +1,7 @@
 """Writes little programs of StableHLO's ops with arguments and what they give.
 
-  python tests/stablehlo/record_ops.py        # tests/stablehlo/recorded/ops.jsonl
+  python tests/stablehlo/record_ops.py            # tests/stablehlo/recorded/ops.jsonl
+  python tests/stablehlo/record_ops.py --seeds    # also those of tests/fuzz/stablehlo
 
 A line is a case as those of StableHLO's own suite: its name, its artifact, its arguments, its
 results and how near they must be.  What an op gives is written down here in NumPy, of doubles,
@@ -10,9 +11,11 @@ where that says it; else XLA on CPUs says it.  Where both can, they are compared
 import base64
 import json
 import pathlib
+import sys
 
 import jax
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -515,35 +518,30 @@ class Quantized:
                                "i16": np.int16, "i4": ml_dtypes.int4}[self.storage])
 
 
-def with_types(data, types, names):
+def opened(data):
+    """The head of an artifact and its sections, by their numbers, in their order."""
     at = data.index(b"\0", 4) + 1
-    out, sections = data[:at], []
+    head, sections = data[:at], {}
     while at < len(data):
         section, at = data[at], at + 1
         size, at = read_varint(data, at)
         if section & 0x80:  # aligned
             alignment, at = read_varint(data, at)
             at += -at % alignment
-        sections.append((section & 0x7F, data[at:at + size]))
+        sections[section & 0x7F] = data[at:at + size]
         at += size
-    by_id = dict(sections)
-    # Names.
-    n, at = read_varint(by_id[0], 0)
-    sizes = []
-    for _ in range(n):
-        size, at = read_varint(by_id[0], at)
-        sizes.append(size)
-    texts = []
-    for size in reversed(sizes):
-        texts.append(by_id[0][at:at + size])
-        at += size
-    for old, new in names.items():
-        place = texts.index(old.encode() + b"\0")
-        texts[place] = new.encode() + b"\0"
-    by_id[0] = varint(n) + b"".join(varint(len(t)) for t in reversed(texts)) + b"".join(texts)
-    # Attributes and types.
-    offsets, at = by_id[3], 0
-    num_attrs, at = read_varint(offsets, at)
+    return head, sections
+
+
+def closed(head, sections):
+    return head + b"".join(bytes([n]) + varint(len(s)) + s for n, s in sections.items())
+
+
+def entries_of(sections):
+    """The attributes and types: how many of each; pairs of a dialect and a count; pairs of bytes and
+    a flag."""
+    offsets = sections[3]
+    num_attrs, at = read_varint(offsets, 0)
     num_types, at = read_varint(offsets, at)
     groups, entries, place = [], [], 0
     while at < len(offsets):
@@ -552,10 +550,50 @@ def with_types(data, types, names):
         groups.append((dialect, count))
         for _ in range(count):
             size, at = read_varint(offsets, at)
-            entries.append([by_id[2][place:place + (size >> 1)], size & 1])
+            entries.append([sections[2][place:place + (size >> 1)], size & 1])
             place += size >> 1
-    vhlo = groups[-1][0]
-    index = {}
+    return num_attrs, num_types, groups, entries
+
+
+def set_entries(sections, num_attrs, num_types, groups, entries):
+    offsets, k = varint(num_attrs) + varint(num_types), 0
+    for dialect, count in groups:
+        offsets += varint(dialect) + varint(count)
+        for entry, custom in entries[k:k + count]:
+            offsets += varint(len(entry) << 1 | custom)
+        k += count
+    sections[2], sections[3] = b"".join(e for e, _ in entries), offsets
+
+
+def with_entries(data, change):
+    head, sections = opened(data)
+    num_attrs, num_types, groups, entries = entries_of(sections)
+    changed = [[change(entry), custom] for entry, custom in entries]
+    assert changed != entries
+    set_entries(sections, num_attrs, num_types, groups, changed)
+    return closed(head, sections)
+
+
+def with_names(sections, names):
+    n, at = read_varint(sections[0], 0)
+    sizes = []
+    for _ in range(n):
+        size, at = read_varint(sections[0], at)
+        sizes.append(size)
+    texts = []
+    for size in reversed(sizes):
+        texts.append(sections[0][at:at + size])
+        at += size
+    for old, new in names.items():
+        texts[texts.index(old.encode() + b"\0")] = new.encode() + b"\0"
+    sections[0] = varint(n) + b"".join(varint(len(t)) for t in reversed(texts)) + b"".join(texts)
+
+
+def with_types(data, types, names):
+    head, sections = opened(data)
+    with_names(sections, names)
+    num_attrs, num_types, groups, entries = entries_of(sections)
+    vhlo, index = groups[-1][0], {}
     for i, (entry, _) in enumerate(entries[num_attrs:]):
         if len(entry) == 1:
             index.setdefault(read_varint(entry, 0)[0], i)
@@ -570,16 +608,8 @@ def with_types(data, types, names):
             num_types += 1
         else:
             entries[num_attrs + index[CODES[scalar]]][0] = of.entry(index)
-    out_offsets, k = varint(num_attrs) + varint(num_types), 0
-    for dialect, count in groups:
-        out_offsets += varint(dialect) + varint(count)
-        for entry, custom in entries[k:k + count]:
-            out_offsets += varint(len(entry) << 1 | custom)
-        k += count
-    by_id[2], by_id[3] = b"".join(e for e, _ in entries), out_offsets
-    for section, _ in sections:
-        out += bytes([section]) + varint(len(by_id[section])) + by_id[section]
-    return out
+    set_entries(sections, num_attrs, num_types, groups, entries)
+    return closed(head, sections)
 
 
 def quantized(name, params, body, results, types, args, expected, names=None, check=("eq", 0),
@@ -707,6 +737,74 @@ quantized("convolution_quantized/per_axis", ["tensor<2x4x4x2xui16>", "tensor<2x2
   return %0 : tensor<2x4x4x3xi16>""", ["tensor<2x4x4x3xi16>"], {"ui16": A, "2x2x2x3xui16": KER, "i16": OUT},
           [im, ker], [rescaled(total, [0.5 * s for s in (0.25, 0.5, 0.1)], OUT, 3)])
 
+# ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. --------------
+seeds = {}
+for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
+             "einsum/bij,bjk->bki", "torch_index_select/batch", "dynamic_conv/padding",
+             "tuple/at_the_boundary", "tuple/within_a_branch", "token/through_a_loop",
+             "bitcast_convert/c128_to_c64", "bitcast_convert/bits_to_float32",
+             "dot_general_algorithm/tf32_f32_1", "uniform_quantize/per_axis",
+             "chain_quantized/s8", "dot_general_quantized/per_axis",
+             "convolution_quantized/per_axis"):
+    label = "".join(c if c.isalnum() else "_" for c in name)
+    seeds[f"ops_{label}"] = base64.b64decode(json.loads(lines[name])["program"])
+
+
+def refused(name, body, params="%a0: tensor<4xf32>", results="tensor<4xf32>", extra=""):
+    seeds[f"ops_refused_{name}"] = artifact(
+        f"{extra}\nfunc.func public @main({params}) -> {results} {{\n{body}\n}}")
+
+
+refused("infeed", """  %t = stablehlo.create_token : !stablehlo.token
+  %0:2 = "stablehlo.infeed"(%t) {infeed_config = "", layout = [[0]]}
+      : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)
+  return %0#0 : tensor<4xf32>""")
+refused("outfeed", """  %t = stablehlo.create_token : !stablehlo.token
+  %0 = "stablehlo.outfeed"(%a0, %t) {outfeed_config = ""}
+      : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
+  return %a0 : tensor<4xf32>""")
+refused("send", """  %t = stablehlo.create_token : !stablehlo.token
+  %0 = "stablehlo.send"(%a0, %t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 2>,
+      is_host_transfer = true} : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
+  return %a0 : tensor<4xf32>""")
+refused("recv", """  %t = stablehlo.create_token : !stablehlo.token
+  %0:2 = "stablehlo.recv"(%t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 3>,
+      is_host_transfer = true} : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)
+  return %0#0 : tensor<4xf32>""")
+refused("rng", """  %l = stablehlo.constant dense<0.0> : tensor<f32>
+  %h = stablehlo.constant dense<1.0> : tensor<f32>
+  %n = stablehlo.constant dense<4> : tensor<1xi64>
+  %0 = stablehlo.rng %l, %h, %n, distribution = UNIFORM
+      : (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>""")
+refused("einsum_diagonal", """  %0 = "stablehlo.unary_einsum"(%a0) {einsum_config = "ii->i"}
+      : (tensor<4x4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>""", "%a0: tensor<4x4xf32>")
+refused("einsum_letters", """  %0 = "stablehlo.unary_einsum"(%a0) {einsum_config = "ijk->i"}
+      : (tensor<4x4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>""", "%a0: tensor<4x4xf32>")
+refused("size", """  %n = stablehlo.constant dense<3> : tensor<i32>
+  %0 = "stablehlo.set_dimension_size"(%a0, %n) {dimension = 0 : i64}
+      : (tensor<4xf32>, tensor<i32>) -> tensor<?xf32, #stablehlo.bounds<4>>
+  return %0 : tensor<?xf32, #stablehlo.bounds<4>>""",
+        results="tensor<?xf32, #stablehlo.bounds<4>>")
+refused("callback", """  %t = stablehlo.create_token : !stablehlo.token
+  %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%t) {has_side_effect = true}
+      : (!stablehlo.token) -> !stablehlo.token
+  return %a0 : tensor<4xf32>""")
+refused("algorithm_of_f8", f"""  %0 = "stablehlo.dot_general"(%a0, %a0) {{dot_dimension_numbers =
+      #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>,
+      {algorithm("f8E4M3FN", "f32", 1)}}} : (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>
+  return %0 : tensor<f32>""", results="tensor<f32>")
+# Another number of products than any algorithm has: MLIR itself would not write it.
+seeds["ops_refused_algorithm"] = with_entries(
+    artifact(function(f"""  %0 = "stablehlo.dot_general"(%a0, %a1) {{{DOT},
+      {algorithm("bf16", "f32", 9)}}} : ({mlir_type(left)}, {mlir_type(right)}) -> tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>""", [left, right], [np.zeros((4, 6), np.float32)])),
+    lambda entry: entry[:-1] + zigzag(7) if entry.endswith(zigzag(9)) and len(entry) == 3 else entry)
 out = HERE / "recorded" / "ops.jsonl"
 out.write_text("\n".join(lines.values()) + "\n")
 print(f"{len(lines)} programs, {out.stat().st_size} bytes")
+if "--seeds" in sys.argv:
+    for name, data in seeds.items():
+        (HERE.parent / "fuzz" / "stablehlo" / f"{name}.mlirbc").write_bytes(data)
