@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, std::string_view> kNotes[] = {
     {"dynamic_gather", "the sizes are a constant"},
     {"dynamic_pad", "the amounts are constants"},
     {"einsum", "without diagonals and `...`"},
-    {"real_dynamic_slice", "the bounds are constants"},
+    {"real_dynamic_slice", "the strides are constants, 1 where the bounds are none"},
     {"reduce_scatter", "of sums"},
     {"replica_id", "0"},
     {"rng_bit_generator", "Philox, the default"},

@@ -362,15 +362,22 @@ std::vector<Value> OpReader::From(size_t n) const {
   return {in.begin() + n, in.end()};
 }
 
+std::optional<Array> OpReader::KnownLiteral(size_t operand) const {
+  const Op* made = b().DefiningOp(in[operand]);
+  const bool is_splat = made != nullptr && made->def == &ops::kBroadcastInDim;
+  if (is_splat) made = b().DefiningOp(Value(&b(), made->operands[0]));
+  if (made != nullptr && made->def == &ops::kConstant) return made->attrs.Literal("value");
+  // One of outside of a region is an argument of it here.
+  const std::optional<OpReader> outside = Defining(operand);
+  if (!outside || outside->What() != "constant") return std::nullopt;
+  return outside->Constant("value").literal;
+}
 std::vector<int64_t> OpReader::KnownInts(size_t operand) const {
   constexpr int64_t kIntsMax = 64;  // two for each of 32 dims
   const Value x = in[operand];
-  const Op* made = b().DefiningOp(x);
-  const bool is_splat = made != nullptr && made->def == &ops::kBroadcastInDim;
-  if (is_splat) made = b().DefiningOp(Value(&b(), made->operands[0]));
-  if (made == nullptr || made->def != &ops::kConstant)
-    NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
-  const Array& literal = made->attrs.Literal("value");
+  const std::optional<Array> known = KnownLiteral(operand);
+  if (!known) NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
+  const Array& literal = *known;
   if (!IsInteger(literal.dtype()) || x.rank() < 1 || x.rank() > 2 ||
       x.type().num_elements() > kIntsMax)
     Malformed(absl::StrCat("has an operand ", operand, " that is no list of sizes"));

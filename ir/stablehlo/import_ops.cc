@@ -234,7 +234,19 @@ Results ImportDynamicGather(const OpReader& op) {
 }
 Results ImportRealDynamicSlice(const OpReader& op) {
   NeedOperands(op, 4);
-  return {Slice(op.in[0], op.KnownInts(1), op.KnownInts(2), op.KnownInts(3))};
+  const Value x = op.in[0], starts = op.in[1];
+  const std::vector<int64_t> strides = op.KnownInts(3);
+  if (op.IsKnown(1) && op.IsKnown(2)) return {Slice(x, op.KnownInts(1), op.KnownInts(2), strides)};
+  // How much there is between the bounds is said by the type.
+  if (strides != std::vector<int64_t>(strides.size(), 1))
+    op.NotSupported("has bounds that are no constants, and strides");
+  if (starts.rank() != 1 || starts.dim(0) != x.rank()) op.Malformed("has not one start per dim");
+  op.WillEmit(2 * x.rank());
+  std::vector<Value> scalars;
+  for (int d = 0; d < x.rank(); ++d)
+    scalars.push_back(Reshape(SliceInDim(starts, 0, d, d + 1), {}));
+  const Dims shape = op.ResultType().shape;
+  return {DynamicSlice(x, scalars, {shape.begin(), shape.end()})};
 }
 // A size that is not all of the dim would be known only when it runs.
 Results ImportSetDimensionSize(const OpReader& op) {
@@ -396,6 +408,8 @@ Results ImportCall(const OpReader& op) {
 Results ImportComposite(const OpReader& op) {
   if (const std::optional<Results> known = ImportKnownComposite(op)) return *known;
   const FunctionRef f = op.Callee("decomposition");
+  // Its regions are the decomposition's, too.
+  op.IgnoreRegions();
   return Call(op.b(), f, op.in, f->name);
 }
 Results ImportIf(const OpReader& op) {

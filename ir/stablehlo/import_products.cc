@@ -46,6 +46,12 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
     if (IsFloat(a) != IsFloat(b)) return IsFloat(a);
     return BitWidth(a) > BitWidth(b);
   };
+  // Products whose sums are wider than they are are one op.
+  const auto computes = [](DType d) { return IsComputable(d) && d != DType::kBool; };
+  if (lhs.dtype() == rhs.dtype() && lhs.dtype() != result && computes(lhs.dtype()) &&
+      computes(result) && holds_more(result, lhs.dtype()) &&
+      IsFloat(result) == IsFloat(lhs.dtype()))
+    return multiply(lhs, rhs, result);
   DType dtype = result;
   for (const Value v : {lhs, rhs})
     if (holds_more(v.dtype(), dtype)) dtype = v.dtype();
@@ -55,7 +61,7 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
   // Numbers of 8 bits and fewer that have no kernels are exact in f32, and whole ones in s32.
   if (!IsComputable(dtype) && !IsComplex(dtype)) dtype = IsFloat(dtype) ? DType::kF32 : DType::kS32;
   const Value x = Convert(lhs, dtype), y = Convert(rhs, dtype);
-  return Convert(multiply(x, y), result);
+  return Convert(multiply(x, y, std::nullopt), result);
 }
 
 // ---- Algorithms of dot_general. -----------------------------------------------------------------
@@ -161,8 +167,9 @@ DType SumOf(const Algorithm& algorithm) {
 Value DotOf(const OpReader& op, const DotDims& dims) {
   const std::optional<Algorithm> algorithm = AlgorithmOf(op);
   if (!algorithm) {
-    return Product(op, op.in[0], op.in[1],
-                   [&](Value lhs, Value rhs) { return DotGeneral(lhs, rhs, dims); });
+    return Product(op, op.in[0], op.in[1], [&](Value lhs, Value rhs, std::optional<DType> sum) {
+      return DotGeneral(lhs, rhs, dims, nullptr, sum);
+    });
   }
   for (const Value x : op.in)
     if (!IsFloat(x.dtype()))
@@ -171,8 +178,10 @@ Value DotOf(const OpReader& op, const DotDims& dims) {
   const DType sum = SumOf(*algorithm);
   const Value of_lhs = Rounded(op, op.in[0], *algorithm);
   const Value of_rhs = Rounded(op, op.in[1], *algorithm);
-  const Value lhs = Convert(of_lhs, sum), rhs = Convert(of_rhs, sum);
-  return Convert(DotGeneral(lhs, rhs, dims), op.ResultType().dtype);
+  const bool wider = of_lhs.dtype() == of_rhs.dtype() && BitWidth(of_lhs.dtype()) < BitWidth(sum);
+  const Value lhs = wider ? of_lhs : Convert(of_lhs, sum);
+  const Value rhs = wider ? of_rhs : Convert(of_rhs, sum);
+  return Convert(DotGeneral(lhs, rhs, dims, nullptr, sum), op.ResultType().dtype);
 }
 Results ImportDotGeneral(const OpReader& op) {
   NeedOperands(op, 2);
@@ -272,8 +281,9 @@ Results ImportEinsum(const OpReader& op) {
   }
   for (const char letter : terms[1])
     if (terms[0].find(letter) == kNowhere) of_rhs.push_back(letter);
-  const Value product =
-      Product(op, lhs, rhs, [&](Value x, Value y) { return DotGeneral(x, y, dims); });
+  const Value product = Product(op, lhs, rhs, [&](Value x, Value y, std::optional<DType> sum) {
+    return DotGeneral(x, y, dims, nullptr, sum);
+  });
   return {InOrder(op, product, absl::StrCat(batch, of_lhs, of_rhs), result)};
 }
 
@@ -308,7 +318,8 @@ Results ConvolutionOf(const OpReader& op, const std::vector<int64_t>& padding) {
     if (reversal[d] != 0) reversed.push_back(dims.rhs_spec[2 + d]);
   }
   const Value kernel = reversed.empty() ? op.in[1] : Reverse(op.in[1], reversed);
-  return {Product(op, op.in[0], kernel, [&](Value lhs, Value rhs) {
+  return {Product(op, op.in[0], kernel, [&](Value lhs, Value rhs, std::optional<DType> sum) {
+    options.preferred_element_type = sum;
     return ConvGeneralDilated(lhs, rhs, dims, options);
   })};
 }

@@ -146,7 +146,10 @@ class OpReader {
 
   // The integers of an operand that the program says: a list, or a matrix row by row.
   std::vector<int64_t> KnownInts(size_t operand) const;
+  bool IsKnown(size_t operand) const { return KnownLiteral(operand).has_value(); }
 
+  // Its regions say nothing that is needed.
+  void IgnoreRegions() const { regions_read_ += num_regions(); }
   int num_regions() const { return static_cast<int>(raw().regions.size); }
   // A region that uses no values of outside but constants: a computation of scalars.
   FunctionRef Computation(int region) const;
@@ -180,6 +183,8 @@ class OpReader {
   [[noreturn]] void NotSupported(std::string_view problem) const;
 
  private:
+  // The literal that an operand is, or is a broadcast of; nullopt for one that is no constant.
+  std::optional<Array> KnownLiteral(size_t operand) const;
   const RawOp& raw() const { return importer_.a_.code.ops[op_]; }
   FunctionRef Region(int region, const std::vector<uint32_t>& captures,
                      const std::vector<uint32_t>& constants, const Scope& scope) const;

@@ -72,7 +72,8 @@ def value(a):
 def near(a, b, bound):
     a, b = (np.asarray(x).astype(np.complex128) for x in (a, b))
     assert a.shape == b.shape, (a.shape, b.shape)
-    assert np.all((np.abs(a - b) <= bound * (1 + np.abs(b))) | (a == b) | (np.isnan(a) & np.isnan(b))), (a, b)
+    close = np.abs(a - b) <= bound * (1 + np.abs(b))
+    assert np.all(close | (a == b) | (np.isnan(a) & np.isnan(b))), (a, b)
 
 
 def keep(name, data, args, expected, check=("eq", 0)):
@@ -113,8 +114,9 @@ def op(name, what, args, attrs="", **kwargs):
     given = ", ".join(f"%a{i}" for i in range(len(args)))
     ins = ", ".join(mlir_type(a) for a in args)
     outs = ", ".join(mlir_type(r) for r in results)
-    of_text(name, f'  %0{f":{n}" if n > 1 else ""} = "{what}"({given}) {{{attrs}}} : ({ins}) -> ({outs})\n'
-            f"  return {names} : {outs}", args, **kwargs)
+    of_text(name, f'''  %0{f":{n}" if n > 1 else ""} = "{what}"({given}) {{{attrs}}}
+      : ({ins}) -> ({outs})
+  return {names} : {outs}''', args, **kwargs)
 
 
 def floats(*shape, dtype=np.float32, spread=2.0):
@@ -162,8 +164,9 @@ for dtype, check, apart in ((np.float16, ("ulp", 1), 4e-2), (ml_dtypes.bfloat16,
         label = f"{np.dtype(dtype).name}_{'x'.join(map(str, shape))}_{dim}"
         wide = lambda *vs: [np.asarray(v).astype(np.float64) for v in vs]
         to = lambda vs: [np.asarray(v).astype(dtype) for v in vs]
-        op(f"batch_norm_training/{label}", "stablehlo.batch_norm_training", [x, scale, offset], attrs,
-           expected=to(training(*wide(x, scale, offset), eps, dim)), check=check, compare=apart)
+        op(f"batch_norm_training/{label}", "stablehlo.batch_norm_training", [x, scale, offset],
+           attrs, expected=to(training(*wide(x, scale, offset), eps, dim)), check=check,
+           compare=apart)
         op(f"batch_norm_inference/{label}", "stablehlo.batch_norm_inference",
            [x, scale, offset, mean, var], attrs,
            expected=to(inference(*wide(x, scale, offset, mean, var), eps, dim)), check=check,
@@ -182,7 +185,8 @@ for config, left, right in (("ij,jk->ik", (3, 4), (4, 2)), ("bij,bjk->bki", (2, 
                             ("i,j->ji", (4,), (2,)), ("ijk,ik->ij", (2, 4, 3), (2, 3))):
     a, b = floats(*left), floats(*right)
     op(f"einsum/{config}", "stablehlo.einsum", [a, b], f'einsum_config = "{config}"',
-       expected=[np.einsum(config, a.astype(np.float64), b).astype(np.float32)], check=("abs", 1e-5))
+       expected=[np.einsum(config, a.astype(np.float64), b).astype(np.float32)],
+       check=("abs", 1e-5))
 a = rng.integers(-9, 9, (2, 4, 3)).astype(np.int32)
 for config in ("ijk->kij", "ijk->ji", "ijk->", "ijk->ijk"):
     op(f"unary_einsum/{config}", "stablehlo.unary_einsum", [a], f'einsum_config = "{config}"',
@@ -209,7 +213,8 @@ LAYOUT = """dimension_numbers = #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0
     batch_group_count = 1 : i64, feature_group_count = 1 : i64"""
 convolved = np.asarray(lax.conv_general_dilated(
     image, kernel, (1, 1), ((1, 0), (2, 1)), dimension_numbers=("NHWC", "HWIO", "NHWC")))
-of_text("dynamic_conv/padding", f"""  %p = stablehlo.constant dense<[[1, 0], [2, 1]]> : tensor<2x2xi64>
+of_text("dynamic_conv/padding", f"""
+  %p = stablehlo.constant dense<[[1, 0], [2, 1]]> : tensor<2x2xi64>
   %0 = "stablehlo.dynamic_conv"(%a0, %a1, %p) {{{LAYOUT}}}
       : ({mlir_type(image)}, {mlir_type(kernel)}, tensor<2x2xi64>) -> {mlir_type(convolved)}
   return %0 : {mlir_type(convolved)}""", [image, kernel], expected=[convolved], check=("abs", 1e-4))
@@ -230,7 +235,8 @@ def tuples(name, text, args, expected):
     keep(name, artifact(text), args, expected)
 
 
-tuples("tuple/within", f"""func.func public @main(%a0: tensor<4xf32>, %a1: tensor<4xi32>) -> (tensor<4xi32>, tensor<4xf32>) {{
+tuples("tuple/within", f"""func.func public @main(%a0: tensor<4xf32>, %a1: tensor<4xi32>)
+    -> (tensor<4xi32>, tensor<4xf32>) {{
   %t = stablehlo.create_token : !stablehlo.token
   %0 = stablehlo.tuple %a0, %a1 : {INNER}
   %1 = stablehlo.add %a0, %a0 : tensor<4xf32>
@@ -240,7 +246,8 @@ tuples("tuple/within", f"""func.func public @main(%a0: tensor<4xf32>, %a1: tenso
   %5 = stablehlo.get_tuple_element %2[2] : ({PAIR}) -> tensor<4xf32>
   return %4, %5 : tensor<4xi32>, tensor<4xf32>
 }}""", [y, n], [n, y + y])
-tuples("tuple/at_the_boundary", f"""func.func public @main(%a0: {INNER}, %a1: tensor<4xf32>) -> {PAIR} {{
+tuples("tuple/at_the_boundary", f"""func.func public @main(%a0: {INNER}, %a1: tensor<4xf32>)
+    -> {PAIR} {{
   %t = stablehlo.create_token : !stablehlo.token
   %0 = stablehlo.get_tuple_element %a0[0] : ({INNER}) -> tensor<4xf32>
   %1 = stablehlo.add %0, %a1 : tensor<4xf32>
@@ -255,7 +262,8 @@ func.func private @inner(%a0: {INNER}) -> {INNER} {{
   %3 = stablehlo.tuple %1, %2 : {INNER}
   return %3 : {INNER}
 }}""", [y, n, y], [-y, n, y + y])
-tuples("token/at_the_boundary", """func.func public @main(%a0: !stablehlo.token, %a1: tensor<4xf32>) -> (!stablehlo.token, tensor<4xf32>) {
+tuples("token/at_the_boundary", """func.func public @main(%a0: !stablehlo.token, %a1: tensor<4xf32>)
+    -> (!stablehlo.token, tensor<4xf32>) {
   %0 = stablehlo.create_token : !stablehlo.token
   %1 = stablehlo.after_all %0, %a0 : !stablehlo.token
   %2:2 = stablehlo.optimization_barrier %1, %a1 : !stablehlo.token, tensor<4xf32>
@@ -280,7 +288,9 @@ tuples("token/through_a_loop", """func.func public @main(%a0: tensor<4xf32>) -> 
   }
   return %0#2 : tensor<4xf32>
 }""", [y], [4 * y])
-tuples("tuple/within_a_branch", f"""func.func public @main(%a0: tensor<i1>, %a1: tensor<4xf32>, %a2: tensor<4xi32>) -> (tensor<4xf32>, tensor<4xi32>) {{
+tuples("tuple/within_a_branch", f"""
+func.func public @main(%a0: tensor<i1>, %a1: tensor<4xf32>, %a2: tensor<4xi32>)
+    -> (tensor<4xf32>, tensor<4xi32>) {{
   %t = stablehlo.tuple %a1, %a2 : {INNER}
   %0:2 = "stablehlo.if"(%a0) ({{
     stablehlo.return %a1, %a2 : tensor<4xf32>, tensor<4xi32>
@@ -320,7 +330,8 @@ def tf32(v):
     return ((bits + 0xfff + ((bits >> 13) & 1)) & 0xffffe000).astype(np.uint32).view(np.float32)
 
 
-left, right = rng.standard_normal((4, 8)).astype(np.float32), rng.standard_normal((8, 6)).astype(np.float32)
+left = rng.standard_normal((4, 8)).astype(np.float32)
+right = rng.standard_normal((8, 6)).astype(np.float32)
 
 
 def algorithm(operands, total, products, imprecise="false"):
@@ -330,7 +341,8 @@ def algorithm(operands, total, products, imprecise="false"):
       allow_imprecise_accumulation = {imprecise}>"""
 
 
-DOT = "dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>"
+DOT = """dot_dimension_numbers =
+      #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>"""
 exact = lambda a, b: a.astype(np.float64) @ b.astype(np.float64)
 for operands, total, products, take in (
         ("bf16", "f32", 1, None), ("bf16", "f32", 3, None), ("bf16", "f32", 6, None),
@@ -397,13 +409,14 @@ for dtype in FEW:
        f"{LAYOUT}, padding = dense<0> : tensor<2x2xi64>", expected=[conv.astype(total)])
     r = (np.arange(8) % 3).reshape(2, 4).astype(dtype)
     most = np.max(r.astype(np.float32), axis=1).astype(dtype)
-    reduced = f"""  %init = stablehlo.constant dense<0{".0" if is_float else ""}> : tensor<{NAMES[name]}>
+    reduced = f"""
+  %init = stablehlo.constant dense<0{".0" if is_float else ""}> : tensor<{NAMES[name]}>
   %0 = stablehlo.reduce(%a0 init: %init) applies stablehlo.maximum across dimensions = [1]
       : ({mlir_type(r)}, tensor<{NAMES[name]}>) -> {mlir_type(most)}
   return %0 : {mlir_type(most)}"""
     of_text(f"reduce_few/{name}", reduced, [r], expected=[most])
 
-# ---- CHLO: by what it decomposes into. ------------------------------------------------------------
+# ---- CHLO: by what it decomposes into. -----------------------------------------------------------
 points = np.array([-3.5, -1, -0.75, -0.0, 0.0, 0.25, 0.9, 1, 2.5, 4], np.float32)
 for what, take in (("square", np.square), ("sinh", np.sinh), ("cosh", np.cosh), ("asin", np.arcsin),
                    ("acos", np.arccos), ("atan", np.arctan), ("asinh", np.arcsinh),
@@ -420,12 +433,15 @@ for what, wanted in (("is_inf", np.isinf(special)), ("is_pos_inf", np.isposinf(s
 c = (floats(4) + 1j * floats(4)).astype(np.complex64)
 of_text("chlo/conj", """  %0 = chlo.conj %a0 : tensor<4xcomplex<f32>> -> tensor<4xcomplex<f32>>
   return %0 : tensor<4xcomplex<f32>>""", [c], expected=[np.conj(c)])
-of_text("chlo/next_after", """  %0 = chlo.broadcast_next_after %a0, %a1 : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+of_text("chlo/next_after", """
+  %0 = chlo.broadcast_next_after %a0, %a1 : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>""", [y, y[::-1].copy()], expected=[np.nextafter(y, y[::-1])])
-of_text("chlo/constant_like", """  %0 = "chlo.constant_like"(%a0) {value = 3.5 : f32} : (tensor<4xf32>) -> tensor<4xf32>
+of_text("chlo/constant_like", """
+  %0 = "chlo.constant_like"(%a0) {value = 3.5 : f32} : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>""", [y], expected=[np.full(4, 3.5, np.float32)])
 words = rng.integers(0, 2**32, 4).astype(np.uint32)
-of_text("chlo/mulhi", """  %0 = chlo.mulhi %a0, %a1 : tensor<4xui32>, tensor<4xui32> -> tensor<4xui32>
+of_text("chlo/mulhi", """
+  %0 = chlo.mulhi %a0, %a1 : tensor<4xui32>, tensor<4xui32> -> tensor<4xui32>
   return %0 : tensor<4xui32>""", [words, words[::-1].copy()],
         expected=[(words.astype(np.uint64) * words[::-1] >> np.uint64(32)).astype(np.uint32)])
 row = floats(4)
@@ -434,17 +450,22 @@ for what, take in (("add", np.add), ("subtract", np.subtract), ("multiply", np.m
                    ("divide", np.divide), ("maximum", np.maximum), ("minimum", np.minimum)):
     with np.errstate(all="ignore"):
         wanted = take(tall, row).astype(np.float32)
-    of_text(f"chlo/broadcast_{what}", f"""  %0 = chlo.broadcast_{what} %a0, %a1 : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+    of_text(f"chlo/broadcast_{what}", f"""
+  %0 = chlo.broadcast_{what} %a0, %a1 : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
   return %0 : tensor<3x4xf32>""", [tall, row], expected=[wanted], check=("ulp", 1))
-of_text("chlo/broadcast_compare", """  %0 = chlo.broadcast_compare %a0, %a1 {comparison_direction = #chlo<comparison_direction LT>} : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xi1>
+of_text("chlo/broadcast_compare", """
+  %0 = chlo.broadcast_compare %a0, %a1 {comparison_direction =
+      #chlo<comparison_direction LT>} : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xi1>
   return %0 : tensor<3x4xi1>""", [tall, row], expected=[tall < row])
-of_text("chlo/top_k", """  %0:2 = chlo.top_k(%a0, k = 2) : tensor<3x4xf32> -> (tensor<3x2xf32>, tensor<3x2xi32>)
+of_text("chlo/top_k", """
+  %0:2 = chlo.top_k(%a0, k = 2) : tensor<3x4xf32> -> (tensor<3x2xf32>, tensor<3x2xi32>)
   return %0#0, %0#1 : tensor<3x2xf32>, tensor<3x2xi32>""", [tall],
         expected=[-np.sort(-tall, axis=1)[:, :2],
                   np.argsort(-tall, axis=1, kind="stable")[:, :2].astype(np.int32)])
 ragged, stacked = floats(6, 4), floats(2, 4, 3)
 sizes = np.array([2, 4], np.int64)
-of_text("chlo/ragged_dot", """  %0 = "chlo.ragged_dot"(%a0, %a1, %a2) {ragged_dot_dimension_numbers =
+of_text("chlo/ragged_dot", """
+  %0 = "chlo.ragged_dot"(%a0, %a1, %a2) {ragged_dot_dimension_numbers =
       #chlo.ragged_dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [],
         lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1],
         lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>,
@@ -453,8 +474,20 @@ of_text("chlo/ragged_dot", """  %0 = "chlo.ragged_dot"(%a0, %a1, %a2) {ragged_do
   return %0 : tensor<6x3xf32>""", [ragged, stacked, sizes],
         expected=[np.concatenate([ragged[:2] @ stacked[0], ragged[2:] @ stacked[1]])],
         check=("abs", 1e-5))
-of_text("composite/of_another_name", """  %0 = stablehlo.composite "my.op" %a0 {composite_attributes = {n = 3 : i32}, decomposition = @impl, version = 3 : i32} : (tensor<4xf32>) -> tensor<4xf32>
-  return %0 : tensor<4xf32>""", [y], expected=[y + y], extra="""func.func private @impl(%x: tensor<4xf32>) -> tensor<4xf32> {
+rows, start = floats(5, 3), floats(3)
+sums = np.stack([start + rows[:i + 1].sum(axis=0, dtype=np.float32) for i in range(5)])
+of_text("chlo/scan", """  %0:2 = "chlo.scan"(%a0, %a1) <{dimension = 0 : i64, is_reverse = false,
+      operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>}> ({
+  ^bb0(%a: tensor<3xf32>, %c: tensor<3xf32>):
+    %s = stablehlo.add %a, %c : tensor<3xf32>
+    stablehlo.return %s, %s : tensor<3xf32>, tensor<3xf32>
+  }) : (tensor<5x3xf32>, tensor<3xf32>) -> (tensor<5x3xf32>, tensor<3xf32>)
+  return %0#0, %0#1 : tensor<5x3xf32>, tensor<3xf32>""", [rows, start], expected=[sums, sums[-1]])
+of_text("composite/of_another_name", """
+  %0 = stablehlo.composite "my.op" %a0 {composite_attributes = {n = 3 : i32},
+      decomposition = @impl, version = 3 : i32} : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>""", [y], expected=[y + y], extra="""
+func.func private @impl(%x: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.add %x, %x : tensor<4xf32>
   return %0 : tensor<4xf32>
 }""")
@@ -538,8 +571,8 @@ def closed(head, sections):
 
 
 def entries_of(sections):
-    """The attributes and types: how many of each; pairs of a dialect and a count; pairs of bytes and
-    a flag."""
+    """The attributes and types: how many of each; pairs of a dialect and a count; pairs of bytes
+    and a flag."""
     offsets = sections[3]
     num_attrs, at = read_varint(offsets, 0)
     num_types, at = read_varint(offsets, at)
@@ -643,7 +676,8 @@ for label, q in (("s8", PER_TENSOR), ("range", NARROW), ("u8", UNSIGNED),
               f"  %0 = stablehlo.convert %a0 : (tensor<2x4xf32>) -> {t}\n  return %0 : {t}", [t],
               {holder: q}, [real], [stored], {"convert_v1": "uniform_quantize_v1"})
     quantized(f"uniform_dequantize/{label}", [t],
-              f"  %0 = stablehlo.convert %a0 : ({t}) -> tensor<2x4xf32>\n  return %0 : tensor<2x4xf32>",
+              f"  %0 = stablehlo.convert %a0 : ({t}) -> tensor<2x4xf32>\n"
+              "  return %0 : tensor<2x4xf32>",
               ["tensor<2x4xf32>"], {holder: q}, [stored], [q.real(stored)],
               {"convert_v1": "uniform_dequantize_v1"})
 A = Quantized("i8", 0.5, -3, -128, 127)
@@ -696,7 +730,8 @@ lhs, rhs = (rng.integers(-128, 128, s).astype(np.int8) for s in ((2, 3, 8), (2, 
 OUT = Quantized("i8", 3.0, 2, -128, 127)
 SUMS = Quantized("i32", 0.0625, 0, -2**31, 2**31 - 1)
 BATCHED = """dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0],
-    rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>"""
+    rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2],
+    rhs_contracting_dimensions = [1]>"""
 total = np.einsum("bij,bjk->bik", lhs.astype(np.int64) + 3, rhs.astype(np.int64) - 7)
 for label, result in (("s8", OUT), ("s32", SUMS)):
     quantized(f"dot_general_quantized/{label}", ["tensor<2x3x8xui16>", "tensor<2x8x5xui64>"],
@@ -725,7 +760,7 @@ quantized("dot_general_quantized/hybrid", ["tensor<2x3x8xf32>", "tensor<2x8x5xui
   return %0 : tensor<2x3x5xf32>""", ["tensor<2x3x5xf32>"], {"ui64": B}, [weights, rhs],
           [np.einsum("bij,bjk->bik", weights.astype(np.float64), B.real(rhs)).astype(np.float32)],
           check=("abs", 1e-4))
-im, ker = rng.integers(-128, 128, (2, 4, 4, 2)).astype(np.int8), rng.integers(-128, 128, (2, 2, 2, 3)).astype(np.int8)
+im, ker = (rng.integers(-128, 128, s).astype(np.int8) for s in ((2, 4, 4, 2), (2, 2, 2, 3)))
 KER = Quantized("i8", [0.25, 0.5, 0.1], [0, 5, -9], -128, 127, 3)
 total = np.rint(np.asarray(lax.conv_general_dilated(
     (im.astype(np.float64) + 3), ker.astype(np.float64) - np.array([0, 5, -9]), (1, 1),
@@ -734,10 +769,11 @@ quantized("convolution_quantized/per_axis", ["tensor<2x4x4x2xui16>", "tensor<2x2
           f"""  %0 = "stablehlo.convolution"(%a0, %a1) {{{LAYOUT},
       padding = dense<[[1, 0], [0, 1]]> : tensor<2x2xi64>}}
       : (tensor<2x4x4x2xui16>, tensor<2x2x2x3xui16>) -> tensor<2x4x4x3xi16>
-  return %0 : tensor<2x4x4x3xi16>""", ["tensor<2x4x4x3xi16>"], {"ui16": A, "2x2x2x3xui16": KER, "i16": OUT},
+  return %0 : tensor<2x4x4x3xi16>""", ["tensor<2x4x4x3xi16>"],
+          {"ui16": A, "2x2x2x3xui16": KER, "i16": OUT},
           [im, ker], [rescaled(total, [0.5 * s for s in (0.25, 0.5, 0.1)], OUT, 3)])
 
-# ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. --------------
+# ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. ------------
 seeds = {}
 for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
              "einsum/bij,bjk->bki", "torch_index_select/batch", "dynamic_conv/padding",
@@ -801,7 +837,8 @@ seeds["ops_refused_algorithm"] = with_entries(
     artifact(function(f"""  %0 = "stablehlo.dot_general"(%a0, %a1) {{{DOT},
       {algorithm("bf16", "f32", 9)}}} : ({mlir_type(left)}, {mlir_type(right)}) -> tensor<4x6xf32>
   return %0 : tensor<4x6xf32>""", [left, right], [np.zeros((4, 6), np.float32)])),
-    lambda entry: entry[:-1] + zigzag(7) if entry.endswith(zigzag(9)) and len(entry) == 3 else entry)
+    lambda entry: (entry[:-1] + zigzag(7) if entry.endswith(zigzag(9)) and len(entry) == 3
+                   else entry))
 out = HERE / "recorded" / "ops.jsonl"
 out.write_text("\n".join(lines.values()) + "\n")
 print(f"{len(lines)} programs, {out.stat().st_size} bytes")
