@@ -316,10 +316,17 @@ Array argmin(const Arg& x, int axis, DType index_dtype) {
 
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const PartitionSpec* out_sharding) {
+  DotOptions options;
+  options.out_sharding = out_sharding;
+  return dot_general(lhs, rhs, dims, options);
+}
+Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
+                  const DotOptions& options) {
   return ApplyArgs("dot_general", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
+    internal::CheckPreferred("dot_general", v[0].dtype(), options.preferred_element_type);
     return ir::DotGeneral(v[0], v[1],
                           {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
-                          out_sharding);
+                          options.out_sharding, options.preferred_element_type);
   });
 }
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {

@@ -154,8 +154,19 @@ Array argmin(const Arg& x, int axis, DType index_dtype = DType::kS32);
 struct DotDimensions {
   std::vector<int64_t> lhs_contract, rhs_contract, lhs_batch, rhs_batch;
 };
+// How exact products are at least.  Those of f32 are of f32 whatever it says, as in JAX on CPUs.
+enum class Precision : uint8_t { kDefault, kHigh, kHighest };
+struct DotOptions {
+  Precision precision = Precision::kDefault;
+  // As what products are added up, and what the result has: a number of the operands' kind, of
+  // integers none with fewer bits.  None: the operands' dtype.
+  std::optional<DType> preferred_element_type = {};
+  const PartitionSpec* out_sharding = nullptr;
+};
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const PartitionSpec* out_sharding = nullptr);
+Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
+                  const DotOptions& options);
 
 // What is put before and after an array along each dim that windows move along: "VALID", nothing;
 // "SAME", so much that with strides of 1 the result is as large, of an odd number one more at the

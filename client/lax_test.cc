@@ -70,6 +70,49 @@ TEST(NarrowTest, ComputesAsWideAndRoundsOnce) {
               ::testing::IsNan());
 }
 
+// Expected: jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=...).
+TEST(DotTest, SumsAreOfThePreferredElementType) {
+  constexpr DType kF8 = DType::kF8E4M3FN;
+  const auto dot = [](std::optional<DType> preferred) {
+    return [preferred](Array x, Array y) {
+      lax::DotOptions options;
+      options.precision = lax::Precision::kHighest;
+      options.preferred_element_type = preferred;
+      return lax::dot_general(x, y, {{1}, {0}, {}, {}}, options);
+    };
+  };
+  const auto run = [&](DType operands, std::optional<DType> preferred, double value) {
+    const std::vector<double> threes(40, value);
+    return Evaluated(dot(preferred), Host(threes, {1, 40}, operands),
+                     Host(threes, {40, 1}, operands))[0];
+  };
+  EXPECT_EQ(run(kF8, {}, 3).dtype(), kF8);
+  EXPECT_EQ(run(kF8, {}, 3).At(0), 352);
+  EXPECT_EQ(run(kF8, kF32, 3).dtype(), kF32);
+  EXPECT_EQ(run(kF8, kF32, 3).At(0), 360);
+  EXPECT_EQ(run(DType::kS4, {}, 3).At(0), -8);
+  EXPECT_EQ(run(DType::kS8, {}, 3).At(0), 104);
+  EXPECT_EQ(run(DType::kS8, DType::kS32, 3).At(0), 360);
+  // 40 times 2.5625 squared, in bf16 and in f32.
+  EXPECT_EQ(run(DType::kBF16, {}, 2.5625).At(0), 262);
+  EXPECT_EQ(run(DType::kBF16, kF32, 2.5625).At(0), 262.65625);
+  const auto error = ErrorOf([&] {
+    trace(dot(DType::kS8), abstract({1, 4}, DType::kS32), abstract({4, 1}, DType::kS32));
+  });
+  EXPECT_THAT(error.what(), HasSubstr("must not be narrower than the original type, got "
+                                      "preferred_element_type of s8 for result type of s32"));
+  // The same of numpy's, and its gradient, which has the operand's dtype.
+  const auto loss = [](Array x, Array y) {
+    lax::DotOptions options;
+    options.preferred_element_type = kF32;
+    return sum(matmul(x, y, options));
+  };
+  const ir::Array slope = Evaluated(grad(loss), Host({1, 2}, {1, 2}, DType::kBF16),
+                                    Host({3, 4}, {2, 1}, DType::kBF16))[0];
+  EXPECT_EQ(slope.dtype(), DType::kBF16);
+  EXPECT_THAT(slope.ToDoubles(), ElementsAre(3, 4));
+}
+
 TEST(BitcastTest, BetweenWidths) {
   const auto to = [](DType dtype) {
     return [dtype](Array x) { return lax::bitcast_convert_type(x, dtype); };

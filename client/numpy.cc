@@ -414,10 +414,22 @@ Array log_softmax(const Arg& x, int axis) {
     return shifted - BroadcastBack(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
   });
 }
+Array standardize(const Arg& x, const Axes& axes, double epsilon) {
+  const std::vector<int64_t> dims = NormalAxes("standardize", axes, RankOf(x), x.site);
+  return UnaryInexact("standardize", x, [&](Value v) {
+    const Value average = Mean(v, dims);
+    const Value of_squares = Mean(ir::Square(v), dims);
+    const Value apart = of_squares - ir::Square(average);
+    const Value variance = ir::Max(apart, ir::FullLike(apart, 0));
+    const Value scale = ir::Rsqrt(variance + ir::FullLike(variance, epsilon));
+    const Value centered = v - BroadcastBack(average, v, dims);
+    return centered * BroadcastBack(scale, v, dims);
+  });
+}
 
 // ---- Contractions. ------------------------------------------------------------------------------
 
-Array matmul(const Arg& x, const Arg& y) {
+Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
   const Site site = internal::SiteOf({x, y});
   if (RankOf(x) == 0 || RankOf(y) == 0) {
     ThrowError(ErrorKind::kTypeError, site,
@@ -433,6 +445,7 @@ Array matmul(const Arg& x, const Arg& y) {
   }
   const DType dtype = internal::CommonDType({x, y});
   return Apply1("matmul", site, {*x.array, *y.array}, [&](ir::Builder&, Vs v) {
+    internal::CheckPreferred("matmul", dtype, options.preferred_element_type);
     Value a = ir::Convert(v[0], dtype), b = ir::Convert(v[1], dtype);
     const Dims lead_a(xs.begin(), xs.end() - (x_vector ? 1 : 2));
     const Dims lead_b(ys.begin(), ys.end() - (y_vector ? 1 : 2));
@@ -455,7 +468,7 @@ Array matmul(const Arg& x, const Arg& y) {
     }
     dims.lhs_contract = {a.rank() - 1};
     dims.rhs_contract = {nb};
-    return ir::DotGeneral(a, b, dims);
+    return ir::DotGeneral(a, b, dims, options.out_sharding, options.preferred_element_type);
   });
 }
 

@@ -36,7 +36,8 @@ Array logical_not(const Arg& x);
 Array where(const Arg& condition, const Arg& x, const Arg& y);
 Array clip(const Arg& x, const Arg& low, const Arg& high);
 
-using lax::abs, lax::complex, lax::conj, lax::full_like, lax::imag, lax::real, lax::sign, lax::square, lax::stop_gradient;
+using lax::abs, lax::complex, lax::conj, lax::full_like, lax::imag, lax::real, lax::sign,
+    lax::square, lax::stop_gradient;
 // On Auto axes a constraint for the planner; on Explicit axes reshards, which changes the type.
 using lax::with_sharding_constraint;
 Array floor(const Arg& x);
@@ -103,9 +104,13 @@ using lax::top_k;
 Array logsumexp(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array softmax(const Arg& x, int axis = -1);
 Array log_softmax(const Arg& x, int axis = -1);
+// (x - mean) / sqrt(variance + epsilon) over the axes, whose variance is that of jax.nn's "fast"
+// algorithm: mean(x^2) - mean(x)^2, or 0 if that is less.
+Array standardize(const Arg& x, const Axes& axes = -1, double epsilon = 1e-5);
 
-Array matmul(const Arg& x, const Arg& y);  // vectors, matrices, leading dims broadcast
-Array dot(const Arg& x, const Arg& y);     // matmul; products with numbers too
+Array matmul(const Arg& x, const Arg& y,  // vectors, matrices, leading dims broadcast
+             const lax::DotOptions& options = {});
+Array dot(const Arg& x, const Arg& y);  // matmul; products with numbers too
 // "bij,bjk->bik"; each operand's letters differ.
 Array einsum(std::string_view spec, const std::vector<Arg>& operands);
 

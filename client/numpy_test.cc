@@ -96,6 +96,22 @@ TEST(NumpyTest, SoftmaxIsStableAndItsGradientIsRight) {
               Pointwise(DoubleNear(1e-6), std::vector<double>(4, -std::log(4.0))));
   EXPECT_THAT(Values([](Array x) { return logsumexp(x); }, Vec({-1000, -1000})),
               Pointwise(DoubleNear(1e-3), {-1000 + std::log(2.0)}));
+  const ir::Array x = Host({1, 2, 4, 3, 3, 3}, {2, 3});
+  const auto near = [](std::vector<double> values) {
+    return Pointwise(DoubleNear(1e-5), std::move(values));
+  };
+  EXPECT_THAT(Values([](Array v) { return standardize(v); }, x),
+              near({-1.0690417, -0.26726055, 1.3363019, 0, 0, 0}));
+  EXPECT_THAT(Values([](Array v) { return standardize(v, -1, 0.5); }, x),
+              near({-0.92998135, -0.23249541, 1.1624764, 0, 0, 0}));
+  EXPECT_THAT(Values([](Array v) { return standardize(v, {0, 1}); }, x),
+              near({-1.7677574, -0.707103, 1.4142058, 0.3535514, 0.3535514, 0.3535514}));
+  const auto cubes = [](Array v) {
+    const Array s = standardize(v, {0, 1});
+    return sum(s * s * s);
+  };
+  EXPECT_THAT(Values(grad(cubes), x),
+              near({4.0271573, -2.6847405, 5.3694806, -2.2373, -2.2373, -2.2373}));
   // d logsumexp = softmax.
   EXPECT_THAT(Values(grad([](Array x) { return logsumexp(x); }), Vec({0, std::log(3.0)})),
               Pointwise(DoubleNear(1e-6), {0.25, 0.75}));

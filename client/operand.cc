@@ -83,6 +83,17 @@ CommonType CommonTypeOf(const std::vector<Arg>& args) {
 
 DType CommonDType(const std::vector<Arg>& args) { return CommonTypeOf(args).dtype; }
 
+void CheckPreferred(std::string_view op, DType operands, std::optional<DType> preferred) {
+  if (!preferred || !ir::IsInteger(operands) || !ir::IsInteger(*preferred) ||
+      ir::BitWidth(*preferred) >= ir::BitWidth(operands))
+    return;
+  ThrowError(ErrorKind::kTypeError, {}, ToAbsl(op),
+             ": preferred_element_type must not be narrower than the original type, got "
+             "preferred_element_type of ",
+             ToAbsl(ir::DTypeName(*preferred)), " for result type of ",
+             ToAbsl(ir::DTypeName(operands)));
+}
+
 ir::Value ConvertTo(ir::Value x, const CommonType& type) {
   if (!type.weak) return ir::Convert(x, type.dtype);
   if (x.dtype() == type.dtype && x.type().weak) return x;

@@ -23,6 +23,8 @@ struct CommonType {
 // determines the dtype. Throws TYPE_ERROR, which tells to convert one, if there is no common dtype.
 CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
+// Throws JAX's TYPE_ERROR for a preferred_element_type with fewer bits than integers have.
+void CheckPreferred(std::string_view op, DType operands, std::optional<DType> preferred);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);
 // The site of the first operand that has one.
 Site SiteOf(const std::vector<Arg>& args);

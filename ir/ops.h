@@ -164,9 +164,11 @@ std::pair<Value, Value> TopK(Value x, int64_t k, int dimension);
 struct DotDims {
   std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
 };
-// Result dims: batch, lhs free, rhs free.  `out_sharding` decides an Explicit ambiguity.
+// Result dims: batch, lhs free, rhs free.  `out_sharding` decides an Explicit ambiguity.  Products
+// are added up as `preferred_element_type`, which the result then has; none: the operands' dtype.
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
-                 const PartitionSpec* out_sharding = nullptr);
+                 const PartitionSpec* out_sharding = nullptr,
+                 std::optional<DType> preferred_element_type = {});
 Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
 
 // ---- convolution.cc ----

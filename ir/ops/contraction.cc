@@ -296,8 +296,23 @@ constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
 // ---- The functions of ops.h. --------------------------------------------------------------------
 namespace tessera::ir {
 
-Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding) {
-  if (IsComplex(lhs.dtype()) && lhs.dtype() == rhs.dtype()) {
+Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding,
+                 std::optional<DType> preferred_element_type) {
+  const bool is_complex = IsComplex(lhs.dtype()) && lhs.dtype() == rhs.dtype();
+  if (is_complex && preferred_element_type && IsComplex(*preferred_element_type))
+    return Convert(DotGeneral(lhs, rhs, dims, out_sharding), *preferred_element_type);
+  const auto is_moved_only = [](DType d) { return !IsComputable(d) && !IsComplex(d); };
+  // Numbers without kernels are multiplied as wider ones, and what comes out is rounded once.
+  const bool of_moved = lhs.dtype() == rhs.dtype() && is_moved_only(lhs.dtype());
+  if (of_moved || (preferred_element_type && is_moved_only(*preferred_element_type))) {
+    const DType wide = IsFloat(lhs.dtype()) ? DType::kF32 : DType::kS32;
+    const DType result = preferred_element_type.value_or(lhs.dtype());
+    const Value x = of_moved ? Convert(lhs, wide) : lhs, y = of_moved ? Convert(rhs, wide) : rhs;
+    const std::optional<DType> summed =
+        is_moved_only(result) ? std::nullopt : std::optional(result);
+    return Convert(DotGeneral(x, y, dims, out_sharding, summed), result);
+  }
+  if (is_complex && !preferred_element_type) {
     const Value a = Real(lhs), b = Imag(lhs), c = Real(rhs), d = Imag(rhs);
     const auto dot = [&](Value x, Value y) { return DotGeneral(x, y, dims, out_sharding); };
     const Value ac = dot(a, c), bd = dot(b, d), ad = dot(a, d), bc = dot(b, c);
@@ -310,6 +325,7 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec*
               {"lhs_contracting_dimensions", dims.lhs_contract},
               {"rhs_contracting_dimensions", dims.rhs_contract}};
   if (out_sharding != nullptr) attrs.Set("out_sharding", *out_sharding);
+  if (preferred_element_type) attrs.Set("preferred_element_type", *preferred_element_type);
   return lhs.builder().Emit1(
       ops::kDotGeneral,
       MatchVarying({ops::ConvertIfWeak(lhs, like), ops::ConvertIfWeak(rhs, like)}),

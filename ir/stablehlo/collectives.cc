@@ -331,6 +331,8 @@ Results ImportPartitionId(const OpReader& op) {
   for (size_t i = 0; i < ids.size(); ++i) table.Set(i, static_cast<double>(ids[i]));
   return {Reshape(DynamicSlice(Constant(op.b(), std::move(table)), {place}, {1}), {})};
 }
+// Of replicas, of which there is one.
+Results ImportCrossReplicaSum(const OpReader& op) { return op.in; }
 // There is one replica.
 Results ImportReplicaId(const OpReader& op) { return {Constant(op.b(), DType::kU32, 0)}; }
 
@@ -340,6 +342,7 @@ constexpr ImportRow kRows[] = {
     {"all_to_all", ImportAllToAll},
     {"collective_broadcast", ImportCollectiveBroadcast},
     {"collective_permute", ImportCollectivePermute},
+    {"cross-replica-sum", ImportCrossReplicaSum},
     {"partition_id", ImportPartitionId},
     {"reduce_scatter", ImportReduceScatter},
     {"replica_id", ImportReplicaId},

@@ -11,6 +11,7 @@
 #include "ir/stablehlo/importer.h"
 #include "ir/stablehlo/inspect.h"
 #include "ir/stablehlo/on_shards.h"
+#include "ir/stablehlo/quantized.h"
 #include "ir/verify.h"
 
 namespace tessera::ir::stablehlo {
@@ -70,19 +71,24 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
   shadowed.insert(shadowed.end(), constants.begin(), constants.end());
   const std::vector<Value> outside = ValuesOf(captures, "a region");
   const FunctionRef f = BuildOf(std::move(scope), std::move(name), shadowed, [&] {
-    Spend(static_cast<int64_t>(captures.size() + region.args.size));
-    for (size_t i = 0; i < captures.size(); ++i)
-      values_[captures[i]] = builder_->Param(outside[i].type());
+    Spend(static_cast<int64_t>(outside.size() + region.args.size));
+    std::vector<Value> params;
+    for (const Value v : outside) params.push_back(builder_->Param(v.type()));
+    size_t next = 0;
+    for (const uint32_t value : captures) KeepNext(value, params, &next);
     for (uint32_t i = 0; i < region.args.size; ++i) {
       const uint32_t value = region.args.begin + i;
-      values_[value] =
-          builder_->Param(TensorType(a_, a_.code.value_types[value], absl::StrCat("argument ", i)));
+      std::vector<Value> arrays;
+      for (const Type& type : ArraysOf(a_, type_of(value), absl::StrCat("argument ", i)))
+        arrays.push_back(builder_->Param(type));
+      Spend(static_cast<int64_t>(arrays.size()) - 1);
+      Keep(value, arrays);
     }
     for (const uint32_t value : constants) values_[value] = Emit(defined_by_[value])[0];
     return Run(region);
   });
   // Nothing of the builder is left, of what is no longer shadowed.
-  std::fill(values_.begin() + region.first_value, values_.begin() + region.end_value, Value());
+  Forget(region.first_value, region.end_value);
   return f;
 }
 
@@ -100,7 +106,8 @@ FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<u
   const FunctionRef f = builder.Build(body());
   --depth_;
   builder_ = outer;
-  for (size_t i = 0; i < shadowed.size(); ++i) values_[shadowed[i]] = outside[i];
+  size_t next = 0;
+  for (const uint32_t value : shadowed) KeepNext(value, outside, &next);
   if (SizeOf(f) > Limits().ops)
     Throw(ErrorKind::kLimitExceeded,
           absl::StrCat("StableHLO: ", Quoted(f->name), " has more than ", Limits().ops,
@@ -130,12 +137,40 @@ std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values,
                                       std::string_view what) const {
   std::vector<Value> out;
   for (const uint32_t value : values) {
-    out.push_back(values_[value]);
-    // One of outside of the module's functions.
-    if (!out.back() || &out.back().builder() != builder_)
-      ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot"));
+    for (const Value v : ArraysOfValue(value)) {
+      // One of outside of the module's functions.
+      if (!v || &v.builder() != builder_)
+        ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot"));
+      out.push_back(v);
+    }
   }
   return out;
+}
+
+absl::Span<const Value> Importer::ArraysOfValue(uint32_t value) const {
+  if (IsArray(a_, type_of(value))) return {&values_[value], 1};
+  const auto found = tuples_.find(value);
+  if (found != tuples_.end()) return found->second;
+  // A token is of no arrays, wherever it comes from.
+  if (a_.types[type_of(value)].kind == TypeKind::kToken) return {};
+  ThrowMalformed("uses a tuple that it cannot");
+}
+void Importer::Keep(uint32_t value, absl::Span<const Value> arrays) {
+  if (IsArray(a_, type_of(value))) {
+    values_[value] = arrays[0];
+  } else {
+    Spend(static_cast<int64_t>(arrays.size()));
+    tuples_[value] = {arrays.begin(), arrays.end()};
+  }
+}
+void Importer::KeepNext(uint32_t value, const std::vector<Value>& arrays, size_t* next) {
+  const size_t n = IsArray(a_, type_of(value)) ? 1 : ArraysOf(a_, type_of(value), "a tuple").size();
+  Keep(value, absl::MakeConstSpan(arrays).subspan(*next, n));
+  *next += n;
+}
+void Importer::Forget(uint32_t begin, uint32_t end) {
+  std::fill(values_.begin() + begin, values_.begin() + end, Value());
+  tuples_.erase(tuples_.lower_bound(begin), tuples_.lower_bound(end));
 }
 
 std::vector<Value> Importer::Run(const RawRegion& region) {
@@ -164,7 +199,8 @@ void Importer::EmitAndKeep(uint32_t index) {
   const RawOp& op = a_.code.ops[index];
   builder_->SetSite(SiteOf(a_, op.location));
   const std::vector<Value> values = Emit(index);
-  for (uint32_t r = 0; r < op.results.size; ++r) values_[op.results.begin + r] = values[r];
+  size_t next = 0;
+  for (uint32_t r = 0; r < op.results.size; ++r) KeepNext(op.results.begin + r, values, &next);
 }
 
 std::vector<Value> Importer::Emit(uint32_t index) {
@@ -175,16 +211,30 @@ std::vector<Value> Importer::Emit(uint32_t index) {
   if (form.name == "return") return operands;
   const OpReader reader(*this, index, std::move(operands));
   const ImportRow* const row = FindImport(form.dialect, form.name);
-  if (row == nullptr) reader.NotSupported("is an op that Tessera lacks");
-  std::vector<Value> values = row->import(reader);
+  if (row == nullptr) {
+    const std::string_view why = WhyNotImported(form.name);
+    reader.NotSupported(why.empty() ? "is an op that Tessera lacks" : why);
+  }
+  const auto is_array = [&](uint32_t value) { return IsArray(a_, type_of(value)); };
+  const absl::Span<const uint32_t> given = Slice(a_.code.operands, op.operands);
+  const bool of_arrays = std::all_of(given.begin(), given.end(), is_array);
+  if (!of_arrays && !TakesTuples(form.name)) reader.NotSupported("is of a tuple or a token");
+  const auto is_quantized = [&](uint32_t value) { return IsQuantized(a_, type_of(value)); };
+  bool quantized = std::any_of(given.begin(), given.end(), is_quantized);
+  for (uint32_t r = 0; r < op.results.size; ++r) quantized |= is_quantized(op.results.begin + r);
+  std::vector<Value> values = quantized ? ImportQuantized(reader, *row) : row->import(reader);
   if (op.regions.size > 0 && reader.regions_read_ == 0) reader.Malformed("has regions");
-  if (values.size() != op.results.size)
-    reader.Malformed(absl::StrCat("has ", op.results.size, " results, and gives ", values.size()));
+  std::vector<Type> declared;
+  for (uint32_t r = 0; r < op.results.size; ++r)
+    for (Type& type : ArraysOf(a_, type_of(op.results.begin + r),
+                               absl::StrCat(ToAbsl(form.name), ": result ", r)))
+      declared.push_back(std::move(type));
+  if (values.size() != declared.size())
+    reader.Malformed(absl::StrCat("has ", declared.size(), " results, and gives ", values.size()));
   for (size_t r = 0; r < values.size(); ++r) {
-    const Type declared = reader.ResultType(static_cast<int>(r));
-    if (SameShapeAndDType(values[r].type(), declared)) continue;
-    reader.Malformed(absl::StrCat("has a result that is declared ", declared.ToString(), " and is ",
-                                  values[r].type().ToString()));
+    if (SameShapeAndDType(values[r].type(), declared[r])) continue;
+    reader.Malformed(absl::StrCat("has a result that is declared ", declared[r].ToString(),
+                                  " and is ", values[r].type().ToString()));
   }
   return values;
 }
@@ -278,8 +328,30 @@ std::optional<OpReader> OpReader::Defining(size_t operand) const {
 
 Type OpReader::ResultType(int i) const {
   if (i >= num_results()) Malformed("has too few results");
-  return TensorType(importer_.a_, importer_.a_.code.value_types[raw().results.begin + i],
-                    absl::StrCat(What(), ": result ", i));
+  Type type = TensorType(importer_.a_, importer_.type_of(raw().results.begin + i),
+                         absl::StrCat(What(), ": result ", i));
+  if (result_) type.dtype = *result_;
+  return type;
+}
+std::optional<Quantization> OpReader::OperandQuantization(int i) const {
+  const uint32_t value = Slice(importer_.a_.code.operands, raw().operands)[i];
+  return QuantizationOf(importer_.a_, importer_.type_of(value),
+                        absl::StrCat(What(), ": operand ", i));
+}
+std::optional<Quantization> OpReader::ResultQuantization(int i) const {
+  return QuantizationOf(importer_.a_, importer_.type_of(raw().results.begin + i),
+                        absl::StrCat(What(), ": result ", i));
+}
+std::vector<size_t> OpReader::ElementsOf(size_t operand) const {
+  const Artifact& a = importer_.a_;
+  const absl::Span<const uint32_t> operands = Slice(a.code.operands, raw().operands);
+  if (operand >= operands.size()) Malformed("has too few operands");
+  const TypeOf& type = a.types[importer_.type_of(operands[operand])];
+  if (type.kind != TypeKind::kTuple) Malformed("is of no tuple");
+  std::vector<size_t> out;
+  for (const uint32_t element : Slice(a.refs, type.refs))
+    out.push_back(ArraysOf(a, element, What()).size());
+  return out;
 }
 std::vector<Value> OpReader::First(size_t n) const {
   if (n > in.size()) Malformed("has too few operands");
@@ -288,6 +360,31 @@ std::vector<Value> OpReader::First(size_t n) const {
 std::vector<Value> OpReader::From(size_t n) const {
   if (n > in.size()) Malformed("has too few operands");
   return {in.begin() + n, in.end()};
+}
+
+std::optional<Array> OpReader::KnownLiteral(size_t operand) const {
+  const Op* made = b().DefiningOp(in[operand]);
+  const bool is_splat = made != nullptr && made->def == &ops::kBroadcastInDim;
+  if (is_splat) made = b().DefiningOp(Value(&b(), made->operands[0]));
+  if (made != nullptr && made->def == &ops::kConstant) return made->attrs.Literal("value");
+  // One of outside of a region is an argument of it here.
+  const std::optional<OpReader> outside = Defining(operand);
+  if (!outside || outside->What() != "constant") return std::nullopt;
+  return outside->Constant("value").literal;
+}
+std::vector<int64_t> OpReader::KnownInts(size_t operand) const {
+  constexpr int64_t kIntsMax = 64;  // two for each of 32 dims
+  const Value x = in[operand];
+  const std::optional<Array> known = KnownLiteral(operand);
+  if (!known) NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
+  const Array& literal = *known;
+  if (!IsInteger(literal.dtype()) || x.rank() < 1 || x.rank() > 2 ||
+      x.type().num_elements() > kIntsMax)
+    Malformed(absl::StrCat("has an operand ", operand, " that is no list of sizes"));
+  std::vector<int64_t> ints(x.type().num_elements());
+  for (size_t i = 0; i < ints.size(); ++i)
+    ints[i] = literal.IntAt(literal.rank() == 0 ? 0 : static_cast<int64_t>(i));
+  return ints;
 }
 
 std::vector<uint32_t> OpReader::Captures(std::vector<int> regions) const {
@@ -357,10 +454,13 @@ void OpReader::WillEmit(int64_t ops) const { importer_.Spend(ops); }
 // -------------------------------------------------------------------------------------------------
 namespace {
 
-// One for each of `n` values, or none at all.
+// One for each of `n` values, or none at all; a token is no value, and who has tuples has no names.
 std::vector<std::string> NamesOf(const std::vector<ValueInfo>& values, size_t n) {
   std::vector<std::string> out;
-  for (const ValueInfo& value : values) out.push_back(value.name);
+  for (const ValueInfo& value : values) {
+    if (value.type == "tuple") return {};
+    if (value.type != "token") out.push_back(value.name);
+  }
   out.resize(n);
   const bool any =
       std::any_of(out.begin(), out.end(), [](const auto& name) { return !name.empty(); });

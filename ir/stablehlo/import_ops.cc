@@ -12,6 +12,7 @@
 #include "ir/ops/computation.h"
 #include "ir/stablehlo/importer.h"
 #include "ir/stablehlo/on_shards.h"
+#include "ir/stablehlo/quantized.h"
 
 namespace tessera::ir::stablehlo {
 namespace {
@@ -73,10 +74,6 @@ Results ImportClamp(const OpReader& op) {
 Results ImportConvert(const OpReader& op) {
   NeedOperands(op, 1);
   return {Convert(op.in[0], op.ResultType().dtype)};
-}
-Results ImportBitcast(const OpReader& op) {
-  NeedOperands(op, 1);
-  return {BitcastConvert(op.in[0], op.ResultType().dtype)};
 }
 Results ImportReducePrecision(const OpReader& op) {
   NeedOperands(op, 1);
@@ -173,6 +170,32 @@ Results ImportGather(const OpReader& op) {
   return {GatherOf(op, op.Ints("slice_sizes"))};
 }
 
+// The slices at indices along a dim; in front of it dims that operand and indices have in common.
+Results ImportTorchIndexSelect(const OpReader& op) {
+  NeedOperands(op, 2);
+  const Value x = op.in[0], at = op.in[1];
+  const int64_t rank = x.rank();
+  int64_t dim = op.Int("dim"), batch = op.Int("batch_dims");
+  if (dim < 0) dim += rank;
+  if (batch < 0) batch += at.rank();
+  if (dim < 0 || dim >= rank || batch < 0 || batch > std::min<int64_t>(dim, at.rank()))
+    op.Malformed("has dims that are none");
+  GatherDimensionNumbers dims;
+  Dims slice = x.shape();
+  for (int64_t d = 0; d < batch; ++d) {
+    dims.operand_batching_dims.push_back(d);
+    dims.start_indices_batching_dims.push_back(d);
+    slice[d] = 1;
+  }
+  for (int64_t d = batch; d < dim; ++d) dims.offset_dims.push_back(d);
+  for (int64_t d = dim + 1; d < rank; ++d) dims.offset_dims.push_back(d - 1 + at.rank() - batch);
+  dims.collapsed_slice_dims = dims.start_index_map = {dim};
+  slice[dim] = 1;
+  GatherScatterOptions options;
+  options.mode = GatherScatterMode::kClip;
+  return {Gather(x, ExpandDims(at, {at.rank()}), dims, slice, options)};
+}
+
 Results ImportScatter(const OpReader& op) {
   if (op.in.size() % 2 != 1) op.Malformed("has an even number of operands");
   const size_t n = op.in.size() / 2;
@@ -189,23 +212,6 @@ Results ImportScatter(const OpReader& op) {
 }
 
 // ---- Ops of sizes that are operands: the declared types, or literals, say them. ----------------
-// The integers of an operand that the program says, one per dim.
-std::vector<int64_t> KnownInts(const OpReader& op, size_t operand) {
-  constexpr int64_t kDimsMax = 32;
-  const Value x = op.in[operand];
-  const Op* made = op.b().DefiningOp(x);
-  const bool is_splat = made != nullptr && made->def == &ops::kBroadcastInDim;
-  if (is_splat) made = op.b().DefiningOp(Value(&op.b(), made->operands[0]));
-  if (made == nullptr || made->def != &ops::kConstant)
-    op.NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
-  const Array& literal = made->attrs.Literal("value");
-  if (!IsInteger(literal.dtype()) || x.rank() != 1 || x.dim(0) > kDimsMax)
-    op.Malformed(absl::StrCat("has an operand ", operand, " that is no list of sizes"));
-  std::vector<int64_t> ints(x.dim(0));
-  for (size_t i = 0; i < ints.size(); ++i)
-    ints[i] = literal.IntAt(literal.rank() == 0 ? 0 : static_cast<int64_t>(i));
-  return ints;
-}
 Results ImportDynamicIota(const OpReader& op) {
   NeedOperands(op, 1);
   return ImportIota(op);
@@ -220,15 +226,40 @@ Results ImportDynamicBroadcast(const OpReader& op) {
 }
 Results ImportDynamicPad(const OpReader& op) {
   NeedOperands(op, 5);
-  return {Pad(op.in[0], op.in[1], KnownInts(op, 2), KnownInts(op, 3), KnownInts(op, 4))};
+  return {Pad(op.in[0], op.in[1], op.KnownInts(2), op.KnownInts(3), op.KnownInts(4))};
 }
 Results ImportDynamicGather(const OpReader& op) {
   NeedOperands(op, 3);
-  return {GatherOf(op, KnownInts(op, 2))};
+  return {GatherOf(op, op.KnownInts(2))};
 }
 Results ImportRealDynamicSlice(const OpReader& op) {
   NeedOperands(op, 4);
-  return {Slice(op.in[0], KnownInts(op, 1), KnownInts(op, 2), KnownInts(op, 3))};
+  const Value x = op.in[0], starts = op.in[1];
+  const std::vector<int64_t> strides = op.KnownInts(3);
+  if (op.IsKnown(1) && op.IsKnown(2)) return {Slice(x, op.KnownInts(1), op.KnownInts(2), strides)};
+  // How much there is between the bounds is said by the type.
+  if (strides != std::vector<int64_t>(strides.size(), 1))
+    op.NotSupported("has bounds that are no constants, and strides");
+  if (starts.rank() != 1 || starts.dim(0) != x.rank()) op.Malformed("has not one start per dim");
+  op.WillEmit(2 * x.rank());
+  std::vector<Value> scalars;
+  for (int d = 0; d < x.rank(); ++d)
+    scalars.push_back(Reshape(SliceInDim(starts, 0, d, d + 1), {}));
+  const Dims shape = op.ResultType().shape;
+  return {DynamicSlice(x, scalars, {shape.begin(), shape.end()})};
+}
+// A size that is not all of the dim would be known only when it runs.
+Results ImportSetDimensionSize(const OpReader& op) {
+  NeedOperands(op, 2);
+  const int dim = op.Small("dimension");
+  if (dim < 0 || dim >= op.in[0].rank()) op.Malformed("has no such dimension");
+  const Value size = op.in[1];
+  const Op* const made = op.b().DefiningOp(size);
+  const bool is_whole = made != nullptr && made->def == &ops::kConstant && size.rank() == 0 &&
+                        IsInteger(size.dtype()) &&
+                        made->attrs.Literal("value").IntAt(0) == op.in[0].dim(dim);
+  if (!is_whole) op.NotSupported("makes a dim of a size that is known only when it runs");
+  return {op.in[0]};
 }
 Results ImportDimensionSize(const OpReader& op) {
   NeedOperands(op, 1);
@@ -338,76 +369,6 @@ Results ImportSort(const OpReader& op) {
   return SortBy(op.in, op.Computation(0), dim, op.Bool("is_stable"));
 }
 
-// ---- Products. ----------------------------------------------------------------------------------
-// The products are of the dtype that holds the most, of the operands' and the result's: the
-// operands are converted before, which is exact, or the result is rounded after.
-template <class Multiply>
-Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply) {
-  const DType result = op.ResultType().dtype;
-  const auto holds_more = [](DType a, DType b) {
-    if (IsComplex(a) != IsComplex(b)) return IsComplex(a);
-    if (IsFloat(a) != IsFloat(b)) return IsFloat(a);
-    return BitWidth(a) > BitWidth(b);
-  };
-  DType dtype = result;
-  for (const Value v : {lhs, rhs})
-    if (holds_more(v.dtype(), dtype)) dtype = v.dtype();
-  // Numbers of 8 bits and fewer that have no kernels are exact in f32, and whole ones in s32.
-  if (!IsComputable(dtype) && !IsComplex(dtype)) dtype = IsFloat(dtype) ? DType::kF32 : DType::kS32;
-  const Value x = Convert(lhs, dtype), y = Convert(rhs, dtype);
-  return Convert(multiply(x, y), result);
-}
-Value DotOf(const OpReader& op, const DotDims& dims) {
-  return Product(op, op.in[0], op.in[1],
-                 [&](Value lhs, Value rhs) { return DotGeneral(lhs, rhs, dims); });
-}
-Results ImportDotGeneral(const OpReader& op) {
-  NeedOperands(op, 2);
-  return {
-      DotOf(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
-                 op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
-}
-// The last dim of one with the first of the other.
-Results ImportDot(const OpReader& op) {
-  NeedOperands(op, 2);
-  if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("is of a scalar");
-  return {DotOf(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
-}
-Results ImportConvolution(const OpReader& op) {
-  NeedOperands(op, 2);
-  const auto spec = [&](std::string_view first, std::string_view second, std::string_view spatial) {
-    std::vector<int64_t> dims = op.Ints(spatial);
-    dims.insert(dims.begin(), {op.Int(first), op.Int(second)});
-    return dims;
-  };
-  const ConvDimensionNumbers dims = {
-      spec("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
-      spec("kernel_output_feature_dimension", "kernel_input_feature_dimension",
-           "kernel_spatial_dimensions"),
-      spec("output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions")};
-  const size_t num_spatial = dims.rhs_spec.size() - 2;
-  ConvOptions options;
-  options.window_strides = op.Ints("window_strides");
-  options.lhs_dilation = op.Ints("lhs_dilation");
-  options.rhs_dilation = op.Ints("rhs_dilation");
-  options.feature_group_count = op.Int("feature_group_count");
-  options.batch_group_count = op.Int("batch_group_count");
-  const std::vector<int64_t> padding = op.Ints("padding"), reversal = op.Ints("window_reversal");
-  if (padding.size() != 2 * num_spatial)
-    op.Malformed("has not two amounts of padding per spatial dim");
-  if (reversal.size() != num_spatial)
-    op.Malformed("has not one of window_reversal per spatial dim");
-  std::vector<int64_t> reversed;
-  for (size_t d = 0; d < num_spatial; ++d) {
-    options.padding.emplace_back(padding[2 * d], padding[2 * d + 1]);
-    if (reversal[d] != 0) reversed.push_back(dims.rhs_spec[2 + d]);
-  }
-  const Value kernel = reversed.empty() ? op.in[1] : Reverse(op.in[1], reversed);
-  return {Product(op, op.in[0], kernel, [&](Value lhs, Value rhs) {
-    return ConvGeneralDilated(lhs, rhs, dims, options);
-  })};
-}
-
 // ---- Linear algebra. ---------------------------------------------------------------------------
 Results ImportCholesky(const OpReader& op) {
   NeedOperands(op, 1);
@@ -444,6 +405,8 @@ Results ImportCall(const OpReader& op) {
 Results ImportComposite(const OpReader& op) {
   if (const std::optional<Results> known = ImportKnownComposite(op)) return *known;
   const FunctionRef f = op.Callee("decomposition");
+  // Its regions are the decomposition's, too.
+  op.IgnoreRegions();
   return Call(op.b(), f, op.in, f->name);
 }
 Results ImportIf(const OpReader& op) {
@@ -471,12 +434,33 @@ Results ImportWhile(const OpReader& op) {
   const std::vector<uint32_t> of_predicate = op.Captures({0}), of_body = op.Captures({1});
   const FunctionRef predicate = op.Region(0, of_predicate), body = op.Region(1, of_body);
   Results operands = op.ValuesOf(of_predicate);
+  const auto num_of_predicate = static_cast<int>(operands.size());
   for (const Value v : op.ValuesOf(of_body)) operands.push_back(v);
+  const int num_of_body = static_cast<int>(operands.size()) - num_of_predicate;
   operands.insert(operands.end(), op.in.begin(), op.in.end());
-  return While(op.b(), predicate, body, operands, static_cast<int>(of_predicate.size()),
-               static_cast<int>(of_body.size()));
+  return While(op.b(), predicate, body, operands, num_of_predicate, num_of_body);
 }
-Results ImportOptimizationBarrier(const OpReader& op) { return OptimizationBarrier(op.b(), op.in); }
+// Of tokens alone there is nothing to keep in order.
+Results ImportOptimizationBarrier(const OpReader& op) {
+  return op.in.empty() ? op.in : OptimizationBarrier(op.b(), op.in);
+}
+
+// ---- Tuples and tokens. -------------------------------------------------------------------------
+// A tuple is its arrays, here as everywhere.
+Results ImportTuple(const OpReader& op) { return op.in; }
+Results ImportTupleElement(const OpReader& op) {
+  const std::vector<size_t> sizes = op.ElementsOf(0);
+  const int index = op.Small("index");
+  if (index < 0 || index >= static_cast<int>(sizes.size()))
+    op.Malformed(absl::StrCat("asks for element ", index, " of ", sizes.size()));
+  const size_t begin = std::accumulate(sizes.begin(), sizes.begin() + index, size_t{0});
+  return {op.in.begin() + begin, op.in.begin() + begin + sizes[index]};
+}
+// What has effects is refused, so that tokens order nothing.
+Results ImportToken(const OpReader& op) {
+  if (!op.in.empty()) op.Malformed("is of what is no token");
+  return {};
+}
 
 // ---- What says where and how, not what. ---------------------------------------------------------
 Results AsItIs(const OpReader& op) { return op.in; }
@@ -493,12 +477,25 @@ const ImportRow* FindTarget(std::string_view target) {
 Results ImportCustomCall(const OpReader& op) {
   const std::string_view target = op.Text("call_target_name");
   if (const ImportRow* const row = FindTarget(target)) return row->import(op);
+  // What JAX writes for callbacks, and for those of jax.debug.
+  if (target.find("callback") != std::string_view::npos)
+    op.NotSupported(absl::StrCat("of the target ", Quoted(target),
+                                 " calls back into the process that traced it, which is not where "
+                                 "the program runs"));
   op.NotSupported(absl::StrCat("of the target ", Quoted(target), ", which Tessera does not know"));
 }
+
+constexpr std::string_view kHost =
+    "exchanges data with a host while the program runs, which has none; pass it as an argument, "
+    "and "
+    "return it";
+constexpr std::string_view kAsync =
+    "splits an op into its beginning and its end, which the planner does itself";
 
 constexpr ImportRow kRows[] = {
     {"abs", SameName},
     {"add", SameName},
+    {"after_all", ImportToken},
     {"and", SameName},
     {"atan2", SameName},
     {"bitcast_convert", ImportBitcast},
@@ -516,13 +513,11 @@ constexpr ImportRow kRows[] = {
     {"concatenate", ImportConcatenate},
     {"constant", ImportConstant},
     {"convert", ImportConvert},
-    {"convolution", ImportConvolution},
     {"cosine", SameName},
     {"count_leading_zeros", SameName},
+    {"create_token", ImportToken},
     {"custom_call", ImportCustomCall},
     {"divide", SameName},
-    {"dot", ImportDot},
-    {"dot_general", ImportDotGeneral},
     {"dynamic_broadcast_in_dim", ImportDynamicBroadcast},
     {"dynamic_gather", ImportDynamicGather},
     {"dynamic_iota", ImportDynamicIota},
@@ -536,6 +531,7 @@ constexpr ImportRow kRows[] = {
     {"floor", SameName},
     {"gather", ImportGather},
     {"get_dimension_size", ImportDimensionSize},
+    {"get_tuple_element", ImportTupleElement},
     {"if", ImportIf},
     {"imag", ImportImag},
     {"iota", ImportIota},
@@ -569,6 +565,7 @@ constexpr ImportRow kRows[] = {
     {"scatter", ImportScatter},
     {"select", ImportSelect},
     {"select_and_scatter", ImportSelectAndScatter},
+    {"set_dimension_size", ImportSetDimensionSize},
     {"shift_left", SameName},
     {"shift_right_arithmetic", SameName},
     {"shift_right_logical", SameName},
@@ -580,8 +577,10 @@ constexpr ImportRow kRows[] = {
     {"subtract", SameName},
     {"tan", SameName},
     {"tanh", SameName},
+    {"torch_index_select", ImportTorchIndexSelect},
     {"transpose", ImportTranspose},
     {"triangular_solve", ImportTriangularSolve},
+    {"tuple", ImportTuple},
     {"unrealized_conversion_cast", AsItIs},
     {"while", ImportWhile},
     {"xor", SameName},
@@ -593,13 +592,47 @@ static_assert(std::is_sorted(std::begin(kRows), std::end(kRows),
 
 }  // namespace
 
+bool TakesTuples(std::string_view name) {
+  constexpr std::string_view kNames[] = {"after_all",
+                                         "call",
+                                         "case",
+                                         "composite",
+                                         "create_token",
+                                         "custom_call",
+                                         "get_tuple_element",
+                                         "if",
+                                         "optimization_barrier",
+                                         "tuple",
+                                         "while"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+std::string_view WhyNotImported(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kWhy[] = {
+      {"async_done", kAsync},
+      {"async_start", kAsync},
+      {"collective_reduce", "reduces to one device of a group; use all_reduce"},
+      {"infeed", kHost},
+      {"outfeed", kHost},
+      {"recv", kHost},
+      {"rng",
+       "makes numbers that no two implementations agree on; use rng_bit_generator, as "
+       "jax.random does"},
+      {"send", kHost},
+  };
+  const auto* const row = std::find_if(std::begin(kWhy), std::end(kWhy),
+                                       [&](const auto& r) { return r.first == name; });
+  return row != std::end(kWhy) ? row->second : "";
+}
+
 bool KnowsTarget(std::string_view target) {
   return OnShards::Knows(target) || FindTarget(target) != nullptr;
 }
 
 const ImportRow* FindImport(std::string_view dialect, std::string_view name) {
   if (dialect == "sdy") return FindShardy(name);
-  if (const ImportRow* const row = FindCollective(name); row != nullptr) return row;
+  for (const auto find : {FindBatchNorm, FindCollective, FindProduct, FindQuantize})
+    if (const ImportRow* const row = find(name); row != nullptr) return row;
   const auto* const row =
       std::lower_bound(std::begin(kRows), std::end(kRows), name,
                        [](const ImportRow& r, std::string_view n) { return r.name < n; });

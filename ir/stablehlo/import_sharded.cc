@@ -1,5 +1,6 @@
 // What is said about shardings, and what runs on shards.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -73,10 +74,14 @@ Results ImportConstraint(const OpReader& op) {
   return {Constrained(op.in[0], op.shardings().Spec(op.Find("sharding"), op.Where()))};
 }
 
+// That values are to be sharded alike is a hint.
+Results ImportGroup(const OpReader&) { return {}; }
+
 constexpr ImportRow kShardyRows[] = {
     {"manual_computation", ImportManualComputation},
     {"reshard", ImportConstraint},
     {"sharding_constraint", ImportConstraint},
+    {"sharding_group", ImportGroup},
 };
 
 // Dims of a Sharding call that are left open: "unspecified_dims=[0,1]".
@@ -167,16 +172,23 @@ std::vector<Value> ImportShardingCall(const OpReader& op) {
 // ---- The function main. -------------------------------------------------------------------------
 namespace {
 
-// What a list of dictionaries says of each of `n` values.
+// What a list of dictionaries says of each of `values`, of which tuples are several arrays, and
+// have no shardings.
 std::vector<std::optional<PartitionSpec>> CarriedByEach(const Artifact& a, const Shardings& in,
-                                                        uint32_t list, size_t n,
+                                                        uint32_t list,
+                                                        const std::vector<uint32_t>& values,
                                                         std::string_view what) {
-  std::vector<std::optional<PartitionSpec>> out(n);
-  if (list == kNone || a.attrs[list].kind != AttrKind::kArray) return out;
-  const absl::Span<const uint32_t> each = Slice(a.refs, a.attrs[list].refs);
-  for (size_t i = 0; i < std::min(n, each.size()); ++i)
+  std::vector<std::optional<PartitionSpec>> out;
+  absl::Span<const uint32_t> each;
+  if (list != kNone && a.attrs[list].kind == AttrKind::kArray)
+    each = Slice(a.refs, a.attrs[list].refs);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint32_t type = a.code.value_types[values[i]];
+    out.resize(out.size() + (IsArray(a, type) ? 1 : ArraysOf(a, type, what).size()));
+    if (i >= each.size() || !IsArray(a, type)) continue;
     if (auto spec = in.Carried(each[i], absl::StrCat(ToAbsl(what), " ", i)))
-      if (*spec = OfSum(*std::move(spec)); !SaysNothing(*spec)) out[i] = std::move(spec);
+      if (*spec = OfSum(*std::move(spec)); !SaysNothing(*spec)) out.back() = std::move(spec);
+  }
   return out;
 }
 
@@ -218,11 +230,16 @@ Program Importer::Main() {
   program.entry = Function("main", Scope{shardings_.mesh()});
   if (shardings_.mesh().empty()) return program;
   const uint32_t op = ops_.find("main")->second;
-  const ir::Function& f = *program.entry;
-  program.in_shardings =
-      CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), f.num_params, "argument");
-  program.out_shardings =
-      CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), f.results.size(), "result");
+  const RawRegion& body = a_.code.regions[a_.code.ops[op].regions.begin];
+  std::vector<uint32_t> args(body.args.size);
+  std::iota(args.begin(), args.end(), body.args.begin);
+  // Its last op returns.
+  uint32_t last = body.begin;
+  while (a_.code.ops[last].end != body.end) last = a_.code.ops[last].end;
+  const absl::Span<const uint32_t> returned = Slice(a_.code.operands, a_.code.ops[last].operands);
+  program.in_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument");
+  program.out_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"),
+                                        {returned.begin(), returned.end()}, "result");
   program.entry = WithResultShardings(program);
   return program;
 }

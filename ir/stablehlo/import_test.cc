@@ -221,6 +221,44 @@ TEST(ImportTest, WhatWouldTakeMuchIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("product below 2^31")));
 }
 
+TEST(ImportTest, WhatHasNoPlaceHereIsRefusedWithAReason) {
+  struct Row {
+    const char* name;
+    const char* message;
+    absl::StatusCode code = absl::StatusCode::kUnimplemented;
+  };
+  for (const Row& row :
+       {Row{"infeed", "infeed exchanges data with a host while the program runs"},
+        Row{"outfeed", "pass it as an argument, and return it"},
+        Row{"send", "send exchanges data with a host"}, Row{"recv", "recv exchanges data with a"},
+        Row{"rng", "rng makes numbers that no two implementations agree on"},
+        Row{"callback", "calls back into the process that traced it"},
+        Row{"size", "makes a dim of a size that is known only when it runs"},
+        Row{"einsum_diagonal", "has a letter twice in a term"},
+        Row{"einsum_letters", "has 3 letters for 2 dims", absl::StatusCode::kInvalidArgument},
+        Row{"algorithm", "dot_general has an algorithm that is none of"},
+        Row{"algorithm_of_f8", "an algorithm of floats of 8 bits, and an operand f32[4]"}})
+    EXPECT_THAT(Import(Exported(std::string("ops_refused_") + row.name)),
+                StatusIs(row.code, HasSubstr(row.message)))
+        << row.name;
+}
+
+TEST(ImportTest, ATupleIsItsArraysAndATokenNone) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program,
+                               Import(Exported("ops_tuple_at_the_boundary")));
+  EXPECT_EQ(program.entry->num_params, 3);
+  EXPECT_EQ(program.entry->results.size(), 3);
+  EXPECT_THAT(program.in_names, ::testing::IsEmpty());
+}
+
+TEST(ImportTest, SumsOfProductsOfQuantizedNumbersAreOfIntegers) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program,
+                               Import(Exported("ops_dot_general_quantized_per_axis")));
+  const std::string text = PrintProgram(program);
+  EXPECT_THAT(text, ::testing::ContainsRegex("s32.* = dot_general|dot_general.*s32"));
+  EXPECT_EQ(program.entry->type(0).dtype, DType::kS8);
+}
+
 TEST(ImportTest, BatchingDimsFollowTheIndexVectors) {
   std::vector<double> rows(10);
   std::iota(rows.begin(), rows.end(), 0);
@@ -306,8 +344,12 @@ TEST(ImportTest, WhatJaxWroteOverTheYearsIsAProgramOrIsRefusedByName) {
 // Each changed byte ends in a status or a program that verifies.
 TEST(ImportTest, AChangedByteEndsInAStatusOrInAValidProgram) {
   for (const char* name :
-       {"affine", "control", "indexing", "sharded_frontend_attributes", "sharded_jit_two_meshes",
-        "sharded_map_partially_manual", "sharded_order"}) {
+       {"affine", "control", "indexing", "ops_batch_norm_grad_float16_2x3x4_0",
+        "ops_convolution_quantized_per_axis", "ops_dot_general_algorithm_tf32_f32_1",
+        "ops_einsum_bij_bjk__bki", "ops_torch_index_select_batch", "ops_tuple_at_the_boundary",
+        "ops_tuple_within_a_branch", "ops_token_through_a_loop", "ops_uniform_quantize_per_axis",
+        "sharded_frontend_attributes", "sharded_jit_two_meshes", "sharded_map_partially_manual",
+        "sharded_order"}) {
     const std::string bytes = Exported(name);
     for (size_t i = 0; i < bytes.size(); ++i) {
       std::string changed = bytes;

@@ -15,6 +15,8 @@
 
 namespace tessera::ir::stablehlo {
 
+struct Quantization;
+
 // Along which axes a collective exchanges; which positions send to which, of one that permutes; the
 // position that sends, of one that broadcasts.
 struct Exchange {
@@ -50,8 +52,16 @@ class Importer {
   void Spend(int64_t ops);
   // The ops of a function, with those of what it calls, each time.
   int64_t SizeOf(const FunctionRef& f);
-  // The values of the artifact in builder_; throws for one that is not there.
+  // The values of the artifact in builder_, the arrays of tuples in the tuples' places; throws for
+  // one that is not there.
   std::vector<Value> ValuesOf(absl::Span<const uint32_t> values, std::string_view what) const;
+  // The arrays of one value, and as many of them as it is made of.
+  absl::Span<const Value> ArraysOfValue(uint32_t value) const;
+  void Keep(uint32_t value, absl::Span<const Value> arrays);
+  // As many of `arrays`, from `*next` on, as the value is made of.
+  void KeepNext(uint32_t value, const std::vector<Value>& arrays, size_t* next);
+  void Forget(uint32_t begin, uint32_t end);
+  uint32_t type_of(uint32_t value) const { return a_.code.value_types[value]; }
   // Emits the ops of a region; the results are the operands of its last op.
   std::vector<Value> Run(const RawRegion& region);
   std::vector<Value> Emit(uint32_t op);
@@ -63,7 +73,8 @@ class Importer {
   const Artifact& a_;
   const Shardings shardings_;
   Builder* builder_ = nullptr;
-  std::vector<Value> values_;                         // of each value of the artifact, in builder_
+  std::vector<Value> values_;  // of each value of the artifact that is one array, in builder_
+  std::map<uint32_t, std::vector<Value>> tuples_;     // the arrays of the others
   std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
   std::map<std::string, uint32_t, std::less<>> ops_;  // the functions
   std::map<uint32_t, Tensor> constants_;              // by their attributes
@@ -82,6 +93,12 @@ class OpReader {
  public:
   OpReader(Importer& importer, uint32_t op, std::vector<Value> operands)
       : in(std::move(operands)), importer_(importer), op_(op) {}
+  // The same op, of other operands, whose result is computed as another dtype.
+  OpReader As(DType result, std::vector<Value> operands) const {
+    OpReader other(importer_, op_, std::move(operands));
+    other.result_ = result;
+    return other;
+  }
 
   const std::vector<Value> in;
 
@@ -115,12 +132,24 @@ class OpReader {
 
   // The declared type of a result.
   Type ResultType(int i = 0) const;
+  // What the numbers of an operand or a result stand for; nullopt: themselves.
+  std::optional<Quantization> OperandQuantization(int i) const;
+  std::optional<Quantization> ResultQuantization(int i) const;
+  // Of how many arrays each element of an operand that is a tuple is made.
+  std::vector<size_t> ElementsOf(size_t operand) const;
+  // Operands as the artifact counts them, of which a tuple is one; `in` has its arrays.
   int num_operands() const { return static_cast<int>(raw().operands.size); }
   int num_results() const { return static_cast<int>(raw().results.size); }
   // The first `n` operands, and those after them.
   std::vector<Value> First(size_t n) const;
   std::vector<Value> From(size_t n) const;
 
+  // The integers of an operand that the program says: a list, or a matrix row by row.
+  std::vector<int64_t> KnownInts(size_t operand) const;
+  bool IsKnown(size_t operand) const { return KnownLiteral(operand).has_value(); }
+
+  // Its regions say nothing that is needed.
+  void IgnoreRegions() const { regions_read_ += num_regions(); }
   int num_regions() const { return static_cast<int>(raw().regions.size); }
   // A region that uses no values of outside but constants: a computation of scalars.
   FunctionRef Computation(int region) const;
@@ -154,6 +183,8 @@ class OpReader {
   [[noreturn]] void NotSupported(std::string_view problem) const;
 
  private:
+  // The literal that an operand is, or is a broadcast of; nullopt for one that is no constant.
+  std::optional<Array> KnownLiteral(size_t operand) const;
   const RawOp& raw() const { return importer_.a_.code.ops[op_]; }
   FunctionRef Region(int region, const std::vector<uint32_t>& captures,
                      const std::vector<uint32_t>& constants, const Scope& scope) const;
@@ -164,6 +195,7 @@ class OpReader {
   friend class Importer;
   Importer& importer_;
   const uint32_t op_;
+  std::optional<DType> result_;  // instead of the one that is declared
   mutable int regions_read_ = 0;
 };
 
@@ -174,7 +206,14 @@ struct ImportRow {
 };
 // Null for an op that Tessera lacks.
 const ImportRow* FindImport(std::string_view dialect, std::string_view name);
+// Why it does not import an op that it knows: "takes its data from ..."; "" for another.
+std::string_view WhyNotImported(std::string_view name);
+// Whether an op may have operands that are tuples or tokens.
+bool TakesTuples(std::string_view name);
 const ImportRow* FindCollective(std::string_view name);
+// Products, and what normalizes batches.
+const ImportRow* FindProduct(std::string_view name);
+const ImportRow* FindBatchNorm(std::string_view name);
 const ImportRow* FindShardy(std::string_view name);
 // The op that a composite is, of those known by name; nullopt for every other, or one that the op
 // does not fit, which is what its decomposition says.
@@ -184,6 +223,7 @@ std::optional<std::vector<Value>> ImportKnownComposite(const OpReader& op);
 const ImportRow* FindLapack(std::string_view target);
 // The k largest, or smallest, of JAX's approx_max_k and approx_min_k: those of all.
 std::vector<Value> ImportApproxTopK(const OpReader& op);
+std::vector<Value> ImportBitcast(const OpReader& op);
 std::vector<Value> ImportRandomBits(const OpReader& op);
 // Whether it is the function that JAX writes for its cipher, and what that is here.
 bool IsJaxCipher(const Function& f);

@@ -81,6 +81,8 @@ class Inspector {
   std::string Element(uint32_t type) const {
     const TypeOf& t = a_.types[type];
     if (t.kind == TypeKind::kScalar) return std::string(DTypeName(t.dtype));
+    if (const std::optional<DType> storage = StorageOf(a_, t))
+      return std::string(DTypeName(*storage));
     if (t.kind != TypeKind::kComplex) return "?";
     const TypeOf& part = a_.types[Refs(t)[0]];
     if (part.kind != TypeKind::kScalar) return "?";

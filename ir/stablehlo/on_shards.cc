@@ -149,7 +149,7 @@ void OnShards::Emit() {
         for (const uint32_t op : body_) in_.EmitAndKeep(op);
         return in_.ValuesOf(given_, "a value of shards");
       });
-  for (const uint32_t value : inside_) in_.values_[value] = Value();
+  for (const uint32_t value : inside_) in_.Forget(value, value + 1);
   const std::vector<Value> results =
       EmitManual(in_.b(), body, in_.ValuesOf(whole_, "a shard"), in_specs_, out_specs_, manual_);
   for (size_t r = 0; r < results.size(); ++r) {

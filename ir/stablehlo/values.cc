@@ -20,12 +20,37 @@ void NotSupported(std::string_view what, std::string_view problem) {
         absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
 }
 
+std::optional<DType> StorageOf(const Artifact& a, const TypeOf& type) {
+  if (type.kind != TypeKind::kQuantized && type.kind != TypeKind::kQuantizedPerAxis)
+    return std::nullopt;
+  const TypeOf& storage = a.types[Slice(a.refs, type.refs)[0]];
+  if (storage.kind != TypeKind::kScalar || !IsInteger(storage.dtype)) return std::nullopt;
+  if ((Slice(a.ints, type.ints)[0] & 1) != 0) return storage.dtype;
+  // Without the flag the integers have no sign, whatever the type says.
+  switch (storage.dtype) {
+    case DType::kS2:
+      return DType::kU2;
+    case DType::kS4:
+      return DType::kU4;
+    case DType::kS8:
+      return DType::kU8;
+    case DType::kS16:
+      return DType::kU16;
+    case DType::kS32:
+      return DType::kU32;
+    default:
+      return storage.dtype;
+  }
+}
+
 namespace {
 
 constexpr int64_t kRankMax = 32;
 constexpr int64_t kIntsMax = 4096;
 constexpr int64_t kElementsMax = int64_t{1} << 48;
 constexpr int kLocationDepth = 16;
+constexpr int kTupleDepth = 8;
+constexpr int kTupleMax = 4096;
 constexpr size_t kFileNameMax = 256;
 
 [[noreturn]] void TooLarge(std::string_view what, std::string_view problem) {
@@ -40,8 +65,7 @@ DType ElementOf(const Artifact& a, uint32_t index, std::string_view what) {
     if (part.kind == TypeKind::kScalar && part.dtype == DType::kF32) return DType::kC64;
     if (part.kind == TypeKind::kScalar && part.dtype == DType::kF64) return DType::kC128;
   }
-  if (type.kind == TypeKind::kQuantized || type.kind == TypeKind::kQuantizedPerAxis)
-    NotSupported(what, "is quantized, which Tessera has no types for");
+  if (const std::optional<DType> storage = StorageOf(a, type)) return *storage;
   NotSupported(what, "has elements of a type that Tessera lacks");
 }
 
@@ -87,8 +111,7 @@ Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
   const TypeOf& type = a.types[index];
   const bool encoded = type.kind == TypeKind::kEncodedTensor;
   if (type.kind == TypeKind::kUnrankedTensor) NotSupported(what, "has a type of no known rank");
-  if (type.kind == TypeKind::kTuple || type.kind == TypeKind::kToken)
-    NotSupported(what, "is a tuple or a token, not an array");
+  if (!IsArray(a, index)) NotSupported(what, "is a tuple or a token, not an array");
   if (type.kind != TypeKind::kTensor && !encoded) Malformed(what, "is not a tensor");
   const absl::Span<const int64_t> dims = Slice(a.ints, type.ints).subspan(1);
   if (dims.size() > kRankMax) TooLarge(what, absl::StrCat("has ", dims.size(), " dims"));
@@ -101,6 +124,36 @@ Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
     elements *= std::max<int64_t>(dim, 1);
   }
   return MakeType(dtype, Dims(dims.begin(), dims.end()));
+}
+
+bool IsArray(const Artifact& a, uint32_t index) {
+  return a.types[index].kind != TypeKind::kTuple && a.types[index].kind != TypeKind::kToken;
+}
+
+namespace {
+
+// Those of a tuple within itself would have no end.
+void AddArrays(const Artifact& a, uint32_t index, std::string_view what, int depth, int* left,
+               std::vector<Type>* out) {
+  const TypeOf& type = a.types[index];
+  if (--*left < 0) TooLarge(what, absl::StrCat("is a tuple of more than ", kTupleMax, " elements"));
+  if (type.kind == TypeKind::kToken) return;
+  if (type.kind != TypeKind::kTuple) {
+    out->push_back(TensorType(a, index, what));
+    return;
+  }
+  if (depth == kTupleDepth) TooLarge(what, "is a tuple of tuples of tuples, and so on");
+  for (const uint32_t element : Slice(a.refs, type.refs))
+    AddArrays(a, element, what, depth + 1, left, out);
+}
+
+}  // namespace
+
+std::vector<Type> ArraysOf(const Artifact& a, uint32_t type, std::string_view what) {
+  std::vector<Type> out;
+  int left = kTupleMax;
+  AddArrays(a, type, what, 0, &left, &out);
+  return out;
 }
 
 int64_t IntOf(const Artifact& a, uint32_t attr, std::string_view what) {

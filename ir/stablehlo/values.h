@@ -5,6 +5,7 @@
 // names it in errors: "slice: strides".
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,13 @@ namespace tessera::ir::stablehlo {
 
 // A tensor's dtype and shape; all its dims are known and it has at most 32 of them.
 Type TensorType(const Artifact& artifact, uint32_t type, std::string_view what);
+// The integers that the elements of a quantized type are; nullopt for another.
+std::optional<DType> StorageOf(const Artifact& artifact, const TypeOf& element);
+// Whether a value of this type is one array: not a tuple, and no token.
+bool IsArray(const Artifact& artifact, uint32_t type);
+// The arrays that a value of this type is made of, in order: of a tuple those of its elements; of a
+// token none.
+std::vector<Type> ArraysOf(const Artifact& artifact, uint32_t type, std::string_view what);
 
 // One of this kind.
 const Attr& AttrOf(const Artifact& artifact, uint32_t attr, AttrKind kind, std::string_view what);

@@ -506,6 +506,18 @@ def test_a_coordinator_that_has_been_restarted_gets_the_program_again(own_cluste
         expect_equal(step(new, X), 3 * X)
 
 
+def test_the_list_of_ops_has_all_of_jaxs():
+    """docs/stablehlo.md, whose rows are checked against what is read, names each op of the StableHLO
+    that JAX has."""
+    from jaxlib.mlir.dialects import stablehlo
+    listed = set(re.findall(r"^\| `([\w.-]+)` \|", (DOCS.parent / "stablehlo.md").read_text(),
+                            re.MULTILINE))
+    names = {op.OPERATION_NAME.split(".", 1)[1] for name, op in vars(stablehlo).items()
+             if name.endswith("Op") and hasattr(op, "OPERATION_NAME")}
+    assert len(names) > 100
+    assert names - {"return"} <= listed, names - listed
+
+
 DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/from_jax.md"
 
 

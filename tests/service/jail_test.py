@@ -203,7 +203,9 @@ class JailTest(unittest.TestCase):
         shared = os.environ.get("TESSERA_SHARED")
         if not shared:
             self.skipTest("TESSERA_SHARED is not set: no artifacts")
-        files = sorted(pathlib.Path(shared, "stablehlo/artifacts").rglob("*.bc"))
+        seeds = pathlib.Path(__file__).resolve().parent.parent / "fuzz/stablehlo"
+        files = [*sorted(pathlib.Path(shared, "stablehlo/artifacts").rglob("*.bc")),
+                 *sorted(seeds.glob("ops_*.mlirbc"))]
         artifacts = [data for data in (f.read_bytes() for f in files) if len(data) < 16_384]
         self.assertGreater(len(artifacts), 20)
         cluster = self.cluster()

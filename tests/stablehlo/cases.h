@@ -31,6 +31,8 @@ struct Case {
 std::optional<std::string> CasesFolder();
 // Calls `f` for every case.
 void ForEachCase(const std::string& folder, const std::function<void(const Case&)>& f);
+// The same for those of record_ops.py, which lie in recorded/ops.jsonl.
+void ForEachRecordedCase(const std::function<void(const Case&)>& f);
 
 absl::StatusOr<Program> ProgramOf(const Case& test);
 // "" or what is wrong with result `r` of the case, or with its block in `got`, of which `expected`

@@ -150,5 +150,20 @@ TEST_F(CasesTest, EveryCaseThatIsReadGivesWhatItSays) {
   for (const auto& [what, n] : lacking) std::cout << "  " << n << "  " << what << "\n";
 }
 
+// What the suite never runs, or has no cases of.
+TEST_F(CasesTest, RecordedOpsGiveWhatTheirReferencesSay) {
+  int n = 0;
+  ForEachRecordedCase([&](const Case& test) {
+    ++n;
+    const absl::StatusOr<Program> program = ProgramOf(test);
+    EXPECT_THAT(program.status(), IsOk()) << test.name;
+    if (program.ok()) {
+      EXPECT_EQ(Run(test, *program), "") << test.name;
+    }
+  });
+  std::cout << n << " programs, " << plans_ << " plans for two devices\n";
+  EXPECT_GT(n, 200);
+}
+
 }  // namespace
 }  // namespace tessera::ir::stablehlo

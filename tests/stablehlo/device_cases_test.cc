@@ -32,14 +32,29 @@ std::string RunOn(const std::shared_ptr<worker::Backend>& device, const Case& te
   return status.ok() ? wrong : status.ToString();
 }
 
-TEST(DeviceCasesTest, EveryCaseThatIsReadGivesWhatItSays) {
-  const std::optional<std::string> folder = CasesFolder();
-  if (!folder) GTEST_SKIP() << "TESSERA_SHARED does not name the cases";
+std::shared_ptr<worker::Backend> MakeDevice() {
   worker::device::DeviceBackendOptions options;
   options.memory_bytes = 64 << 20;
   options.collective_timeout = absl::Seconds(30);
-  const std::shared_ptr<worker::Backend> device =
-      ValueOrThrow(worker::device::MakeDeviceBackend(&worker::cuda::FakeDevices(), options));
+  return ValueOrThrow(worker::device::MakeDeviceBackend(&worker::cuda::FakeDevices(), options));
+}
+
+TEST(DeviceCasesTest, RecordedOpsGiveWhatTheirReferencesSay) {
+  const std::shared_ptr<worker::Backend> device = MakeDevice();
+  int n = 0;
+  ForEachRecordedCase([&](const Case& test) {
+    ++n;
+    const absl::StatusOr<Program> program = ProgramOf(test);
+    EXPECT_EQ(program.ok() ? RunOn(device, test, *program) : program.status().ToString(), "")
+        << test.name;
+  });
+  EXPECT_GT(n, 200);
+}
+
+TEST(DeviceCasesTest, EveryCaseThatIsReadGivesWhatItSays) {
+  const std::optional<std::string> folder = CasesFolder();
+  if (!folder) GTEST_SKIP() << "TESSERA_SHARED does not name the cases";
+  const std::shared_ptr<worker::Backend> device = MakeDevice();
   worker::program::BuildOptions build;
   build.has_scan = IsForAccelerators;
   Counts counts;

@@ -1,0 +1,91 @@
+// docs/stablehlo.md lists every op that an artifact may have: each is read, or there is a reason.
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/testing/datadriven.h"
+#include "gtest/gtest.h"
+#include "ir/stablehlo/encodings.h"
+#include "ir/stablehlo/importer.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+constexpr char kPage[] = "docs/stablehlo.md";
+constexpr char kList[] = "## Every op\n\n";
+
+// What is not read by a row, as it is no op of a function.
+constexpr std::string_view kFrames[] = {"func", "return", "sdy.mesh", "sdy.return"};
+
+// What of an op is not read.
+constexpr std::pair<std::string_view, std::string_view> kNotes[] = {
+    {"collective_broadcast", "the root is the same in each group, and known"},
+    {"collective_permute", "along axes of the mesh"},
+    {"composite", "as its decomposition"},
+    {"cross-replica-sum", "of the one replica that there is"},
+    {"custom_call",
+     "of the targets by which JAX says shardings, LAPACK's routines and approximate top k"},
+    {"dynamic_conv", "the padding is a constant"},
+    {"dynamic_gather", "the sizes are a constant"},
+    {"dynamic_pad", "the amounts are constants"},
+    {"einsum", "without diagonals and `...`"},
+    {"real_dynamic_slice", "the strides are constants, 1 where the bounds are none"},
+    {"reduce_scatter", "of sums"},
+    {"replica_id", "0"},
+    {"rng_bit_generator", "Philox, the default"},
+    {"set_dimension_size", "to all of the dim"},
+    {"unary_einsum", "without diagonals and `...`"},
+    {"sdy.sharding_group", "a hint, which is left out"},
+};
+
+std::string NoteOf(std::string_view name) {
+  for (const auto& [of, note] : kNotes)
+    if (of == name) return std::string(note);
+  return "";
+}
+
+std::string Markdown() {
+  std::map<std::string, std::string> rows;  // by their names
+  for (const OpRow& row : kOpRows) {
+    const std::string name = row.dialect == "vhlo"
+                                 ? std::string(row.name)
+                                 : absl::StrCat(ToAbsl(row.dialect), ".", ToAbsl(row.name));
+    const bool is_frame =
+        std::find(std::begin(kFrames), std::end(kFrames), name) != std::end(kFrames);
+    if (row.dialect == "builtin" || is_frame) continue;
+    const bool read = FindImport(row.dialect, row.name) != nullptr;
+    const std::string_view why = WhyNotImported(row.name);
+    EXPECT_EQ(read, why.empty()) << name << " is read, or there is a reason, and not both";
+    rows[name] = absl::StrCat("| `", name, "` | ", read ? "yes" : "no", " | ",
+                              read ? NoteOf(name) : std::string(why), " |\n");
+  }
+  std::string out =
+      "Generated from `ir/stablehlo`; to change it: `ir_stablehlo_coverage_test --rewrite`.\n\n"
+      "| op | read | |\n|---|---|---|\n";
+  for (const auto& [name, row] : rows) out += row;
+  return out;
+}
+
+TEST(CoverageTest, ThePageListsEveryOp) {
+  std::ifstream file(SourcePath(kPage));
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string page = text.str();
+  const size_t list = page.find(kList);
+  ASSERT_NE(list, std::string::npos) << kPage << " has no list of ops";
+  ExpectFileHolds(kPage, page.substr(0, list + std::size(kList) - 1) + Markdown());
+}
+
+TEST(CoverageTest, NotesAreOfOpsThatAreRead) {
+  for (const auto& [name, note] : kNotes) {
+    const size_t dot = name.find("sdy.");
+    EXPECT_NE(FindImport(dot == 0 ? "sdy" : "vhlo", dot == 0 ? name.substr(4) : name), nullptr)
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,139 @@
+// Batch normalization: batch_norm_training, batch_norm_inference, batch_norm_grad.
+//
+// Numbers of fewer than 32 bits are computed with as f32 and rounded once.
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "ir/ops.h"
+#include "ir/stablehlo/importer.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using Results = std::vector<Value>;
+
+class BatchNorm {
+ public:
+  // Of `num_features` operands with one number for each feature, after the first.
+  BatchNorm(const OpReader& op, size_t num_operands, size_t num_features) : op_(op) {
+    if (op.in.size() != num_operands)
+      op.Malformed(absl::StrCat("has ", op.in.size(), " operands; expected ", num_operands));
+    const Value x = op.in[0];
+    const int64_t feature = op.Int("feature_index");
+    if (feature < 0 || feature >= x.rank())
+      op.Malformed(absl::StrCat("has the features along dim ", feature, " of ", x.rank()));
+    feature_ = feature;
+    for (size_t i = 1; i < num_operands; ++i) {
+      const Type expected =
+          i <= num_features ? MakeType(x.dtype(), {x.dim(static_cast<int>(feature))}) : x.type();
+      if (!SameShapeAndDType(op.in[i].type(), expected))
+        op.Malformed(absl::StrCat("has an operand ", i, " ", op.in[i].type().ToString(),
+                                  "; expected ", expected.ToString()));
+    }
+    if (!IsFloat(x.dtype()) || !IsComputable(x.dtype()))
+      op.NotSupported(
+          absl::StrCat("is of ", x.type().ToString(), "; expected f16, bf16, f32, f64"));
+    count_ = 1;
+    for (int d = 0; d < x.rank(); ++d) {
+      if (d == feature_) continue;
+      others_.push_back(d);
+      count_ *= x.dim(d);
+    }
+  }
+
+  // Operand `i`, as it is computed with.
+  Value In(size_t i) const {
+    const Value x = op_.in[i];
+    return BitWidth(x.dtype()) < 32 ? Convert(x, DType::kF32) : x;
+  }
+  Value Out(Value x) const { return Convert(x, op_.in[0].dtype()); }
+  // The same number for all elements of a feature.
+  Value Spread(Value of_features) const {
+    return BroadcastInDim(of_features, op_.in[0].shape(), {feature_});
+  }
+  Value Sum(Value x) const { return ReduceSum(x, others_); }
+  Value Mean(Value x) const {
+    const Value sum = Sum(x);
+    return Div(sum, FullLike(sum, static_cast<double>(count_)));
+  }
+  Value TimesCount(Value x) const { return Mul(x, FullLike(x, static_cast<double>(count_))); }
+  // The variance and a bit.
+  Value Raised(Value variance) const {
+    const Artifact& a = op_.artifact();
+    const Attr& attr = AttrOf(a, op_.Find("epsilon"), AttrKind::kFloat, op_.What("epsilon"));
+    const TypeOf& type = a.types[a.refs[attr.refs.begin]];
+    if (type.kind != TypeKind::kScalar || type.dtype != DType::kF32)
+      op_.Malformed("has an epsilon that is not of f32");
+    const auto bits = static_cast<uint32_t>(a.ints[attr.ints.begin]);
+    return Add(variance, FullLike(variance, std::bit_cast<float>(bits)));
+  }
+  // (x - mean) / deviation * scale + offset
+  Value Normalized(Value centered, Value raised, Value scale, Value offset) const {
+    const Value normalized = Div(centered, Spread(Sqrt(raised)));
+    const Value scaled = Mul(normalized, Spread(scale));
+    return Add(scaled, Spread(offset));
+  }
+
+ private:
+  const OpReader& op_;
+  int64_t feature_ = 0, count_ = 1;
+  std::vector<int64_t> others_;  // dims
+};
+
+Results ImportTraining(const OpReader& op) {
+  const BatchNorm n(op, 3, 2);
+  const Value x = n.In(0);
+  const Value mean = n.Mean(x);
+  const Value centered = Sub(x, n.Spread(mean));
+  const Value variance = n.Mean(Mul(centered, centered));
+  const Value raised = n.Raised(variance);
+  const Value scale = n.In(1), offset = n.In(2);
+  const Value out = n.Out(n.Normalized(centered, raised, scale, offset));
+  const Value out_mean = n.Out(mean), out_variance = n.Out(variance);
+  return {out, out_mean, out_variance};
+}
+
+Results ImportInference(const OpReader& op) {
+  const BatchNorm n(op, 5, 4);
+  const Value x = n.In(0), scale = n.In(1), offset = n.In(2), mean = n.In(3), variance = n.In(4);
+  const Value centered = Sub(x, n.Spread(mean));
+  return {n.Out(n.Normalized(centered, n.Raised(variance), scale, offset))};
+}
+
+// Of operand, scale, mean, variance, and of the gradient of the result.
+Results ImportGrad(const OpReader& op) {
+  const BatchNorm n(op, 5, 3);
+  const Value x = n.In(0), scale = n.In(1), mean = n.In(2), variance = n.In(3), grad = n.In(4);
+  const Value centered = Sub(x, n.Spread(mean));
+  const Value raised = n.Raised(variance);
+  const Value deviation = Sqrt(raised);
+  const Value grad_offset = n.Sum(grad);
+  const Value along = n.Sum(Mul(grad, centered));
+  const Value grad_scale = Div(along, deviation);
+  // How much the mean and the variance take of it.
+  const Value times_count = n.TimesCount(grad);
+  const Value of_mean = n.Spread(grad_offset);
+  const Value of_variance = Mul(centered, n.Spread(Div(along, raised)));
+  const Value left = Sub(Sub(times_count, of_mean), of_variance);
+  const Value factor = Div(scale, n.TimesCount(deviation));
+  const Value grad_x = n.Out(Mul(n.Spread(factor), left));
+  const Value out_scale = n.Out(grad_scale), out_offset = n.Out(grad_offset);
+  return {grad_x, out_scale, out_offset};
+}
+
+constexpr ImportRow kRows[] = {
+    {"batch_norm_grad", ImportGrad},
+    {"batch_norm_inference", ImportInference},
+    {"batch_norm_training", ImportTraining},
+};
+
+}  // namespace
+
+const ImportRow* FindBatchNorm(std::string_view name) {
+  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows),
+                                       [&](const ImportRow& r) { return r.name == name; });
+  return row != std::end(kRows) ? row : nullptr;
+}
+
+}  // namespace tessera::ir::stablehlo

@@ -1,0 +1,350 @@
+// Products: dot_general, convolution, and what says the same in other words.
+//
+// precision_config says how exact products must be at least. Ours of f32 are of f32, as XLA's on
+// CPUs, whatever it says. An algorithm says what is multiplied and how that is added up.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_exception.h"
+#include "ir/ops.h"
+#include "ir/stablehlo/importer.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using Results = std::vector<Value>;
+
+void NeedOperands(const OpReader& op, size_t n) {
+  if (op.in.size() != n)
+    op.Malformed(absl::StrCat("has ", op.in.size(), " operands; expected ", n));
+}
+
+void CheckPrecision(const OpReader& op) {
+  constexpr std::string_view kName = "precision_config";
+  constexpr int64_t kHighest = 2;  // after DEFAULT and HIGH
+  if (!op.Has(kName)) return;
+  const Artifact& a = op.artifact();
+  const Attr& list = AttrOf(a, op.Find(kName), AttrKind::kArray, op.What(kName));
+  if (list.refs.size > 2) op.Malformed("has precisions of more than two operands");
+  for (const uint32_t precision : Slice(a.refs, list.refs)) {
+    const int64_t value = EnumOf(a, precision, AttrKind::kPrecision, op.What(kName));
+    if (value < 0 || value > kHighest)
+      op.Malformed("has a precision other than DEFAULT, HIGH and HIGHEST");
+  }
+}
+
+// The products are of the dtype that holds the most, of the operands' and the result's: the
+// operands are converted before, which is exact, or the result is rounded after.
+template <class Multiply>
+Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply) {
+  const DType result = op.ResultType().dtype;
+  const auto holds_more = [](DType a, DType b) {
+    if (IsComplex(a) != IsComplex(b)) return IsComplex(a);
+    if (IsFloat(a) != IsFloat(b)) return IsFloat(a);
+    return BitWidth(a) > BitWidth(b);
+  };
+  // Products whose sums are wider than they are are one op.
+  const auto computes = [](DType d) { return IsComputable(d) && d != DType::kBool; };
+  if (lhs.dtype() == rhs.dtype() && lhs.dtype() != result && computes(lhs.dtype()) &&
+      computes(result) && holds_more(result, lhs.dtype()) &&
+      IsFloat(result) == IsFloat(lhs.dtype()))
+    return multiply(lhs, rhs, result);
+  DType dtype = result;
+  for (const Value v : {lhs, rhs})
+    if (holds_more(v.dtype(), dtype)) dtype = v.dtype();
+  // Neither of f16 and bf16 holds the other.
+  for (const DType of : {lhs.dtype(), rhs.dtype(), result})
+    if (IsFloat(of) && of != dtype && BitWidth(of) == BitWidth(dtype)) dtype = DType::kF32;
+  // Numbers of 8 bits and fewer that have no kernels are exact in f32, and whole ones in s32.
+  if (!IsComputable(dtype) && !IsComplex(dtype)) dtype = IsFloat(dtype) ? DType::kF32 : DType::kS32;
+  const Value x = Convert(lhs, dtype), y = Convert(rhs, dtype);
+  return Convert(multiply(x, y, std::nullopt), result);
+}
+
+// ---- Algorithms of dot_general. -----------------------------------------------------------------
+// The types of an algorithm; no algorithm has a kNone.
+enum class Precise : uint8_t { kNone, kF8, kF16, kBF16, kTF32, kF32, kF64, kOther };
+
+Precise PreciseOf(const OpReader& op, std::string_view name) {
+  if (!op.Has(name)) return Precise::kNone;
+  const Artifact& a = op.artifact();
+  const Attr& attr = AttrOf(a, op.Find(name), AttrKind::kType, op.What(name));
+  const TypeOf& type = a.types[a.refs[attr.refs.begin]];
+  if (type.kind == TypeKind::kNone) return Precise::kNone;
+  constexpr int64_t kTF32Bits = 19;
+  if (type.kind == TypeKind::kOtherScalar && a.ints[type.ints.begin] == kTF32Bits)
+    return Precise::kTF32;
+  if (type.kind != TypeKind::kScalar || !IsFloat(type.dtype)) return Precise::kOther;
+  switch (type.dtype) {
+    case DType::kF16:
+      return Precise::kF16;
+    case DType::kBF16:
+      return Precise::kBF16;
+    case DType::kF32:
+      return Precise::kF32;
+    case DType::kF64:
+      return Precise::kF64;
+    default:
+      return BitWidth(type.dtype) == 8 ? Precise::kF8 : Precise::kOther;
+  }
+}
+
+// What JAX's DotAlgorithmPreset names, in StableHLO's words: operands of a type, added up as
+// another, in so many products of parts of them.
+struct Algorithm {
+  Precise operands, sum;
+  int64_t products;
+};
+constexpr Algorithm kAlgorithms[] = {
+    {Precise::kF8, Precise::kF32, 1},   {Precise::kF16, Precise::kF16, 1},
+    {Precise::kF16, Precise::kF32, 1},  {Precise::kBF16, Precise::kBF16, 1},
+    {Precise::kBF16, Precise::kF32, 1}, {Precise::kBF16, Precise::kF32, 3},
+    {Precise::kBF16, Precise::kF32, 6}, {Precise::kBF16, Precise::kF32, 9},
+    {Precise::kTF32, Precise::kF32, 1}, {Precise::kTF32, Precise::kF32, 3},
+    {Precise::kF32, Precise::kF32, 1},  {Precise::kF64, Precise::kF64, 1},
+};
+
+// A number of an algorithm's.
+int64_t CountOf(const OpReader& op, std::string_view name) {
+  return op.Has(name) && op.KindOf(name) == AttrKind::kInteger ? op.Int(name) : 0;
+}
+std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
+  const Precise lhs = PreciseOf(op, "lhs_precision_type");
+  const Precise rhs = PreciseOf(op, "rhs_precision_type");
+  const Precise sum = PreciseOf(op, "accumulation_type");
+  if (lhs == Precise::kNone && rhs == Precise::kNone && sum == Precise::kNone) return std::nullopt;
+  const int64_t products = CountOf(op, "num_primitive_operations");
+  const bool whole =
+      CountOf(op, "lhs_component_count") == 1 && CountOf(op, "rhs_component_count") == 1;
+  const auto* const known =
+      std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), [&](const Algorithm& row) {
+        return row.operands == lhs && row.operands == rhs && row.sum == sum &&
+               row.products == products;
+      });
+  if (known == std::end(kAlgorithms) || !whole)
+    op.NotSupported(
+        "has an algorithm that is none of jax.lax.DotAlgorithmPreset; use one of these, or none");
+  return *known;
+}
+
+// An operand as the algorithm takes it.  Numbers of f32 that are to be multiplied as bf16 and added
+// up as f32 stay what they are, as XLA's do on CPUs: all parts of them are multiplied.
+Value Rounded(const OpReader& op, Value x, const Algorithm& algorithm) {
+  constexpr int kTF32Exponent = 8, kTF32Mantissa = 10;
+  switch (algorithm.operands) {
+    case Precise::kF8:
+      if (BitWidth(x.dtype()) != 8)
+        op.NotSupported(absl::StrCat("has an algorithm of floats of 8 bits, and an operand ",
+                                     x.type().ToString(), "; convert it before"));
+      return x;
+    case Precise::kF16:
+      return Convert(x, DType::kF16);
+    case Precise::kBF16:
+      return algorithm.sum == Precise::kBF16 ? Convert(x, DType::kBF16) : x;
+    case Precise::kTF32:
+      if (algorithm.products > 1 || BitWidth(x.dtype()) < 32) return x;
+      return ReducePrecision(Convert(x, DType::kF32), kTF32Exponent, kTF32Mantissa);
+    default:
+      return x;
+  }
+}
+DType SumOf(const Algorithm& algorithm) {
+  switch (algorithm.sum) {
+    case Precise::kF16:
+      return DType::kF16;
+    case Precise::kBF16:
+      return DType::kBF16;
+    case Precise::kF64:
+      return DType::kF64;
+    default:
+      return DType::kF32;
+  }
+}
+
+Value DotOf(const OpReader& op, const DotDims& dims) {
+  const std::optional<Algorithm> algorithm = AlgorithmOf(op);
+  if (!algorithm) {
+    return Product(op, op.in[0], op.in[1], [&](Value lhs, Value rhs, std::optional<DType> sum) {
+      return DotGeneral(lhs, rhs, dims, nullptr, sum);
+    });
+  }
+  for (const Value x : op.in)
+    if (!IsFloat(x.dtype()))
+      op.Malformed(
+          absl::StrCat("has an algorithm of floats, and an operand ", x.type().ToString()));
+  const DType sum = SumOf(*algorithm);
+  const Value of_lhs = Rounded(op, op.in[0], *algorithm);
+  const Value of_rhs = Rounded(op, op.in[1], *algorithm);
+  const bool wider = of_lhs.dtype() == of_rhs.dtype() && BitWidth(of_lhs.dtype()) < BitWidth(sum);
+  const Value lhs = wider ? of_lhs : Convert(of_lhs, sum);
+  const Value rhs = wider ? of_rhs : Convert(of_rhs, sum);
+  return Convert(DotGeneral(lhs, rhs, dims, nullptr, sum), op.ResultType().dtype);
+}
+Results ImportDotGeneral(const OpReader& op) {
+  NeedOperands(op, 2);
+  CheckPrecision(op);
+  return {
+      DotOf(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
+                 op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
+}
+// The last dim of one with the first of the other.
+Results ImportDot(const OpReader& op) {
+  NeedOperands(op, 2);
+  CheckPrecision(op);
+  if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("is of a scalar");
+  return {DotOf(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
+}
+
+// ---- Sums of products by the letters of their dims: "ij,jk->ik". --------------------------------
+constexpr size_t kNowhere = std::string_view::npos;
+
+void CheckLetters(const OpReader& op, std::string_view letters, int rank) {
+  if (static_cast<int>(letters.size()) != rank)
+    op.Malformed(absl::StrCat("has ", letters.size(), " letters for ", rank, " dims"));
+  for (size_t i = 0; i < letters.size(); ++i)
+    if (letters.find(letters[i], i + 1) != kNowhere)
+      op.NotSupported("has a letter twice in a term, which is a diagonal");
+}
+// The sums along the dims whose letters `keep` lacks, which `letters` then lacks, too.
+Value SumOthers(Value x, std::string* letters, const std::string& keep) {
+  std::vector<int64_t> dims;
+  std::string kept;
+  for (size_t d = 0; d < letters->size(); ++d) {
+    if (keep.find((*letters)[d]) == kNowhere) {
+      dims.push_back(static_cast<int64_t>(d));
+    } else {
+      kept.push_back((*letters)[d]);
+    }
+  }
+  *letters = kept;
+  return dims.empty() ? x : ReduceSum(x, dims);
+}
+Value InOrder(const OpReader& op, Value x, std::string_view letters, std::string_view wanted) {
+  CheckLetters(op, wanted, x.rank());
+  std::vector<int64_t> permutation;
+  for (const char letter : wanted) {
+    const size_t at = letters.find(letter);
+    if (at == kNowhere) op.Malformed("has a result with a letter of no operand");
+    permutation.push_back(static_cast<int64_t>(at));
+  }
+  return Transpose(x, permutation);
+}
+// The terms before the arrow, and the one after it.
+std::pair<std::vector<std::string>, std::string> TermsOf(const OpReader& op, size_t n) {
+  const std::string_view text = op.Text("einsum_config");
+  const size_t arrow = text.find("->");
+  if (arrow == kNowhere) op.Malformed("has no -> in its einsum_config");
+  std::vector<std::string> terms(1);
+  for (const char c : text.substr(0, arrow)) {
+    if (c == ',') {
+      terms.emplace_back();
+    } else if (c != ' ') {
+      terms.back().push_back(c);
+    }
+  }
+  std::string result;
+  for (const char c : text.substr(arrow + 2))
+    if (c != ' ') result.push_back(c);
+  if (terms.size() != n)
+    op.Malformed(absl::StrCat("has ", terms.size(), " terms in its einsum_config; expected ", n));
+  return {terms, result};
+}
+Results ImportUnaryEinsum(const OpReader& op) {
+  NeedOperands(op, 1);
+  auto [terms, result] = TermsOf(op, 1);
+  CheckLetters(op, terms[0], op.in[0].rank());
+  const Value summed = SumOthers(op.in[0], &terms[0], result);
+  return {InOrder(op, summed, terms[0], result)};
+}
+Results ImportEinsum(const OpReader& op) {
+  NeedOperands(op, 2);
+  auto [terms, result] = TermsOf(op, 2);
+  for (int i = 0; i < 2; ++i) CheckLetters(op, terms[i], op.in[i].rank());
+  const Value lhs = SumOthers(op.in[0], &terms[0], absl::StrCat(terms[1], result));
+  const Value rhs = SumOthers(op.in[1], &terms[1], absl::StrCat(terms[0], result));
+  DotDims dims;
+  std::string batch, of_lhs, of_rhs;
+  for (size_t d = 0; d < terms[0].size(); ++d) {
+    const char letter = terms[0][d];
+    const size_t in_rhs = terms[1].find(letter);
+    const bool in_result = result.find(letter) != kNowhere;
+    if (in_rhs == kNowhere) {
+      of_lhs.push_back(letter);
+      continue;
+    }
+    (in_result ? dims.lhs_batch : dims.lhs_contract).push_back(static_cast<int64_t>(d));
+    (in_result ? dims.rhs_batch : dims.rhs_contract).push_back(static_cast<int64_t>(in_rhs));
+    if (in_result) batch.push_back(letter);
+  }
+  for (const char letter : terms[1])
+    if (terms[0].find(letter) == kNowhere) of_rhs.push_back(letter);
+  const Value product = Product(op, lhs, rhs, [&](Value x, Value y, std::optional<DType> sum) {
+    return DotGeneral(x, y, dims, nullptr, sum);
+  });
+  return {InOrder(op, product, absl::StrCat(batch, of_lhs, of_rhs), result)};
+}
+
+// ---- Convolutions. ------------------------------------------------------------------------------
+Results ConvolutionOf(const OpReader& op, const std::vector<int64_t>& padding) {
+  CheckPrecision(op);
+  const auto spec = [&](std::string_view first, std::string_view second, std::string_view spatial) {
+    std::vector<int64_t> dims = op.Ints(spatial);
+    dims.insert(dims.begin(), {op.Int(first), op.Int(second)});
+    return dims;
+  };
+  const ConvDimensionNumbers dims = {
+      spec("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
+      spec("kernel_output_feature_dimension", "kernel_input_feature_dimension",
+           "kernel_spatial_dimensions"),
+      spec("output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions")};
+  const size_t num_spatial = dims.rhs_spec.size() - 2;
+  ConvOptions options;
+  options.window_strides = op.Ints("window_strides");
+  options.lhs_dilation = op.Ints("lhs_dilation");
+  options.rhs_dilation = op.Ints("rhs_dilation");
+  options.feature_group_count = op.Int("feature_group_count");
+  options.batch_group_count = op.Int("batch_group_count");
+  const std::vector<int64_t> reversal = op.Ints("window_reversal");
+  if (padding.size() != 2 * num_spatial)
+    op.Malformed("has not two amounts of padding per spatial dim");
+  if (reversal.size() != num_spatial)
+    op.Malformed("has not one of window_reversal per spatial dim");
+  std::vector<int64_t> reversed;
+  for (size_t d = 0; d < num_spatial; ++d) {
+    options.padding.emplace_back(padding[2 * d], padding[2 * d + 1]);
+    if (reversal[d] != 0) reversed.push_back(dims.rhs_spec[2 + d]);
+  }
+  const Value kernel = reversed.empty() ? op.in[1] : Reverse(op.in[1], reversed);
+  return {Product(op, op.in[0], kernel, [&](Value lhs, Value rhs, std::optional<DType> sum) {
+    options.preferred_element_type = sum;
+    return ConvGeneralDilated(lhs, rhs, dims, options);
+  })};
+}
+Results ImportConvolution(const OpReader& op) {
+  NeedOperands(op, 2);
+  return ConvolutionOf(op, op.Ints("padding"));
+}
+// Of a padding that is an operand.
+Results ImportDynamicConvolution(const OpReader& op) {
+  NeedOperands(op, 3);
+  return ConvolutionOf(op, op.KnownInts(2));
+}
+
+constexpr ImportRow kRows[] = {
+    {"convolution", ImportConvolution}, {"dot", ImportDot},
+    {"dot_general", ImportDotGeneral},  {"dynamic_conv", ImportDynamicConvolution},
+    {"einsum", ImportEinsum},           {"unary_einsum", ImportUnaryEinsum},
+};
+
+}  // namespace
+
+const ImportRow* FindProduct(std::string_view name) {
+  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows),
+                                       [&](const ImportRow& r) { return r.name == name; });
+  return row != std::end(kRows) ? row : nullptr;
+}
+
+}  // namespace tessera::ir::stablehlo

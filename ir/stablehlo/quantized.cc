@@ -1,0 +1,311 @@
+#include "ir/stablehlo/quantized.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "ir/ops.h"
+#include "ir/stablehlo/values.h"
+
+namespace tessera::ir::stablehlo {
+namespace {
+
+using Results = std::vector<Value>;
+
+const TypeOf* ElementOf(const Artifact& a, uint32_t index) {
+  const TypeOf& type = a.types[index];
+  if (type.kind != TypeKind::kTensor && type.kind != TypeKind::kEncodedTensor) return nullptr;
+  return &a.types[Slice(a.refs, type.refs).back()];
+}
+
+void Check(const Quantization& q, const Type& type, std::string_view what) {
+  if (!IsFloat(q.expressed) || !IsComputable(q.expressed))
+    NotSupported(what, "is quantized, and stands for numbers of a type that Tessera lacks");
+  const auto is_scale = [](double s) { return std::isfinite(s) && s > 0; };
+  if (!std::all_of(q.scales.begin(), q.scales.end(), is_scale))
+    Malformed(what, "is quantized by a scale that is not above 0");
+  if (q.min >= q.max) Malformed(what, "is quantized to no range of integers");
+  if (q.dim >= type.rank()) Malformed(what, "is quantized along a dim that is none");
+  const int64_t n = q.dim < 0 ? 1 : type.shape[q.dim];
+  if (static_cast<int64_t>(q.scales.size()) != n || static_cast<int64_t>(q.zero_points.size()) != n)
+    Malformed(what, absl::StrCat("is quantized by ", q.scales.size(), " scales and ",
+                                 q.zero_points.size(), " zero points; expected ", n));
+}
+
+}  // namespace
+
+bool operator==(const Quantization& a, const Quantization& b) {
+  return a.storage == b.storage && a.expressed == b.expressed && a.scales == b.scales &&
+         a.zero_points == b.zero_points && a.min == b.min && a.max == b.max;
+}
+
+bool IsQuantized(const Artifact& a, uint32_t index) {
+  const TypeOf* const element = ElementOf(a, index);
+  return element != nullptr &&
+         (element->kind == TypeKind::kQuantized || element->kind == TypeKind::kQuantizedPerAxis);
+}
+
+std::optional<Quantization> QuantizationOf(const Artifact& a, uint32_t index,
+                                           std::string_view what) {
+  if (!IsQuantized(a, index)) return std::nullopt;
+  const TypeOf& element = *ElementOf(a, index);
+  const Type type = TensorType(a, index, what);
+  const absl::Span<const int64_t> ints = Slice(a.ints, element.ints);
+  const TypeOf& expressed = a.types[Slice(a.refs, element.refs)[1]];
+  if (expressed.kind != TypeKind::kScalar)
+    NotSupported(what, "is quantized, and stands for numbers of a type that Tessera lacks");
+  Quantization out;
+  out.storage = type.dtype;
+  out.expressed = expressed.dtype;
+  if (element.kind == TypeKind::kQuantized) {
+    // After the flags: scale, zero point, and the range.
+    out.scales = {std::bit_cast<double>(ints[1])};
+    out.zero_points = {ints[2]};
+    out.min = ints[3];
+    out.max = ints[4];
+  } else {
+    // The dim, the range, and the lists with their lengths before them.
+    out.dim = ints[1];
+    out.min = ints[2];
+    out.max = ints[3];
+    absl::Span<const int64_t> lists = ints.subspan(4);
+    for (const int64_t bits : lists.subspan(1, lists[0]))
+      out.scales.push_back(std::bit_cast<double>(bits));
+    lists = lists.subspan(1 + lists[0]);
+    for (const int64_t point : lists.subspan(1, lists[0])) out.zero_points.push_back(point);
+    if (out.dim < 0) Malformed(what, "is quantized along a dim that is none");
+  }
+  Check(out, type, what);
+  return out;
+}
+
+namespace {
+
+// ---- Numbers for all elements, or for each index along the dim. ---------------------------------
+Value Spread(Value x, const Quantization& q, DType dtype, const std::vector<double>& numbers) {
+  Array array(dtype, q.dim < 0 ? Dims{} : Dims{static_cast<int64_t>(numbers.size())});
+  for (size_t i = 0; i < numbers.size(); ++i) array.Set(static_cast<int64_t>(i), numbers[i]);
+  const std::vector<int64_t> dims =
+      q.dim < 0 ? std::vector<int64_t>() : std::vector<int64_t>{q.dim};
+  return BroadcastInDim(Constant(x.builder(), std::move(array)), x.shape(), dims);
+}
+std::vector<double> AsDoubles(const std::vector<int64_t>& values) {
+  return {values.begin(), values.end()};
+}
+
+// The integers less their zero points.
+Value Centered(Value x, const Quantization& q, DType dtype) {
+  const Value wide = Convert(x, dtype);
+  const auto is_zero = [](int64_t z) { return z == 0; };
+  if (std::all_of(q.zero_points.begin(), q.zero_points.end(), is_zero)) return wide;
+  return Sub(wide, Spread(wide, q, dtype, AsDoubles(q.zero_points)));
+}
+DType Wide(DType dtype) { return BitWidth(dtype) < 32 ? DType::kS32 : DType::kS64; }
+
+Value Dequantize(Value x, const Quantization& q) {
+  const Value real = Convert(Centered(x, q, Wide(q.storage)), q.expressed);
+  return Mul(real, Spread(real, q, q.expressed, q.scales));
+}
+Value Quantize(Value given, const Quantization& q) {
+  const Value x = Convert(given, q.expressed);
+  const Value scaled = Div(x, Spread(x, q, q.expressed, q.scales));
+  const Value moved = Add(scaled, Spread(x, q, q.expressed, AsDoubles(q.zero_points)));
+  const Value low = Constant(x.builder(), q.expressed, static_cast<double>(q.min));
+  const Value high = Constant(x.builder(), q.expressed, static_cast<double>(q.max));
+  const Value rounded = x.builder().Emit1(ops::kRoundNearestEven, {Clamp(low, moved, high)});
+  return Convert(rounded, q.storage);
+}
+
+// ---- What the ops are. --------------------------------------------------------------------------
+// These move numbers, or hand them to their regions, whatever they stand for.
+constexpr std::string_view kMoves[] = {"all_gather",
+                                       "all_to_all",
+                                       "bitcast_convert",
+                                       "broadcast",
+                                       "broadcast_in_dim",
+                                       "collective_broadcast",
+                                       "collective_permute",
+                                       "concatenate",
+                                       "constant",
+                                       "dynamic_broadcast_in_dim",
+                                       "dynamic_gather",
+                                       "dynamic_pad",
+                                       "dynamic_reshape",
+                                       "dynamic_slice",
+                                       "dynamic_update_slice",
+                                       "gather",
+                                       "map",
+                                       "pad",
+                                       "real_dynamic_slice",
+                                       "reduce",
+                                       "reduce_window",
+                                       "reshape",
+                                       "reverse",
+                                       "scatter",
+                                       "select",
+                                       "select_and_scatter",
+                                       "sharding_constraint",
+                                       "slice",
+                                       "sort",
+                                       "torch_index_select",
+                                       "transpose"};
+// These are computed as floats.
+constexpr std::string_view kComputed[] = {"abs",
+                                          "add",
+                                          "atan2",
+                                          "cbrt",
+                                          "ceil",
+                                          "clamp",
+                                          "compare",
+                                          "cosine",
+                                          "divide",
+                                          "exponential",
+                                          "exponential_minus_one",
+                                          "floor",
+                                          "log",
+                                          "log_plus_one",
+                                          "logistic",
+                                          "maximum",
+                                          "minimum",
+                                          "multiply",
+                                          "negate",
+                                          "power",
+                                          "remainder",
+                                          "round_nearest_afz",
+                                          "round_nearest_even",
+                                          "rsqrt",
+                                          "sign",
+                                          "sine",
+                                          "sqrt",
+                                          "subtract",
+                                          "tan",
+                                          "tanh"};
+constexpr std::string_view kProducts[] = {"convolution", "dot", "dot_general", "dynamic_conv"};
+
+template <size_t kSize>
+bool IsOneOf(std::string_view name, const std::string_view (&names)[kSize]) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// What the operands and the results stand for.
+struct OfOp {
+  std::vector<std::optional<Quantization>> operands, results;
+};
+
+// All that are quantized are so alike; constants only name the integers.
+void NeedAlike(const OpReader& op, const OfOp& q) {
+  const Quantization* first = nullptr;
+  for (const auto* list : {&q.operands, &q.results}) {
+    for (const std::optional<Quantization>& one : *list) {
+      if (!one) continue;
+      if (first == nullptr) first = &*one;
+      if (!(*first == *one))
+        op.NotSupported("is of numbers that are quantized in two ways; quantize them alike before");
+    }
+  }
+}
+
+Results Computed(const OpReader& op, const ImportRow& row, const OfOp& q) {
+  DType expressed = DType::kF32;
+  Results in;
+  for (size_t i = 0; i < op.in.size(); ++i) {
+    in.push_back(q.operands[i] ? Dequantize(op.in[i], *q.operands[i]) : op.in[i]);
+    if (q.operands[i]) expressed = q.operands[i]->expressed;
+  }
+  Results out = row.import(op.As(expressed, std::move(in)));
+  for (size_t r = 0; r < out.size() && r < q.results.size(); ++r)
+    if (q.results[r]) out[r] = Quantize(out[r], *q.results[r]);
+  return out;
+}
+
+// ---- Products. ----------------------------------------------------------------------------------
+// The dim of the result along which one of rhs lies; nullopt for one that is summed over.
+std::optional<int64_t> ResultDimOf(const OpReader& op, int64_t rhs_dim) {
+  if (op.What() != "dot_general" && op.What() != "dot") {
+    if (rhs_dim != op.Int("kernel_output_feature_dimension")) return std::nullopt;
+    return op.Int("output_feature_dimension");
+  }
+  const bool general = op.What() == "dot_general";
+  const std::vector<int64_t> batch = op.IntsOrNone("rhs_batching_dimensions");
+  const std::vector<int64_t> contracted =
+      general ? op.Ints("rhs_contracting_dimensions") : std::vector<int64_t>{0};
+  const auto in = [](const std::vector<int64_t>& dims, int64_t d) {
+    return std::find(dims.begin(), dims.end(), d);
+  };
+  if (in(contracted, rhs_dim) != contracted.end()) return std::nullopt;
+  if (const auto at = in(batch, rhs_dim); at != batch.end()) return at - batch.begin();
+  // After the batch and what is left of lhs.
+  int64_t dim = op.in[0].rank() - static_cast<int64_t>(contracted.size());
+  for (int64_t d = 0; d < rhs_dim; ++d)
+    dim += in(batch, d) == batch.end() && in(contracted, d) == contracted.end() ? 1 : 0;
+  return dim;
+}
+
+Results Products(const OpReader& op, const ImportRow& row, const OfOp& q) {
+  if (op.in.size() < 2) op.Malformed("has too few operands");
+  const std::optional<Quantization>&lhs = q.operands[0], &rhs = q.operands[1];
+  // One side of floats: both are.
+  if (!lhs || !rhs) return Computed(op, row, q);
+  if (lhs->dim >= 0) op.NotSupported("has a first operand that is quantized along a dim");
+  constexpr int64_t kSafe = 1 << 15;  // products of 8 bits that s32 can add up
+  const bool narrow = BitWidth(lhs->storage) <= 8 && BitWidth(rhs->storage) <= 8;
+  const DType sum = narrow && op.in[1].type().num_elements() <= kSafe ? DType::kS32 : DType::kS64;
+  Quantization of_product = {DType::kS32, lhs->expressed, {}, {}, -1, 0, 0};
+  if (rhs->dim >= 0) {
+    const std::optional<int64_t> dim = ResultDimOf(op, rhs->dim);
+    if (!dim) op.NotSupported("has a second operand that is quantized along a dim of the sums");
+    of_product.dim = *dim;
+  }
+  for (const double scale : rhs->scales) of_product.scales.push_back(lhs->scales[0] * scale);
+  Results in = {Centered(op.in[0], *lhs, sum)};
+  in.push_back(Centered(op.in[1], *rhs, sum));
+  in.insert(in.end(), op.in.begin() + 2, op.in.end());
+  const Results sums = row.import(op.As(sum, std::move(in)));
+  const Value exact = Convert(sums[0], of_product.expressed);
+  const Value real = Mul(exact, Spread(exact, of_product, of_product.expressed, of_product.scales));
+  if (q.results[0]) return {Quantize(real, *q.results[0])};
+  return {Convert(real, op.ResultType().dtype)};
+}
+
+Results NotQuantized(const OpReader& op) { op.Malformed("is of numbers that are not quantized"); }
+constexpr ImportRow kRows[] = {{"uniform_dequantize", NotQuantized},
+                               {"uniform_quantize", NotQuantized}};
+
+}  // namespace
+
+Results ImportQuantized(const OpReader& op, const ImportRow& row) {
+  const std::string name = op.What();
+  // Functions and regions have these types, too.
+  if (TakesTuples(name)) return row.import(op);
+  OfOp q;
+  for (int i = 0; i < op.num_operands(); ++i) q.operands.push_back(op.OperandQuantization(i));
+  for (int r = 0; r < op.num_results(); ++r) q.results.push_back(op.ResultQuantization(r));
+  if (name == "uniform_quantize" || name == "uniform_dequantize") {
+    if (op.in.size() != 1 || q.results.size() != 1) op.Malformed("has not one operand, one result");
+    const bool to_quantized = name == "uniform_quantize";
+    if (q.results[0].has_value() != to_quantized || (!q.operands[0] && !to_quantized))
+      op.Malformed("is of numbers that are not quantized, or gives such");
+    const Value real = q.operands[0] ? Dequantize(op.in[0], *q.operands[0]) : op.in[0];
+    if (!IsFloat(real.dtype())) op.Malformed("quantizes what are no floats");
+    return {to_quantized ? Quantize(real, *q.results[0]) : Convert(real, op.ResultType().dtype)};
+  }
+  if (IsOneOf(name, kProducts)) return Products(op, row, q);
+  if (IsOneOf(name, kComputed)) return Computed(op, row, q);
+  if (!IsOneOf(name, kMoves))
+    op.NotSupported("is of quantized numbers; dequantize them before, and quantize what it gives");
+  NeedAlike(op, q);
+  Results out = row.import(op);
+  // The literals of numbers without a sign are written as those with one.
+  if (name == "constant" && out[0].dtype() != op.ResultType().dtype)
+    out[0] = BitcastConvert(out[0], op.ResultType().dtype);
+  return out;
+}
+
+const ImportRow* FindQuantize(std::string_view name) {
+  for (const ImportRow& row : kRows)
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
+}  // namespace tessera::ir::stablehlo
