@@ -1,30 +1,24 @@
 #include "client/random.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "client/numpy.h"
 #include "client/operand.h"
+#include "client/random_draws.h"
+#include "client/sets.h"
 #include "ir/ops.h"
 
 namespace tessera::random {
+namespace internal {
+
+using tessera::internal::BroadcastShapes;
+using tessera::internal::BroadcastTo;
+using tessera::internal::ThrowError;
+using F = Formula;
+
 namespace {
-
-using internal::Apply1;
-using internal::ThrowError;
-using ir::Value;
-using Vs = std::vector<Value>;
-
-const Array& Key(std::string_view op, const Arg& k) {
-  const bool ok =
-      k.kind == Arg::kArray && k.array->dtype() == DType::kU32 && k.array->shape() == Dims{2};
-  if (!ok) {
-    ThrowError(ErrorKind::kTypeError, k.site, "random::", ToAbsl(op),
-               ": a key, u32[2], is expected, not ",
-               k.kind == Arg::kArray ? k.array->type().ToString() : "a number",
-               ". Make one with random::key(seed)");
-  }
-  return *k.array;
-}
 
 // The integer `n` at every element of `shape`.
 Value Splat(ir::Builder& b, DType dtype, int64_t n, const Dims& shape) {
@@ -32,11 +26,6 @@ Value Splat(ir::Builder& b, DType dtype, int64_t n, const Dims& shape) {
 }
 Value U32(ir::Builder& b, uint32_t n, const Dims& shape = {}) {
   return Splat(b, DType::kU32, n, shape);
-}
-
-// Word `i` of a key, broadcast to `shape`.
-Value Word(Value key, int64_t i, const Dims& shape) {
-  return ir::BroadcastInDim(ir::Squeeze(ir::Slice(key, {i}, {i + 1}), {0}), shape, {});
 }
 
 // The row-major index of each element, by one iota per dim, so that each shard computes its own.
@@ -57,137 +46,691 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
   return index;
 }
 
-// Both words of the cipher at each element's counter.
-std::pair<Value, Value> Blocks(Value key, const Dims& shape, const Site& site) {
-  ir::Builder& b = key.builder();
-  const std::vector<Value> in = ir::MatchVarying(
-      {Word(key, 0, shape), Word(key, 1, shape), U32(b, 0, shape), FlatIndex(b, shape, site)});
-  return ir::Threefry2x32(in[0], in[1], in[2], in[3]);
+// How floats are made: of so many bits, of which the upper ones become the mantissa.
+struct FloatBits {
+  DType drawn, held;  // the dtype of the random bits, and of those of the float
+  int shift;
+  int64_t one;  // the bits of 1.0
+};
+FloatBits FloatBitsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return {DType::kU64, DType::kU64, 12, 0x3FF0000000000000};
+    case DType::kF16:
+      return {DType::kU16, DType::kU16, 6, 0x3C00};
+    case DType::kBF16:  // of 8 bits, as its mantissa has 7
+      return {DType::kU8, DType::kU16, 1, 0x3F80};
+    default:
+      return {DType::kU32, DType::kU32, 9, 0x3F800000};
+  }
 }
 
-Value Bits32(Value key, const Dims& shape, const Site& site) {
-  const auto [high, low] = Blocks(key, shape, site);
-  return ir::Xor(high, low);
-}
-
-// Joins words along a dim that follows the others: u32[2] from scalars, u32[n,2] from u32[n].
-Value JoinWords(Value high, Value low) {
-  const int d = high.rank();
-  return ir::Concatenate({ir::ExpandDims(high, {d}), ir::ExpandDims(low, {d})}, d);
-}
-
-// A float in [0, 1): one in [1, 2), whose mantissa is the upper bits of `bits` and whose exponent
-// bits are those of `one`, the bits of 1.0; minus 1.
-Value FloatBelow1(Value bits, int64_t exponent_bits, int64_t one, DType dtype) {
-  const auto splat = [&](int64_t n) {
-    return Splat(bits.builder(), bits.dtype(), n, bits.shape());
-  };
-  const Value mantissa = ir::ShiftRightLogical(bits, splat(exponent_bits));
-  const Value f = ir::BitcastConvert(ir::Or(mantissa, splat(one)), dtype);
+// In [0, 1): one in [1, 2) minus 1.
+Value Unit(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+  const FloatBits how = FloatBitsOf(dtype);
+  Value bits = Bits(key, shape, how.drawn, site);
+  if (how.held != how.drawn) bits = ir::Convert(bits, how.held);
+  const auto splat = [&](int64_t n) { return Splat(bits.builder(), how.held, n, shape); };
+  const Value mantissa = ir::ShiftRightLogical(bits, splat(how.shift));
+  const Value f = ir::BitcastConvert(ir::Or(mantissa, splat(how.one)), dtype);
   return f - ir::FullLike(f, 1);
 }
 
-// In [0, 1).
-Value Unit(Value key, const Dims& shape, DType dtype, const Site& site) {
-  if (dtype == DType::kF64) {
-    const auto [high, low] = Blocks(key, shape, site);
-    const Value h = ir::Convert(high, DType::kS64), l = ir::Convert(low, DType::kS64);
-    const Value bits = ir::Or(ir::ShiftLeft(h, Splat(key.builder(), DType::kS64, 32, shape)), l);
-    return FloatBelow1(bits, 12, 0x3FF0000000000000, DType::kF64);
-  }
-  if (dtype == DType::kF32) {
-    return FloatBelow1(Bits32(key, shape, site), 9, 0x3F800000, DType::kF32);
-  }
-  ThrowError(ErrorKind::kTypeError, site, "random: dtype f32 or f64 is expected, not ",
-             std::string(ir::DTypeName(dtype)), ". Draw f32 and convert");
+// x y + z; of f32 rounded once, as by the instruction that XLA makes of it where there is one.
+Value MultiplyAdd(Value x, Value y, Value z) {
+  if (x.dtype() != DType::kF32) return x * y + z;
+  // A product of two f32 is exact as f64.
+  const Value wide_x = ir::Convert(x, DType::kF64), wide_y = ir::Convert(y, DType::kF64);
+  const Value product = wide_x * wide_y;
+  return ir::Convert(product + ir::Convert(z, DType::kF64), DType::kF32);
 }
 
-Value Uniform(Value key, const Dims& shape, DType dtype, double low, double high,
+double Rounded(DType dtype, double value) { return ir::Array::Of(dtype, {1}, {value}).At(0); }
+
+// The bits of the mantissa; and 2 to minus them, the distance of 1 to the next number.
+int MantissaBits(DType dtype) {
+  return dtype == DType::kF64 ? 52 : dtype == DType::kF32 ? 23 : dtype == DType::kF16 ? 10 : 7;
+}
+
+}  // namespace
+
+Words WordsOf(Value key) {
+  const auto word = [&](int64_t i) { return ir::Squeeze(ir::Slice(key, {i}, {i + 1}), {0}); };
+  const Value high = word(0);
+  return {high, word(1)};
+}
+// Joins words along a dim that follows the others: u32[2] from scalars, u32[n,2] from u32[n].
+Value KeyOf(const Words& words) {
+  const int d = words.high.rank();
+  const Value high = ir::ExpandDims(words.high, {d});
+  return ir::Concatenate({high, ir::ExpandDims(words.low, {d})}, d);
+}
+Words Child(const Words& key, int64_t i) {
+  ir::Builder& b = key.high.builder();
+  const Value zero = U32(b, 0, key.high.shape());
+  const Value count = U32(b, static_cast<uint32_t>(i), key.high.shape());
+  const std::vector<Value> in = ir::MatchVarying({key.high, key.low, zero, count});
+  const auto [high, low] = ir::Threefry2x32(in[0], in[1], in[2], in[3]);
+  return {high, low};
+}
+
+const Array& CheckedKey(std::string_view name, const Arg& k) {
+  const bool ok =
+      k.kind == Arg::kArray && k.array->dtype() == DType::kU32 && k.array->shape() == Dims{2};
+  if (!ok) {
+    ThrowError(ErrorKind::kTypeError, k.site, "random::", ToAbsl(name),
+               ": a key, u32[2], is expected, not ",
+               k.kind == Arg::kArray ? k.array->type().ToString() : "a number",
+               ". Make one with random::key(seed)");
+  }
+  return *k.array;
+}
+void CheckFloat(std::string_view name, DType dtype, const Site& site) {
+  if (ir::IsFloat(dtype) && ir::BitWidth(dtype) >= 16) return;
+  ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name), ": dtype is ",
+             ToAbsl(ir::DTypeName(dtype)), "; a float of 16 bits or more is expected");
+}
+void CheckInteger(std::string_view name, DType dtype, const Site& site) {
+  if (ir::IsInteger(dtype) && ir::BitWidth(dtype) >= 8) return;
+  ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name), ": dtype is ",
+             ToAbsl(ir::DTypeName(dtype)), "; an integer of 8 bits or more is expected");
+}
+void CheckMode(std::string_view name, std::string_view mode, const Site& site) {
+  if (mode == "low" || mode == "high" || mode == "highest") return;
+  ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name), ": mode is '", ToAbsl(mode),
+             "'; expected low, high or highest");
+}
+Dims ShapeOf(const Arg& param) { return param.kind == Arg::kArray ? param.array->shape() : Dims{}; }
+Dims SampleShape(std::string_view name, const std::optional<Dims>& shape,
+                 const std::vector<Dims>& params, const Site& site) {
+  std::vector<Dims> all = params;
+  if (shape) all.push_back(*shape);
+  const Dims together = BroadcastShapes(name, all, site);
+  if (shape && together != *shape) {
+    ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name),
+               ": parameter shapes must be broadcast-compatible with the shape argument, and "
+               "broadcasting them must give that shape, but it gives (",
+               ir::DimsToString(together), ") for the shape argument (", ir::DimsToString(*shape),
+               ")");
+  }
+  return together;
+}
+void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site& site) {
+  if (param.kind != Arg::kArray) return;
+  const DType have = param.array->dtype();
+  if (have == dtype || tessera::internal::Promote(have, dtype) == dtype) return;
+  ThrowError(ErrorKind::kTypeError, site, "random::", ToAbsl(name),
+             ": cannot safely cast a parameter of type ", ToAbsl(ir::DTypeName(have)), " to ",
+             ToAbsl(ir::DTypeName(dtype)), ". Convert it, or ask for another dtype");
+}
+
+Words Blocks(const Words& key, const Dims& shape, const Site& site) {
+  ir::Builder& b = key.high.builder();
+  const bool of_each = key.high.rank() != 0;
+  const Value k0 = of_each ? key.high : ir::BroadcastInDim(key.high, shape, {});
+  const Value k1 = of_each ? key.low : ir::BroadcastInDim(key.low, shape, {});
+  const Value zero = U32(b, 0, shape);
+  const Value count = of_each ? zero : FlatIndex(b, shape, site);
+  const std::vector<Value> in = ir::MatchVarying({k0, k1, zero, count});
+  const auto [high, low] = ir::Threefry2x32(in[0], in[1], in[2], in[3]);
+  return {high, low};
+}
+Value Bits(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+  const Words words = Blocks(key, shape, site);
+  if (dtype == DType::kU64) {
+    const Value high = ir::Convert(words.high, dtype), low = ir::Convert(words.low, dtype);
+    return ir::Or(ir::ShiftLeft(high, Splat(high.builder(), dtype, 32, shape)), low);
+  }
+  const Value bits = ir::Xor(words.high, words.low);
+  return dtype == DType::kU32 ? bits : ir::Convert(bits, dtype);
+}
+
+Value Uniform(const Words& key, const Dims& shape, DType dtype, double low, double high,
               const Site& site) {
   const Value unit = Unit(key, shape, dtype, site);
-  const Value lo = ir::FullLike(unit, low);
   // The bounds are rounded before they are subtracted, as JAX does.
-  const double span = dtype == DType::kF32
-                          ? static_cast<double>(static_cast<float>(high) - static_cast<float>(low))
-                          : high - low;
-  return ir::Max(lo, unit * ir::FullLike(unit, span) + lo);
+  const double from = Rounded(dtype, low);
+  const double distance = Rounded(dtype, Rounded(dtype, high) - from);
+  const Value lo = ir::FullLike(unit, from);
+  const Value span = ir::FullLike(unit, distance);
+  int exponent = 0;
+  // A product by a power of 2 is exact.
+  const bool exact = std::fabs(std::frexp(distance, &exponent)) == 0.5;
+  return ir::Max(lo, exact ? unit * span + lo : MultiplyAdd(unit, span, lo));
+}
+Value Uniform(const Words& key, const Dims& shape, DType dtype, Value low, Value high,
+              const Site& site) {
+  const Value unit = Unit(key, shape, dtype, site);
+  const Value span = BroadcastTo(ir::Sub(high, low), shape);
+  const Value lo = BroadcastTo(low, shape);
+  return ir::Max(lo, MultiplyAdd(unit, span, lo));
+}
+Value Normal(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+  if (ir::IsComplex(dtype)) {
+    const DType part = dtype == DType::kC64 ? DType::kF32 : DType::kF64;
+    const F re = Normal(Child(key, 0), shape, part, site);
+    const F im = Normal(Child(key, 1), shape, part, site);
+    const Value scaled = *(re / std::sqrt(2.0));
+    return ir::Complex(scaled, *(im / std::sqrt(2.0)));
+  }
+  // The number after -1, which erf_inv makes finite.
+  const double low = std::ldexp(1.0, -MantissaBits(dtype) - 1) - 1;
+  const Value u = Uniform(key, shape, dtype, low, 1, site);
+  return ir::FullLike(u, std::sqrt(2.0)) * ir::ErfInv(u);
+}
+Value Exponential(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+  const F u = Uniform(key, shape, dtype, 0, 1, site);
+  return *-ir::Log1p(-u);
+}
+Value Signs(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+  const Value u = Uniform(key, shape, DType::kF32, 0, 1, site);
+  const F chosen = ir::Convert(ir::Compare(u, ir::FullLike(u, 0.5), "LT"), dtype);
+  return *(2 * chosen - 1);
+}
+
+namespace {
+
+// The float of a number in fixed point, of two words below 1, that is rounded down: a whole number
+// of leading zeros gives the exponent, what follows the mantissa.
+Value FixedPointToFloat(const F& high, const F& low) {
+  const F zeros = ir::Clz(high), more_zeros = ir::Clz(low);
+  const F none = zeros == 32;
+  const F rest = ir::Where(none, low << more_zeros, low >> (32 - zeros));
+  const F mantissa = (((high << zeros) | rest) >> 8) & ((1 << 23) - 1);
+  const F exponent = (126 - ir::Where(none, 32 + more_zeros, zeros)) << 23;
+  const F bits = (exponent & ((1 << 30) - (1 << 22))) | mantissa;
+  return ir::BitcastConvert(*bits, DType::kF32);
+}
+// The two halves of an array along a new first dim.
+std::pair<F, F> Halves(Value both) {
+  const Value first = ir::Squeeze(ir::SliceInDim(both, 0, 0, 1), {0});
+  const Value second = ir::Squeeze(ir::SliceInDim(both, 0, 1, 2), {0});
+  return {first, second};
+}
+
+}  // namespace
+
+Value Gumbel(const Words& key, const Dims& shape, DType dtype, std::string_view mode,
+             const Site& site) {
+  Dims two = shape;
+  two.insert(two.begin(), 2);
+  const double tiny = dtype == DType::kF64 ? std::numeric_limits<double>::min()
+                      : dtype == DType::kF16
+                          ? 0x1p-14
+                          : static_cast<double>(std::numeric_limits<float>::min());
+  if (mode == "highest" && dtype == DType::kF32) {
+    const auto [high, low] = Halves(Bits(key, two, DType::kU32, site));
+    const F not_low = ~low;
+    const F carries = Formula([not_low] {
+      const F all = not_low == static_cast<double>(std::numeric_limits<uint32_t>::max());
+      return ir::Convert(*all, DType::kU32);
+    });
+    // 1 minus the number.
+    const F other_high = ~high + carries, other_low = not_low + 1;
+    const F below_half = high < static_cast<double>(1u << 31);
+    const F h = ir::Where(below_half, high, other_high), l = ir::Where(below_half, low, other_low);
+    const F x = FixedPointToFloat(h, l);
+    return *ir::Where(below_half, -ir::Log(-ir::Log1p(-x)), -ir::Log(-ir::Log(x)));
+  }
+  if (mode != "low") {
+    const auto [high, low] = Halves(Uniform(key, two, dtype, 0, 1, site));
+    const F finer = high + std::ldexp(1.0, -MantissaBits(dtype)) * low + tiny;
+    return *-ir::Log(-ir::Log1p(-ir::Where(high >= 0.5, high, finer)));
+  }
+  const F u = Uniform(key, shape, dtype, tiny, 1, site);
+  return *-ir::Log(-ir::Log(u));
+}
+
+Value Filled(ir::Builder& b, DType dtype, double value, const Dims& shape) {
+  return ir::BroadcastInDim(ir::Constant(b, dtype, value), shape, {});
+}
+Value NextParam(ir::Builder& b, const Arg& param, DType dtype, const std::vector<Value>& values,
+                size_t* next) {
+  if (param.kind != Arg::kArray) return ir::Constant(b, dtype, param.number);
+  return ir::Convert(values[(*next)++], dtype);
+}
+std::vector<Array> ArraysOf(const Array& key, const std::vector<Arg>& params) {
+  std::vector<Array> out = {key};
+  for (const Arg& p : params)
+    if (p.kind == Arg::kArray) out.push_back(*p.array);
+  return out;
+}
+Array Sampled(std::string_view name, const Arg& key, const std::optional<Dims>& shape,
+              const std::vector<Arg>& params, DType dtype, Sampler sampler) {
+  const Array& k = CheckedKey(name, key);
+  CheckFloat(name, dtype, key.site);
+  std::vector<Dims> shapes;
+  for (const Arg& p : params) {
+    CheckCast(name, p, dtype, key.site);
+    shapes.push_back(ShapeOf(p));
+  }
+  Draw draw;
+  draw.shape = SampleShape(name, shape, shapes, key.site);
+  draw.dtype = dtype;
+  draw.site = key.site;
+  return tessera::internal::Apply1(
+      "random_" + std::string(name), key.site, ArraysOf(k, params),
+      [&](ir::Builder& b, std::vector<Value> in) {
+        draw.key = WordsOf(in[0]);
+        size_t next = 1;
+        for (const Arg& p : params)
+          draw.params.emplace_back(BroadcastTo(NextParam(b, p, dtype, in, &next), draw.shape));
+        return *sampler(draw);
+      });
+}
+
+}  // namespace internal
+
+namespace {
+
+using internal::ArraysOf;
+using internal::CheckedKey;
+using internal::CheckFloat;
+using internal::Child;
+using internal::Draw;
+using internal::SampleShape;
+using internal::ShapeOf;
+using internal::Words;
+using internal::WordsOf;
+using ir::Value;
+using tessera::internal::Apply1;
+using tessera::internal::BroadcastTo;
+using tessera::internal::InProgram;
+using tessera::internal::Lift;
+using tessera::internal::ThrowError;
+using tessera::internal::Wrap;
+using F = ir::Formula;
+using Vs = std::vector<Value>;
+
+int64_t SizeOf(const Dims& shape) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+int AxisOf(std::string_view name, int axis, int rank, const Site& site) {
+  const int from_start = axis < 0 ? axis + rank : axis;
+  if (from_start < 0 || from_start >= rank)
+    ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name), ": axis ", axis,
+               " is out of bounds for an array of ", rank, " dims");
+  return from_start;
+}
+// Throws unless it is an array or a whole number.
+void CheckPopulation(std::string_view name, const Arg& x, const Site& site) {
+  const bool ok = x.kind == Arg::kArray ? x.array->rank() > 0 : x.kind == Arg::kInteger;
+  if (!ok)
+    ThrowError(ErrorKind::kTypeError, site, "random::", ToAbsl(name),
+               ": a whole number or an array of at least 1 dim is expected");
+}
+
+// ---- Integers. ----------------------------------------------------------------------------------
+
+// The lowest and the highest number; of u64 the highest that s64 has, as the bounds of numbers are.
+std::pair<int64_t, int64_t> RangeOf(DType dtype) {
+  const int bits = ir::BitWidth(dtype);
+  if (ir::IsUnsignedInt(dtype))
+    return {0, bits == 64 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1};
+  const int64_t most =
+      bits == 64 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << (bits - 1)) - 1;
+  return {-most - 1, most};
+}
+Value IntegerLike(Value like, int64_t n) {
+  const Value one = ir::Constant(like.builder(), ir::Array::ScalarInt(like.dtype(), n));
+  return BroadcastTo(one, like.shape());
+}
+// What is out of the range of both dtypes is moved to its end.
+Value ClipTo(Value x, DType dtype) {
+  const auto [low, high] = RangeOf(dtype);
+  const auto [x_low, x_high] = RangeOf(x.dtype());
+  if (low > x_low) x = ir::Max(x, IntegerLike(x, low));
+  if (high < x_high ||
+      (ir::IsUnsignedInt(x.dtype()) && ir::BitWidth(x.dtype()) == 64 && dtype != x.dtype()))
+    x = ir::Min(x, IntegerLike(x, high));
+  return ir::Convert(x, dtype);
+}
+// Whether `high` is above what `dtype` holds.
+Value IsAbove(Value high, DType dtype) {
+  const int64_t most = std::min(RangeOf(dtype).second, RangeOf(high.dtype()).second);
+  if (dtype == DType::kU64) return ir::Compare(high, high, "NE");
+  return ir::Compare(high, IntegerLike(high, most), "GT");
+}
+
+// Two draws make a number of twice as many bits, which is reduced modulo the span; a span of 0 is
+// that of all numbers.
+struct Offsets {
+  Value high, low;
+
+  Offsets(const Words& key, const Dims& shape, DType bits, const Site& site)
+      : high(internal::Bits(Child(key, 0), shape, bits, site)),
+        low(internal::Bits(Child(key, 1), shape, bits, site)) {}
+
+  Value Below(uint64_t span) const {
+    const int width = ir::BitWidth(low.dtype());
+    if (span == 0) return low;
+    // All in the width of the dtype, as in JAX.
+    const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
+    const uint64_t half = (uint64_t{1} << (width / 2)) % span;
+    const uint64_t multiplier = ((half * half) & mask) % span;
+    const Value modulus = IntegerLike(low, static_cast<int64_t>(span));
+    const Value upper = ir::Rem(high, modulus) * IntegerLike(low, static_cast<int64_t>(multiplier));
+    return ir::Rem(upper + ir::Rem(low, modulus), modulus);
+  }
+  Value Below(const Value& span) const {
+    const int width = ir::BitWidth(low.dtype());
+    const F all = F(span) == 0;
+    const F divisor = ir::Where(all, 1, F(span));
+    const F half = std::ldexp(1.0, width / 2) % divisor;
+    const F multiplier = (half * half) % divisor;
+    const F offset = ((F(high) % divisor) * multiplier + F(low) % divisor) % divisor;
+    return *ir::Where(all, F(low), offset);
+  }
+};
+
+// ---- Orders. ------------------------------------------------------------------------------------
+
+// Sorted by random words, so often that equal ones do not matter.
+Value Shuffled(Words key, Value x, int axis, const Site& site) {
+  const auto size = static_cast<double>(std::max<int64_t>(1, SizeOf(x.shape())));
+  const double most = std::log(static_cast<double>(std::numeric_limits<uint32_t>::max()));
+  const int rounds = static_cast<int>(std::ceil(3 * std::log(size) / most));
+  for (int i = 0; i < rounds; ++i) {
+    const Words next = Child(key, 0);
+    const Value order = internal::Bits(Child(key, 1), x.shape(), DType::kU32, site);
+    x = ir::Sort(ir::MatchVarying({order, x}), axis)[1];
+    key = next;
+  }
+  return x;
+}
+Value Taken(Value x, Value indices, int axis, const Site& site) {
+  return Lift(take(Arg(Wrap(x), site), Arg(Wrap(indices), site), axis), site);
+}
+Value Permuted(const Words& key, Value x, int axis, bool independent, const Site& site) {
+  if (independent || x.rank() == 1) return Shuffled(key, x, axis, site);
+  const Value order = Shuffled(key, ir::Iota(x.builder(), DType::kS32, {x.dim(axis)}, 0), 0, site);
+  return Taken(x, order, axis, site);
+}
+
+DType FloatOf(const Array& x) {
+  if (ir::IsFloat(x.dtype())) return x.dtype();
+  return x.dtype() == DType::kS64 || x.dtype() == DType::kU64 ? DType::kF64 : DType::kF32;
 }
 
 }  // namespace
 
 Array key(uint64_t seed, Site site) {
   return Apply1("random_key", site, {}, [&](ir::Builder& b, Vs) {
-    const Value high = U32(b, static_cast<uint32_t>(seed >> 32));
-    return JoinWords(high, U32(b, static_cast<uint32_t>(seed)));
+    const Value high =
+        ir::Constant(b, ir::Array::ScalarInt(DType::kU32, static_cast<int64_t>(seed >> 32)));
+    const auto word = static_cast<int64_t>(seed & std::numeric_limits<uint32_t>::max());
+    return internal::KeyOf({high, ir::Constant(b, ir::Array::ScalarInt(DType::kU32, word))});
   });
 }
 
 Array split(const Arg& k, int64_t n) {
-  return Apply1("random_split", k.site, {Key("split", k)}, [&](ir::Builder&, Vs v) {
-    const auto [high, low] = Blocks(v[0], {n}, k.site);
-    return JoinWords(high, low);
+  return Apply1("random_split", k.site, {CheckedKey("split", k)}, [&](ir::Builder&, Vs v) {
+    return internal::KeyOf(internal::Blocks(WordsOf(v[0]), {n}, k.site));
   });
 }
 
 Array fold_in(const Arg& k, const Arg& data) {
-  std::vector<Array> in = {Key("fold_in", k)};
+  std::vector<Array> in = {CheckedKey("fold_in", k)};
   if (data.kind == Arg::kArray) in.push_back(*data.array);
   return Apply1("random_fold_in", k.site, in, [&](ir::Builder& b, Vs v) {
-    const Value d = data.kind == Arg::kArray ? ir::Convert(v[1], DType::kU32)
-                                             : U32(b, static_cast<uint32_t>(data.integer));
-    const std::vector<Value> words =
-        ir::MatchVarying({Word(v[0], 0, {}), Word(v[0], 1, {}), U32(b, 0), d});
+    const auto number = static_cast<int64_t>(static_cast<uint32_t>(data.integer));
+    const Value d = data.kind == Arg::kArray
+                        ? ir::Convert(v[1], DType::kU32)
+                        : ir::Constant(b, ir::Array::ScalarInt(DType::kU32, number));
+    const Words key = WordsOf(v[0]);
+    const Value zero = ir::Constant(b, ir::Array::ScalarInt(DType::kU32, 0));
+    const std::vector<Value> words = ir::MatchVarying({key.high, key.low, zero, d});
     const auto [high, low] = ir::Threefry2x32(words[0], words[1], words[2], words[3]);
-    return JoinWords(high, low);
+    return internal::KeyOf({high, low});
   });
 }
 
-Array bits(const Arg& k, Dims shape) {
-  return Apply1("random_bits", k.site, {Key("bits", k)},
-                [&](ir::Builder&, Vs v) { return Bits32(v[0], shape, k.site); });
-}
-
-Array uniform(const Arg& k, Dims shape, DType dtype, double low, double high) {
-  return Apply1("random_uniform", k.site, {Key("uniform", k)},
-                [&](ir::Builder&, Vs v) { return Uniform(v[0], shape, dtype, low, high, k.site); });
-}
-
-Array normal(const Arg& k, Dims shape, DType dtype) {
-  return Apply1("random_normal", k.site, {Key("normal", k)}, [&](ir::Builder&, Vs v) {
-    const double low = dtype == DType::kF64 ? std::nextafter(-1.0, 0.0)
-                                            : static_cast<double>(std::nextafterf(-1.0f, 0.0f));
-    const Value u = Uniform(v[0], shape, dtype, low, 1, k.site);
-    return ir::FullLike(u, std::sqrt(2.0)) * ir::ErfInv(u);
+Array bits(const Arg& k, Dims shape, DType dtype) {
+  if (!ir::IsUnsignedInt(dtype) || ir::BitWidth(dtype) < 8)
+    ThrowError(ErrorKind::kValueError, k.site, "random::bits: dtype is ",
+               ToAbsl(ir::DTypeName(dtype)), "; u8, u16, u32 or u64 is expected");
+  return Apply1("random_bits", k.site, {CheckedKey("bits", k)}, [&](ir::Builder&, Vs v) {
+    return internal::Bits(WordsOf(v[0]), shape, dtype, k.site);
   });
 }
 
-Array bernoulli(const Arg& k, double p, Dims shape) {
-  return Apply1("random_bernoulli", k.site, {Key("bernoulli", k)}, [&](ir::Builder&, Vs v) {
-    const Value u = Uniform(v[0], shape, DType::kF32, 0, 1, k.site);
-    return ir::Compare(u, ir::FullLike(u, p), "LT");
+Array uniform(const Arg& k, Dims shape, DType dtype, const Arg& low, const Arg& high) {
+  const Array& key = CheckedKey("uniform", k);
+  CheckFloat("uniform", dtype, k.site);
+  SampleShape("uniform", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
+  return Apply1("random_uniform", k.site, ArraysOf(key, {low, high}), [&](ir::Builder& b, Vs v) {
+    const Words words = WordsOf(v[0]);
+    if (low.kind != Arg::kArray && high.kind != Arg::kArray)
+      return internal::Uniform(words, shape, dtype, low.number, high.number, k.site);
+    size_t next = 1;
+    const Value from = internal::NextParam(b, low, dtype, v, &next);
+    const Value to = internal::NextParam(b, high, dtype, v, &next);
+    const Dims both =
+        tessera::internal::BroadcastShapes("uniform", {from.shape(), to.shape()}, k.site);
+    const Value from_all = BroadcastTo(from, both);
+    return internal::Uniform(words, shape, dtype, from_all, BroadcastTo(to, both), k.site);
   });
 }
 
-Array randint(const Arg& k, Dims shape, int32_t low, int32_t high) {
-  const int64_t span = static_cast<int64_t>(high) - low;
-  if (span <= 0 || span > std::numeric_limits<int32_t>::max()) {
-    ThrowError(ErrorKind::kValueError, k.site,
-               "random::randint: an interval of 1 to 2^31 - 1 numbers is expected, not [", low,
-               ", ", high, ")");
+Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType dtype) {
+  const Array& key = CheckedKey("randint", k);
+  internal::CheckInteger("randint", dtype, k.site);
+  for (const Arg* bound : {&low, &high}) {
+    const bool ok = bound->kind == Arg::kArray ? ir::IsInteger(bound->array->dtype()) &&
+                                                     ir::BitWidth(bound->array->dtype()) >= 8
+                                               : bound->kind == Arg::kInteger;
+    if (!ok)
+      ThrowError(ErrorKind::kTypeError, k.site,
+                 "random::randint: the bounds must be integers, of 8 bits or more");
   }
-  // Two draws of 32 bits make one of 64, reduced modulo the span.
-  return Apply1("random_randint", k.site, {Key("randint", k)}, [&](ir::Builder& b, Vs v) {
-    const auto [key_high, key_low] = Blocks(v[0], {2}, k.site);
-    const Value keys = JoinWords(key_high, key_low);
-    const auto draw = [&](int64_t i) {
-      return Bits32(ir::Squeeze(ir::Slice(keys, {i, 0}, {i + 1, 2}), {0}), shape, k.site);
+  SampleShape("randint", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
+  // Few bits would be biased.
+  const bool narrow = ir::BitWidth(dtype) < 32;
+  const DType drawn = narrow ? DType::kS32 : dtype;
+  const DType word = ir::BitWidth(drawn) == 64 ? DType::kU64 : DType::kU32;
+  return Apply1("random_randint", k.site, ArraysOf(key, {low, high}), [&](ir::Builder& b, Vs v) {
+    const Offsets offsets(WordsOf(v[0]), shape, word, k.site);
+    const auto moved = [&](const Value& from, const Value& offset) {
+      return ir::Convert(ir::Add(from, ir::Convert(offset, drawn)), dtype);
     };
-    const uint32_t s = static_cast<uint32_t>(span);
-    const uint32_t half = static_cast<uint32_t>((uint64_t{1} << 16) % s);
-    const uint32_t multiplier = half * half % s;  // in 32 bits, as JAX
-    const auto modulo = [&](Value x) { return ir::Rem(x, U32(b, s, shape)); };
-    const Value offset = modulo(modulo(draw(0)) * U32(b, multiplier, shape) + modulo(draw(1)));
-    return Splat(b, DType::kS32, low, shape) + ir::Convert(offset, DType::kS32);
+    const auto [least, most] = RangeOf(dtype);
+    if (low.kind != Arg::kArray && high.kind != Arg::kArray) {
+      const bool all = !narrow && high.integer > most && dtype != DType::kU64;
+      const int64_t from = std::clamp(low.integer, least, most);
+      const int64_t to = std::clamp(high.integer, least, narrow ? most + 1 : most);
+      uint64_t span = to <= from ? 1 : static_cast<uint64_t>(to) - static_cast<uint64_t>(from);
+      if (all && to > from) ++span;
+      if (word == DType::kU32) span &= std::numeric_limits<uint32_t>::max();
+      const Value first = BroadcastTo(ir::Constant(b, ir::Array::ScalarInt(drawn, from)), shape);
+      return moved(first, offsets.Below(span));
+    }
+    size_t next = 1;
+    const auto bound = [&](const Arg& a) {
+      return a.kind == Arg::kArray ? v[next++]
+                                   : ir::Constant(b, ir::Array::ScalarInt(DType::kS64, a.integer));
+    };
+    Value from = bound(low), to = bound(high);
+    if (narrow) {
+      // As in JAX first of 32 bits, with one more for `high`.
+      from = ClipTo(ir::Convert(from, DType::kS32), dtype);
+      from = ir::Convert(from, DType::kS32);
+      to = ir::Convert(to, DType::kS32);
+      to = ir::Max(to, IntegerLike(to, least));
+      to = ir::Min(to, IntegerLike(to, most + 1));
+    }
+    const Value above = IsAbove(to, drawn);
+    from = BroadcastTo(ClipTo(from, drawn), shape);
+    to = BroadcastTo(ClipTo(to, drawn), shape);
+    const F empty = F(to) <= F(from);
+    const F distance = ir::Convert(ir::Sub(to, from), word);
+    const F span = ir::Where(empty, 1, distance);
+    const F one_more = F(BroadcastTo(above, shape)) & ~empty;
+    return moved(from, offsets.Below(*ir::Where(one_more, span + 1, span)));
+  });
+}
+
+Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode) {
+  const Array& key = CheckedKey("bernoulli", k);
+  if (mode != "low" && mode != "high")
+    ThrowError(ErrorKind::kValueError, k.site, "random::bernoulli: mode is '", ToAbsl(mode),
+               "'; expected high or low");
+  if (p.kind == Arg::kArray &&
+      (!ir::IsFloat(p.array->dtype()) || ir::BitWidth(p.array->dtype()) < 16))
+    ThrowError(
+        ErrorKind::kTypeError, k.site,
+        "random::bernoulli: the probability must have a float dtype of 16 bits or more, got ",
+        ToAbsl(ir::DTypeName(p.array->dtype())));
+  const Dims out = SampleShape("bernoulli", shape, {ShapeOf(p)}, k.site);
+  const DType dtype = p.kind == Arg::kArray ? p.array->dtype() : DType::kF32;
+  return Apply1("random_bernoulli", k.site, ArraysOf(key, {p}), [&](ir::Builder&, Vs v) {
+    const Words words = WordsOf(v[0]);
+    if (mode == "high") {
+      Dims two = out;
+      two.insert(two.begin(), 2);
+      const Value both = internal::Uniform(words, two, dtype, 0, 1, k.site);
+      const Value first = ir::Squeeze(ir::SliceInDim(both, 0, 0, 1), {0});
+      const F second = ir::Squeeze(ir::SliceInDim(both, 0, 1, 2), {0});
+      const int digits = dtype == DType::kF64   ? 52
+                         : dtype == DType::kF32 ? 23
+                         : dtype == DType::kF16 ? 10
+                                                : 7;
+      const F finer = second * std::ldexp(1.0, -digits);
+      const F limit =
+          p.kind == Arg::kArray ? F(BroadcastTo(v[1], out)) : F(ir::FullLike(first, p.number));
+      return *(finer < limit - F(first));
+    }
+    const Value u = internal::Uniform(words, out, dtype, 0, 1, k.site);
+    const Value limit = p.kind == Arg::kArray ? BroadcastTo(v[1], out) : ir::FullLike(u, p.number);
+    return ir::Compare(u, limit, "LT");
+  });
+}
+
+Array rademacher(const Arg& k, Dims shape, DType dtype) {
+  const Array& key = CheckedKey("rademacher", k);
+  return Apply1("random_rademacher", k.site, {key}, [&](ir::Builder&, Vs v) {
+    return internal::Signs(WordsOf(v[0]), shape, dtype, k.site);
+  });
+}
+
+Array permutation(const Arg& k, const Arg& x, int axis, bool independent) {
+  const Array& key = CheckedKey("permutation", k);
+  CheckPopulation("permutation", x, k.site);
+  const int along =
+      AxisOf("permutation", axis, std::max(1, static_cast<int>(ShapeOf(x).size())), k.site);
+  return Apply1("random_permutation", k.site, ArraysOf(key, {x}), [&](ir::Builder& b, Vs v) {
+    const Value from = x.kind == Arg::kArray
+                           ? v[1]
+                           : ir::Iota(b, DType::kS32, {std::max<int64_t>(0, x.integer)}, 0);
+    return Permuted(WordsOf(v[0]), from, along, independent, k.site);
+  });
+}
+
+Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::optional<Array>& p,
+             int axis, std::string_view mode) {
+  const Array& key = CheckedKey("choice", k);
+  internal::CheckMode("choice", mode, k.site);
+  CheckPopulation("choice", a, k.site);
+  const bool from_array = a.kind == Arg::kArray;
+  const int along = from_array ? AxisOf("choice", axis, a.array->rank(), k.site) : 0;
+  const int64_t population = from_array ? a.array->dim(along) : a.integer;
+  const int64_t draws = SizeOf(shape);
+  if (draws > 0 && population <= 0)
+    ThrowError(ErrorKind::kValueError, k.site,
+               "random::choice: a must be greater than 0 unless no samples are taken");
+  if (!replace && draws > population)
+    ThrowError(ErrorKind::kValueError, k.site, "random::choice: cannot take a larger sample (size ",
+               draws, ") than the population (size ", population, ") without replacement");
+  std::vector<Array> in = ArraysOf(key, {a});
+  if (p) {
+    tessera::internal::ThrowIfNoValue(*p, k.site);
+    if (p->shape() != Dims{population})
+      ThrowError(ErrorKind::kValueError, k.site,
+                 "random::choice: p must be a vector with the size of the axis, ", population,
+                 ", got ", p->type().ToString());
+    in.push_back(*p);
+  }
+  Dims out = shape;
+  if (from_array) {
+    const Dims& of = a.array->shape();
+    out.insert(out.begin(), of.begin(), of.begin() + along);
+    out.insert(out.end(), of.begin() + along + 1, of.end());
+  }
+  return Apply1("random_choice", k.site, in, [&](ir::Builder& b, Vs v) {
+    const Words words = WordsOf(v[0]);
+    if (draws == 0) return ir::Full(b, from_array ? v[1].dtype() : DType::kS32, out, 0);
+    Value indices;
+    if (!p && !replace) {
+      const Value from = from_array ? v[1] : ir::Iota(b, DType::kS32, {population}, 0);
+      const Value all = Permuted(words, from, along, /*independent=*/false, k.site);
+      return ir::Reshape(ir::SliceInDim(all, along, 0, draws), out);
+    }
+    if (!p) {
+      const Offsets offsets(words, shape, DType::kU32, k.site);
+      indices = ir::Convert(offsets.Below(static_cast<uint64_t>(population)), DType::kS32);
+    } else {
+      const DType dtype = FloatOf(*p);
+      const Value weights = ir::Convert(v.back(), dtype);
+      if (replace) {
+        const Value sums = ir::Cumsum(weights, 0);
+        const F total = ir::Squeeze(ir::SliceInDim(sums, 0, population - 1, population), {0});
+        const F all = BroadcastTo(*total, shape);
+        const F drawn = all * (1 - F(internal::Uniform(words, shape, dtype, 0, 1, k.site)));
+        const Array found = searchsorted(Wrap(sums), Arg(Wrap(*drawn), k.site), "left", k.site);
+        indices = ir::Convert(Lift(found, k.site), DType::kS32);
+      } else {
+        const F noise = internal::Gumbel(words, {population}, dtype, mode, k.site);
+        const Value scores = *(noise + ir::Log(F(weights)));
+        indices = ir::TopK(scores, draws, 0).second;
+      }
+    }
+    const Value chosen = from_array ? Taken(v[1], indices, along, k.site) : indices;
+    return ir::Reshape(chosen, out);
+  });
+}
+
+Array categorical(const Arg& k, const Arg& logits, int axis, Shape shape, bool replace,
+                  std::string_view mode) {
+  const Array& key = CheckedKey("categorical", k);
+  internal::CheckMode("categorical", mode, k.site);
+  if (logits.kind != Arg::kArray || logits.array->rank() == 0)
+    ThrowError(ErrorKind::kTypeError, k.site,
+               "random::categorical: logits must be an array of at least 1 dim");
+  const DType dtype = logits.array->dtype();
+  CheckFloat("categorical", dtype, k.site);
+  const int rank = logits.array->rank();
+  const int along = AxisOf("categorical", axis, rank, k.site);
+  const int64_t classes = logits.array->dim(along);
+  Dims batch = logits.array->shape();
+  batch.erase(batch.begin() + along);
+  const Dims out =
+      SampleShape("categorical", shape ? shape : std::optional(batch), {batch}, k.site);
+  const auto before = static_cast<int>(out.size() - batch.size());
+  const Dims prefix(out.begin(), out.begin() + before);
+  if (!replace && SizeOf(prefix) > classes)
+    ThrowError(ErrorKind::kValueError, k.site,
+               "random::categorical: the number of samples without ", "replacement (",
+               SizeOf(prefix), ") cannot exceed the number of categories (", classes, ")");
+  return Apply1("random_categorical", k.site, {key, *logits.array}, [&](ir::Builder&, Vs v) {
+    const Words words = WordsOf(v[0]);
+    if (!replace) {
+      const F noise = internal::Gumbel(words, v[1].shape(), dtype, mode, k.site);
+      const Value scores = ir::MoveDim(*(F(v[1]) + noise), along, rank - 1);
+      const Value indices = ir::TopK(scores, SizeOf(prefix), rank - 1).second;
+      return ir::Reshape(ir::MoveDim(indices, rank - 1, 0), out);
+    }
+    Dims full = out;
+    full.insert(full.begin() + before + along, classes);
+    const F noise = internal::Gumbel(words, full, dtype, mode, k.site);
+    return ir::ArgMax(*(noise + F(BroadcastTo(v[1], full))), before + along);
+  });
+}
+
+Array gumbel(const Arg& k, Dims shape, DType dtype, std::string_view mode) {
+  internal::CheckMode("gumbel", mode, k.site);
+  return internal::Sampled("gumbel", k, shape, {}, dtype, [&](const Draw& d) {
+    return F(internal::Gumbel(d.key, d.shape, d.dtype, mode, d.site));
   });
 }
 

@@ -78,6 +78,100 @@ TEST(RandomTest, BatchedKeysDrawAsEachAlone) {
               return concatenate({random::bits(keys[0], {3}), random::bits(keys[1], {3})});
             }));
 }
+
+// ---- Derivatives: those of JAX, recorded from jax 0.10.2. ----
+
+// The gradient of the sum of f(key(0), a).
+template <class F>
+std::vector<double> Slopes(const F& f) {
+  return Values(
+      [&](Array a) { return grad([&](Array v) { return sum(f(random::key(0), v)); })(a); },
+      Vec({0.3, 1.5, 8}));
+}
+MATCHER_P(Relative, tolerance, "") {
+  const double got = std::get<0>(arg), want = std::get<1>(arg);
+  return std::fabs(got - want) <= tolerance * std::fabs(want);
+}
+
+TEST(RandomTest, GammaHasDerivatives) {
+  EXPECT_THAT(Slopes([](Array k, Array a) { return random::gamma(k, a); }),
+              Pointwise(Relative(3e-6), {2.2258236, 1.0139239, 0.91381234}));
+  EXPECT_THAT(Slopes([](Array k, Array a) { return random::loggamma(k, a); }),
+              Pointwise(Relative(3e-6), {3.5371535, 0.8144075, 0.14203495}));
+}
+TEST(RandomTest, WhatIsMadeOfGammaHasDerivatives) {
+  EXPECT_THAT(
+      Slopes([](Array k, Array a) { return random::dirichlet(k, a) * arange(3).astype(kF32); }),
+      Pointwise(Relative(1e-5), {-0.45509532, -0.08526611, 0.033145063}));
+  EXPECT_THAT(Slopes([](Array k, Array a) { return random::beta(k, a, 2.0); }),
+              Pointwise(Relative(2e-5), {0.4252034, 0.32383564, 0.006271157}));
+  EXPECT_THAT(Slopes([](Array k, Array a) { return random::t(k, a); }),
+              Pointwise(Relative(2e-5), {-1.5071397e+02, 7.0359032e+01, 3.4349464e-02}));
+}
+TEST(RandomTest, FormulasHaveDerivatives) {
+  EXPECT_THAT(Slopes([](Array k, Array a) { return random::uniform(k, {3}, kF32, 0.0, a); }),
+              Pointwise(Relative(1e-6), {0.947667, 0.9785799, 0.33229148}));
+  const std::vector<double> x =
+      Slopes([](Array k, Array a) { return random::truncated_normal(k, -a, a); });
+  EXPECT_THAT((std::vector<double>{x[0], x[1]}),
+              Pointwise(Relative(3e-6), {0.88718456, 0.7941156}));
+}
+TEST(RandomTest, BatchedSamplersDrawAsEachAlone) {
+  const auto samples = [](Array k) {
+    return concatenate(
+        {random::gamma(k, 0.5, Dims{2}), random::poisson(k, 20.0, Dims{2}).astype(kF32),
+         random::permutation(k, 5).astype(kF32), random::binomial(k, 30, 0.4, Dims{2})});
+  };
+  EXPECT_EQ(FromKey0([&](Array k) { return vmap(samples)(random::split(k, 3)); }),
+            FromKey0([&](Array k) {
+              const Array keys = random::split(k, 3);
+              return concatenate({samples(keys[0]), samples(keys[1]), samples(keys[2])});
+            }));
+}
+
+// ---- Errors. ----
+
+template <class F>
+std::string MessageOf(const F& f) {
+  return ErrorOf([&] { trace([&](Array) { return f(random::key(0)); }, abstract({1})); }).what();
+}
+TEST(RandomTest, SaysWhatDoesNotFit) {
+  EXPECT_THAT(MessageOf([](Array k) { return random::uniform(k, {2}, kS32); }),
+              HasSubstr("dtype is s32; a float of 16 bits or more is expected"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::bits(k, {2}, kS32); }),
+              HasSubstr("dtype is s32; u8, u16, u32 or u64 is expected"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::gamma(k, ones({3}), Dims{2}); }),
+              HasSubstr("incompatible shapes for broadcasting"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::gamma(k, ones({3}), Dims{1}); }),
+              HasSubstr("must give that shape, but it gives (3) for the shape argument (1)"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::gamma(k, ones({3}, kF64)); }),
+              HasSubstr("cannot safely cast a parameter of type f64 to f32"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::choice(k, 3, {4}, false); }),
+              HasSubstr("cannot take a larger sample (size 4) than the population (size 3)"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::choice(k, 3, {4}, true, ones({2})); }),
+              HasSubstr("p must be a vector with the size of the axis, 3, got f32[2]"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::permutation(k, 1.5); }),
+              HasSubstr("a whole number or an array of at least 1 dim is expected"));
+  EXPECT_THAT(MessageOf([](Array k) {
+                return random::categorical(k, ones({2, 3}), 2);
+              }),
+              HasSubstr("axis 2 is out of bounds for an array of 2 dims"));
+  EXPECT_THAT(
+      MessageOf([](Array k) { return random::categorical(k, ones({3}), -1, Dims{4}, false); }),
+      HasSubstr("(4) cannot exceed the number of categories (3)"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::gumbel(k, {2}, kF32, "most"); }),
+              HasSubstr("mode is 'most'; expected low, high or highest"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::randint(k, {2}, 0.5, 3); }),
+              HasSubstr("the bounds must be integers"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::poisson(k, 3.0, Dims{2}, kF32); }),
+              HasSubstr("dtype is f32; an integer of 8 bits or more is expected"));
+  EXPECT_THAT(MessageOf([](Array k) {
+                return random::multivariate_normal(k, ones({2}), ones({3, 3}));
+              }),
+              HasSubstr("requires a covariance of shape [..., n, n] for n = 2, got f32[3,3]"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::dirichlet(k, 1.0); }),
+              HasSubstr("requires an alpha of at least 1 dim"));
+}
 TEST(RandomTest, RefusesWhatIsNoKey) {
   const Error e =
       ErrorOf([] { trace([](Array x) { return random::bits(x, {2}); }, abstract({2})); });

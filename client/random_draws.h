@@ -1,0 +1,78 @@
+// What the samplers of random.h share. Used by the SDK only; functions on Values throw
+// StatusException.
+#pragma once
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "client/array.h"
+#include "ir/formula.h"
+
+namespace tessera::random::internal {
+
+using ir::Formula;
+using ir::Value;
+
+// The words of a key, or of one key for each element of an array.
+struct Words {
+  Value high, low;
+};
+Words WordsOf(Value key);
+Value KeyOf(const Words& words);
+// Key i of those that a key is split into, however many.
+Words Child(const Words& key, int64_t i);
+
+// Throws unless it is a key.
+const Array& CheckedKey(std::string_view name, const Arg& key);
+void CheckFloat(std::string_view name, DType dtype, const Site& site);
+void CheckInteger(std::string_view name, DType dtype, const Site& site);
+void CheckMode(std::string_view name, std::string_view mode, const Site& site);
+// The shape of the samples for parameters of these shapes.
+Dims SampleShape(std::string_view name, const std::optional<Dims>& shape,
+                 const std::vector<Dims>& params, const Site& site);
+Dims ShapeOf(const Arg& param);
+// Throws if a value of this argument loses digits as `dtype`.
+void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site& site);
+
+// ---- From a key, numbers of a shape; from one for each element of the shape, its first number. --
+// The words of the cipher, from which the others are.
+Words Blocks(const Words& key, const Dims& shape, const Site& site);
+Value Bits(const Words& key, const Dims& shape, DType dtype, const Site& site);
+Value Uniform(const Words& key, const Dims& shape, DType dtype, double low, double high,
+              const Site& site);
+Value Uniform(const Words& key, const Dims& shape, DType dtype, Value low, Value high,
+              const Site& site);
+Value Normal(const Words& key, const Dims& shape, DType dtype, const Site& site);
+Value Exponential(const Words& key, const Dims& shape, DType dtype, const Site& site);
+Value Gumbel(const Words& key, const Dims& shape, DType dtype, std::string_view mode,
+             const Site& site);
+Value Signs(const Words& key, const Dims& shape, DType dtype, const Site& site);
+
+// The constant `value` of `dtype` at every element of a shape.
+Value Filled(ir::Builder& b, DType dtype, double value, const Dims& shape);
+
+// What a sampler is given: its parameters have its dtype and shape.
+struct Draw {
+  Words key;
+  Dims shape;
+  DType dtype;
+  std::vector<Formula> params;
+  Site site;
+
+  const Formula& operator[](size_t i) const { return params[i]; }
+  Value uniform(double low = 0, double high = 1) const {
+    return Uniform(key, shape, dtype, low, high, site);
+  }
+};
+using Sampler = absl::FunctionRef<Formula(const Draw&)>;
+// Samples by a formula in a float dtype, which is that of the parameters.
+Array Sampled(std::string_view name, const Arg& key, const std::optional<Dims>& shape,
+              const std::vector<Arg>& params, DType dtype, Sampler sampler);
+// A parameter in the function that is being recorded: `values` are those of the arrays among the
+// parameters in turn, of which it takes the next.
+Value NextParam(ir::Builder& b, const Arg& param, DType dtype, const std::vector<Value>& values,
+                size_t* next);
+std::vector<Array> ArraysOf(const Array& key, const std::vector<Arg>& params);
+
+}  // namespace tessera::random::internal

@@ -1,0 +1,119 @@
+#include "ir/formula.h"
+
+#include <utility>
+
+namespace tessera::ir {
+
+Value Formula::value() const {
+  if (!node_->value) {
+    node_->value = node_->emit();
+    node_->emit = nullptr;  // what it is made of is not needed any more
+  }
+  return node_->value;
+}
+Value Formula::Beside(Value like) const {
+  return is_number() ? FullLike(like, node_->number) : value();
+}
+
+namespace {
+
+// The values of two formulas, one of which is not a number, from left to right.
+std::pair<Value, Value> Both(const Formula& x, const Formula& y) {
+  if (x.is_number()) {
+    const Value right = y.value();
+    return {x.Beside(right), right};
+  }
+  const Value left = x.value();
+  return {left, y.Beside(left)};
+}
+
+}  // namespace
+
+Formula Apply(Value (*op)(Value), Formula x) {
+  return Formula([op, x = std::move(x)] { return op(x.value()); });
+}
+Formula Apply(Value (*op)(Value, Value), Formula x, Formula y) {
+  return Formula([op, x = std::move(x), y = std::move(y)] {
+    const auto [left, right] = Both(x, y);
+    return op(left, right);
+  });
+}
+Formula CompareFormulas(Formula x, Formula y, const char* direction) {
+  return Formula([x = std::move(x), y = std::move(y), direction] {
+    const auto [left, right] = Both(x, y);
+    return Compare(left, right, direction);
+  });
+}
+Formula Where(Formula condition, Formula on_true, Formula on_false) {
+  return Formula([condition = std::move(condition), on_true = std::move(on_true),
+                  on_false = std::move(on_false)] {
+    const Value where = condition.value();
+    const auto [left, right] = Both(on_true, on_false);
+    return Select(where, left, right);
+  });
+}
+Formula Like(const Formula& like, double number) {
+  return Formula([like, number] { return FullLike(like.value(), number); });
+}
+
+Value AnyOf(Value bools) {
+  std::vector<int64_t> dims;
+  for (int d = 0; d < bools.rank(); ++d) dims.push_back(d);
+  return dims.empty() ? bools : ReduceOr(bools, dims);
+}
+
+std::vector<Value> Loop(
+    std::vector<Value> carry, std::vector<Value> consts,
+    const std::function<Value(Values carry, Values consts)>& holds,
+    const std::function<std::vector<Value>(Values carry, Values consts)>& step) {
+  Builder& b = carry.front().builder();
+  const size_t num_carry = carry.size(), num_consts = consts.size();
+  std::vector<Value> all = std::move(carry);
+  all.insert(all.end(), consts.begin(), consts.end());
+  all = MatchVarying(std::move(all));
+  const auto function = [&](const char* name, const auto& body) {
+    Builder inner(b.scope(), name);
+    inner.SetSite(b.site());
+    std::vector<Value> params;
+    for (size_t i = 0; i < num_consts; ++i)
+      params.push_back(inner.Param(all[num_carry + i].type()));
+    for (size_t i = 0; i < num_carry; ++i) params.push_back(inner.Param(all[i].type()));
+    const Values in = params;
+    return inner.Build(body(in.subspan(num_consts), in.subspan(0, num_consts)));
+  };
+  const FunctionRef predicate =
+      function("holds", [&](Values c, Values k) { return std::vector<Value>{AnyOf(holds(c, k))}; });
+  const FunctionRef body = function("step", step);
+  std::vector<Value> operands(all.begin() + num_carry, all.end());
+  operands.insert(operands.end(), all.begin() + num_carry, all.end());
+  operands.insert(operands.end(), all.begin(), all.begin() + num_carry);
+  return While(b, predicate, body, operands, static_cast<int>(num_consts),
+               static_cast<int>(num_consts));
+}
+
+Value WithTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
+                  const TangentFn& tangent, int num_consts) {
+  Builder& b = operands.front().builder();
+  operands = MatchVarying(std::move(operands));
+  const auto function = [&](const char* name, const auto& body) {
+    Builder inner(b.scope(), name);
+    inner.SetSite(b.site());
+    std::vector<Value> params;
+    for (const Value& v : operands) params.push_back(inner.Param(v.type()));
+    return inner.Build(body(inner, params));
+  };
+  const FunctionRef plain = function("function", [&](Builder&, const std::vector<Value>& in) {
+    return std::vector<Value>{f(in)};
+  });
+  const FunctionRef rule = function("rule", [&](Builder& inner, const std::vector<Value>& in) {
+    std::vector<Value> tangents;
+    for (size_t i = num_consts; i < in.size(); ++i)
+      if (IsInexact(in[i].dtype())) tangents.push_back(inner.Param(in[i].type()));
+    const Value result = f(in);
+    const Value change = tangent ? tangent(in, result, tangents) : FullLike(result, 0);
+    return std::vector<Value>{result, change};
+  });
+  return CustomJvpCall(b, plain, rule, operands, num_consts)[0];
+}
+
+}  // namespace tessera::ir
