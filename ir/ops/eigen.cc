@@ -286,7 +286,8 @@ int64_t EigenScratch(const InferContext& c, absl::Span<const Type> out) {
       : c.in[0].dtype == DType::kF64 ? lapack::Routines<double>::MoreOfEigenvalues(n)
       : c.in[0].dtype == DType::kC64 ? lapack::Routines<std::complex<float>>::MoreOfEigenvalues(n)
                                      : lapack::Routines<std::complex<double>>::MoreOfEigenvalues(n);
-  return MatrixScratch(c, out) + static_cast<int64_t>(more);
+  const double all = static_cast<double>(MatricesAtOnce(c)) * more;
+  return MatrixScratch(c, out) + static_cast<int64_t>(std::min(all, 0x1p60));
 }
 
 // ---- schur: a = q t q^H. Results: t, and with compute_schur_vectors q. ----

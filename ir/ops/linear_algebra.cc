@@ -150,7 +150,17 @@ int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out) {
     default:
       bytes += lapack::Routines<std::complex<double>>::ScratchBytes(rows, cols);
   }
-  return static_cast<int64_t>(std::min(bytes, 0x1p60));
+  return static_cast<int64_t>(std::min(bytes * static_cast<double>(MatricesAtOnce(c)), 0x1p60));
+}
+int64_t MatricesAtOnce(const InferContext& c) {
+  int64_t most = 1;
+  for (const Type& t : c.in) {
+    int64_t count = 1;
+    for (int d = 0; d < t.rank() - 2; ++d)
+      count = std::min(count, kMatricesAtOnceMax) * std::min(t.shape[d], kMatricesAtOnceMax);
+    most = std::max(most, count);
+  }
+  return std::min(most, kMatricesAtOnceMax);
 }
 
 // ---- Matrices as values. ----

@@ -36,8 +36,12 @@ absl::Status ShardingOfBatch(const InferContext& c, std::vector<Type>* out) {
 Batched BatchMatrices(const RuleContext& c, absl::Span<const int> dims, int64_t size);
 // Rows times columns times the shorter of them, of each matrix of operand 0.
 Cost MatrixCost(const InferContext& c, absl::Span<const Type> out);
-// Copies of one matrix of each operand and result, and what LAPACK takes for one of operand 0.
+// Evaluations factor up to this many matrices of a batch at the same time.
+inline constexpr int64_t kMatricesAtOnceMax = 8;
+// For each of these: copies of one matrix of each operand and result, and what LAPACK takes for one
+// of operand 0.
 int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out);
+int64_t MatricesAtOnce(const InferContext& c);
 
 template <int kLast = 2>
 consteval OpDef LinearAlgebra(OpDef d) {

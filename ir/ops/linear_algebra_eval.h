@@ -55,18 +55,39 @@ void FillWithNan(T* to, int64_t n) {
     std::fill_n(to, n, T{kNan, kNan});
 }
 
-// Calls f(routines, index) for each of `count` matrices of `dtype`, and gives `out`, whose elements
-// f wrote. Arrays without elements are left as they are.
+// About the multiplications for one of `count` matrices: some times the third power of its side.
+inline int64_t CostOfMatrix(const EvalContext& c, int64_t count) {
+  double elements = 1;
+  for (const Type& t : c.out_types)
+    elements = std::max(elements, static_cast<double>(t.num_elements() / count));
+  return static_cast<int64_t>(4 * std::min(elements * std::sqrt(elements), 0x1p50));
+}
+
+// Calls f(routines, index) for each of `count` matrices of `dtype`, of which threads share many, and
+// gives `out`, whose elements f wrote. Arrays without elements are left as they are.
 template <class F>
 absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dtype, int64_t count,
                                                  std::vector<Array>& out, const F& f) {
   const auto run = [&]<class T>(T) -> absl::StatusOr<std::vector<Array>> {
     TESSERA_ASSIGN_OR_RETURN(const lapack::Routines<T>* const routines, lapack::Load<T>());
-    for (int64_t i = 0; i < count; ++i) {
-      if (const auto& check = c.evaluator.options().check_cancel; check && i > 0)
-        TESSERA_RETURN_IF_ERROR(check());
-      f(*routines, i);
+    const auto& check = c.evaluator.options().check_cancel;
+    const auto part = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && !(check && i > begin && !check().ok()); ++i)
+        f(*routines, i);
+    };
+    const auto& parallel_for = c.evaluator.options().parallel_for;
+    if (parallel_for && count > 1) {
+      const int64_t parts = std::min(count, kMatricesAtOnceMax);
+      TESSERA_RETURN_IF_ERROR(
+          parallel_for(parts, CostOfMatrix(c, count) * (count / parts),
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t p = begin; p < end; ++p)
+                           part(count * p / parts, count * (p + 1) / parts);
+                       }));
+    } else {
+      part(0, count);
     }
+    if (check && count > 1) TESSERA_RETURN_IF_ERROR(check());
     return std::move(out);
   };
   switch (dtype) {
@@ -80,9 +101,10 @@ absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dty
       return run(std::complex<double>{});
   }
 }
+// All of whose elements are to be written.
 inline std::vector<Array> ResultsOf(const EvalContext& c) {
   std::vector<Array> out;
-  for (const Type& t : c.out_types) out.emplace_back(t.dtype, t.shape);
+  for (size_t i = 0; i < c.out_types.size(); ++i) out.push_back(ResultOf(c, i));
   return out;
 }
 // The number of matrices, the last `last` dims being one; 0 where these have no elements.

@@ -180,6 +180,16 @@ ValueIds WriteTriangularSolve(Exporter& out, const SourceOp& op) {
   return out.Emit("triangular_solve", op.in, op.out_types(), attrs);
 }
 
+ValueIds WriteFft(Exporter& out, const SourceOp& op) {
+  Module& m = out.module();
+  constexpr std::string_view kTypes[] = {"FFT", "IFFT", "RFFT", "IRFFT"};
+  const auto* const type =
+      std::find(std::begin(kTypes), std::end(kTypes), op.attrs().Str("fft_type"));
+  return out.Emit("fft", op.in, op.out_types(),
+                  {{"fft_type", m.Enum(AttrKind::kFftType, type - std::begin(kTypes))},
+                   {"fft_length", m.Ints(op.attrs().Ints("fft_length"))}});
+}
+
 // ---- Windows at indices. ------------------------------------------------------------------------
 bool HasMode(const SourceOp& op, std::string_view mode) {
   return op.attrs().Has("mode") && op.attrs().Str("mode") == mode;
@@ -347,6 +357,7 @@ constexpr ExportRow kRows[] = {
     {&ops::kTopK, WriteComposite<ExpandTopK>},
     {&ops::kTriangularSolve, WriteTriangularSolve},
     {&ops::kConvolution, WriteConvolution},
+    {&ops::kFft, WriteFft},
     {&ops::kSlidingWindowView, WriteExpanded<ExpandWindows>},
     {&ops::kGather, WriteGather},
     {&ops::kScatter, WriteScatter},
