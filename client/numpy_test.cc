@@ -104,7 +104,11 @@ TEST(NumpyTest, SoftmaxIsStableAndItsGradientIsRight) {
               near({-1.0690417, -0.26726055, 1.3363019, 0, 0, 0}));
   EXPECT_THAT(Values([](Array v) { return standardize(v, -1, 0.5); }, x),
               near({-0.92998135, -0.23249541, 1.1624764, 0, 0, 0}));
-  EXPECT_THAT(Values([](Array v) { return standardize(v, {0, 1}); }, x),
+  EXPECT_THAT(Values(
+                  [](Array v) {
+                    return standardize(v, {0, 1});
+                  },
+                  x),
               near({-1.7677574, -0.707103, 1.4142058, 0.3535514, 0.3535514, 0.3535514}));
   const auto cubes = [](Array v) {
     const Array s = standardize(v, {0, 1});
