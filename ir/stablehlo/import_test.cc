@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <string>
@@ -14,6 +16,8 @@
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "ir/eval/eval.h"
+#include "ir/ops.h"
+#include "ir/stablehlo/export.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 
@@ -339,6 +343,67 @@ TEST(ImportTest, WhatJaxWroteOverTheYearsIsAProgramOrIsRefusedByName) {
     }
   }
   EXPECT_EQ(sharded, 4);  // Two of @Sharding, and two on a mesh of one device.
+}
+
+// eig, schur, hessenberg, tridiagonal, qr, solve, svdvals and eigvalsh, of a and a + i a^T.
+TEST(ImportTest, LinearAlgebraIsThatOfJax) {
+  const std::vector<Array> out =
+      RunExported("linear_algebra", {Array::Of(DType::kF32, {2, 2}, {0, -2, 1, 0})});
+  ASSERT_EQ(out.size(), 8);
+  const auto* const w = reinterpret_cast<const std::complex<float>*>(out[0].data());
+  EXPECT_NEAR(std::abs(w[0] - std::complex<float>(0, std::sqrt(2.0F))), 0, 1e-6);
+  EXPECT_NEAR(std::abs(w[1] + std::complex<float>(0, std::sqrt(2.0F))), 0, 1e-6);
+  const std::complex<float> z[] = {{0, 0}, {-2, 1}, {1, -2}, {0, 0}};
+  const auto* const product = reinterpret_cast<const std::complex<float>*>(out[1].data());
+  const auto* const x = reinterpret_cast<const std::complex<float>*>(out[5].data());
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(std::abs(product[i] - z[i]), 0, 1e-5);
+    EXPECT_NEAR(std::abs(x[i] - (i % 3 == 0 ? 1.0F : 0.0F)), 0, 1e-5);
+  }
+  EXPECT_NEAR(out[3].At(0), 10, 1e-5);
+  for (int i = 0; i < 2; ++i) EXPECT_NEAR(out[6].At(i), std::sqrt(5.0), 1e-5);
+}
+
+// A program of one op on a matrix, as it is exported, with one text in the place of another.
+absl::Status OfChangedCall(DType dtype, const std::function<std::vector<Value>(Value)>& emit,
+                           std::string_view from, std::string_view to) {
+  Builder b(Scope{}, "main");
+  const Value x = b.Param(MakeType(dtype, {3, 3}));
+  Program program;
+  program.entry = b.Build(emit(x));
+  absl::StatusOr<std::string> bytes = ExportProgram(program);
+  if (!bytes.ok()) return bytes.status();
+  const size_t at = bytes->find(from);
+  if (at == std::string::npos) return absl::InternalError("the text is not there");
+  bytes->replace(at, from.size(), to);
+  return Import(*bytes).status();
+}
+
+TEST(ImportTest, CallsOfLapackAreOfMatricesOfTheirType) {
+  const auto eig = [](Value x) { return Eig(x); };
+  EXPECT_THAT(OfChangedCall(DType::kF64, eig, "lapack_dgeev_ffi", "lapack_dgeev_ffi"), IsOk());
+  EXPECT_THAT(OfChangedCall(DType::kF64, eig, "lapack_dgeev_ffi", "lapack_sgeev_ffi"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has an operand of f64; expected f32")));
+  EXPECT_THAT(OfChangedCall(DType::kC64, eig, "lapack_cgeev_ffi", "lapack_cgees_ffi"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has 1 operands and 4 results; expected 1 and 5")));
+  // Orthogonal matrices are of real numbers, unitary ones of complex ones.
+  const auto qr = [](Value x) {
+    const auto [q, r] = Qr(x);
+    return std::vector<Value>{q, r};
+  };
+  EXPECT_THAT(OfChangedCall(DType::kC64, qr, "lapack_cungqr_ffi", "lapack_corgqr_ffi"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("which Tessera does not know")));
+  const auto hessenberg = [](Value x) {
+    const auto [h, taus] = Hessenberg(x);
+    return std::vector<Value>{h, taus};
+  };
+  EXPECT_THAT(OfChangedCall(DType::kF32, hessenberg, "high", "higj"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has no high")));
+  EXPECT_THAT(OfChangedCall(DType::kF32, hessenberg, "lapack_sgehrd_ffi", "lapack_sgeqrf_ffi"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has 1 operands and 3 results; expected 1 and 2")));
 }
 
 // Each changed byte ends in a status or a program that verifies.
