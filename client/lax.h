@@ -43,6 +43,19 @@ TESSERA_LAX_BINARY(TESSERA_DECLARE_BINARY)
 #undef TESSERA_DECLARE_UNARY
 #undef TESSERA_DECLARE_BINARY
 
+// Special functions; client/special.h has others, and numpy's rules. The derivatives are JAX's:
+// igamma and igammac have both, polygamma and betainc that by x, and zeta, igamma_grad_a and
+// random_gamma_grad, the derivative of a sample x of Gamma(a, 1) by a, none.
+Array bessel_i0e(const Arg& x);
+Array bessel_i1e(const Arg& x);
+Array polygamma(const Arg& m, const Arg& x);
+Array zeta(const Arg& x, const Arg& q);
+Array igamma(const Arg& a, const Arg& x);
+Array igammac(const Arg& a, const Arg& x);
+Array igamma_grad_a(const Arg& a, const Arg& x);
+Array random_gamma_grad(const Arg& a, const Arg& x);
+Array betainc(const Arg& a, const Arg& b, const Arg& x);
+
 Array eq(const Arg& x, const Arg& y);
 Array ne(const Arg& x, const Arg& y);
 Array lt(const Arg& x, const Arg& y);

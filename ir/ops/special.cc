@@ -297,18 +297,25 @@ F GammaDerivativeOf(const F& a, const F& x, Gamma mode) {
 // d igamma / d x: the density of Gamma(a, 1).
 F GammaDensity(const F& a, const F& x) { return Exp(-x + (a - 1) * Log(x) - Lgamma(a)); }
 
-Value GammaFunction(Value a, Value x, F (*of)(const F&, const F&), double sign) {
-  return WithTangent(
-      OneShape({a, x}),
-      [of](Values in) {
-        return InWide(in, [of](const auto& v) { return of(v[0], v[1]).value(); });
-      },
-      [sign](Values in, Value, Values tangents) {
-        const F by_a = F(tangents[0]) * F(IgammaGradA(in[0], in[1]));
-        const F by_x = F(tangents[1]) * GammaDensity(in[0], in[1]);
-        const F sum = by_a + by_x;
-        return sign < 0 ? *-sum : *sum;
+// Each derivative is a rule of its own, so that one that is not asked for, which may be infinite,
+// is not multiplied by zero: the function with that by a, and a zero that has the other.
+Value GammaFunction(Value a_in, Value x_in, F (*of)(const F&, const F&), double sign) {
+  const std::vector<Value> in = OneShape({a_in, x_in});
+  const Value a = in[0], x = in[1];
+  const Value value = WithTangent(
+      {a, StopGradient(x)},
+      [of](Values v) { return InWide(v, [of](const auto& w) { return of(w[0], w[1]).value(); }); },
+      [sign](Values v, Value, Values tangents) {
+        const F slope = IgammaGradA(v[0], v[1]);
+        return *(F(tangents[0]) * (sign < 0 ? -slope : slope));
       });
+  const Value zero = WithTangent(
+      {StopGradient(a), x}, [](Values v) { return FullLike(v[1], 0); },
+      [sign](Values v, Value, Values tangents) {
+        const F slope = GammaDensity(v[0], v[1]);
+        return *(F(tangents[1]) * (sign < 0 ? -slope : slope));
+      });
+  return value + zero;
 }
 Value GammaDerivative(Value a, Value x, Gamma mode) {
   return WithoutTangent(OneShape({a, x}), [mode](Values in) {

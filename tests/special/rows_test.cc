@@ -1,0 +1,206 @@
+// Values and derivatives of special functions, from the reference evaluator, beside those of JAX.
+#include "tests/special/rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "client/testing/evaluated.h"
+
+namespace tessera::special_rows {
+namespace {
+
+template <class T>
+std::vector<T> Numbers(const std::string& hex) {
+  const std::string bytes = absl::HexStringToBytes(hex);
+  std::vector<T> out(bytes.size() / sizeof(T));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+const std::map<std::string, nlohmann::json>& AllRecorded() {
+  static const std::map<std::string, nlohmann::json> kAll = [] {
+    std::map<std::string, nlohmann::json> all;
+    std::ifstream in(TESSERA_RECORDED_SPECIAL);
+    for (std::string line; std::getline(in, line);) {
+      nlohmann::json j = nlohmann::json::parse(line);
+      if (j.contains("name")) all[j["name"]] = j;
+    }
+    return all;
+  }();
+  return kAll;
+}
+
+// The distance in units in the last place of `want`; 0 for two NaNs or equal numbers.
+double Distance(double got, double want, int digits, double scale) {
+  if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
+  if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
+  // XLA has no smaller numbers than the least normal one.
+  const double least = digits == 52 ? 0x1p-1022 : 0x1p-126;
+  if (std::fabs(got) < least && std::fabs(want) < least) return 0;
+  return std::fabs(got - want) / std::ldexp(std::max(std::fabs(want), scale), -digits);
+}
+
+class SpecialTest : public ::testing::TestWithParam<const Row*> {
+ protected:
+  void SetUp() override {
+    const auto found = AllRecorded().find(GetParam()->name);
+    ASSERT_NE(found, AllRecorded().end()) << "not recorded; run scripts/record_special.py";
+    recorded_ = found->second;
+    ASSERT_EQ(recorded_["python"], GetParam()->python) << "recorded for another row; record again";
+    for (size_t i = 0; i < GetParam()->points.size(); ++i) {
+      const std::vector<double> points = Numbers<double>(recorded_["points"][i]);
+      ASSERT_EQ(std::memcmp(points.data(), GetParam()->points[i].data(), points.size() * 8), 0)
+          << "recorded at other points; run scripts/record_special.py";
+    }
+  }
+  // The points, rounded to f32, as the only argument: an array for each.
+  std::vector<ir::Array> Points(DType dtype) const {
+    std::vector<ir::Array> out;
+    for (const std::vector<double>& column : GetParam()->points) {
+      std::vector<double> rounded;
+      for (double x : column) rounded.push_back(static_cast<float>(x));
+      out.push_back(testing::Vec(rounded, dtype));
+    }
+    return out;
+  }
+  template <class F>
+  std::vector<double> Run(const F& f, DType dtype) const {
+    const std::vector<ir::Array> x = Points(dtype);
+    switch (x.size()) {
+      case 1:
+        return testing::Values([&](Array a) { return f({a}); }, x[0]);
+      case 2:
+        return testing::Values([&](Array a, Array b) { return f({a, b}); }, x[0], x[1]);
+      default:
+        return testing::Values(
+            [&](Array a, Array b, Array c) {
+              return f({a, b, c});
+            },
+            x[0], x[1], x[2]);
+    }
+  }
+  std::string At(size_t i) const {
+    std::string out;
+    for (const std::vector<double>& column : GetParam()->points)
+      out += (out.empty() ? "" : ", ") + std::to_string(column[i]);
+    return GetParam()->name + "(" + out + ")";
+  }
+  nlohmann::json recorded_;
+};
+
+TEST_P(SpecialTest, ValuesInF64) {
+  const std::vector<double> want = Numbers<double>(recorded_["f64"]);
+  const std::vector<double> got = Run(GetParam()->f, kF64);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_LE(Distance(got[i], want[i], 52, GetParam()->scale), GetParam()->ulps64)
+        << At(i) << " = " << got[i] << ", JAX: " << want[i];
+}
+
+TEST_P(SpecialTest, ValuesInF32) {
+  const std::vector<double> exact = Numbers<double>(recorded_["f64"]);
+  const std::vector<float> jax = Numbers<float>(recorded_["f32"]);
+  const std::vector<double> got = Run(GetParam()->f, kF32);
+  ASSERT_EQ(got.size(), exact.size());
+  double bound = GetParam()->ulps32;  // or as far as JAX is somewhere
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double of_jax = Distance(jax[i], static_cast<float>(exact[i]), 23, GetParam()->scale);
+    if (std::isfinite(of_jax)) bound = std::max(bound, of_jax);
+  }
+  for (size_t i = 0; i < exact.size(); ++i) {
+    // Where f32 has no such number, and JAX's f32 another answer, ours is JAX's.
+    const double want = static_cast<float>(exact[i]);
+    const double distance = std::min(Distance(got[i], want, 23, GetParam()->scale),
+                                     Distance(got[i], jax[i], 23, GetParam()->scale));
+    EXPECT_LE(distance, bound) << At(i) << " = " << got[i] << ", in f64 " << exact[i]
+                               << ", JAX's f32: " << jax[i];
+  }
+}
+
+TEST_P(SpecialTest, NarrowFloatsAreRounded) {
+  for (const DType dtype : {kF16, kBF16}) {
+    const Row& row = *GetParam();
+    // The same numbers as f32 give the same but for the rounding.
+    std::vector<ir::Array> narrow, wide;
+    for (const std::vector<double>& column : row.points) {
+      narrow.push_back(testing::Vec(column, dtype));
+      wide.push_back(testing::Vec(narrow.back().ToDoubles()));
+    }
+    const auto run = [&](const std::vector<ir::Array>& x) {
+      return x.size() == 1   ? testing::Values([&](Array a) { return row.f({a}); }, x[0])
+             : x.size() == 2 ? testing::Values(
+                                   [&](Array a, Array b) {
+                                     return row.f({a, b});
+                                   },
+                                   x[0], x[1])
+                             : testing::Values(
+                                   [&](Array a, Array b, Array c) {
+                                     return row.f({a, b, c});
+                                   },
+                                   x[0], x[1], x[2]);
+    };
+    const std::vector<double> want = testing::Vec(run(wide), dtype).ToDoubles(), got = run(narrow);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])))
+          << At(i) << " of " << ir::DTypeName(dtype) << " = " << got[i] << ", of f32 " << want[i];
+  }
+}
+
+TEST_P(SpecialTest, Derivatives) {
+  const Row& row = *GetParam();
+  for (size_t d = 0; d < row.derivatives.size(); ++d) {
+    const int along = row.derivatives[d];
+    const std::vector<double> want = Numbers<double>(recorded_["slopes"][d]);
+    const std::vector<double> want_backward = Numbers<double>(recorded_["backward"][d]);
+    const double scale = std::max(row.scale, row.derivative_scale);
+    // Forward, and backward.
+    const std::vector<double> forward = Run(
+        [&](std::vector<Array> x) {
+          return jvp(
+                     [&](Array v) {
+                       std::vector<Array> in = x;
+                       in[along] = v;
+                       return row.f(in);
+                     },
+                     std::tuple(x[along]), std::tuple(ones_like(x[along])))
+              .second;
+        },
+        kF64);
+    const std::vector<double> backward = Run(
+        [&](std::vector<Array> x) {
+          return grad([&](Array v) {
+            std::vector<Array> in = x;
+            in[along] = v;
+            return sum(row.f(in));
+          })(x[along]);
+        },
+        kF64);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_LE(Distance(forward[i], want[i], 52, scale), row.ulps_derivative)
+          << "d " << At(i) << " / d " << along << " = " << forward[i] << ", JAX: " << want[i];
+      EXPECT_LE(Distance(backward[i], want_backward[i], 52, scale), row.ulps_derivative)
+          << "backward, d " << At(i) << " / d " << along << " = " << backward[i]
+          << ", JAX: " << want_backward[i];
+    }
+  }
+}
+
+std::vector<const Row*> Pointers() {
+  std::vector<const Row*> out;
+  for (const Row& row : Rows()) out.push_back(&row);
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Rows, SpecialTest, ::testing::ValuesIn(Pointers()),
+                         [](const auto& info) { return info.param->name; });
+
+TEST(SpecialRowsTest, NothingElseIsRecorded) { EXPECT_EQ(AllRecorded().size(), Rows().size()); }
+
+}  // namespace
+}  // namespace tessera::special_rows
