@@ -223,12 +223,12 @@ Value Conj(Value x);
 
 // ---- solves.cc ----
 // Matrices are the last two dims, of f32, f64, c64 or c128; those before them are a batch. x^H is
-// the conjugate of x's transpose. The lower factor l of x = l l^H, or, with `lower` false, the upper
-// one of u^H u; the other triangle of x is not read. NaNs where x is not positive definite.
+// the conjugate of x's transpose. The lower factor l of x = l l^H, or, with `lower` false, the
+// upper one of u^H u; the other triangle of x is not read. NaNs where x is not positive definite.
 Value Cholesky(Value x, bool lower = true);
 struct TriangularSolveOptions {
-  bool left_side = true;  // the y of op(a) y = b, else of y op(a) = b
-  bool lower = false;     // which triangle of a is read
+  bool left_side = true;                      // the y of op(a) y = b, else of y op(a) = b
+  bool lower = false;                         // which triangle of a is read
   bool transpose = false, conjugate = false;  // op(a) is a, its transpose, conjugate, or both
   bool unit_diagonal = false;                 // the diagonal of a is of ones, and not read
 };
@@ -266,13 +266,13 @@ PivotedQrResult PivotedQr(Value x, bool full_matrices = false);
 // The eigenvectors of x = x^H, as columns, and its eigenvalues, which are real, ascending. One
 // triangle is read.
 std::pair<Value, Value> Eigh(Value x, bool lower = true);
-// s, descending, and with compute_uv u and vt, of x = u diag(s) vt. `algorithm`: "", by dividing and
-// conquering, or "QR", by qr steps.
+// s, descending, and with compute_uv u and vt, of x = u diag(s) vt. `algorithm`: "", by dividing
+// and conquering, or "QR", by qr steps.
 std::vector<Value> Svd(Value x, bool full_matrices, bool compute_uv,
                        std::string_view algorithm = "");
 // The eigenvalues of any square x, and its left eigenvectors, v^H x = w v^H, and right ones,
-// x v = w v, as columns of length 1; all are complex. The vectors have derivatives only if these are
-// asked for: they are right where no eigenvalue is repeated.
+// x v = w v, as columns of length 1; all are complex. The vectors have derivatives only if these
+// are asked for: they are right where no eigenvalue is repeated.
 struct EigOptions {
   bool left = true, right = true, enable_eigvec_derivs = false;
 };

@@ -14,7 +14,8 @@ namespace tessera::ir::stablehlo {
 // their names.
 //
 // Ops that StableHLO lacks are composites "tessera.<name>", which whoever does not know them
-// replaces by their decomposition, and ImportProgram by the op. Derivative rules, check_vma and
+// replaces by their decomposition, and ImportProgram by the op; factorizations and eigenvalues are
+// the custom calls that JAX writes for CPUs. Derivative rules, check_vma and
 // weak types are left out.
 //
 // Meshes and shardings are Shardy's.
