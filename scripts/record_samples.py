@@ -380,7 +380,7 @@ OPS = {
     "dot_general": dot,
     "convolution": convolution,
     "sliding_window_view": sliding_window_view,
-    "fft": lambda a, x, r: lax.fft(x[0], a["fft_type"], a["fft_length"]),
+    "fft": lambda a, x, r: lax.fft(x[0], a["fft_type"], tuple(a["fft_length"])),
     "cholesky": cholesky,
     "triangular_solve": triangular_solve,
     "tridiagonal_solve": lambda a, x, r: lax.linalg.tridiagonal_solve(*x),

@@ -237,6 +237,47 @@ TEST_P(EmitHost, InterleavedLoadsAreSorted) {
   }
 }
 
+// Stores whose elements interleave, as those of the parts of complex numbers do: of rows of any
+// length, of which the second store is the later or the earlier one, with another pair beside them,
+// and with a gap between the two, which are then no pair.
+TEST_P(EmitHost, StoresThatInterleave) {
+  std::vector<Kernel> kernels;
+  std::vector<size_t> num_pairs;
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kS8})
+    for (const int64_t size : {1, 2, 5, 31, 32, 33, 100, 1000})
+      for (const int order : {0, 1})
+        for (const int64_t gap : {0, 1}) {
+          const int64_t rows = 3, step = 2 + gap, row = size * step + 1;
+          std::string text = absl::StrCat(
+              "kernel [", rows, ",", size, "] reduced 0\nin # ", rows * size, "\nin # ",
+              rows * size, "\nout # ", rows * row, "\nout # ", 2 * rows * size,
+              "\n%0 = load p0 [0: ", size, ",1] : #\n", "%1 = load p1 [0: ", size, ",1] : #\n");
+          for (const int k : {order, 1 - order})
+            absl::StrAppend(&text, "store %", k, " p2 [", k * (1 + gap), ": ", row, ",", step,
+                            "]\n");
+          for (const int k : {0, 1})
+            absl::StrAppend(&text, "store %", 1 - k, " p3 [", k, ": ", 2 * size, ",2]\n");
+          kernels.push_back(
+              *ParseKernel(absl::StrReplaceAll(text, {{"#", ToAbsl(DTypeName(dtype))}})));
+          num_pairs.push_back(size == 1 ? 0 : gap == 0 ? 2 : 1);
+        }
+  const auto code = Compile(kernels);
+  ASSERT_NE(code, nullptr);
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    const Kernel& kernel = kernels[k];
+    const int64_t n = kernel.num_iterations(), cut = n * static_cast<int64_t>(k % 7) / 7;
+    const auto seed = static_cast<int>(k);
+    TestBuffers got(kernel, seed, k % 3), want(kernel, seed, k % 3);
+    Interpret(kernel, want.pointers(), 0, n);
+    code->function(k)(got.pointers().data(), cut, n);
+    code->function(k)(got.pointers().data(), 0, cut);
+    EXPECT_EQ(Difference(kernel, got, want, {}), "") << kernel.ToString();
+    EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
+    EXPECT_EQ(PlanHost(kernel, *FindHostTarget(GetParam())).store_pairs.size(), num_pairs[k])
+        << kernel.ToString();
+  }
+}
+
 // ---- Every primitive. --------------------------------------------------------------------------
 
 constexpr DType kComputed[] = {DType::kBool, DType::kS32, DType::kU32, DType::kS64,

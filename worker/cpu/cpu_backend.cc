@@ -43,6 +43,8 @@ constexpr double kEvaluatedOps = 48;
 // Up to these bounds an executable is quick: it runs in about 20 us, as long as a context switch.
 constexpr int64_t kQuickOps = 16;
 constexpr double kQuickEvaluatedCost = 16'384;  // with host steps
+constexpr double kQuickRoutineCost =
+    81'920;  // whose ops are routines, as a small Fourier transform
 constexpr double kQuickCompiledCost = 131'072;
 constexpr double kBriefCost = 1 << 25;        // some ten milliseconds
 constexpr double kQuickLoopCost = 1'048'576;  // of small kernels, which are in the caches
@@ -213,10 +215,24 @@ bool HasOnlyCountedNativeLoops(const HostProgram& host) {
   return counted && static_cast<int>(loops) == host.program.num_loops;
 }
 
+// Whether what the host evaluates has routines: what takes memory of its own.
+bool HasOnlyRoutines(const HostProgram& host) {
+  bool only = true;
+  ForEachStep(host.program.steps, [&](const program::Step& step) {
+    const auto* evaluated = std::get_if<program::HostStep>(&step.what);
+    if (evaluated == nullptr) return;
+    for (const ir::Op& op : evaluated->function->ops) only = only && op.def->scratch != nullptr;
+  });
+  return only;
+}
+
 bool IsQuick(const HostProgram& host, double cost, double ops) {
   if (host.has_collectives || host.num_steps > kQuickOps) return false;
   // A host step may have loops, also those on a condition.
-  if (host.has_host_steps && (cost > kQuickEvaluatedCost || ops > kEvaluatedOps)) return false;
+  if (host.has_host_steps && ops > kEvaluatedOps) return false;
+  if (host.has_host_steps &&
+      cost > (HasOnlyRoutines(host) ? kQuickRoutineCost : kQuickEvaluatedCost))
+    return false;
   if (host.program.num_loops == 0) return cost <= kQuickCompiledCost;
   return cost <= kQuickLoopCost && HasOnlyCountedNativeLoops(host);
 }
