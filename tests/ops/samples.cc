@@ -403,8 +403,11 @@ std::string Difference(const Array& got, const Array& want, const Tolerance& tol
   if (got.dtype() != want.dtype() || got.shape() != want.shape())
     return absl::StrCat("is a ", MakeType(got.dtype(), got.shape()).ToString(), ", expected a ",
                         MakeType(want.dtype(), want.shape()).ToString());
-  if (IsComplex(got.dtype()) && tolerance.kind == Tolerance::kScaled)
-    return Difference(AsParts(got), AsParts(want), tolerance, nullptr);
+  if (IsComplex(got.dtype()) && tolerance.kind != Tolerance::kExact) {
+    const Array parts = magnitude != nullptr ? AsParts(*magnitude) : Array();
+    return Difference(AsParts(got), AsParts(want), tolerance,
+                      magnitude != nullptr ? &parts : nullptr);
+  }
   const bool is_float = IsFloat(got.dtype());
   double largest = 0;
   if (is_float && tolerance.kind == Tolerance::kScaled)

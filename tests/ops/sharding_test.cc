@@ -118,6 +118,7 @@ class Checker {
   }
   std::string Compare(const Outcome& o, bool sums_cut) {
     const bool reordered = sums_cut && s_.tolerance.kind == Tolerance::kReordered;
+    const bool scaled = sums_cut && s_.tolerance.kind == Tolerance::kScaled;
     for (size_t r = 0; r < want_.size(); ++r)
       for (size_t d = 0; d < o.got[r].size(); ++d) {
         const PartitionSpec& spec = o.plan.out[r].spec;
@@ -126,7 +127,8 @@ class Checker {
         Array magnitude;
         if (reordered) magnitude = BlockOf(magnitudes_[r][0], spec, o.plan.mesh, device);
         const std::string why =
-            Difference(o.got[r][d], want, reordered ? s_.tolerance : kExact, &magnitude);
+            Difference(o.got[r][d], want, reordered || scaled ? s_.tolerance : kExact,
+                       reordered ? &magnitude : nullptr);
         if (!why.empty()) return absl::StrCat("result ", r, " on device ", d, ": ", why);
       }
     return "";
