@@ -287,7 +287,11 @@ Value Filled(ir::Builder& b, DType dtype, double value, const Dims& shape) {
 Value NextParam(ir::Builder& b, const Arg& param, DType dtype, const std::vector<Value>& values,
                 size_t* next) {
   if (param.kind != Arg::kArray) return ir::Constant(b, dtype, param.number);
-  return ir::Convert(values[(*next)++], dtype);
+  const Value given = values[(*next)++];
+  if (ir::IsComplex(given.dtype()) && !ir::IsComplex(dtype))
+    ThrowError(ErrorKind::kTypeError, param.site, "random: a parameter is ",
+               given.type().ToString(), "; real numbers are expected");
+  return ir::Convert(given, dtype);
 }
 std::vector<Array> ArraysOf(const Array& key, const std::vector<Arg>& params) {
   std::vector<Array> out = {key};
@@ -360,6 +364,15 @@ void CheckPopulation(std::string_view name, const Arg& x, const Site& site) {
   if (!ok)
     ThrowError(ErrorKind::kTypeError, site, "random::", ToAbsl(name),
                ": a whole number or an array of at least 1 dim is expected");
+  // Places in it are s32.
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  int64_t most = x.kind == Arg::kArray ? 0 : x.integer;
+  if (x.kind == Arg::kArray)
+    for (int d = 0; d < x.array->rank(); ++d) most = std::max(most, x.array->dim(d));
+  if (most > kMost || (x.kind == Arg::kInteger && x.integer < 0 && x.number > 0))
+    ThrowError(ErrorKind::kValueError, site, "random::", ToAbsl(name), ": the population has ",
+               x.kind == Arg::kArray ? static_cast<double>(most) : x.number,
+               " elements; expected at most 2^31 - 1");
 }
 
 // ---- Integers. ----------------------------------------------------------------------------------
@@ -473,7 +486,21 @@ Array split(const Arg& k, int64_t n) {
 
 Array fold_in(const Arg& k, const Arg& data) {
   std::vector<Array> in = {CheckedKey("fold_in", k)};
-  if (data.kind == Arg::kArray) in.push_back(*data.array);
+  if (data.kind == Arg::kArray) {
+    const DType dtype = data.array->dtype();
+    if (data.array->rank() != 0 || !(ir::IsInteger(dtype) || dtype == DType::kBool))
+      ThrowError(ErrorKind::kTypeError, data.site, "random::fold_in: data is ",
+                 data.array->type().ToString(),
+                 "; expected one integer (vmap folds each of several into keys of their own)");
+    in.push_back(*data.array);
+  } else if (data.kind == Arg::kReal) {
+    ThrowError(ErrorKind::kTypeError, data.site, "random::fold_in: data is ", data.number,
+               ", a number of a float type; expected an integer");
+  } else if (data.integer < std::numeric_limits<int32_t>::min() ||
+             data.integer > std::numeric_limits<uint32_t>::max()) {
+    ThrowError(ErrorKind::kValueError, data.site, "random::fold_in: data is ", data.integer,
+               "; expected an integer of 32 bits");
+  }
   return Apply1("random_fold_in", k.site, in, [&](ir::Builder& b, Vs v) {
     const auto number = static_cast<int64_t>(static_cast<uint32_t>(data.integer));
     const Value d = data.kind == Arg::kArray
@@ -524,6 +551,9 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
     if (!ok)
       ThrowError(ErrorKind::kTypeError, k.site,
                  "random::randint: the bounds must be integers, of 8 bits or more");
+    if (bound->kind == Arg::kInteger && bound->integer < 0 && bound->number > 0)
+      ThrowError(ErrorKind::kValueError, k.site, "random::randint: a bound is ", bound->number,
+                 "; expected one of 63 bits, or an array of u64");
   }
   SampleShape("randint", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
   // Few bits would be biased.

@@ -260,10 +260,13 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, const S
   const Value k0 = ir::FullLike(prob_in, -1);
   const F nan = prob0 != prob0;
   const Value none = *(nan & ~nan);
-  enum { kK, kAccepted, kHigh, kLow };
+  // Each attempt succeeds more often than not; numbers that none can be found for end here.
+  constexpr double kAttemptsMax = 1000;
+  const Value attempts0 = ir::Constant(prob_in.builder(), DType::kS32, 0);
+  enum { kK, kAccepted, kHigh, kLow, kAttempts };
   const Vs end = ir::Loop(
-      {k0, none, key.high, key.low}, {count_in, *b0, *a0, *c0, *v_r0, *r0, *alpha0, *m0},
-      [](Values s, Values) { return *~F(s[kAccepted]); },
+      {k0, none, key.high, key.low, attempts0}, {count_in, *b0, *a0, *c0, *v_r0, *r0, *alpha0, *m0},
+      [](Values s, Values) { return *(~F(s[kAccepted]) & (F(s[kAttempts]) < kAttemptsMax)); },
       [&](Values s, Values consts) {
         const F count = consts[0], b = consts[1], a = consts[2], c = consts[3], v_r = consts[4];
         const F r = consts[5], alpha = consts[6], m = consts[7];
@@ -283,14 +286,17 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, const S
         const F accepted = at_once | (~rejected & (log_v <= bound));
         const Value kept = *ir::Where(accepted, k, F(s[kK]));
         const Value done = *(F(s[kAccepted]) | accepted);
-        return Vs{kept, done, next.high, next.low};
+        return Vs{kept, done, next.high, next.low, *(F(s[kAttempts]) + 1)};
       });
   return end[kK];
 }
 
 // Of the larger of two dtypes floats become that of their arithmetic.
-DType FloatOf(const Arg& a) {
+DType FloatOf(std::string_view name, const Arg& a) {
   if (a.kind != Arg::kArray) return DType::kF32;
+  if (ir::IsComplex(a.array->dtype()))
+    ThrowError(ErrorKind::kTypeError, a.site, "random::", std::string(name), ": got ",
+               a.array->type().ToString(), "; real numbers are expected");
   const DType dtype = a.array->dtype();
   if (ir::IsFloat(dtype)) return dtype;
   return dtype == DType::kS64 || dtype == DType::kU64 ? DType::kF64 : DType::kF32;
@@ -392,7 +398,7 @@ Array ball(const Arg& k, int64_t d, const Arg& p, Dims shape, DType dtype) {
 
 Array geometric(const Arg& k, const Arg& p, Shape shape, DType dtype) {
   internal::CheckInteger("geometric", dtype, k.site);
-  const DType drawn = FloatOf(p);
+  const DType drawn = FloatOf("geometric", p);
   return Sampled("geometric", k, shape, {p}, drawn, [&](const Draw& d) {
     const F u = d.uniform();
     const F log_u = ir::Log(ir::Where(u == 0, 1, u));
@@ -427,7 +433,7 @@ Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtyp
   const Array& key = CheckedKey("binomial", k);
   CheckFloat("binomial", dtype, k.site);
   const Dims out = SampleShape("binomial", shape, {ShapeOf(n), ShapeOf(p)}, k.site);
-  const DType computed = FloatOf(p);
+  const DType computed = FloatOf("binomial", p);
   CheckFloat("binomial", computed, k.site);
   return Apply1("random_binomial", k.site, ArraysOf(key, {n, p}), [&](ir::Builder& b, Vs v) {
     size_t next = 1;
@@ -439,10 +445,12 @@ Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtyp
     const F infinite = ir::Abs(count0) == std::numeric_limits<double>::infinity();
     const F q_nan = ir::IsNan(q0), q_negative = q0 < 0;
     const F q = ir::Where(q_nan | q_negative, 0.01, q0);
-    const F inversion = bad_count | (count0 * q <= 10);
+    const F none = bad_count | infinite;  // of these nothing is drawn
+    const F inversion = none | (count0 * q <= 10);
     const F count = ir::Floor(count0);
     const Words words = WordsOf(v[0]);
-    const Value inverted = BinomialInversion(words, *ir::Where(inversion, count, 0), *q, k.site);
+    const Value inverted =
+        BinomialInversion(words, *ir::Where(inversion & ~none, count, 0), *q, k.site);
     const Value count_rejection = *ir::Where(inversion, 1e4, count);
     const Value rejection =
         BinomialRejection(words, count_rejection, *ir::Where(inversion, 0.5, q), k.site);
@@ -465,9 +473,11 @@ Array multinomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType d
   SampleShape("multinomial", out, {p.array->shape()}, k.site);
   const Dims batch(out.begin(), out.end() - 1);
   SampleShape("multinomial", batch, {ShapeOf(n)}, k.site);
-  const DType of_p = FloatOf(p);
+  const DType of_p = FloatOf("multinomial", p);
   const DType computed =
-      n.kind == Arg::kArray ? tessera::internal::Promote(of_p, FloatOf(n)).value_or(of_p) : of_p;
+      n.kind == Arg::kArray
+          ? tessera::internal::Promote(of_p, FloatOf("multinomial", n)).value_or(of_p)
+          : of_p;
   return tessera::internal::InProgram("random_multinomial", k.site, ArraysOf(key, {n, p}), [&] {
     const auto arg = [&](const Array& a) { return Arg(a, k.site); };
     const Array draws =

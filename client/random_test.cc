@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "client/testing/evaluated.h"
 
@@ -177,6 +179,39 @@ TEST(RandomTest, RefusesWhatIsNoKey) {
       ErrorOf([] { trace([](Array x) { return random::bits(x, {2}); }, abstract({2})); });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(e.what(), HasSubstr("a key, u32[2], is expected, not f32[2]"));
+}
+
+TEST(RandomTest, WhatWouldBeAnotherNumberIsRefused) {
+  EXPECT_THAT(MessageOf([](Array k) { return random::fold_in(k, 3.0); }),
+              HasSubstr("data is 3, a number of a float type; expected an integer"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::fold_in(k, int64_t{1} << 33); }),
+              HasSubstr("expected an integer of 32 bits"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::fold_in(k, ones({2}, kS32)); }),
+              HasSubstr("data is s32[2]; expected one integer"));
+  EXPECT_THAT(MessageOf([](Array k) { return random::choice(k, int64_t{3'000'000'000}, {4}); }),
+              HasSubstr("expected at most 2^31 - 1"));
+  EXPECT_THAT(MessageOf([](Array k) {
+                return random::randint(k, {2}, 0, std::numeric_limits<uint64_t>::max(), kU64);
+              }),
+              HasSubstr("expected one of 63 bits, or an array of u64"));
+  EXPECT_THAT(MessageOf([](Array k) {
+                const Array p = lax::complex(ones({2}), ones({2}));
+                return random::binomial(k, 3, p, Dims{2});
+              }),
+              HasSubstr("real numbers are expected"));
+}
+
+// Every parameter ends.
+TEST(RandomTest, BinomialOfWhatIsNoCountOrNoChanceEnds) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<double> got =
+      Values([&](Array n, Array p) { return random::binomial(random::key(0), n, p); },
+             Vec({infinity, infinity, infinity, nan, -1, 1e30, 4, 4, 4}),
+             Vec({0, 1, 0.5, 0.5, 0.5, 0, nan, -1, 2}));
+  EXPECT_EQ(got[0], infinity);
+  EXPECT_TRUE(std::isnan(got[3]) && std::isnan(got[4]) && std::isnan(got[6]));
+  EXPECT_EQ(got[5], 0);
 }
 
 }  // namespace

@@ -597,6 +597,10 @@ Array multigammaln(const Arg& a, int64_t d) {
   if (d < 1)
     ThrowError(ErrorKind::kValueError, a.site, "special::multigammaln: d is ", d,
                "; expected 1 or more");
+  constexpr int64_t kDimsMax = 4096;  // each is a term of the program
+  if (d > kDimsMax)
+    ThrowError(ErrorKind::kValueError, a.site, "special::multigammaln: d is ", d,
+               "; expected at most ", kDimsMax);
   return Plain("multigammaln", {a}, [&](const auto& v) {
     F sum = ir::Lgamma(v[0]);
     for (int64_t i = 1; i < d; ++i) sum = sum + ir::Lgamma(v[0] - static_cast<double>(i) / 2);

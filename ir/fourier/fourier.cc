@@ -25,7 +25,9 @@ constexpr int64_t kShortMax = 128, kDirectMax = 2048;
 constexpr double kBusyMin = 0.75;
 // Longer rows are shared out among threads one by one.
 constexpr int64_t kSharedMin = 1 << 15;
-constexpr int64_t kPartsMax = 32;  // that are computed at the same time
+constexpr int64_t kPartsMax =
+    32;  // that are computed at the same time; of long columns, kLongPartsMax
+constexpr int64_t kLongPartsMax = 4;
 
 // Memory for vectors.
 template <class T>
@@ -102,11 +104,6 @@ std::vector<int64_t> PrimesOf(int64_t n) {
   if (n > 1) primes.push_back(n);
   return primes;
 }
-bool IsSmooth(int64_t n) {
-  for (const int64_t p : {2, 3, 5})
-    while (n % p == 0) n /= p;
-  return n == 1;
-}
 // The divisor of n nearest to its square root, from below.
 int64_t HalfOf(int64_t n) {
   for (auto a = static_cast<int64_t>(std::sqrt(static_cast<double>(n))); a > 1; --a)
@@ -130,14 +127,17 @@ bool IsDirect(int64_t n) {
 // The length from n on whose transform, of one row, is quickest, more or less.
 template <class T>
 int64_t QuickLength(int64_t n) {
+  const int64_t most = 5 * n / 4 + 16;
   int64_t best = 0;
   double least = 0;
-  for (int64_t m = n; m <= 5 * n / 4 + 16; ++m) {
-    if (!IsSmooth(m)) continue;
-    const double busy = IsDirect<T>(m) ? 1.0 / BestKernels<T>().width : BusyPart<T>(m);
-    const double cost = static_cast<double>(m) * std::log2(static_cast<double>(m)) / busy;
-    if (best == 0 || cost < least) best = m, least = cost;
-  }
+  for (int64_t fives = 1; fives <= most; fives *= 5)
+    for (int64_t odd = fives; odd <= most; odd *= 3)
+      for (int64_t m = odd; m <= most; m *= 2) {
+        if (m < n) continue;
+        const double busy = IsDirect<T>(m) ? 1.0 / BestKernels<T>().width : BusyPart<T>(m);
+        const double cost = static_cast<double>(m) * std::log2(static_cast<double>(m)) / busy;
+        if (best == 0 || cost < least) best = m, least = cost;
+      }
   return best;
 }
 
@@ -272,34 +272,37 @@ class Run {
                          const Plan<T>& plan) const {
     const int64_t n = plan.n;
     const int64_t width = kernels_.width, groups = (inner + width - 1) / width;
-    return InGroups(outer * groups, 1, n * width, [&](int64_t begin, int64_t end) {
-      const bool direct = plan.line.steps().n == n;
-      const Scratch<T> scratch(direct ? 4 * n * width : 2 * n * width);
-      for (int64_t g = begin; g < end; ++g) {
-        const int64_t column = g % groups * width, lanes = std::min(width, inner - column);
-        const int64_t at = 2 * (g / groups * n * inner + column);
-        if (direct) {
-          kernels_.run({.steps = plan.line.steps(),
-                        .in = in + at,
-                        .out = out + at,
-                        .from = {inner, 1},
-                        .to = {inner, 1},
-                        .lanes = lanes,
-                        .swaps_in = inverse,
-                        .swaps_out = inverse,
-                        .scale = scale,
-                        .scratch = scratch.get()});
-          continue;
-        }
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < 2 * lanes; ++j)
-            scratch.get()[2 * (j / 2 * n + i) + j % 2] = in[at + 2 * i * inner + j];
-        FewRows(plan, {lanes, scratch.get(), n, scratch.get(), n, inverse, scale});
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < 2 * lanes; ++j)
-            out[at + 2 * i * inner + j] = scratch.get()[2 * (j / 2 * n + i) + j % 2];
-      }
-    });
+    return InGroups(
+        outer * groups, 1, n * width,
+        [&](int64_t begin, int64_t end) {
+          const bool direct = plan.line.steps().n == n;
+          const Scratch<T> scratch(direct ? 4 * n * width : 2 * n * width);
+          for (int64_t g = begin; g < end; ++g) {
+            const int64_t column = g % groups * width, lanes = std::min(width, inner - column);
+            const int64_t at = 2 * (g / groups * n * inner + column);
+            if (direct) {
+              kernels_.run({.steps = plan.line.steps(),
+                            .in = in + at,
+                            .out = out + at,
+                            .from = {inner, 1},
+                            .to = {inner, 1},
+                            .lanes = lanes,
+                            .swaps_in = inverse,
+                            .swaps_out = inverse,
+                            .scale = scale,
+                            .scratch = scratch.get()});
+              continue;
+            }
+            for (int64_t i = 0; i < n; ++i)
+              for (int64_t j = 0; j < 2 * lanes; ++j)
+                scratch.get()[2 * (j / 2 * n + i) + j % 2] = in[at + 2 * i * inner + j];
+            FewRows(plan, {lanes, scratch.get(), n, scratch.get(), n, inverse, scale});
+            for (int64_t i = 0; i < n; ++i)
+              for (int64_t j = 0; j < 2 * lanes; ++j)
+                out[at + 2 * i * inner + j] = scratch.get()[2 * (j / 2 * n + i) + j % 2];
+          }
+        },
+        n < kSharedMin ? kPartsMax : kLongPartsMax);
   }
 
   // `plan` is of half the length, if that is even, of rows of 2 * plan.n numbers.
@@ -387,8 +390,9 @@ class Run {
   // Calls work(begin, end) for parts of [0, n), whose sizes are multiples of `at_once`, if
   // possible.
   template <class F>
-  absl::Status InGroups(int64_t n, int64_t at_once, int64_t length, const F& work) const {
-    const int64_t groups = (n + at_once - 1) / at_once, parts = std::min(groups, kPartsMax);
+  absl::Status InGroups(int64_t n, int64_t at_once, int64_t length, const F& work,
+                        int64_t parts_max = kPartsMax) const {
+    const int64_t groups = (n + at_once - 1) / at_once, parts = std::min(groups, parts_max);
     const int64_t each = 4 * std::max<int64_t>(n / std::max<int64_t>(parts, 1), 1) * length * 8;
     return parallel_for_(parts, each, [&](int64_t begin, int64_t end) {
       work(groups * begin / parts * at_once, std::min(groups * end / parts * at_once, n));
@@ -582,16 +586,22 @@ absl::Status ToReal(int64_t rows, int64_t n, T scale, const T* in, T* out,
   return run.ToOdd(*PlanOf<T>(n, Shape::kRows), rows, scale, in, out);
 }
 
-int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width) {
+int64_t LengthMax(int64_t n) {
+  const std::vector<int64_t> primes = PrimesOf(n);
+  return int64_t{1} << (!primes.empty() && primes.back() > kRadixMax ? 26 : 28);
+}
+
+int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool columns) {
   // A chirp's transforms are of at most 5 / 4 * 2 n elements or so (QuickLength).
   constexpr int64_t kVector = 64;
   const int64_t m = 3 * n + 16;
   const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(m)) * kRadixMax) + 1;
   const int64_t vectors = 4 * kVector * std::min(side, m);
-  const int64_t of_part =
-      2 * (2 * m) * width + std::max(vectors, 4 * kVector * std::min(n, kDirectMax));
   const int64_t plan = 6 * (2 * m) * width;
-  return plan + of_part * (n >= kSharedMin ? 1 : std::min(rows, kPartsMax)) + kPartsMax * vectors;
+  int64_t of_part = 2 * (2 * m) * width + std::max(vectors, 4 * kVector * std::min(n, kDirectMax));
+  if (columns) of_part += 2 * n * kVector;
+  const int64_t parts = n < kSharedMin ? kPartsMax : columns ? kLongPartsMax : 1;
+  return plan + of_part * std::min(rows, parts) + kPartsMax * vectors;
 }
 
 namespace {

@@ -24,7 +24,7 @@ absl::Status InOrder(int64_t n, int64_t each, Work work);
 
 // Of complex numbers, real parts first, of shape [outer, n, inner]: along the dim of n, the sums of
 // x_k exp(-2 pi i j k / n), or with plus if `inverse`, times `scale`. `in` may be `out`. Requires:
-// 1 <= n <= 2^31. T is float or double.
+// 1 <= n <= LengthMax(n). T is float or double.
 template <class T>
 absl::Status Transform(int64_t outer, int64_t n, int64_t inner, bool inverse, T scale, const T* in,
                        T* out, ParallelFor parallel_for);
@@ -37,9 +37,13 @@ template <class T>
 absl::Status ToReal(int64_t rows, int64_t n, T scale, const T* in, T* out,
                     ParallelFor parallel_for);
 
-// The bytes that any of these allocates at most, for numbers of `width` bytes, for as many rows or
+// How long a transform may be of which n is a length: what depends on the length alone is computed
+// at once, on one thread, in some seconds at most.
+int64_t LengthMax(int64_t n);
+
+// The bytes that any of these allocates at most, for numbers of `width` bytes, for as many rows, or
 // columns. What depends on the length alone is kept for the next transform of that length, up to 64
 // MiB in all.
-int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width);
+int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool columns);
 
 }  // namespace tessera::ir::fourier

@@ -233,6 +233,7 @@ Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_
     const __int128 span = static_cast<__int128>(others - 1) * other_step + 1;
     const int64_t low = o.padding[d].first;
     if ((step != 1 && dilation != 1) || low < 0 || low >= span ||
+        span > static_cast<__int128>(n) * dilation ||
         static_cast<__int128>(n) * dilation != static_cast<__int128>(count) * step)
       return {};
     return {kind, std::min(n, count), step, dilation};

@@ -21,6 +21,7 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 constexpr int64_t kSizeMax = 16384;
 
 absl::Status CheckSize(const InferContext& c) {
+  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   if (std::min(RowsOf(c.in[0]), ColsOf(c.in[0])) <= kSizeMax) return absl::OkStatus();
   return ValueError(c, "the operand is ", c.in[0].ToString(), "; expected matrices of at most ",
                     kSizeMax, " rows or columns");

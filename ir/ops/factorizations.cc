@@ -90,6 +90,7 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
 
 Types InferGeqrf(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   const Type& a = c.in[0];
   return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, a.dtype, {ShorterOf(a)})};
 }
@@ -109,6 +110,7 @@ Arrays EvalGeqrf(const EvalContext& c, absl::Span<const Array> in) {
 
 Types InferGeqp3(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   const Type &a = c.in[0], &first = c.in[1];
   if (first.dtype != DType::kS32 || first.shape != OfBatch(c, DType::kS32, {ColsOf(a)}).shape)
     return TypeError(c, "a is ", a.ToString(), " and its pivots are ", first.ToString(),
@@ -124,20 +126,28 @@ Arrays EvalGeqp3(const EvalContext& c, absl::Span<const Array> in) {
   if (m == 0)  // columns stay where they are
     for (int64_t i = 0; i < out[1].num_elements(); ++i)
       out[1].Set(i, static_cast<double>(i % n + 1));
-  return ForEachMatrix(
-      c, in[0].dtype(), CountOf(shape), out,
-      [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-        std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
-        int32_t* const pivots = At<int32_t>(&out[1], index, n);
-        std::copy_n(reinterpret_cast<const int32_t*>(in[1].data()) + index * n, n, pivots);
-        lapack.Geqp3(static_cast<int>(m), static_cast<int>(n), a.data(), static_cast<int>(m),
-                     pivots, At<T>(&out[2], index, std::min(m, n)));
-        PutColumns(a, m, m, n, &out[0], index);
-      });
+  return ForEachMatrix(c, in[0].dtype(), CountOf(shape), out,
+                       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+                         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
+                         int32_t* const pivots = At<int32_t>(&out[1], index, n);
+                         std::copy_n(reinterpret_cast<const int32_t*>(in[1].data()) + index * n, n,
+                                     pivots);
+                         T* const taus = At<T>(&out[2], index, std::min(m, n));
+                         if (AllFinite(a)) {
+                           lapack.Geqp3(static_cast<int>(m), static_cast<int>(n), a.data(),
+                                        static_cast<int>(m), pivots, taus);
+                         } else {
+                           std::iota(pivots, pivots + n, 1);
+                           FillWithNan(a.data(), m * n);
+                           FillWithNan(taus, std::min(m, n));
+                         }
+                         PutColumns(a, m, m, n, &out[0], index);
+                       });
 }
 
 Types InferHouseholderProduct(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 1, 1));
   const Type &a = c.in[0], &taus = c.in[1];
   const int64_t m = RowsOf(a), n = ColsOf(a);
@@ -172,6 +182,7 @@ bool IsPivoting(const Attrs& attrs) { return attrs.Has("pivoting") && attrs.Bool
 
 Types InferQr(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
+  TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   const Type& a = c.in[0];
   const int64_t m = RowsOf(a), k = c.attrs.Bool("full_matrices") ? m : ShorterOf(a);
   std::vector<Type> out = {OfBatch(c, a.dtype, {m, k}), OfBatch(c, a.dtype, {k, ColsOf(a)})};
@@ -248,6 +259,8 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
                 of_q = c.attrs.Bool("full_matrices") ? m : k;
   const bool pivoting = IsPivoting(c.attrs);
   std::vector<Array> out = ResultsOf(c);
+  if (pivoting && m == 0)  // columns stay where they are
+    for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % n));
   // Without columns q is the identity.
   const int64_t count = n == 0 && of_q > 0 ? out[0].num_elements() / (m * of_q) : CountOf(shape);
   return ForEachMatrix(c, in[0].dtype(), count, out,
@@ -256,7 +269,13 @@ Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
                          const auto rows = static_cast<int>(m), cols = static_cast<int>(n);
                          if (n > 0 && pivoting) {
                            std::vector<int> pivots(n);
-                           lapack.Geqp3(rows, cols, a.data(), rows, pivots.data(), taus.data());
+                           if (AllFinite(a)) {
+                             lapack.Geqp3(rows, cols, a.data(), rows, pivots.data(), taus.data());
+                           } else {
+                             std::iota(pivots.begin(), pivots.end(), 1);
+                             FillWithNan(a.data(), m * n);
+                             FillWithNan(taus.data(), k);
+                           }
                            int32_t* const to = At<int32_t>(&out[2], index, n);
                            for (int64_t j = 0; j < n; ++j) to[j] = pivots[j] - 1;
                          } else if (n > 0) {

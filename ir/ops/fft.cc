@@ -22,7 +22,6 @@ using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
 constexpr std::array<std::string_view, 4> kKinds = {"FFT", "IFFT", "RFFT", "IRFFT"};
-constexpr int64_t kLengthMax = int64_t{1} << 31;
 
 FftKind KindOf(const Attrs& attrs) {
   const auto at = std::find(kKinds.begin(), kKinds.end(), attrs.Str("fft_type"));
@@ -55,9 +54,15 @@ Types InferFft(const InferContext& c) {
     const int64_t length = lengths[i], size = x.shape[first + i];
     const int64_t half = length == 0 ? 0 : length / 2 + 1;
     const bool is_half = kind == FftKind::kIrfft && i == count - 1;
-    if (length < 0 || length > kLengthMax || size != (is_half ? half : length))
+    if (length < 0 || size != (is_half ? half : length))
       return ValueError(c, "length ", length, " of dim ", first + i, " does not fit ",
                         x.ToString());
+    // The largest prime of a length that is too long in any case takes long to find.
+    const int64_t most = fourier::LengthMax(length > fourier::LengthMax(1) ? 1 : length);
+    if (length > most)
+      return ValueError(c, "length ", length, " of dim ", first + i,
+                        " is too long; expected at most ", most,
+                        most < fourier::LengthMax(1) ? ", as it has a large prime factor" : "");
     if (i == count - 1 && from_real) t.shape.back() = half;
     if (is_half) {
       t.shape.back() = length;
@@ -129,13 +134,13 @@ std::vector<Value> TransposeFft(const RuleContext& c, Values cts, const std::vec
   double elements = 1;
   for (const int64_t length : lengths) elements *= static_cast<double>(length);
   const int64_t m = half.dim(last), n = lengths.back();
-  Array weights(ct.dtype(), {m});
-  for (int64_t k = 0; k < m; ++k)
-    weights.Set(k, (k == 0 || (n % 2 == 0 && k == m - 1) ? 1 : 2) / elements);
   const Value re = Real(half);
-  Value by = Constant(
-      c.b, Array(ct.dtype(), {m}, {weights.data(), static_cast<size_t>(weights.num_bytes())}));
-  by = BroadcastLike(by, re.type(), {last});
+  const Value k = Iota(c.b, DType::kS64, {m}, 0);
+  Value single = Compare(k, FullLike(k, 0), "EQ");
+  if (n % 2 == 0) single = Or(single, Compare(k, FullLike(k, static_cast<double>(m - 1)), "EQ"));
+  const Value once = Full(c.b, ct.dtype(), {m}, 1 / elements);
+  const Value weights = Select(single, once, Full(c.b, ct.dtype(), {m}, 2 / elements));
+  const Value by = BroadcastLike(weights, re.type(), {last});
   const Value scaled = re * by;
   return {Complex(scaled, -(Imag(half) * by))};
 }
@@ -205,11 +210,12 @@ int64_t FftScratch(const InferContext& c, absl::Span<const Type> out) {
   const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
   const int64_t width =
       ByteWidth(IsComplex(c.in[0].dtype) ? PartDType(c.in[0].dtype) : c.in[0].dtype);
+  const int64_t elements = std::max(c.in[0].num_elements(), out[0].num_elements());
   int64_t most = 0;
-  for (const int64_t length : lengths)
-    if (length > 0)
-      most =
-          std::max(most, fourier::ScratchBytes(out[0].num_elements() / length + 1, length, width));
+  for (size_t i = 0; i < lengths.size(); ++i)
+    if (lengths[i] > 0)
+      most = std::max(most, fourier::ScratchBytes(elements / lengths[i] + 1, lengths[i], width,
+                                                  /*columns=*/i + 1 < lengths.size()));
   if (KindOf(c.attrs) == FftKind::kIrfft && lengths.size() > 1) most += c.in[0].num_bytes();
   return most;
 }

@@ -49,6 +49,13 @@ absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank) {
   return absl::OkStatus();
 }
 
+absl::Status CheckWorkspace(const InferContext& c) {
+  constexpr int64_t kSideMax = int64_t{1} << 24;
+  if (std::max(RowsOf(c.in[0]), ColsOf(c.in[0])) <= kSideMax) return absl::OkStatus();
+  return ValueError(c, "the operand is ", c.in[0].ToString(), "; expected matrices of at most ",
+                    kSideMax, " rows and columns, for which LAPACK can count its scratch memory");
+}
+
 absl::Status CheckSquare(const InferContext& c, size_t i) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, i));
   if (RowsOf(c.in[i]) == ColsOf(c.in[i])) return absl::OkStatus();

@@ -12,6 +12,8 @@ namespace tessera::ir::ops {
 // Checks that operand `i` is a batch of matrices; `min_rank` 1: of vectors.
 absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank = 2);
 absl::Status CheckSquare(const InferContext& c, size_t i);
+// Checks that operand 0 is no larger than what LAPACK's blocked routines can count memory for.
+absl::Status CheckWorkspace(const InferContext& c);
 inline int64_t RowsOf(const Type& t) { return t.shape[t.rank() - 2]; }
 inline int64_t ColsOf(const Type& t) { return t.shape[t.rank() - 1]; }
 // The dtype of a complex number's parts, and of a float: itself.

@@ -143,13 +143,16 @@ enum class Gamma { kValue, kDerivative, kSampleDerivative };
 F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode) {
   const bool derivative = mode != Gamma::kValue;
   const double eps = Limits(x.value().dtype()).eps;
-  std::vector<Value> init = {*enabled, *a, *Like(a, 1), *Like(a, 1)};
+  // Where terms shrink too slowly, as those of a of more than 1e10 or so near x, there is none.
+  constexpr double kTermsMax = 1 << 20;
+  const Value terms = Constant(x.value().builder(), DType::kS32, 0);
+  std::vector<Value> init = {*enabled, *a, *Like(a, 1), *Like(a, 1), terms};
   if (derivative) {
     init.push_back(*Like(a, 0));
     init.push_back(*Like(a, 0));
   }
   const std::vector<Value> end = Loop(
-      init, {*x}, [](Values c, Values) { return c[0]; },
+      init, {*x}, [](Values c, Values) { return *(F(c[0]) & (F(c[4]) < kTermsMax)); },
       [&](Values c, Values k) {
         const F on = c[0], x_in = k[0];
         const F r = F(c[1]) + 1;
@@ -159,21 +162,22 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode
         std::vector<Value> out(c.begin(), c.end());
         out[1] = *Where(on, r, F(c[1]));
         if (derivative) {
-          const F dterm = F(c[4]) * ratio - F(c[2]) * x_in / (r * r);
-          const F dsum = F(c[5]) + dterm;
-          out[4] = *Where(on, dterm, F(c[4]));
-          out[5] = *Where(on, dsum, F(c[5]));
+          const F dterm = F(c[5]) * ratio - F(c[2]) * x_in / (r * r);
+          const F dsum = F(c[6]) + dterm;
+          out[5] = *Where(on, dterm, F(c[5]));
+          out[6] = *Where(on, dsum, F(c[6]));
           out[0] = *(on & (Abs(dterm / dsum) > eps));
         } else {
           out[0] = *(on & (term / sum > eps));
         }
+        out[4] = *(F(c[4]) + 1);
         out[2] = *Where(on, term, F(c[2]));
         out[3] = *Where(on, sum, F(c[3]));
         return out;
       });
-  const F sum = end[3];
+  const F sum = Where(F(end[0]), kNaN, F(end[3]));
   if (!derivative) return (sum * ax) / a;
-  const F dsum = end[5];
+  const F dsum = end[6];
   const F dlogax = Log(x) - Digamma(a + 1);
   if (mode == Gamma::kDerivative) return ax * (sum * dlogax + dsum) / a;
   return -(dsum + sum * dlogax) * x / a;

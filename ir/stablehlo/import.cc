@@ -133,11 +133,12 @@ int64_t Importer::SizeOf(const FunctionRef& f) {
   return sizes_[f] = size;
 }
 
-std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values,
-                                      std::string_view what) const {
+std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values, std::string_view what) {
   std::vector<Value> out;
   for (const uint32_t value : values) {
-    for (const Value v : ArraysOfValue(value)) {
+    const absl::Span<const Value> arrays = ArraysOfValue(value);
+    if (arrays.size() > 1) Spend(static_cast<int64_t>(arrays.size()) - 1);
+    for (const Value v : arrays) {
       // One of outside of the module's functions.
       if (!v || &v.builder() != builder_)
         ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot"));
@@ -348,6 +349,7 @@ std::vector<size_t> OpReader::ElementsOf(size_t operand) const {
   if (operand >= operands.size()) Malformed("has too few operands");
   const TypeOf& type = a.types[importer_.type_of(operands[operand])];
   if (type.kind != TypeKind::kTuple) Malformed("is of no tuple");
+  importer_.Spend(static_cast<int64_t>(in.size() + type.refs.size));
   std::vector<size_t> out;
   for (const uint32_t element : Slice(a.refs, type.refs))
     out.push_back(ArraysOf(a, element, What()).size());
@@ -364,8 +366,10 @@ std::vector<Value> OpReader::From(size_t n) const {
 
 std::optional<Array> OpReader::KnownLiteral(size_t operand) const {
   const Op* made = b().DefiningOp(in[operand]);
-  const bool is_splat = made != nullptr && made->def == &ops::kBroadcastInDim;
-  if (is_splat) made = b().DefiningOp(Value(&b(), made->operands[0]));
+  if (made != nullptr && made->def == &ops::kBroadcastInDim) {
+    const Value element(&b(), made->operands[0]);
+    made = element.rank() == 0 ? b().DefiningOp(element) : nullptr;
+  }
   if (made != nullptr && made->def == &ops::kConstant) return made->attrs.Literal("value");
   // One of outside of a region is an argument of it here.
   const std::optional<OpReader> outside = Defining(operand);
@@ -381,6 +385,8 @@ std::vector<int64_t> OpReader::KnownInts(size_t operand) const {
   if (!IsInteger(literal.dtype()) || x.rank() < 1 || x.rank() > 2 ||
       x.type().num_elements() > kIntsMax)
     Malformed(absl::StrCat("has an operand ", operand, " that is no list of sizes"));
+  if (literal.rank() > 0 && literal.shape() != x.shape())
+    NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
   std::vector<int64_t> ints(x.type().num_elements());
   for (size_t i = 0; i < ints.size(); ++i)
     ints[i] = literal.IntAt(literal.rank() == 0 ? 0 : static_cast<int64_t>(i));

@@ -476,7 +476,11 @@ const ImportRow* FindTarget(std::string_view target) {
 }
 Results ImportCustomCall(const OpReader& op) {
   const std::string_view target = op.Text("call_target_name");
-  if (const ImportRow* const row = FindTarget(target)) return row->import(op);
+  if (const ImportRow* const row = FindTarget(target)) {
+    if (op.in.size() != static_cast<size_t>(op.num_operands()))
+      op.NotSupported("is of a tuple or a token");
+    return row->import(op);
+  }
   // What JAX writes for callbacks, and for those of jax.debug.
   if (target.find("callback") != std::string_view::npos)
     op.NotSupported(absl::StrCat("of the target ", Quoted(target),

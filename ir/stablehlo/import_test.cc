@@ -241,6 +241,9 @@ TEST(ImportTest, WhatHasNoPlaceHereIsRefusedWithAReason) {
         Row{"einsum_diagonal", "has a letter twice in a term"},
         Row{"einsum_letters", "has 3 letters for 2 dims", absl::StatusCode::kInvalidArgument},
         Row{"algorithm", "dot_general has an algorithm that is none of"},
+        Row{"token_for_a_matrix", "custom_call is of a tuple or a token"},
+        Row{"tokens_for_arrays", "custom_call is of a tuple or a token"},
+        Row{"padding_of_few", "dynamic_conv takes operand 2, which is no constant"},
         Row{"algorithm_of_f8", "an algorithm of floats of 8 bits, and an operand f32[4]"}})
     EXPECT_THAT(Import(Exported(std::string("ops_refused_") + row.name)),
                 StatusIs(row.code, HasSubstr(row.message)))

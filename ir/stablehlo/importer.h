@@ -52,9 +52,9 @@ class Importer {
   void Spend(int64_t ops);
   // The ops of a function, with those of what it calls, each time.
   int64_t SizeOf(const FunctionRef& f);
-  // The values of the artifact in builder_, the arrays of tuples in the tuples' places; throws for
-  // one that is not there.
-  std::vector<Value> ValuesOf(absl::Span<const uint32_t> values, std::string_view what) const;
+  // The values of the artifact in builder_, the arrays of tuples in the tuples' places, of which
+  // each counts as an op; throws for one that is not there.
+  std::vector<Value> ValuesOf(absl::Span<const uint32_t> values, std::string_view what);
   // The arrays of one value, and as many of them as it is made of.
   absl::Span<const Value> ArraysOfValue(uint32_t value) const;
   void Keep(uint32_t value, absl::Span<const Value> arrays);

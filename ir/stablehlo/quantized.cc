@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
@@ -19,13 +20,24 @@ const TypeOf* ElementOf(const Artifact& a, uint32_t index) {
   return &a.types[Slice(a.refs, type.refs).back()];
 }
 
+bool IsScale(DType dtype, double scale) {
+  const double rounded = Array::Scalar(dtype, scale).At(0);
+  return std::isfinite(rounded) && rounded > 0;
+}
 void Check(const Quantization& q, const Type& type, std::string_view what) {
   if (!IsFloat(q.expressed) || !IsComputable(q.expressed))
     NotSupported(what, "is quantized, and stands for numbers of a type that Tessera lacks");
-  const auto is_scale = [](double s) { return std::isfinite(s) && s > 0; };
+  const auto is_scale = [&](double s) { return IsScale(q.expressed, s); };
   if (!std::all_of(q.scales.begin(), q.scales.end(), is_scale))
-    Malformed(what, "is quantized by a scale that is not above 0");
-  if (q.min >= q.max) Malformed(what, "is quantized to no range of integers");
+    Malformed(what, "is quantized by a scale that is not above 0, or not in its numbers' type");
+  const int bits = BitWidth(q.storage) - (IsSignedInt(q.storage) ? 1 : 0);
+  const int64_t most = bits >= 63 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1;
+  const int64_t least = IsSignedInt(q.storage) ? -most - 1 : 0;
+  if (q.min < least || q.min >= q.max || q.max > most)
+    Malformed(what, "is quantized to no range of its integers");
+  const auto is_point = [&](int64_t z) { return q.min <= z && z <= q.max; };
+  if (!std::all_of(q.zero_points.begin(), q.zero_points.end(), is_point))
+    Malformed(what, "is quantized with a zero point that its integers do not have");
   if (q.dim >= type.rank()) Malformed(what, "is quantized along a dim that is none");
   const int64_t n = q.dim < 0 ? 1 : type.shape[q.dim];
   if (static_cast<int64_t>(q.scales.size()) != n || static_cast<int64_t>(q.zero_points.size()) != n)
@@ -257,7 +269,11 @@ Results Products(const OpReader& op, const ImportRow& row, const OfOp& q) {
     if (!dim) op.NotSupported("has a second operand that is quantized along a dim of the sums");
     of_product.dim = *dim;
   }
-  for (const double scale : rhs->scales) of_product.scales.push_back(lhs->scales[0] * scale);
+  for (const double scale : rhs->scales) {
+    of_product.scales.push_back(lhs->scales[0] * scale);
+    if (!IsScale(of_product.expressed, of_product.scales.back()))
+      op.NotSupported("has scales whose product is beyond the type that the numbers stand for");
+  }
   Results in = {Centered(op.in[0], *lhs, sum)};
   in.push_back(Centered(op.in[1], *rhs, sum));
   in.insert(in.end(), op.in.begin() + 2, op.in.end());
@@ -281,6 +297,11 @@ Results ImportQuantized(const OpReader& op, const ImportRow& row) {
   OfOp q;
   for (int i = 0; i < op.num_operands(); ++i) q.operands.push_back(op.OperandQuantization(i));
   for (int r = 0; r < op.num_results(); ++r) q.results.push_back(op.ResultQuantization(r));
+  // Scales along a dim are literals of the program.
+  constexpr size_t kScalesOfOp = 16;
+  for (const auto* list : {&q.operands, &q.results})
+    for (const std::optional<Quantization>& one : *list)
+      if (one) op.WillEmit(static_cast<int64_t>(one->scales.size() / kScalesOfOp));
   if (name == "uniform_quantize" || name == "uniform_dequantize") {
     if (op.in.size() != 1 || q.results.size() != 1) op.Malformed("has not one operand, one result");
     const bool to_quantized = name == "uniform_quantize";

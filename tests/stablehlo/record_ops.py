@@ -839,6 +839,24 @@ seeds["ops_refused_algorithm"] = with_entries(
   return %0 : tensor<4x6xf32>""", [left, right], [np.zeros((4, 6), np.float32)])),
     lambda entry: (entry[:-1] + zigzag(7) if entry.endswith(zigzag(9)) and len(entry) == 3
                    else entry))
+# Calls of routines that are given tokens for matrices.
+refused("token_for_a_matrix", """  %t = stablehlo.create_token : !stablehlo.token
+  %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%t) {mhlo.backend_config = {uplo = 76 : ui8}, api_version = 4 : i32}
+      : (!stablehlo.token) -> (tensor<4x4xf32>, tensor<i32>)
+  return %0#0 : tensor<4x4xf32>""", results="tensor<4x4xf32>")
+refused("tokens_for_arrays", """  %t = stablehlo.create_token : !stablehlo.token
+  %0:2 = stablehlo.custom_call @ApproxTopK(%t, %t, %t, %t)
+      : (!stablehlo.token, !stablehlo.token, !stablehlo.token, !stablehlo.token) -> (tensor<4xf32>, tensor<4xi32>)
+  return %0#0 : tensor<4xf32>""")
+# Of this constant not all elements are the list's.
+refused("padding_of_few", """  %k = stablehlo.constant dense<1.0> : tensor<3x1x1xf32>
+  %l = stablehlo.constant dense<1> : tensor<1xi64>
+  %p = stablehlo.broadcast_in_dim %l, dims = [1] : (tensor<1xi64>) -> tensor<1x2xi64>
+  %0 = "stablehlo.dynamic_conv"(%a0, %k, %p) {
+      dimension_numbers = #stablehlo.conv<[b, 0, f]x[0, i, o]->[b, 0, f]>,
+      feature_group_count = 1 : i64, batch_group_count = 1 : i64}
+      : (tensor<1x4x1xf32>, tensor<3x1x1xf32>, tensor<1x2xi64>) -> tensor<1x4x1xf32>
+  return %0 : tensor<1x4x1xf32>""", "%a0: tensor<1x4x1xf32>", "tensor<1x4x1xf32>")
 out = HERE / "recorded" / "ops.jsonl"
 out.write_text("\n".join(lines.values()) + "\n")
 print(f"{len(lines)} programs, {out.stat().st_size} bytes")
