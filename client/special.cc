@@ -65,6 +65,16 @@ Value InWide(Values in, const Function& f) {
   return narrow ? ir::Convert(out, dtype) : out;
 }
 
+// Of f32 computed in f64, for formulas in which f32 loses more digits than a few ulp.
+Function InDouble(Function f) {
+  return [f = std::move(f)](const std::vector<F>& in) {
+    if ((*in[0]).dtype() != DType::kF32) return f(in);
+    std::vector<F> wide;
+    for (const F& v : in) wide.emplace_back(ir::Convert(*v, DType::kF64));
+    return F(ir::Convert(*f(wide), DType::kF32));
+  };
+}
+
 // A function of operands of one float dtype and shape.
 Array Elementwise(std::string_view name, const std::vector<Arg>& args,
                   const std::function<Value(const Vs&)>& f) {
@@ -503,7 +513,7 @@ F ExpnOf(const F& n, const F& x) {
 }
 constexpr int kNestedRules = 3;
 Value Expn(Value n, Value x, int rules) {
-  const auto f = [](const auto& v) { return ExpnOf(v[0], v[1]); };
+  const Function f = InDouble([](const auto& v) { return ExpnOf(v[0], v[1]); });
   if (rules == 0)
     return ir::WithTangent(
         {n, x}, [&](Values v) { return InWide(v, f); }, nullptr, 2);
@@ -558,7 +568,7 @@ F SpenceOf(const F& x0) {
 }  // namespace
 
 Array gamma(const Arg& x) {
-  return Plain("gamma", {x}, [](const auto& v) { return GammaOf(v[0]); });
+  return Plain("gamma", {x}, InDouble([](const auto& v) { return GammaOf(v[0]); }));
 }
 Array gammaln(const Arg& x) {
   return Op("gammaln", {x}, [](const Vs& v) { return ir::Lgamma(v[0]); });
@@ -609,19 +619,19 @@ Array multigammaln(const Arg& a, int64_t d) {
   });
 }
 Array poch(const Arg& z, const Arg& m) {
-  return Ruled(
-      "poch", {z, m},
-      [](const auto& v) { return ir::Where(v[1] == 0, 1, GammaOf(v[0] + v[1]) / GammaOf(v[0])); },
-      [](const auto& v, const F& result, const auto& d) {
-        const F at_sum = ir::Digamma(v[0] + v[1]);
-        return (at_sum - ir::Digamma(v[0])) * result * d[0] + at_sum * result * d[1];
-      });
+  return Ruled("poch", {z, m}, InDouble([](const auto& v) {
+                 return ir::Where(v[1] == 0, 1, GammaOf(v[0] + v[1]) / GammaOf(v[0]));
+               }),
+               [](const auto& v, const F& result, const auto& d) {
+                 const F at_sum = ir::Digamma(v[0] + v[1]);
+                 return (at_sum - ir::Digamma(v[0])) * result * d[0] + at_sum * result * d[1];
+               });
 }
 Array beta(const Arg& a, const Arg& b) {
-  return Plain("beta", {a, b}, [](const auto& v) {
-    const F sign = GammaSign(v[0]) * GammaSign(v[1]) * GammaSign(v[0] + v[1]);
-    return sign * ir::Exp(BetaLogarithm(v[0], v[1]));
-  });
+  return Plain("beta", {a, b}, InDouble([](const auto& v) {
+                 const F sign = GammaSign(v[0]) * GammaSign(v[1]) * GammaSign(v[0] + v[1]);
+                 return sign * ir::Exp(BetaLogarithm(v[0], v[1]));
+               }));
 }
 Array betaln(const Arg& a, const Arg& b) {
   return Plain("betaln", {a, b}, [](const auto& v) { return BetaLogarithm(v[0], v[1]); });

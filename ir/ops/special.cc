@@ -59,6 +59,17 @@ Value InWide(Values in, const std::function<Value(const std::vector<Value>&)>& f
   return Convert(f(wide), dtype);
 }
 
+// The same in f64, for formulas in which f32 loses more digits than a few ulp: a result of f32 is
+// rounded once, and one of fewer bits is that of f32, rounded.
+Value InDouble(Values in, const std::function<Value(const std::vector<Value>&)>& f) {
+  return InWide(in, [&](const std::vector<Value>& own) {
+    if (own[0].dtype() != DType::kF32) return f(own);
+    std::vector<Value> wide = own;
+    for (Value& v : wide) v = Convert(v, DType::kF64);
+    return Convert(f(wide), DType::kF32);
+  });
+}
+
 // f without derivatives, as its operands are constants of the call.
 Value WithoutTangent(const std::vector<Value>& operands,
                      const std::function<Value(Values operands)>& f) {
@@ -121,7 +132,7 @@ constexpr int kNestedRules = 3;
 
 Value NestedPolygamma(Value m, Value x, int rules) {
   const auto f = [](Values in) {
-    return InWide(in, [](const auto& v) { return PolygammaOf(v[0], v[1]).value(); });
+    return InDouble(in, [](const auto& v) { return PolygammaOf(v[0], v[1]).value(); });
   };
   if (rules == 0) return f(std::vector<Value>{m, x});
   return WithTangent(
@@ -308,7 +319,9 @@ Value GammaFunction(Value a_in, Value x_in, F (*of)(const F&, const F&), double 
   const Value a = in[0], x = in[1];
   const Value value = WithTangent(
       {a, StopGradient(x)},
-      [of](Values v) { return InWide(v, [of](const auto& w) { return of(w[0], w[1]).value(); }); },
+      [of](Values v) {
+        return InDouble(v, [of](const auto& w) { return of(w[0], w[1]).value(); });
+      },
       [sign](Values v, Value, Values tangents) {
         const F slope = IgammaGradA(v[0], v[1]);
         return *(F(tangents[0]) * (sign < 0 ? -slope : slope));
@@ -323,7 +336,7 @@ Value GammaFunction(Value a_in, Value x_in, F (*of)(const F&, const F&), double 
 }
 Value GammaDerivative(Value a, Value x, Gamma mode) {
   return WithoutTangent(OneShape({a, x}), [mode](Values in) {
-    return InWide(in, [mode](const auto& v) { return *GammaDerivativeOf(v[0], v[1], mode); });
+    return InDouble(in, [mode](const auto& v) { return *GammaDerivativeOf(v[0], v[1], mode); });
   });
 }
 
@@ -513,7 +526,7 @@ Value RegularizedIncompleteBeta(Value a, Value b, Value x) {
   return WithTangent(
       OneShape({a, b, x}),
       [](Values in) {
-        return InWide(in, [](const auto& v) { return BetaOf(v[0], v[1], v[2]).value(); });
+        return InDouble(in, [](const auto& v) { return BetaOf(v[0], v[1], v[2]).value(); });
       },
       [](Values in, Value, Values tangents) {
         const F a_in = in[0], b_in = in[1], x_in = in[2];
