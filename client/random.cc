@@ -76,8 +76,32 @@ Value Unit(const Words& key, const Dims& shape, DType dtype, const Site& site) {
   return f - ir::FullLike(f, 1);
 }
 
-// x y + z; of f32 rounded once, as by the instruction that XLA makes of it where there is one.
+// x y + z of f64, of which x is small, rounded once: what the product and the sum lose is computed,
+// and added at last. Reference: T. Dekker, "A floating-point technique for extending the available
+// precision" (1971).
+Value MultiplyAddOfF64(Value x, Value y, Value z) {
+  const auto split = [](const F& a) {
+    const F scaled = 134217729 * a;  // 2^27 + 1
+    const F above = scaled - a;
+    const F high = scaled - above;
+    return std::pair(high, a - high);
+  };
+  const F a = x, b = y, c = z;
+  const auto [a_high, a_low] = split(a);
+  const auto [b_high, b_low] = split(b);
+  const F product = a * b;
+  const F of_high = a_high * b_high - product;
+  const F lost = ((of_high + a_high * b_low) + a_low * b_high) + a_low * b_low;
+  const F sum = product + c;
+  const F rest = sum - product;
+  const F of_sum = (product - (sum - rest)) + (c - rest);
+  constexpr double kSplitMax = 1e290;
+  return *ir::Where(ir::Abs(b) < kSplitMax, sum + (of_sum + lost), sum);
+}
+// x y + z; of f32 and f64 rounded once, as by the instruction that XLA makes of it where there is
+// one.
 Value MultiplyAdd(Value x, Value y, Value z) {
+  if (x.dtype() == DType::kF64) return MultiplyAddOfF64(x, y, z);
   if (x.dtype() != DType::kF32) return x * y + z;
   // A product of two f32 is exact as f64.
   const Value wide_x = ir::Convert(x, DType::kF64), wide_y = ir::Convert(y, DType::kF64);

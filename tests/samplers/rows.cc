@@ -67,12 +67,10 @@ void AddBits(Builder& b) {
     b.Exact(
         "uniform_" + name, "jr.uniform(k, (n,), " + python + ")",
         [d](const Array& k, int64_t n) { return random::uniform(k, {n}, d); }, d == kF64);
-    // XLA rounds a product and a sum once, for which f64 has nothing wider here.
-    Row& row = b.Near(
+    b.Exact(
         "uniform_bounds_" + name, "jr.uniform(k, (n,), " + python + ", -3.3, 7.7)",
         [d](const Array& k, int64_t n) { return random::uniform(k, {n}, d, -3.3, 7.7); },
-        d == kF64 ? 1 : 0, 7.7);
-    row.x64 = d == kF64;
+        d == kF64);
   }
   b.Exact("uniform_array_bounds",
           "jr.uniform(k, (n // 4, 4), jnp.float32, jnp.array([-1., 0., 2., 5.], 'f4'), 9.5)",
