@@ -247,7 +247,7 @@ TEST_P(EmitHost, StoresThatInterleave) {
     for (const int64_t size : {1, 2, 5, 31, 32, 33, 100, 1000})
       for (const int order : {0, 1})
         for (const int64_t gap : {0, 1}) {
-          const int64_t rows = 3, step = 2 + gap, row = size * step + 1;
+          const int64_t rows = 3, step = 2 + gap, row = (size + 1) * step;
           std::string text = absl::StrCat(
               "kernel [", rows, ",", size, "] reduced 0\nin # ", rows * size, "\nin # ",
               rows * size, "\nout # ", rows * row, "\nout # ", 2 * rows * size,
