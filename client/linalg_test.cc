@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/numpy.h"
@@ -83,6 +85,35 @@ TEST(LinalgTest, Determinants) {
       Values(grad([](Array a) { return linalg::slogdet(a).second; }), General()),
       Near({0.615384615385, -0.230769230769, -0.0769230769231, -0.205128205128, 0.410256410256,
             0.025641025641, -0.0512820512821, 0.102564102564, 0.25641025641}));
+}
+
+// Large ones are factored by blocks, of which the last is narrower.
+TEST(LinalgTest, LargeMatricesAreFactoredByBlocks) {
+  for (const auto& [rows, cols] : {std::pair{520, 520}, {560, 515}, {515, 560}}) {
+    const int64_t m = rows, n = cols, k = std::min(m, n);
+    std::vector<double> a;
+    for (int64_t i = 0; i < m * n; ++i) a.push_back(std::sin(static_cast<double>(i * i % 9973)));
+    const std::vector<ir::Array> got = Evaluated(
+        [](Array x) {
+          const auto f = lax::linalg::lu(x);
+          return std::vector<Array>{f.lu, f.pivots, f.permutation};
+        },
+        ir::Array::Of(DType::kF64, {m, n}, a));
+    const std::vector<double> lu = got[0].ToDoubles(), permutation = got[2].ToDoubles();
+    double off = 0, largest = 0;
+    for (int64_t i = 0; i < m; ++i) {
+      std::vector<double> row(n);
+      for (int64_t p = 0; p < std::min(i + 1, k); ++p) {
+        const double l = p == i ? 1 : lu[i * n + p];
+        largest = std::max(largest, std::abs(l));
+        for (int64_t j = p; j < n; ++j) row[j] += l * lu[p * n + j];
+      }
+      const auto from = static_cast<int64_t>(permutation[i]);
+      for (int64_t j = 0; j < n; ++j) off = std::max(off, std::abs(row[j] - a[from * n + j]));
+    }
+    EXPECT_LT(off, 1e-11);
+    EXPECT_EQ(largest, 1);  // pivots are the largest
+  }
 }
 
 TEST(LinalgTest, CholeskyReadsBothTriangles) {

@@ -95,6 +95,18 @@ void Routines<T>::Trsm(char side, char uplo, char trans, char diag, int m, int n
 }
 
 template <class T>
+void Routines<T>::SubtractProduct(int m, int n, int k, const T* a, int lda, const T* b, int ldb,
+                                  T* c, int ldc) const {
+  using F =
+      void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*,
+               const int*, const T*, const int*, const T*, T*, const int*, size_t, size_t);
+  const char as_is = 'N';
+  const T minus = -1, one = 1;
+  reinterpret_cast<F>(gemm_)(&as_is, &as_is, &m, &n, &k, &minus, a, &lda, b, &ldb, &one, c, &ldc, 1,
+                             1);
+}
+
+template <class T>
 int Routines<T>::Potrf(char uplo, int n, T* a, int lda) const {
   using F = void (*)(const char*, const int*, T*, const int*, int*, size_t);
   int info = 0;

@@ -31,6 +31,7 @@ using Part = typename PartsOf<T>::Type;
 // for real numbers, and that for complex ones.
 #define TESSERA_LAPACK_ROUTINES(X) \
   X(trsm, trsm)                    \
+  X(gemm, gemm)                    \
   X(potrf, potrf)                  \
   X(getrf, getrf)                  \
   X(geqrf, geqrf)                  \
@@ -54,6 +55,9 @@ class Routines {
   // or C, for a^H, `diag` N, or U for a diagonal of ones, which is not read. b is m x n.
   void Trsm(char side, char uplo, char trans, char diag, int m, int n, const T* a, int lda, T* b,
             int ldb) const;
+  // c -= a b, of m x n, a of m x k.
+  void SubtractProduct(int m, int n, int k, const T* a, int lda, const T* b, int ldb, T* c,
+                       int ldc) const;
   // a = L L^H or U^H U, in the triangle `uplo`, the only one that is read and written. i > 0: a is
   // not positive definite.
   int Potrf(char uplo, int n, T* a, int lda) const;

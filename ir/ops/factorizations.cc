@@ -63,27 +63,81 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   return {dl + Matmul(Triu(x), u), Value(), Value()};
 }
 
+// l and u of columns of m elements in place, by blocks of columns: a block is factored, and what it
+// changes of those behind it is computed in parts that threads share. Parts are of one size, so
+// that the bits do not depend on the threads. An error stops it.
+template <class T>
+absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack, int64_t m,
+                         int64_t n, T* a, int* swaps) {
+  constexpr int64_t kBlock = 128, kPart = 128;
+  const auto& share = c.evaluator.options().parallel_for;
+  const int64_t k = std::min(m, n);
+  const auto size = [](int64_t s) { return static_cast<int>(s); };
+  for (int64_t at = 0; at < k; at += kBlock) {
+    const int64_t width = std::min(kBlock, k - at), below = m - at, behind = at + width;
+    T* const block = a + at * m + at;
+    lapack.Getrf(size(below), size(width), block, size(m), swaps + at);
+    const auto swap_rows = [&](T* column) {
+      for (int64_t i = at; i < behind; ++i) std::swap(column[i], column[at + swaps[i] - 1]);
+    };
+    for (int64_t j = 0; j < at; ++j) swap_rows(a + j * m);
+    const int64_t parts = (n - behind + kPart - 1) / kPart;
+    const auto update = [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t first = behind + p * kPart, cols = std::min(kPart, n - first);
+        T* const of_part = a + first * m;
+        for (int64_t j = 0; j < cols; ++j) swap_rows(of_part + j * m);
+        lapack.Trsm('L', 'L', 'N', 'U', size(width), size(cols), block, size(m), of_part + at,
+                    size(m));
+        if (m > behind)
+          lapack.SubtractProduct(size(m - behind), size(cols), size(width), block + width, size(m),
+                                 of_part + at, size(m), of_part + behind, size(m));
+      }
+    };
+    if (share) {
+      TESSERA_RETURN_IF_ERROR(share(parts, below * kPart * width, update));
+    } else {
+      update(0, parts);
+    }
+    for (int64_t i = at; i < behind; ++i) swaps[i] += size(at);
+  }
+  return absl::OkStatus();
+}
+
 Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
   std::vector<Array> out = ResultsOf(c);
   if (n == 0)  // rows stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % m));
-  return ForEachMatrix(c, in[0].dtype(), CountOf(shape), out,
-                       [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                         std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
-                         std::vector<int> swaps(k);
-                         lapack.Getrf(static_cast<int>(m), static_cast<int>(n), a.data(),
-                                      static_cast<int>(m), swaps.data());
-                         PutColumns(a, m, m, n, &out[0], index);
-                         auto* const pivots = At<int32_t>(&out[1], index, k);
-                         auto* const rows = At<int32_t>(&out[2], index, m);
-                         std::iota(rows, rows + m, 0);
-                         for (int64_t i = 0; i < k; ++i) {
-                           pivots[i] = swaps[i] - 1;
-                           std::swap(rows[i], rows[pivots[i]]);
-                         }
-                       });
+  // Of several matrices each is a thread's.
+  constexpr int64_t kLargeMin = 512;
+  const int64_t count = CountOf(shape);
+  absl::Status stopped;
+  TESSERA_ASSIGN_OR_RETURN(
+      std::vector<Array> done,
+      ForEachMatrix(c, in[0].dtype(), count, out,
+                    [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
+                      std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
+                      std::vector<int> swaps(k);
+                      if (k >= kLargeMin && count == 1) {
+                        stopped = FactorLarge(c, lapack, m, n, a.data(), swaps.data());
+                        if (!stopped.ok()) return;
+                      } else {
+                        lapack.Getrf(static_cast<int>(m), static_cast<int>(n), a.data(),
+                                     static_cast<int>(m), swaps.data());
+                      }
+                      PutColumns(a, m, m, n, &out[0], index);
+                      auto* const pivots = At<int32_t>(&out[1], index, k);
+                      auto* const rows = At<int32_t>(&out[2], index, m);
+                      std::iota(rows, rows + m, 0);
+                      for (int64_t i = 0; i < k; ++i) {
+                        pivots[i] = swaps[i] - 1;
+                        std::swap(rows[i], rows[pivots[i]]);
+                      }
+                    }));
+  TESSERA_RETURN_IF_ERROR(stopped);
+  return done;
 }
 
 // ---- geqrf and householder_product: qr by reflectors, and the matrix that reflectors make. ----

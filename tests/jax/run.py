@@ -96,8 +96,8 @@ def export(program, args, devices):
     with within(program):
         function, args = jitted(program, args, devices)
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(t) for t in program.custom_calls]
-    return jax.export.export(function, platforms=["cpu"], disabled_checks=unchecked)(
-        *types_of(program, args))
+        return jax.export.export(function, platforms=["cpu"], disabled_checks=unchecked)(
+            *types_of(program, args))
 
 
 def expected(program, args):
