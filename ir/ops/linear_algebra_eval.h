@@ -18,13 +18,21 @@
 
 namespace tessera::ir::ops {
 
+// Calls f(i, j) for all i < m and j < n, in squares whose rows and columns stay in the caches.
+template <class F>
+void ForEachElement(int64_t m, int64_t n, const F& f) {
+  constexpr int64_t kSide = 32;
+  for (int64_t top = 0; top < m; top += kSide)
+    for (int64_t left = 0; left < n; left += kSide)
+      for (int64_t i = top; i < std::min(top + kSide, m); ++i)
+        for (int64_t j = left; j < std::min(left + kSide, n); ++j) f(i, j);
+}
 // Matrix `index` of `x`, m x n, column after column.
 template <class T>
 std::vector<T> ColumnsOf(const Array& x, int64_t index, int64_t m, int64_t n) {
   const T* const rows = reinterpret_cast<const T*>(x.data()) + index * m * n;
   std::vector<T> columns(m * n);
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) columns[j * m + i] = rows[i * n + j];
+  ForEachElement(m, n, [&](int64_t i, int64_t j) { columns[j * m + i] = rows[i * n + j]; });
   return columns;
 }
 // The first m rows and n columns of a matrix whose columns are `ld` apart, as matrix `index`.
@@ -32,8 +40,7 @@ template <class T>
 void PutColumns(const std::vector<T>& columns, int64_t ld, int64_t m, int64_t n, Array* out,
                 int64_t index) {
   T* const rows = reinterpret_cast<T*>(out->MutableData()) + index * m * n;
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) rows[i * n + j] = columns[j * ld + i];
+  ForEachElement(m, n, [&](int64_t i, int64_t j) { rows[i * n + j] = columns[j * ld + i]; });
 }
 // What is at `index` of arrays of `size` elements each.
 template <class T>
@@ -63,8 +70,8 @@ inline int64_t CostOfMatrix(const EvalContext& c, int64_t count) {
   return static_cast<int64_t>(4 * std::min(elements * std::sqrt(elements), 0x1p50));
 }
 
-// Calls f(routines, index) for each of `count` matrices of `dtype`, of which threads share many, and
-// gives `out`, whose elements f wrote. Arrays without elements are left as they are.
+// Calls f(routines, index) for each of `count` matrices of `dtype`, of which threads share many,
+// and gives `out`, whose elements f wrote. Arrays without elements are left as they are.
 template <class F>
 absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dtype, int64_t count,
                                                  std::vector<Array>& out, const F& f) {
@@ -78,12 +85,11 @@ absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dty
     const auto& parallel_for = c.evaluator.options().parallel_for;
     if (parallel_for && count > 1) {
       const int64_t parts = std::min(count, kMatricesAtOnceMax);
-      TESSERA_RETURN_IF_ERROR(
-          parallel_for(parts, CostOfMatrix(c, count) * (count / parts),
-                       [&](int64_t begin, int64_t end) {
-                         for (int64_t p = begin; p < end; ++p)
-                           part(count * p / parts, count * (p + 1) / parts);
-                       }));
+      TESSERA_RETURN_IF_ERROR(parallel_for(parts, CostOfMatrix(c, count) * (count / parts),
+                                           [&](int64_t begin, int64_t end) {
+                                             for (int64_t p = begin; p < end; ++p)
+                                               part(count * p / parts, count * (p + 1) / parts);
+                                           }));
     } else {
       part(0, count);
     }
