@@ -25,9 +25,9 @@ constexpr int64_t kShortMax = 128, kDirectMax = 2048;
 constexpr double kBusyMin = 0.75;
 // Longer rows are shared out among threads one by one.
 constexpr int64_t kSharedMin = 1 << 15;
-constexpr int64_t kPartsMax =
-    32;  // that are computed at the same time; of long columns, kLongPartsMax
-constexpr int64_t kLongPartsMax = 4;
+// This many parts of the work are computed at the same time, at most; of long columns, which take
+// more memory, fewer.
+constexpr int64_t kPartsMax = 32, kLongPartsMax = 4;
 
 // Memory for vectors.
 template <class T>

@@ -44,6 +44,23 @@ class EmitHost : public ::testing::TestWithParam<std::string> {
     return code.ok() ? *code : nullptr;
   }
 
+  // Runs each kernel in two parts, the second one first, and compares with the interpreter.
+  void ExpectAsInterpreted(const std::vector<Kernel>& kernels) {
+    const auto code = Compile(kernels);
+    ASSERT_NE(code, nullptr);
+    for (size_t k = 0; k < kernels.size(); ++k) {
+      const Kernel& kernel = kernels[k];
+      const int64_t n = kernel.num_iterations(), cut = n * static_cast<int64_t>(k % 7) / 7;
+      const auto seed = static_cast<int>(k);
+      TestBuffers got(kernel, seed, k % 3), want(kernel, seed, k % 3);
+      Interpret(kernel, want.pointers(), 0, n);
+      code->function(k)(got.pointers().data(), cut, n);
+      code->function(k)(got.pointers().data(), 0, cut);
+      EXPECT_EQ(Difference(kernel, got, want, {}), "") << kernel.ToString();
+      EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
+    }
+  }
+
   std::unique_ptr<HostCompiler> compiler_;
 };
 
@@ -220,21 +237,10 @@ TEST_P(EmitHost, InterleavedLoadsAreSorted) {
     kernels.push_back(*ParseKernel(text));
     num_groups.push_back(1);
   }
-  const auto code = Compile(kernels);
-  ASSERT_NE(code, nullptr);
-  for (size_t k = 0; k < kernels.size(); ++k) {
-    const Kernel& kernel = kernels[k];
-    const int64_t n = kernel.num_iterations(), cut = n * static_cast<int64_t>(k % 7) / 7;
-    const auto seed = static_cast<int>(k);
-    TestBuffers got(kernel, seed, k % 3), want(kernel, seed, k % 3);
-    Interpret(kernel, want.pointers(), 0, n);
-    code->function(k)(got.pointers().data(), cut, n);
-    code->function(k)(got.pointers().data(), 0, cut);
-    EXPECT_EQ(Difference(kernel, got, want, {}), "") << kernel.ToString();
-    EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
-    EXPECT_EQ(PlanHost(kernel, *FindHostTarget(GetParam())).interleaved.size(), num_groups[k])
-        << kernel.ToString();
-  }
+  ExpectAsInterpreted(kernels);
+  for (size_t k = 0; k < kernels.size(); ++k)
+    EXPECT_EQ(PlanHost(kernels[k], *FindHostTarget(GetParam())).interleaved.size(), num_groups[k])
+        << kernels[k].ToString();
 }
 
 // Stores whose elements interleave, as those of the parts of complex numbers do: of rows of any
@@ -261,21 +267,10 @@ TEST_P(EmitHost, StoresThatInterleave) {
               *ParseKernel(absl::StrReplaceAll(text, {{"#", ToAbsl(DTypeName(dtype))}})));
           num_pairs.push_back(size == 1 ? 0 : gap == 0 ? 2 : 1);
         }
-  const auto code = Compile(kernels);
-  ASSERT_NE(code, nullptr);
-  for (size_t k = 0; k < kernels.size(); ++k) {
-    const Kernel& kernel = kernels[k];
-    const int64_t n = kernel.num_iterations(), cut = n * static_cast<int64_t>(k % 7) / 7;
-    const auto seed = static_cast<int>(k);
-    TestBuffers got(kernel, seed, k % 3), want(kernel, seed, k % 3);
-    Interpret(kernel, want.pointers(), 0, n);
-    code->function(k)(got.pointers().data(), cut, n);
-    code->function(k)(got.pointers().data(), 0, cut);
-    EXPECT_EQ(Difference(kernel, got, want, {}), "") << kernel.ToString();
-    EXPECT_TRUE(got.GuardsHold()) << kernel.ToString();
-    EXPECT_EQ(PlanHost(kernel, *FindHostTarget(GetParam())).store_pairs.size(), num_pairs[k])
-        << kernel.ToString();
-  }
+  ExpectAsInterpreted(kernels);
+  for (size_t k = 0; k < kernels.size(); ++k)
+    EXPECT_EQ(PlanHost(kernels[k], *FindHostTarget(GetParam())).store_pairs.size(), num_pairs[k])
+        << kernels[k].ToString();
 }
 
 // ---- Every primitive. --------------------------------------------------------------------------

@@ -43,8 +43,9 @@ constexpr double kEvaluatedOps = 48;
 // Up to these bounds an executable is quick: it runs in about 20 us, as long as a context switch.
 constexpr int64_t kQuickOps = 16;
 constexpr double kQuickEvaluatedCost = 16'384;  // with host steps
-constexpr double kQuickRoutineCost =
-    81'920;  // whose ops are routines, as a small Fourier transform
+// With host steps that call routines alone, as of a small Fourier transform, which are as fast as
+// code.
+constexpr double kQuickRoutineCost = 81'920;
 constexpr double kQuickCompiledCost = 131'072;
 constexpr double kBriefCost = 1 << 25;        // some ten milliseconds
 constexpr double kQuickLoopCost = 1'048'576;  // of small kernels, which are in the caches
@@ -215,7 +216,8 @@ bool HasOnlyCountedNativeLoops(const HostProgram& host) {
   return counted && static_cast<int>(loops) == host.program.num_loops;
 }
 
-// Whether what the host evaluates has routines: what takes memory of its own.
+// Whether all that the host evaluates calls routines of libraries or of our own, and not the plain
+// loops of the evaluator. These ops are the ones that state their scratch memory.
 bool HasOnlyRoutines(const HostProgram& host) {
   bool only = true;
   ForEachStep(host.program.steps, [&](const program::Step& step) {
