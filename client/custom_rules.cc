@@ -1,10 +1,10 @@
-// Functions with derivative rules on flat lists: custom_jvp, custom_vjp and custom_linear_solve.
+#include "client/custom_rules.h"
+
 #include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "client/flat.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

@@ -1,0 +1,227 @@
+#include "client/autodiff.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+namespace {
+
+// `mask` with `more` times `value` at its end.
+std::vector<bool> Extended(std::vector<bool> mask, size_t more, bool value) {
+  mask.insert(mask.end(), more, value);
+  return mask;
+}
+
+// `f` with only the results `which`.
+ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {
+  ir::Function out = f;
+  out.results.clear();
+  for (int r : which) out.results.push_back(f.results[r]);
+  return ir::Dce(out);
+}
+
+void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents) {
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    const Type &want = linear.in_types[i], &got = tangents[i].type();
+    if (!ir::IsInexact(want.dtype) || ir::EqualButWeak(want, got)) continue;
+    std::string hint;
+    if (std::string to_primal = PcastHint(want, got); !to_primal.empty()) {
+      hint = absl::StrCat(". This might be fixed by applying ", to_primal,
+                          " to the primal value passed to linearize");
+    } else if (std::string to_tangent = PcastHint(got, want); !to_tangent.empty()) {
+      hint = absl::StrCat(". This might be fixed by applying ", to_tangent,
+                          " to the tangent value passed to the linearized function");
+    }
+    ThrowError(ErrorKind::kValueError, linear.site,
+               "linearized function called on tangent values inconsistent with the "
+               "original primal values: the tangent for ",
+               linear.in_paths[i], " has type ", got.ToString(), " but the primal value has type ",
+               want.ToString(), hint);
+  }
+}
+
+void CheckCotangentTypes(std::string_view what, ErrorKind kind, const std::vector<Type>& out_types,
+                         const std::vector<Array>& cotangents, const Site& site) {
+  if (cotangents.size() != out_types.size()) {
+    ThrowError(kind, site, ToAbsl(what), ": ", out_types.size(), " cotangents are expected, not ",
+               cotangents.size());
+  }
+  for (size_t i = 0; i < out_types.size(); ++i) {
+    if (!ir::IsInexact(out_types[i].dtype)) continue;
+    const Type want = ir::CotangentType(out_types[i]);
+    if (ir::EqualButWeak(want, cotangents[i].type())) continue;
+    const std::string hint = PcastHint(cotangents[i].type(), want);
+    ThrowError(kind, site, ToAbsl(what), ": the cotangent of result ", i, " has type ",
+               cotangents[i].type().ToString(), " but the function's result has type ",
+               out_types[i].ToString(), ", so ", want.ToString(), " is expected",
+               hint.empty() ? "" : ". This might be fixed by applying ", hint);
+  }
+}
+
+std::vector<Array> ZerosLike(const std::vector<Array>& like, const Site& site) {
+  std::vector<Array> out;
+  for (const Array& a : like) out.push_back(FullArray(ir::CotangentType(a.type()), 0, site));
+  return out;
+}
+
+void CheckLoss(const char* name, const Nested& n, const Site& site) {
+  const Type loss = n.fn->type(n.fn->results[0]);
+  if (loss.rank() != 0) {
+    ThrowError(ErrorKind::kTypeError, site, name,
+               ": Gradient only defined for scalar-output functions. Output had "
+               "shape: (",
+               ir::DimsToString(loss.shape), "). Reduce it, e.g. by sum");
+  }
+  if (!ir::IsFloat(loss.dtype)) {
+    ThrowError(ErrorKind::kTypeError, site, name,
+               " requires real-valued outputs (output dtype that is a float), "
+               "but got ",
+               std::string(ir::DTypeName(loss.dtype)));
+  }
+}
+
+}  // namespace
+
+std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
+                                    const std::vector<bool>& active, const Site& site,
+                                    FlatBody body) {
+  std::vector<Array> wanted;
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    if (!active[i]) continue;
+    wanted.push_back(args.leaves[i]);
+    if (!ir::IsFloat(args.leaves[i].dtype())) {
+      ThrowError(ErrorKind::kTypeError, site, name,
+                 " requires real-valued inputs (input dtype that is a float), "
+                 "but ",
+                 args.path(i), " is ", args.leaves[i].type().ToString(),
+                 ". Convert it, or differentiate by another argument");
+    }
+  }
+  return InProgram(name, site, args.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
+    CheckLoss(name, n, site);
+    const ir::Linearized lin =
+        OrThrow(ir::Linearize(*n.fn, Extended(active, n.captures.size(), false)), site);
+    std::vector<Array> out = CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
+    const std::vector<Array> residuals(out.end() - lin.num_residuals, out.end());
+    out.resize(out.size() - lin.num_residuals);
+    if (!lin.out_active[0]) return Concat(out, ZerosLike(wanted, site));
+    const ir::FunctionRef linear = KeepResults(*lin.linear, {0});
+    std::vector<bool> mask(residuals.size(), false);
+    const ir::FunctionRef transposed =
+        OrThrow(ir::TransposeFunction(*linear, Extended(mask, wanted.size(), true)), site);
+    const Array one = FullArray(ir::CotangentType(out[0].type()), 1, site);
+    return Concat(out, CallFunction(transposed, Concat(residuals, {one}), name, site));
+  });
+}
+
+std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
+                           const Site& site, FlatBody body) {
+  std::vector<Array> active_tangents;
+  const std::vector<bool> active = HaveTangents(TypesOf(primals.leaves));
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (!active[i]) continue;
+    if (!ir::SameShapeAndDType(primals.leaves[i].type(), tangents[i].type())) {
+      ThrowError(ErrorKind::kTypeError, site,
+                 "primal and tangent arguments to jvp do not match; dtypes and shapes "
+                 "must be equal: ",
+                 primals.path(i), " is ", primals.leaves[i].type().ToString(),
+                 " but its tangent is ", tangents[i].type().ToString());
+    }
+    active_tangents.push_back(tangents[i]);
+  }
+  return InProgram("jvp", site, primals.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(primals.leaves), "jvp", site, body);
+    const ir::JvpResult jvp = OrThrow(
+        ir::Jvp(*n.fn, Extended(active, n.captures.size(), false), /*instantiate=*/true), site);
+    // The parameters are the primals, then the tangents.
+    const std::vector<Array> in = Concat(Concat(primals.leaves, n.captures), active_tangents);
+    const std::vector<Array> all = CallFunction(jvp.fn, in, "jvp", site);
+    const size_t results = n.fn->results.size();
+    const std::vector<Array> out(all.begin(), all.begin() + results);
+    return Concat(out, FillWithZeros(TypesOf(out), jvp.out_active,
+                                     absl::MakeSpan(all).subspan(results), site));
+  });
+}
+
+LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
+                             FlatBody body) {
+  auto linear = std::make_shared<Linear>();
+  linear->site = site;
+  linear->in_types = TypesOf(args.leaves);
+  linear->in_paths = args.paths();
+  std::vector<Array> out = InProgram(name, site, args.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), linear->in_types, name, site, body);
+    linear->out_types = n.fn->result_types();
+    linear->parts = OrThrow(
+        ir::Linearize(*n.fn, Extended(HaveTangents(linear->in_types), n.captures.size(), false)),
+        site);
+    return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
+  });
+  const int n = linear->parts.num_residuals;
+  linear->residuals.assign(out.end() - n, out.end());
+  out.resize(out.size() - n);
+  return {std::move(out), std::move(linear)};
+}
+
+std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& tangents) {
+  CheckTangentTypes(linear, tangents);
+  std::vector<Array> in = linear.residuals;
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (ir::IsInexact(linear.in_types[i].dtype)) in.push_back(tangents[i]);
+  }
+  return InProgram("linearized", linear.site, in, [&] {
+    return FillWithZeros(linear.out_types, linear.parts.out_active,
+                         CallFunction(linear.parts.linear, in, "linearized", linear.site),
+                         linear.site);
+  });
+}
+
+std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents) {
+  CheckCotangentTypes("unexpected type (e.g. shape/dtype) for argument to VJP function",
+                      ErrorKind::kValueError, linear.out_types, cotangents, linear.site);
+  std::vector<Array> in = linear.residuals;
+  for (size_t r = 0; r < cotangents.size(); ++r) {
+    if (linear.parts.out_active[r]) in.push_back(cotangents[r]);
+  }
+  return InProgram("vjp", linear.site, in, [&] {
+    const std::vector<bool> active = HaveTangents(linear.in_types);
+    const std::vector<bool> mask(linear.residuals.size(), false);
+    const ir::FunctionRef transposed = OrThrow(
+        ir::TransposeFunction(*linear.parts.linear,
+                              Extended(mask, std::count(active.begin(), active.end(), true), true)),
+        linear.site);
+    return FillWithZeros(linear.in_types, active, CallFunction(transposed, in, "vjp", linear.site),
+                         linear.site);
+  });
+}
+
+std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
+                                       const Site& site, FlatBody body) {
+  return InProgram("linear_transpose", site, cotangents, [&] {
+    const Nested n =
+        TraceFlat(CurrentScope(), TypesOf(like.leaves), "linear_transpose", site, body);
+    CheckCotangentTypes("linear_transpose: cotangent type does not match function output",
+                        ErrorKind::kTypeError, n.fn->result_types(), cotangents, site);
+    const std::vector<bool> mask(like.leaves.size(), true);
+    const ir::FunctionRef transposed =
+        OrThrow(ir::TransposeFunction(*n.fn, Extended(mask, n.captures.size(), false)), site);
+    return CallFunction(transposed, Concat(n.captures, cotangents), "linear_transpose", site);
+  });
+}
+
+std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body) {
+  return InProgram("checkpoint", site, args.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), "checkpoint", site, body);
+    return Apply(
+        "checkpoint", site, Concat(args.leaves, n.captures),
+        [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Checkpoint(b, n.fn, in); });
+  });
+}
+
+}  // namespace tessera::internal

@@ -1,0 +1,261 @@
+// Derivatives: grad, jvp, vjp, linearize, linear_transpose, and checkpoint, which recomputes.
+#pragma once
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client/call.h"
+#include "ir/transform/transform.h"
+
+namespace tessera {
+
+namespace internal {
+
+// The body's result 0 is the loss. Returns its results, then the gradients of the active arguments.
+std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
+                                    const std::vector<bool>& active, const Site& site,
+                                    FlatBody body);
+
+// Returns the results, then their tangents, which are zeros if a result has none.
+std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
+                           const Site& site, FlatBody body);
+
+// The linear map at a point, with its residuals.
+struct Linear {
+  ir::Linearized parts;
+  std::vector<Array> residuals;
+  std::vector<Type> in_types, out_types;
+  std::vector<std::string> in_paths;
+  Site site;
+};
+struct LinearizedFlat {
+  std::vector<Array> results;
+  std::shared_ptr<const Linear> linear;
+};
+LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
+                             FlatBody body);
+std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& tangents);
+std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents);
+
+// Requires: `body` is linear in all of its arguments, which have the types of `like`.
+std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
+                                       const Site& site, FlatBody body);
+
+std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body);
+
+}  // namespace internal
+
+// ---- grad ---------------------------------------------------------------------------------------
+
+// value_and_grad<I...>(f)(args...): {f's result, gradient by argument I (a tuple for several)}. f
+// returns a scalar loss, or a pair {loss, aux}.
+template <class F, size_t... I>
+class ValueAndGrad {
+ public:
+  ValueAndGrad(F f, const char* name, Site site) : f_(std::move(f)), name_(name), site_(site) {}
+
+  template <class... A>
+  requires internal::Traceable<F, A...>
+  auto operator()(const A&... args) const {
+    using Tuple = internal::Traced<F, A...>;
+    using R = internal::ResultOf<F, Tuple>;
+    static_assert(((I < sizeof...(A)) && ...), "argnums must name an argument");
+    static_assert((!std::is_arithmetic_v<std::tuple_element_t<I, Tuple>> && ...),
+                  "argnums must name arrays; the function declares a number: declare an Array");
+    static_assert(std::is_same_v<R, Array> || tree::IsPair<R>::value,
+                  "the function answers its loss, an Array, or a pair {loss, aux}");
+    if constexpr (tree::IsPair<R>::value) {
+      static_assert(std::is_same_v<typename R::first_type, Array>, "the loss must be an Array");
+    }
+    const Tuple tuple = internal::TracedArgs<F>(site_, args...);
+    const internal::FlatArgs flat = internal::FlattenArgs(tuple, "args");
+    std::vector<bool> active;
+    for (size_t a = 0; a < flat.tree.children.size(); ++a) {
+      active.insert(active.end(), flat.tree.children[a].num_leaves(), IsActive(a));
+    }
+    std::optional<R> like;
+    std::vector<Array> out = internal::ValueAndGradFlat(
+        name_, flat, active, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
+    R value = internal::TakeFront(&out, *like);
+    // `out` has the gradients in the order of the arguments.
+    Tuple grads = tuple;
+    size_t a = 0;
+    std::apply([&](auto&... g) { (TakeIf(IsActive(a++), &out, &g), ...); }, grads);
+    if constexpr (sizeof...(I) == 1) {
+      return std::pair(std::move(value), std::get<I...>(grads));
+    } else {
+      return std::pair(std::move(value), std::tuple(std::get<I>(grads)...));
+    }
+  }
+
+ private:
+  static bool IsActive(size_t argument) { return ((argument == I) || ...); }
+  template <class G>
+  static void TakeIf(bool active, std::vector<Array>* out, G* g) {
+    if (active) *g = internal::TakeFront(out, *g);
+  }
+  F f_;
+  const char* name_;
+  Site site_;
+};
+namespace internal {
+template <size_t... I, class F>
+auto MakeValueAndGrad(F f, const char* name, Site site) {
+  if constexpr (sizeof...(I) == 0) {
+    return ValueAndGrad<F, 0>(std::move(f), name, site);
+  } else {
+    return ValueAndGrad<F, I...>(std::move(f), name, site);
+  }
+}
+}  // namespace internal
+template <size_t... I, class F>
+auto value_and_grad(F f, Site site = Site::Here()) {
+  return internal::MakeValueAndGrad<I...>(std::move(f), "value_and_grad", site);
+}
+// grad<I...>(f)(args...): the gradient, or {gradient, aux} if f returns {loss, aux}.
+template <size_t... I, class F>
+auto grad(F f, Site site = Site::Here()) {
+  return [both = internal::MakeValueAndGrad<I...>(std::move(f), "grad", site)](
+      const auto&... args) requires internal::Traceable<F, decltype(args)...> {
+    auto [value, gradient] = both(args...);
+    if constexpr (tree::IsPair<std::decay_t<decltype(value)>>::value) {
+      return std::pair(std::move(gradient), std::move(value.second));
+    } else {
+      return gradient;
+    }
+  };
+}
+
+// ---- jvp, vjp, linearize, linear_transpose ------------------------------------------------------
+
+// jvp(f, std::tuple(primals...), std::tuple(tangents...)) -> {result, tangent of the result}.
+template <class F, class... A, class... T>
+auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
+         Site site = Site::Here()) {
+  static_assert(std::is_same_v<std::tuple<A...>, std::tuple<T...>>,
+                "primals and tangents must be trees of the same kind");
+  using Tuple = internal::Traced<F, A...>;
+  using R = internal::ResultOf<F, Tuple>;
+  const Tuple tuple = internal::TracedTuple<F>(primals, site);
+  const internal::FlatArgs p = internal::FlattenArgs(tuple, "primals");
+  const Flat t = flatten(internal::TracedTuple<F>(tangents, site));
+  internal::CheckSameStructure(
+      p.tree, t.tree, "tangents", ErrorKind::kTypeError,
+      "primal and tangent arguments to jvp must have the same tree structure; ", site);
+  std::optional<R> like;
+  std::vector<Array> out =
+      internal::JvpFlat(p, t.leaves, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+  R value = internal::TakeFront(&out, *like);
+  return std::pair(std::move(value), internal::TakeFront(&out, *like));
+}
+
+// A linear map between trees, returned by linearize.
+template <class R, class... A>
+class LinearFn {
+ public:
+  LinearFn(std::shared_ptr<const internal::Linear> linear, R like, std::tuple<A...> args)
+      : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
+  R operator()(const A&... tangents) const {
+    const Flat got = flatten(std::tie(tangents...));
+    internal::CheckSameStructure(flatten(args_).tree, got.tree, "tangents", ErrorKind::kTypeError,
+                                 "linearized function: ", linear_->site);
+    return unflatten(like_, internal::PushForward(*linear_, got.leaves));
+  }
+
+ private:
+  std::shared_ptr<const internal::Linear> linear_;
+  R like_;
+  std::tuple<A...> args_;
+};
+// The transpose of the linear map at the point, returned by vjp: from the cotangents of the result
+// to those of the arguments.
+template <class R, class... A>
+class VjpFn {
+ public:
+  VjpFn(std::shared_ptr<const internal::Linear> linear, R like, std::tuple<A...> args)
+      : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
+  std::tuple<A...> operator()(const R& cotangents) const {
+    const Flat got = flatten(cotangents);
+    internal::CheckSameStructure(
+        flatten(like_).tree, got.tree, "cotangents", ErrorKind::kValueError,
+        "unexpected tree structure of argument to VJP function: ", linear_->site);
+    return unflatten(args_, internal::PullBack(*linear_, got.leaves));
+  }
+
+ private:
+  std::shared_ptr<const internal::Linear> linear_;
+  R like_;
+  std::tuple<A...> args_;
+};
+
+namespace internal {
+template <template <class, class...> class Fn, class F, class... A>
+auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals,
+                   const Site& site) {
+  using R = ResultOf<F, std::tuple<A...>>;
+  std::optional<R> like;
+  const LinearizedFlat out = LinearizeFlat(name, FlattenArgs(primals, "primals"), site,
+                                           TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
+  R value = unflatten(*like, out.results);
+  return std::pair(value, Fn<R, A...>(out.linear, value, primals));
+}
+}  // namespace internal
+
+// linearize(f, x) -> {f(x), its derivative there as a function of tangents}.
+template <class F, class... A>
+auto linearize(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
+  return internal::LinearizeTree<LinearFn>("linearize", f, internal::TracedTuple<F>(primals, site),
+                                           site);
+}
+template <class F, class A>
+auto linearize(const F& f, const A& x, Site site = Site::Here()) {
+  return linearize(f, std::tuple<A>(x), site);
+}
+// vjp(f, x) -> {f(x), a function from cotangents to the tuple of cotangents of the arguments}.
+template <class F, class... A>
+auto vjp(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
+  return internal::LinearizeTree<VjpFn>("vjp", f, internal::TracedTuple<F>(primals, site), site);
+}
+template <class F, class A>
+auto vjp(const F& f, const A& x, Site site = Site::Here()) {
+  return vjp(f, std::tuple<A>(x), site);
+}
+
+// linear_transpose(f, x) of a linear f: returns a function from the cotangents of f's result to the
+// tuple of those of its arguments. Only the types of x are used.
+template <class F, class... A>
+auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
+  using Tuple = internal::Traced<F, A...>;
+  using R = internal::ResultOf<F, Tuple>;
+  return [f = std::move(f), like = internal::TracedTuple<F>(like, site),
+          site](const R& cotangents) {
+    std::optional<R> out_like;
+    return unflatten(like, internal::LinearTransposeFlat(
+                               internal::FlattenArgs(like, "primals"), flatten(cotangents).leaves,
+                               site, internal::TreeBody<F, Tuple, R>{f, like, &out_like}));
+  };
+}
+template <class F, class A>
+auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
+  return linear_transpose(std::move(f), std::tuple<A>(like), site);
+}
+
+// f, whose intermediate values are recomputed for the gradient instead of stored.
+template <class F>
+auto checkpoint(F f, Site site = Site::Here()) {
+  return [ f = std::move(f),
+           site ](const auto&... args) requires internal::Callable<F, decltype(args)...> {
+    using Tuple = internal::ArgTuple<decltype(args)...>;
+    using R = internal::ResultOf<F, Tuple>;
+    const Tuple tuple(args...);
+    std::optional<R> like;
+    const std::vector<Array> out =
+        internal::CheckpointFlat(internal::FlattenArgs(tuple, "args"), site,
+                                 internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+    return unflatten(*like, out);
+  };
+}
+
+}  // namespace tessera

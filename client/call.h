@@ -1,0 +1,136 @@
+// How a transform calls a callable: its arguments and its result as trees, C++ numbers among them.
+//
+// A number that is an argument of jit, grad, jvp, linearize, vjp, linear_transpose, custom_jvp or
+// custom_vjp is traced, as a weakly typed scalar, where the callable takes an Array (`Array`,
+// `Arg`, `auto`): one program serves every value. If it declares a number (`int n`), which C++ must
+// know while it traces, inside structs and containers, and as an argument of the other transforms,
+// it is static: each value is a separate program.
+#pragma once
+#include <bit>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "client/flat.h"
+#include "client/tree.h"
+
+namespace tessera {
+namespace internal {
+
+template <class... A>
+using ArgTuple = std::tuple<std::decay_t<const A&>...>;  // "text" is a const char*
+
+template <class F, class Tuple>
+struct TakesTuple;
+template <class F, class... A>
+struct TakesTuple<F, std::tuple<A...>> : std::is_invocable<const F&, const A&...> {
+  using Result = std::invoke_result<const F&, const A&...>;
+};
+// Whether F is callable with a tuple's values, and its result.
+template <class F, class Tuple>
+inline constexpr bool kTakes = TakesTuple<F, Tuple>::value;
+template <class F, class Tuple>
+using ResultOf = std::decay_t<typename TakesTuple<F, Tuple>::Result::type>;
+
+// The types of the arguments that F is called with for arguments of types A: an Array for a number
+// if F takes one.
+template <class F, class... A>
+class TracedAs {
+  // The set of the arguments that are numbers; bit i stands for argument i.
+  static constexpr uint64_t Numbers() {
+    uint64_t numbers = 0, bit = 1;
+    ((numbers |= std::is_arithmetic_v<A> ? bit : 0, bit <<= 1), ...);
+    return numbers;
+  }
+  static constexpr uint64_t kNumbers = Numbers();
+  static_assert(std::popcount(kNumbers) <= 8,
+                "at most 8 numbers may be arguments of a traced function; give an array of them");
+
+  // Numbers that are not in the set `kStatic` become Arrays.
+  template <uint64_t kStatic, size_t... I>
+  static auto Types(std::index_sequence<I...>)
+      -> std::tuple<std::conditional_t<(((kNumbers & ~kStatic) >> I) & 1) != 0, Array, A>...>;
+  template <uint64_t kStatic>
+  using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
+
+  // The smallest such set that F accepts. The subsets of kNumbers are tried in ascending order, in
+  // which each follows its own subsets; (kStatic - kNumbers) & kNumbers is the next one.
+  template <uint64_t kStatic>
+  static auto SmallestTaken() {
+    if constexpr (kStatic == kNumbers || kTakes<F, With<kStatic>>) {
+      return std::type_identity<With<kStatic>>{};
+    } else {
+      return SmallestTaken<(kStatic - kNumbers) & kNumbers>();
+    }
+  }
+
+ public:
+  using Tuple = typename decltype(SmallestTaken<0>())::type;
+};
+template <class F, class... A>
+using Traced = typename TracedAs<F, std::decay_t<const A&>...>::Tuple;
+template <class F, class... A>
+concept Traceable = kTakes<F, Traced<F, A...>>;
+// For transforms in which numbers are static.
+template <class F, class... A>
+concept Callable = kTakes<F, ArgTuple<A...>>;
+
+template <class To, class A>
+To TracedArg(const A& arg, bool use_f64, const Site& site) {
+  if constexpr (std::is_arithmetic_v<A> && std::is_same_v<To, Array>) {
+    return NumberArgument(Arg(arg, site), use_f64);
+  } else {
+    return arg;
+  }
+}
+// The arguments that F is called with.
+template <class F, class... A>
+Traced<F, A...> TracedArgs(const Site& site, const A&... args) {
+  using Tuple = Traced<F, A...>;
+  if constexpr (std::is_same_v<Tuple, ArgTuple<A...>>) {
+    return Tuple(args...);
+  } else {
+    const bool use_f64 = HasFloat64(flatten(std::tie(args...)).leaves);
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return Tuple{TracedArg<std::tuple_element_t<I, Tuple>>(args, use_f64, site)...};
+    }
+    (std::index_sequence_for<A...>{});
+  }
+}
+template <class F, class... A>
+Traced<F, A...> TracedTuple(const std::tuple<A...>& args, const Site& site) {
+  return std::apply([&](const A&... a) { return TracedArgs<F>(site, a...); }, args);
+}
+
+template <class T>
+FlatArgs FlattenArgs(const T& t, std::string_view root) {
+  return {flatten(t), root};
+}
+
+// Calls f with the arrays of `like` replaced, stores the result in `*out`, and flattens it.
+template <class F, class Tuple, class R>
+struct TreeBody {
+  const F& f;
+  const Tuple& like;
+  std::optional<R>* out;
+  std::vector<Array> operator()(const std::vector<Array>& leaves) const {
+    const Tuple args = unflatten(like, leaves);
+    out->emplace(std::apply([&](const auto&... a) -> R { return f(a...); }, args));
+    return flatten(**out).leaves;
+  }
+};
+// Removes the first arrays of `leaves`, as many as `like` has, and returns `like` with them.
+template <class T>
+T TakeFront(std::vector<Array>* leaves, const T& like) {
+  const size_t n = flatten(like).leaves.size();
+  std::vector<Array> mine(leaves->begin(), leaves->begin() + n);
+  leaves->erase(leaves->begin(), leaves->begin() + n);
+  return unflatten(like, mine);
+}
+
+}  // namespace internal
+
+}  // namespace tessera

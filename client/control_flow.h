@@ -1,0 +1,185 @@
+// Loops and branches on the cluster: scan, while_loop, fori_loop, cond, switch_.
+#pragma once
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client/call.h"
+#include "client/lax.h"
+
+namespace tessera {
+
+namespace internal {
+
+struct ScanFlat {
+  FlatArgs carry, xs;
+  int64_t length = -1;  // -1: from xs
+  bool reverse = false;
+};
+// `body`: carry then x slices -> carry then y slices. Returns carry then stacked ys.
+std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body);
+
+// `predicate`: carry -> a bool; `body`: carry -> carry. Returns the last carry.
+std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody predicate,
+                            FlatBody body);
+// The results of the branch that `index`, an s32, names; `out_paths` is called after the branches.
+std::vector<Array> RunBranches(const char* name, const Array& index, const FlatArgs& args,
+                               const Site& site, const std::vector<FlatBody>& branches,
+                               absl::FunctionRef<std::vector<std::string>()> out_paths);
+// The bounds of fori_loop as arrays of one dtype; if both are numbers, how often it runs.
+struct ForiBounds {
+  Array lower, upper;
+  int64_t count = -1;
+  Site site;
+};
+ForiBounds CheckedBounds(const Arg& lower, const Arg& upper);
+// A bool or number as the index of cond's branches, {false, true}; an integer as that of one of
+// `size` branches. Errors: TYPE_ERROR for another.
+Array IndexOfPredicate(const Arg& pred);
+Array IndexOfBranch(const Arg& index, size_t size);
+
+}  // namespace internal
+
+struct ScanOptions {
+  int64_t length = -1;  // required if xs has no array
+  bool reverse = false;
+};
+// f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs). Returns {carry, stacked
+// ys}.
+template <class F, class C, class X>
+auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
+          Site site = Site::Here()) {
+  using R = internal::ResultOf<F, std::tuple<C, X>>;
+  static_assert(tree::IsPair<R>::value, "the body of scan answers a pair {carry, y}");
+  static_assert(std::is_same_v<typename R::first_type, C>,
+                "the body of scan answers a carry of the tree it was given");
+  const std::tuple<C, X> tuple(init, xs);
+  internal::ScanFlat call{internal::FlattenArgs(init, "carry"), internal::FlattenArgs(xs, "xs"),
+                          options.length, options.reverse};
+  std::optional<R> like;
+  const internal::TreeBody<F, std::tuple<C, X>, R> body{f, tuple, &like};
+  const TreeNode want = flatten(init).tree;
+  auto checked = [&](const std::vector<Array>& in) {
+    std::vector<Array> out = body(in);
+    internal::CheckSameStructure(
+        want, flatten(like->first).tree, "carry", ErrorKind::kTypeError,
+        "scan body function carry input and carry output must have the same pytree structure; ",
+        site);
+    return out;
+  };
+  const std::vector<Array> out = internal::RunScan(call, site, checked);  // fills `like`
+  return unflatten(*like, out);
+}
+
+// The last of init, body_fun(init), body_fun of that and so on: the first for which cond_fun, a
+// bool scalar, is false. Forward-mode derivatives only, as the number of iterations is not known.
+// Errors: TYPE_ERROR if cond_fun returns another type, or body_fun another than it is given.
+template <class P, class F, class C>
+C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Site::Here()) {
+  using Tuple = std::tuple<C>;
+  using Holds = internal::ResultOf<P, Tuple>;
+  using R = internal::ResultOf<F, Tuple>;
+  static_assert(std::is_same_v<Holds, Array>, "cond_fun of while_loop answers an Array");
+  static_assert(std::is_same_v<R, C>, "body_fun of while_loop answers a carry of init's type");
+  const Tuple tuple(init);
+  std::optional<Holds> holds;
+  std::optional<R> like;
+  const internal::TreeBody<F, Tuple, R> body{body_fun, tuple, &like};
+  const TreeNode want = flatten(init).tree;
+  auto checked = [&](const std::vector<Array>& in) {
+    std::vector<Array> out = body(in);
+    internal::CheckSameStructure(
+        want, flatten(*like).tree, "carry", ErrorKind::kTypeError,
+        "body_fun output and input must have identical types, but the pytrees differ; ", site);
+    return out;
+  };
+  const std::vector<Array> out =
+      internal::RunWhile(internal::FlattenArgs(init, "init_val"), site,
+                         internal::TreeBody<P, Tuple, Holds>{cond_fun, tuple, &holds}, checked);
+  return unflatten(*like, out);
+}
+
+// body_fun(i, val) for i = lower, lower + 1, ... upper - 1, each val the result before. With bounds
+// that are both numbers i is an s32, and derivatives are those of scan; with an array, an integer
+// scalar, i has its dtype, and derivatives are those of while_loop. Errors: TYPE_ERROR for a bound
+// that is no integer, VALUE_ERROR for numbers that an s32 does not hold.
+template <class F, class C>
+C fori_loop(const Arg& lower, const Arg& upper, const F& body_fun, const C& init) {
+  const auto next = [&](const Array& i, const C& val) {
+    const Array after = lax::add(i, 1);
+    return std::pair(after, C(body_fun(i, val)));
+  };
+  const internal::ForiBounds bounds = internal::CheckedBounds(lower, upper);
+  if (bounds.count == 0) return init;
+  const std::pair first(bounds.lower, init);
+  if (bounds.count > 0) {
+    const auto step = [&](const std::pair<Array, C>& carry, NoneType) {
+      return std::pair(next(carry.first, carry.second), None);
+    };
+    return scan(step, first, None, {.length = bounds.count}, bounds.site).first.second;
+  }
+  return while_loop(
+             [&](const std::pair<Array, C>& carry) { return lax::lt(carry.first, bounds.upper); },
+             [&](const std::pair<Array, C>& carry) { return next(carry.first, carry.second); },
+             first, bounds.site)
+      .second;
+}
+
+namespace internal {
+// The branch that `index` names of those that `branches` holds, applied to args.
+template <class Branches, class... A>
+auto CallBranches(const char* name, const Array& index, const Branches& branches, const Site& site,
+                  const A&... args) {
+  using Tuple = ArgTuple<const A&...>;
+  using R = ResultOf<std::tuple_element_t<0, Branches>, Tuple>;
+  const Tuple tuple(args...);
+  std::optional<R> like, first;
+  const auto call = [&](const auto& branch) {
+    using F = std::decay_t<decltype(branch)>;
+    static_assert(std::is_same_v<ResultOf<F, Tuple>, R>,
+                  "the branches of cond and switch_ answer the same type");
+    return [&, &branch = branch](const std::vector<Array>& in) {
+      std::vector<Array> out = TreeBody<F, Tuple, R>{branch, tuple, &like}(in);
+      if (!first) first = like;
+      CheckSameStructure(flatten(*first).tree, flatten(*like).tree, "result", ErrorKind::kTypeError,
+                         "branch outputs must have the same pytree structure; ", site);
+      return out;
+    };
+  };
+  const auto paths = [&] { return LeafPaths(flatten(*first).tree, "result"); };
+  return std::apply(
+      [&](const auto&... branch) {
+        const std::tuple bodies(call(branch)...);
+        const std::vector<Array> out = std::apply(
+            [&](const auto&... body) {
+              return RunBranches(name, index, FlattenArgs(tuple, "operands"), site,
+                                 std::vector<FlatBody>{body...}, paths);
+            },
+            bodies);
+        return unflatten(*first, out);
+      },
+      branches);
+}
+}  // namespace internal
+
+// true_fun(operands...) if pred, a bool scalar or a number that is not 0, else
+// false_fun(operands...): only that one is run. Under vmap with a pred of its own for each member
+// both are, and the results are selected. Errors: TYPE_ERROR if their results differ in type.
+template <class F, class G, class... A>
+auto cond(const Arg& pred, const F& true_fun, const G& false_fun, const A&... operands) {
+  return internal::CallBranches("cond", internal::IndexOfPredicate(pred),
+                                std::tie(false_fun, true_fun), pred.site, operands...);
+}
+
+// branches[index](operands...), where branches is a tuple of functions and index, an integer
+// scalar, is clamped to them. Otherwise as cond.
+template <class... F, class... A>
+auto switch_(const Arg& index, const std::tuple<F...>& branches, const A&... operands) {
+  static_assert(sizeof...(F) > 0, "switch_ has at least one branch");
+  return internal::CallBranches("switch", internal::IndexOfBranch(index, sizeof...(F)), branches,
+                                index.site, operands...);
+}
+
+}  // namespace tessera

@@ -1,0 +1,196 @@
+#include "client/jit.h"
+
+#include <algorithm>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+namespace {
+
+// A path in a tree as the name of a value; long paths are truncated at the front.
+std::string ValueName(const std::string& path) {
+  const size_t over = path.size() > ir::kValueNameMax ? path.size() - ir::kValueNameMax + 2 : 0;
+  std::string name = over > 0 ? ".." + path.substr(over) : path;
+  for (char& c : name)
+    if (c < 0x20 || c > 0x7e) c = '?';
+  return name;
+}
+
+TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options, const Site& site,
+                          FlatBody body) {
+  TracedProgram traced = TraceProgram(options.name, site, args.leaves, body);
+  for (size_t i = 0; i < options.in_shardings.size(); ++i) {
+    if (options.in_shardings[i]) traced.program.in_shardings[i] = options.in_shardings[i];
+  }
+  traced.program.out_shardings = options.out_shardings();
+  for (const std::string& path : args.paths()) traced.program.in_names.push_back(ValueName(path));
+  for (size_t i = 0; i < traced.captures.size(); ++i)
+    traced.program.in_names.push_back(absl::StrCat("captured[", i, "]"));
+  for (const std::string& path : options.out_paths())
+    traced.program.out_names.push_back(ValueName(path));
+  return traced;
+}
+
+// Different for most different calls, and quick: shapes and dtypes alone.
+size_t HashOf(const std::type_info& type, const std::vector<Array>& leaves) {
+  size_t hash = type.hash_code();
+  for (const Array& a : leaves) hash = absl::HashOf(hash, a.type().dtype, a.type().shape);
+  return hash;
+}
+
+// Throws unless the arguments can be passed to a run.
+void CheckArguments(const std::string& name, const FlatArgs& args, const Site& site) {
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    const Array& a = args.leaves[i];
+    const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
+    if (!c && !(a.valid() && AsNumber(a))) {
+      ThrowError(ErrorKind::kTypeError, site, name, ": ", args.path(i), " is ", a.to_string(),
+                 ", but a concrete array is expected outside a trace");
+    }
+    if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.path(i)), a, site);
+  }
+}
+
+}  // namespace
+
+std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
+                                const TreeNode& args, const Site& site) {
+  if (argnums.empty()) return {};
+  const auto refuse = [&](int argnum, const std::string& why) {
+    ThrowError(ErrorKind::kValueError, site, name, ": donate_argnums {",
+               absl::StrJoin(argnums, ", "), "} names argument ", argnum, ", ", why);
+  };
+  const int n = static_cast<int>(args.children.size());
+  std::vector<bool> donated(n, false);
+  for (int argnum : argnums) {
+    if (argnum < -n || argnum >= n) {
+      refuse(argnum, n == 0
+                         ? "but the call has no arguments. Leave it out"
+                         : absl::StrCat("but the call has ", n, n == 1 ? " argument" : " arguments",
+                                        "; a number from ", -n, " to ", n - 1, " is expected"));
+    }
+    const int a = argnum < 0 ? argnum + n : argnum;
+    if (args.children[a].kind == TreeNode::kStatic) {
+      refuse(argnum, absl::StrCat("which is static, the value ", args.children[a].text,
+                                  "; arrays are expected. Leave it out"));
+    }
+    donated[a] = true;
+  }
+  std::vector<bool> leaves;
+  for (int a = 0; a < n; ++a) {
+    leaves.insert(leaves.end(), args.children[a].num_leaves(), donated[a]);
+  }
+  return leaves;
+}
+
+bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
+  if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()))
+    return false;
+  bool has_arrays = !entry.captures.empty();
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    const LeafKey& key = entry.leaves[i];
+    const ConcreteState* const c = AsConcrete(args.leaves[i]);
+    has_arrays |= c != nullptr;
+    if (!(key.type == args.leaves[i].type()) || key.session != (c ? c->session.get() : nullptr) ||
+        (c && key.placement != c->placement && !(*key.placement == *c->placement)))
+      return false;
+  }
+  return has_arrays || entry.session == Session::Default(Site{});
+}
+
+std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const std::type_info& type,
+                                                      const FlatArgs& args) const {
+  const auto [first, last] = entries_.equal_range(hash);
+  for (auto it = first; it != last; ++it)
+    if (Matches(*it->second, type, args)) return it->second;
+  return nullptr;
+}
+
+std::vector<Array> JitCache::Call(const std::type_info& type, const FlatArgs& args,
+                                  const Options& options, const Site& site, FlatBody body,
+                                  std::shared_ptr<const void>* like_out) {
+  if (CurrentFrame()) {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), options.name, site, body);
+    return Apply("jit", site, Concat(args.leaves, n.captures),
+                 [&](ir::Builder& b, std::vector<ir::Value> in) {
+                   return ir::Call(b, n.fn, in, options.name);
+                 });
+  }
+  CheckArguments(options.name, args, site);
+  const size_t hash = HashOf(type, args.leaves);
+  std::shared_ptr<const Entry> entry;
+  {
+    absl::MutexLock lock(&mu_);
+    entry = Find(hash, type, args);
+  }
+  if (!entry) {
+    entry = Compile(type, args, options, site, body, like_out);
+    absl::MutexLock lock(&mu_);
+    if (!Find(hash, type, args)) entries_.emplace(hash, entry);
+  }
+  *like_out = entry->like_out;
+  std::vector<bool> donate = options.donate;
+  if (!donate.empty()) donate.resize(args.leaves.size() + entry->captures.size(), false);
+  std::vector<Array> all;
+  if (!entry->captures.empty()) all = Concat(args.leaves, entry->captures);
+  return entry->session->Run(*entry->executable, all.empty() ? args.leaves : all, std::move(donate),
+                             site);
+}
+
+std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& type,
+                                                         const FlatArgs& args,
+                                                         const Options& options, const Site& site,
+                                                         FlatBody body,
+                                                         std::shared_ptr<const void>* like_out) {
+  const TracedProgram traced = TraceForJit(args, options, site, body);
+  auto made = std::make_shared<Entry>();
+  made->type = &type;
+  made->tree = args.tree;
+  made->context = context_mesh();
+  for (const Array& a : args.leaves) {
+    const ConcreteState* const c = AsConcrete(a);
+    made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});
+  }
+  made->session = SessionOf(Concat(args.leaves, traced.captures), site);
+  made->executable = made->session->Compile(traced.program, traced.mesh.devices, options.name,
+                                            /*explain=*/false, site);
+  made->captures = traced.captures;
+  made->like_out = *like_out;
+  return made;
+}
+
+api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options,
+                                    const AbsentDevices* absent, const Site& site, FlatBody body) {
+  if (CurrentFrame()) {
+    ThrowError(ErrorKind::kTypeError, site,
+               "explain: not while tracing; explain the outer function");
+  }
+  if (absent) {
+    if (absent->memory_bytes <= 0 || absent->mesh.empty() || !absent->mesh.devices.empty()) {
+      ThrowError(ErrorKind::kValueError, site,
+                 "explain: absent devices want a mesh that names none (abstract_mesh) and "
+                 "memory_bytes above 0");
+    }
+    const set_mesh on(absent->mesh);
+    const TracedProgram traced = TraceForJit(args, options, site, body);
+    return SessionOf(Concat(args.leaves, traced.captures), site)
+        ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
+  }
+  CheckArguments(options.name, args, site);
+  const TracedProgram traced = TraceForJit(args, options, site, body);
+  const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.captures), site);
+  return session->Compile(traced.program, traced.mesh.devices, options.name, /*explain=*/true, site)
+      ->reply;
+}
+
+int64_t JitCache::num_compiled() const {
+  absl::MutexLock lock(&mu_);
+  return static_cast<int64_t>(entries_.size());
+}
+
+}  // namespace tessera::internal

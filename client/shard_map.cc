@@ -1,0 +1,143 @@
+#include "client/shard_map.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+namespace {
+
+ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Site& site) {
+  for (const std::string& axis : call.axis_names) {
+    if (!mesh.Has(axis)) {
+      ThrowError(ErrorKind::kValueError, site, "shard_map requires axis_names={",
+                 absl::StrJoin(call.axis_names, ","), "} to be a subset of the mesh's axes, but ",
+                 mesh.ToString(), " has no axis '", axis, "'");
+    }
+  }
+  if (!call.axis_names.empty()) return call.axis_names;
+  ir::AxisList out;
+  for (const ir::MeshAxis& a : mesh.axes) {
+    if (a.type != AxisType::kManual) out.push_back(a.name);
+  }
+  return out;
+}
+
+void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std::string& path,
+                   const ir::AxisList& manual, const Site& site) {
+  for (const ir::AxisList& axes : spec.dims) {
+    for (const std::string& axis : axes) {
+      if (std::find(manual.begin(), manual.end(), axis) == manual.end()) {
+        ThrowError(ErrorKind::kValueError, site, "shard_map ", ToAbsl(which),
+                   " must refer to an axis marked as manual (", absl::StrJoin(manual, ", "),
+                   "), but the spec of ", path, " refers to '", axis, "'");
+      }
+    }
+  }
+}
+
+Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& path,
+               const ir::Scope& inside, const ir::AxisList& manual, const Site& site) {
+  Type type = arg.type();
+  if (static_cast<int>(spec.dims.size()) > type.rank()) {
+    ThrowError(ErrorKind::kValueError, site,
+               "shard_map was given an in_specs entry which is too long: ", spec.ToString(),
+               " for ", path, ", which has rank ", type.rank(), " (", type.ToString(), ")");
+  }
+  for (size_t d = 0; d < spec.dims.size(); ++d) {
+    const int64_t parts = inside.mesh.SizeOf(spec.dims[d]);
+    if (type.shape[d] % parts != 0) {
+      ThrowError(ErrorKind::kValueError, site, "shard_map applied to ", path, " with in_spec ",
+                 spec.ToString(), ": dim ", d, " of ", type.ToString(),
+                 " is not evenly divisible by ", parts, ", the size of mesh axes (",
+                 absl::StrJoin(spec.dims[d], ", "), ")");
+    }
+    type.shape[d] /= parts;
+    type.varying.insert(spec.dims[d].begin(), spec.dims[d].end());
+  }
+  for (ir::AxisList& axes : type.sharding) {
+    std::erase_if(axes, [&](const std::string& a) {
+      return std::find(manual.begin(), manual.end(), a) != manual.end();
+    });
+  }
+  if (!inside.check_vma) type.varying = type.unreduced = type.reduced = {};
+  ir::Normalize(&type);
+  return type;
+}
+
+// A result as its spec wants it: varying on the axes it mentions.
+Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string& path,
+                   const ir::Scope& inside, const Site& site) {
+  if (static_cast<int>(spec.dims.size()) > r.rank()) {
+    ThrowError(ErrorKind::kValueError, site,
+               "shard_map was given an out_specs entry which is too long: ", spec.ToString(),
+               " for ", path, ", which has rank ", r.rank(), " (", r.type().ToString(), ")",
+               r.rank() == 0 ? "; add at least one (singleton) axis to the result so "
+                               "that blocks can be concatenated"
+                             : "");
+  }
+  ir::AxisSet missing;
+  for (const ir::AxisList& axes : spec.dims) missing.insert(axes.begin(), axes.end());
+  for (const std::string& axis : r.type().varying) missing.erase(axis);
+  if (missing.empty() || !inside.check_vma) return r;
+  return Apply1("pvary", site, {r},
+                [&](ir::Builder&, std::vector<ir::Value> v) { return ir::Pvary(v[0], missing); });
+}
+
+}  // namespace
+
+std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatBody body,
+                               absl::FunctionRef<std::vector<PartitionSpec>()> out_specs,
+                               absl::FunctionRef<std::vector<std::string>()> out_paths) {
+  // Outside of a trace, the program that runs the shard_map gets its mesh.
+  std::optional<set_mesh> context;
+  if (!CurrentFrame() && context_mesh().empty() && !call.mesh.empty()) context.emplace(call.mesh);
+  return InProgram("shard_map", site, call.args.leaves, [&] {
+    const ir::Scope outer = CurrentScope();
+    if (outer.mesh.empty()) {
+      if (!call.mesh.empty()) throw RetraceWithMesh{call.mesh};
+      ThrowError(ErrorKind::kValueError, site,
+                 "shard_map: the context mesh cannot be empty. Pass a mesh, or use set_mesh");
+    }
+    if (!call.mesh.empty() && !call.mesh.logical.SameShape(outer.mesh)) {
+      ThrowError(ErrorKind::kValueError, site, "shard_map: the context mesh ",
+                 outer.mesh.ToString(), " should match the mesh passed to shard_map, ",
+                 call.mesh.ToString());
+    }
+    const ir::AxisList manual = ManualAxes(call, outer.mesh, site);
+    const ir::Scope inside{outer.mesh.With(manual, AxisType::kManual), call.check_vma};
+    std::vector<Type> blocks;
+    const std::vector<std::string> in_paths = call.args.paths();
+    for (size_t i = 0; i < call.args.leaves.size(); ++i) {
+      CheckSpecAxes("in_specs", call.in_specs[i], in_paths[i], manual, site);
+      blocks.push_back(
+          BlockType(call.args.leaves[i], call.in_specs[i], in_paths[i], inside, manual, site));
+    }
+    std::vector<PartitionSpec> specs;
+    const Nested n =
+        TraceFlat(inside, blocks, "shard_map", site, [&](const std::vector<Array>& in) {
+          std::vector<Array> out = body(in);
+          specs = out_specs();
+          const std::vector<std::string> paths = out_paths();
+          for (size_t r = 0; r < out.size(); ++r) {
+            CheckSpecAxes("out_specs", specs[r], paths[r], manual, site);
+            out[r] = MatchOutSpec(out[r], specs[r], paths[r], inside, site);
+          }
+          return out;
+        });
+    std::vector<PartitionSpec> in_specs = call.in_specs;
+    in_specs.resize(in_specs.size() + n.captures.size());
+    return Apply("shard_map", site, Concat(call.args.leaves, n.captures),
+                 [&](ir::Builder& b, std::vector<ir::Value> in) {
+                   return ir::ManualComputation(b, n.fn, in, in_specs, specs, manual,
+                                                call.check_vma);
+                 });
+  });
+}
+
+}  // namespace tessera::internal

@@ -1,0 +1,72 @@
+// shard_map: a function of one device's shards as one of whole arrays.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/call.h"
+
+namespace tessera {
+
+namespace internal {
+
+struct ShardMapFlat {
+  FlatArgs args;
+  std::vector<PartitionSpec> in_specs;
+  Mesh mesh;  // empty: the context's
+  ir::AxisList axis_names;
+  bool check_vma = true;
+};
+std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatBody body,
+                               absl::FunctionRef<std::vector<PartitionSpec>()> out_specs,
+                               absl::FunctionRef<std::vector<std::string>()> out_paths);
+
+}  // namespace internal
+
+namespace internal {
+// One spec per leaf of `tree`; None is P().
+inline std::vector<PartitionSpec> LeafSpecs(const Prefix<PartitionSpec>& specs,
+                                            const TreeNode& tree, std::string_view what,
+                                            const Site& site) {
+  std::vector<PartitionSpec> out;
+  for (auto& spec : BroadcastPrefix(specs, tree, what, site)) {
+    out.push_back(spec.value_or(PartitionSpec{}));
+  }
+  return out;
+}
+}  // namespace internal
+
+struct ShardMapOptions {
+  std::vector<std::string> axis_names;  // made Manual; empty: all axes of the mesh
+  bool check_vma = true;
+};
+// Runs f once per device of the mesh, on its shards. An empty mesh: the one in context.
+template <class F>
+auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
+               ShardMapOptions options = {}, Site site = Site::Here()) {
+  return [
+    f = std::move(f), mesh = std::move(mesh), in_specs = std::move(in_specs),
+    out_specs = std::move(out_specs), options = std::move(options),
+    site
+  ](const auto&... args) requires internal::Callable<F, decltype(args)...> {
+    using Tuple = internal::ArgTuple<decltype(args)...>;
+    using R = internal::ResultOf<F, Tuple>;
+    const Tuple tuple(args...);
+    internal::ShardMapFlat call;
+    call.args = internal::FlattenArgs(tuple, "args");
+    call.in_specs = internal::LeafSpecs(in_specs, call.args.tree, "shard_map in_specs", site);
+    call.mesh = mesh;
+    call.axis_names = options.axis_names;
+    call.check_vma = options.check_vma;
+    std::optional<R> like;
+    auto specs = [&] {
+      return internal::LeafSpecs(out_specs, flatten(*like).tree, "shard_map out_specs", site);
+    };
+    auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    const std::vector<Array> out = internal::RunShardMap(
+        call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs, paths);
+    return unflatten(*like, out);
+  };
+}
+
+}  // namespace tessera
