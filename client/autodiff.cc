@@ -17,14 +17,6 @@ std::vector<bool> Extended(std::vector<bool> mask, size_t more, bool value) {
   return mask;
 }
 
-// `f` with only the results `which`.
-ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {
-  ir::Function out = f;
-  out.results.clear();
-  for (int r : which) out.results.push_back(f.results[r]);
-  return ir::Dce(out);
-}
-
 void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents) {
   for (size_t i = 0; i < tangents.size(); ++i) {
     const Type &want = linear.in_types[i], &got = tangents[i].type();

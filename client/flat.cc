@@ -36,6 +36,13 @@ std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vect
   return out;
 }
 
+ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {
+  ir::Function out = f;
+  out.results.clear();
+  for (int r : which) out.results.push_back(f.results[r]);
+  return ir::Dce(out);
+}
+
 std::string PcastHint(const Type& have, const Type& want) {
   ir::AxisList missing;
   for (const std::string& axis : want.varying) {

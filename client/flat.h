@@ -30,6 +30,8 @@ std::vector<bool> HaveTangents(const std::vector<Type>& types);
 // One array for each type: the next one of `arrays` if `given`, else zeros.
 std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
                                  absl::Span<const Array> arrays, const Site& site);
+// `f` with only the results `which`.
+ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which);
 // "pcast(...)" if that makes the manual axes type of a value of type `have` that of `want`; else
 // "".
 std::string PcastHint(const Type& have, const Type& want);

@@ -7,6 +7,7 @@
 #include "client/autodiff.h"      // IWYU pragma: export
 #include "client/control_flow.h"  // IWYU pragma: export
 #include "client/custom_rules.h"  // IWYU pragma: export
+#include "client/jacobian.h"      // IWYU pragma: export
 #include "client/jit.h"           // IWYU pragma: export
 #include "client/shard_map.h"     // IWYU pragma: export
 #include "client/vmap.h"          // IWYU pragma: export

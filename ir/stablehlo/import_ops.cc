@@ -236,12 +236,9 @@ Results ImportRealDynamicSlice(const OpReader& op) {
   NeedOperands(op, 4);
   const Value x = op.in[0], starts = op.in[1];
   const std::vector<int64_t> strides = op.KnownInts(3);
-  if (op.IsKnown(1) && op.IsKnown(2)) {
-    const std::vector<int64_t> from = op.KnownInts(1), to = op.KnownInts(2);
-    return {Slice(x, from, to, strides)};
-  }
+  if (op.IsKnown(1) && op.IsKnown(2)) return {Slice(x, op.KnownInts(1), op.KnownInts(2), strides)};
   // How much there is between the bounds is said by the type.
-  if (strides != std::vector<int64_t>(strides.size(), 1))
+  if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride != 1; }))
     op.NotSupported("has bounds that are no constants, and strides");
   if (starts.rank() != 1 || starts.dim(0) != x.rank()) op.Malformed("has not one start per dim");
   op.WillEmit(2 * x.rank());

@@ -1,0 +1,217 @@
+#include "client/jacobian.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/types/span.h"
+#include "ir/ops.h"
+
+namespace tessera::internal {
+namespace {
+
+constexpr int64_t kS32Max = 0x7FFFFFFF;
+
+int64_t NumElements(const std::vector<Type>& types) {
+  return std::accumulate(types.begin(), types.end(), int64_t{0},
+                         [](int64_t n, const Type& t) { return n + t.num_elements(); });
+}
+
+// For each type the part of an identity matrix that belongs to it: row n is 1 in the n-th element
+// of all of them together, else 0. Each has the rows as a dim before its own, and its type's
+// sharding and manual axes.
+std::vector<Array> StandardBasis(const std::vector<Type>& types, const Site& site) {
+  const int64_t rows = NumElements(types);
+  const DType index = rows > kS32Max ? DType::kS64 : DType::kS32;
+  std::vector<Array> out;
+  int64_t first = 0;
+  for (const Type& type : types) {
+    out.push_back(Apply1("standard_basis", site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
+      Type rows_of = type;
+      rows_of.shape.insert(rows_of.shape.begin(), rows);
+      if (type.is_sharded()) rows_of.sharding.insert(rows_of.sharding.begin(), ir::AxisList{});
+      const ir::Value zeros = ir::Full(b, rows_of, 0);
+      ir::Value element = ir::Full(b, index, rows_of.shape, static_cast<double>(first));
+      int64_t stride = 1;
+      for (int d = type.rank() - 1; d >= 0; --d) {
+        const ir::Value at = ir::Iota(b, index, rows_of.shape, d + 1);
+        element = element + at * ir::FullLike(at, static_cast<double>(stride));
+        stride *= type.shape[d];
+      }
+      const ir::Value row = ir::Iota(b, index, rows_of.shape, 0);
+      const ir::Value is_one = ir::Compare(row, element, "EQ");
+      return zeros + ir::Convert(is_one, type.dtype);
+    }));
+    first += type.num_elements();
+  }
+  return out;
+}
+
+// `x`, whose dim `dim` counts the elements of all of `types`, as one block for each of them, with
+// that type's dims in the place of `dim`.
+std::vector<Array> Unravel(const Array& x, int dim, const std::vector<Type>& types,
+                           const Site& site) {
+  std::vector<Array> out;
+  int64_t first = 0;
+  for (const Type& type : types) {
+    const int64_t last = first + type.num_elements();
+    out.push_back(Apply1("unravel", site, {x}, [&](ir::Builder&, std::vector<ir::Value> in) {
+      const ir::Value part = ir::SliceInDim(in[0], dim, first, last);
+      Dims shape = x.shape();
+      shape.erase(shape.begin() + dim);
+      shape.insert(shape.begin() + dim, type.shape.begin(), type.shape.end());
+      return ir::Reshape(part, shape);
+    }));
+    first = last;
+  }
+  return out;
+}
+
+void CheckArguments(const char* name, bool reverse, bool holomorphic, const FlatArgs& args,
+                    const std::vector<bool>& active, const Site& site) {
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    if (!active[i]) continue;
+    const DType dtype = args.leaves[i].dtype();
+    const auto refuse = [&](const char* expected, const char* hint) {
+      ThrowError(ErrorKind::kTypeError, site, name, expected, ", but ", args.path(i), " is ",
+                 args.leaves[i].type().ToString(), hint);
+    };
+    if (holomorphic) {
+      if (!ir::IsComplex(dtype)) {
+        refuse(" with holomorphic=True requires inputs with complex dtype",
+               ". Convert it, or differentiate by another argument");
+      }
+    } else if (reverse ? !ir::IsInexact(dtype) : !ir::IsFloat(dtype)) {
+      refuse(reverse ? " requires real- or complex-valued inputs (input dtype that is a float or "
+                       "complex)"
+                     : " requires real-valued inputs (input dtype that is a float)",
+             ". Convert it, or differentiate by another argument; of a complex argument "
+             "holomorphic gives the complex derivative, and jvp each of its directions");
+    }
+  }
+}
+void CheckResults(const char* name, bool reverse, bool holomorphic, absl::Span<const Type> results,
+                  const Site& site) {
+  for (size_t r = 0; r < results.size(); ++r) {
+    const DType dtype = results[r].dtype;
+    if (holomorphic ? ir::IsComplex(dtype) : reverse ? ir::IsFloat(dtype) : ir::IsInexact(dtype))
+      continue;
+    ThrowError(ErrorKind::kTypeError, site, name,
+               holomorphic ? " with holomorphic=True requires outputs with complex dtype"
+               : reverse   ? " requires real-valued outputs (output dtype that is a float)"
+                           : " requires outputs that have tangents (a float or complex dtype)",
+               ", but result ", r, " is ", results[r].ToString(),
+               ". Convert it, or give has_aux and answer it as aux");
+  }
+}
+
+struct Call {
+  const char* name;
+  const FlatArgs& args;
+  std::vector<bool> active;   // per argument
+  const Nested& nested;       // of f
+  std::vector<Type> in, out;  // of the active arguments; of the differentiated results
+  const Site& site;
+
+  std::vector<bool> ActiveParams() const {
+    std::vector<bool> mask = active;
+    mask.insert(mask.end(), nested.captures.size(), false);
+    return mask;
+  }
+  std::vector<Array> Inputs() const { return Concat(args.leaves, nested.captures); }
+};
+
+// `f`, of which the last params count the rows of `basis` in dim 0; so do the last results in the
+// dims `out_dims`.
+std::vector<Array> CallForEachRow(const Call& call, const ir::Function& f,
+                                  const std::vector<Array>& in, const std::vector<Array>& basis,
+                                  std::vector<int> out_dims) {
+  std::vector<int> dims(in.size(), -1);
+  dims.insert(dims.end(), basis.size(), 0);
+  const int whole = static_cast<int>(f.results.size() - out_dims.size());
+  out_dims.insert(out_dims.begin(), whole, -2);
+  const ir::BatchResult batched = OrThrow(ir::Batch(f, dims, basis[0].dim(0), out_dims), call.site);
+  return CallFunction(batched.fn, Concat(in, basis), call.name, call.site);
+}
+
+std::vector<Array> ByColumns(const Call& call) {
+  const ir::JvpResult jvp =
+      OrThrow(ir::Jvp(*call.nested.fn, call.ActiveParams(), /*instantiate=*/true), call.site);
+  const size_t results = call.nested.fn->results.size();
+  // The results, then the tangents of the differentiated ones, all of which are floats.
+  std::vector<int> kept(results + call.out.size());
+  std::iota(kept.begin(), kept.end(), 0);
+  const ir::FunctionRef f = KeepResults(*jvp.fn, kept);
+  std::vector<int> columns;
+  for (const Type& t : call.out) columns.push_back(t.rank());
+  std::vector<Array> all =
+      CallForEachRow(call, *f, call.Inputs(), StandardBasis(call.in, call.site), columns);
+  std::vector<Array> out;
+  for (size_t r = 0; r < call.out.size(); ++r)
+    out = Concat(std::move(out), Unravel(all[results + r], call.out[r].rank(), call.in, call.site));
+  return Concat(std::move(out), {all.begin() + call.out.size(), all.begin() + results});
+}
+
+std::vector<Array> ByRows(const Call& call) {
+  const ir::Linearized lin =
+      OrThrow(ir::Linearize(*call.nested.fn, call.ActiveParams()), call.site);
+  std::vector<Array> results = CallFunction(lin.forward, call.Inputs(), call.name, call.site);
+  const std::vector<Array> residuals(results.end() - lin.num_residuals, results.end());
+  results.resize(results.size() - lin.num_residuals);
+  // The tangents that depend on the arguments, and the cotangents to begin with.
+  std::vector<int> kept;
+  std::vector<Type> cotangents;
+  for (size_t r = 0, tangent = 0; r < results.size(); ++r) {
+    if (!lin.out_active[r]) continue;
+    if (r < call.out.size()) {
+      kept.push_back(static_cast<int>(tangent));
+      cotangents.push_back(ir::CotangentType(call.out[r]));
+    }
+    ++tangent;
+  }
+  std::vector<std::vector<Array>> rows;  // per argument, per result that depends on it
+  if (!kept.empty()) {
+    std::vector<bool> linear(residuals.size(), false);
+    linear.insert(linear.end(), call.in.size(), true);
+    const ir::FunctionRef transposed =
+        OrThrow(ir::TransposeFunction(*KeepResults(*lin.linear, kept), linear), call.site);
+    for (const Array& gradient :
+         CallForEachRow(call, *transposed, residuals, StandardBasis(cotangents, call.site),
+                        std::vector<int>(call.in.size(), 0)))
+      rows.push_back(Unravel(gradient, 0, cotangents, call.site));
+  }
+  std::vector<Array> out;
+  for (size_t r = 0, next = 0; r < call.out.size(); ++r) {
+    for (size_t i = 0; i < call.in.size(); ++i) {
+      if (lin.out_active[r]) {
+        out.push_back(rows[i][next]);
+        continue;
+      }
+      Type block = call.in[i];
+      block.shape.insert(block.shape.begin(), call.out[r].shape.begin(), call.out[r].shape.end());
+      if (block.is_sharded()) block.sharding.insert(block.sharding.begin(), call.out[r].rank(), {});
+      out.push_back(FullArray(block, 0, call.site));
+    }
+    if (lin.out_active[r]) ++next;
+  }
+  return Concat(std::move(out), {results.begin() + call.out.size(), results.end()});
+}
+
+}  // namespace
+
+std::vector<Array> JacobianFlat(const char* name, bool reverse, bool holomorphic,
+                                const FlatArgs& args, const std::vector<bool>& active,
+                                const Site& site, FlatBody body,
+                                absl::FunctionRef<size_t()> num_results) {
+  CheckArguments(name, reverse, holomorphic, args, active, site);
+  return InProgram(name, site, args.leaves, [&] {
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
+    Call call{name, args, active, n, {}, n.fn->result_types(), site};
+    call.out.resize(num_results());
+    CheckResults(name, reverse, holomorphic, call.out, site);
+    for (size_t i = 0; i < active.size(); ++i)
+      if (active[i]) call.in.push_back(args.leaves[i].type());
+    return reverse ? ByRows(call) : ByColumns(call);
+  });
+}
+
+}  // namespace tessera::internal
