@@ -239,4 +239,133 @@ Array IndexOfBranch(const Arg& index, size_t size) {
       });
 }
 
+// ---- associative_scan, lax::map. ----
+
+namespace {
+
+using Arrays = std::vector<Array>;
+using Combine = absl::FunctionRef<Arrays(const Arrays&, const Arrays&)>;
+
+// Of each array every `stride`-th element of `axis` from `start` on, the last `but` left out.
+Arrays Every(const Arrays& xs, int axis, int64_t start, int64_t stride, int64_t but,
+             const Site& site) {
+  Arrays out;
+  for (const Array& x : xs)
+    out.push_back(Apply1("slice", site, {x}, [&](ir::Builder&, std::vector<ir::Value> in) {
+      Dims from(x.rank(), 0), to = x.shape(), strides(x.rank(), 1);
+      from[axis] = start;
+      to[axis] -= but;
+      strides[axis] = stride;
+      return ir::Slice(in[0], from, to, strides);
+    }));
+  return out;
+}
+Array Joined(const Arrays& parts, int axis, const Site& site) {
+  return Apply1("concatenate", site, parts,
+                [&](ir::Builder&, std::vector<ir::Value> in) { return ir::Concatenate(in, axis); });
+}
+// The elements of `even` and `odd` in turns; `even` may have one more.
+Arrays Interleaved(const Arrays& even, const Arrays& odd, int axis, const Site& site) {
+  Arrays out;
+  for (size_t i = 0; i < even.size(); ++i) {
+    const int64_t pairs = odd[i].dim(axis), rest = even[i].dim(axis) - pairs;
+    const Array first = Every({even[i]}, axis, 0, 1, rest, site)[0];
+    Array all =
+        Apply1("interleave", site, {first, odd[i]}, [&](ir::Builder&, std::vector<ir::Value> in) {
+          Dims one = first.shape();
+          one.insert(one.begin() + axis + 1, 1);
+          const ir::Value evens = ir::Reshape(in[0], one), odds = ir::Reshape(in[1], one);
+          Dims both = first.shape();
+          both[axis] *= 2;
+          return ir::Reshape(ir::Concatenate({evens, odds}, axis + 1), both);
+        });
+    if (rest > 0) all = Joined({all, Every({even[i]}, axis, pairs, 1, 0, site)[0]}, axis, site);
+    out.push_back(all);
+  }
+  return out;
+}
+
+// The pairs of neighbours, combined and scanned, are the elements at odd places; those at even
+// places are the odd ones before them, combined with the element there.
+Arrays ScanPairs(const Arrays& xs, int axis, const Site& site, Combine combine) {
+  const int64_t n = xs[0].dim(axis);
+  if (n < 2) return xs;
+  const Arrays left = Every(xs, axis, 0, 2, 1, site), right = Every(xs, axis, 1, 2, 0, site);
+  const Arrays odd = ScanPairs(combine(left, right), axis, site, combine);
+  Arrays even = Every(xs, axis, 0, 1, n - 1, site);
+  if (n > 2) {
+    const Arrays before = n % 2 == 0 ? Every(odd, axis, 0, 1, 1, site) : odd;
+    const Arrays later = combine(before, Every(xs, axis, 2, 2, 0, site));
+    for (size_t i = 0; i < even.size(); ++i) even[i] = Joined({even[i], later[i]}, axis, site);
+  }
+  return Interleaved(even, odd, axis, site);
+}
+
+}  // namespace
+
+std::vector<Array> AssociativeScanFlat(const FlatArgs& elems, bool reverse, int axis,
+                                       const Site& site, Combine combine) {
+  if (elems.leaves.empty()) return {};
+  Arrays xs = elems.leaves;
+  std::vector<int> axes;
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const Type& type = xs[i].type();
+    const int at = axis < 0 ? axis + type.rank() : axis;
+    if (at < 0 || at >= type.rank()) {
+      ThrowError(ErrorKind::kValueError, site, "associative_scan: axis ", axis,
+                 " is out of bounds for ", elems.path(i), ", a ", type.ToString());
+    }
+    if (type.shape[at] != xs[0].dim(axes.empty() ? at : axes[0])) {
+      ThrowError(ErrorKind::kValueError, site,
+                 "Array inputs to associative_scan must have the same first dimension. (saw: ",
+                 xs[0].type().ToString(), " and ", type.ToString(), " along axis ", axis, ")");
+    }
+    axes.push_back(at);
+  }
+  // The axis of all as the same one.
+  const bool alike = std::all_of(axes.begin(), axes.end(), [&](int a) { return a == axes[0]; });
+  if (!alike) {
+    ThrowError(ErrorKind::kNotImplemented, site, "associative_scan: axis ", axis,
+               " counts from the end of arrays of different ranks; give one from the front");
+  }
+  return InProgram("associative_scan", site, xs, [&] {
+    const auto flipped = [&](Arrays all) {
+      for (Array& x : all)
+        x = Apply1("reverse", site, {x}, [&](ir::Builder&, std::vector<ir::Value> in) {
+          return ir::Reverse(in[0], {axes[0]});
+        });
+      return all;
+    };
+    return reverse ? flipped(ScanPairs(flipped(xs), axes[0], site, combine))
+                   : ScanPairs(xs, axes[0], site, combine);
+  });
+}
+
+int64_t LeadingSize(const FlatArgs& xs, const Site& site) {
+  return ScanLength({{}, xs, -1, false}, site);
+}
+
+Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t size, const Site& site) {
+  return Apply1("map", site, {x}, [&](ir::Builder&, std::vector<ir::Value> in) {
+    const ir::Value part = ir::SliceInDim(in[0], 0, first, last);
+    if (size == 0) return part;
+    Dims shape = part.shape();
+    shape[0] = size;
+    shape.insert(shape.begin(), (last - first) / size);
+    return ir::Reshape(part, shape);
+  });
+}
+
+Array JoinedParts(const Array& parts, const Array& rest, const Site& site) {
+  std::vector<Array> in = {parts};
+  if (rest.valid()) in.push_back(rest);
+  return Apply1("map", site, in, [&](ir::Builder&, std::vector<ir::Value> in) {
+    Dims shape = in[0].shape();
+    shape[1] *= shape[0];
+    shape.erase(shape.begin());
+    const ir::Value joined = ir::Reshape(in[0], shape);
+    return in.size() == 1 ? joined : ir::Concatenate({joined, in[1]}, 0);
+  });
+}
+
 }  // namespace tessera::internal

@@ -1,4 +1,5 @@
-// Loops and branches on the cluster: scan, while_loop, fori_loop, cond, switch_.
+// Loops and branches on the cluster: scan, associative_scan, lax::map, while_loop, fori_loop, cond,
+// switch_.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "client/call.h"
 #include "client/lax.h"
+#include "client/vmap.h"
 
 namespace tessera {
 
@@ -24,6 +26,18 @@ std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body
 // `predicate`: carry -> a bool; `body`: carry -> carry. Returns the last carry.
 std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody predicate,
                             FlatBody body);
+// combine(a, b) of lists of arrays as `elems`; see associative_scan.
+std::vector<Array> AssociativeScanFlat(
+    const FlatArgs& elems, bool reverse, int axis, const Site& site,
+    absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
+        combine);
+// The size of the leading dims of `xs`, for lax::map.
+int64_t LeadingSize(const FlatArgs& xs, const Site& site);
+// Elements [first, last) of the leading dim, `size` of them in each of more leading dims; 0: none.
+Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t size, const Site& site);
+// The first two dims as one, with the elements of `rest`, if it is valid, after them.
+Array JoinedParts(const Array& parts, const Array& rest, const Site& site);
+
 // The results of the branch that `index`, an s32, names; `out_paths` is called after the branches.
 std::vector<Array> RunBranches(const char* name, const Array& index, const FlatArgs& args,
                                const Site& site, const std::vector<FlatBody>& branches,
@@ -72,6 +86,63 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
   const std::vector<Array> out = internal::RunScan(call, site, checked);  // fills `like`
   return unflatten(*like, out);
 }
+
+// All of elems[0], fn(elems[0], elems[1]), fn(that, elems[2]) and so on along `axis`, where fn(a,
+// b), of trees of elems' type, is associative: fn(a, fn(b, c)) is fn(fn(a, b), c). It is called
+// with many elements at a time along the axis, about 2 log2(n) times. `reverse`: from the end.
+// Errors: VALUE_ERROR for an axis that is not there, or sizes along it that differ; of fn's
+// results, those of concatenate. Reference: jax.lax.associative_scan.
+template <class F, class T>
+T associative_scan(const F& fn, const T& elems, bool reverse = false, int axis = 0,
+                   Site site = Site::Here()) {
+  static_assert(std::is_invocable_r_v<T, const F&, const T&, const T&>,
+                "fn of associative_scan takes two trees of elems' type and answers one");
+  const internal::FlatArgs flat = internal::FlattenArgs(elems, "elems");
+  const auto combine = [&](const std::vector<Array>& a, const std::vector<Array>& b) {
+    const Flat out = flatten(T(fn(unflatten(elems, a), unflatten(elems, b))));
+    internal::CheckSameStructure(flat.tree, out.tree, "elems", ErrorKind::kTypeError,
+                                 "fn of associative_scan must answer a tree as elems; ", site);
+    return out.leaves;
+  };
+  return unflatten(elems, internal::AssociativeScanFlat(flat, reverse, axis, site, combine));
+}
+
+namespace lax {
+
+struct MapOptions {
+  int64_t batch_size = -1;  // elements at a time, by vmap; -1: one; 0: all
+};
+// f of each element of the leading dims of xs, one after the other, stacked: scan without a carry.
+// With a batch_size, so many at a time; a rest is mapped after them. Errors: VALUE_ERROR for sizes
+// that differ, or a batch_size below -1. Reference: jax.lax.map.
+template <class F, class X>
+auto map(const F& f, const X& xs, MapOptions options = {}, Site site = Site::Here()) {
+  const auto one = [&](NoneType, const X& x) { return std::pair(None, f(x)); };
+  if (options.batch_size == -1) return scan(one, None, xs, {}, site).second;
+  if (options.batch_size < -1) {
+    internal::ThrowError(ErrorKind::kValueError, site, "lax::map: batch_size is ",
+                         options.batch_size,
+                         "; expected a number of elements, 0 for all, or -1 for one");
+  }
+  const int64_t n = internal::LeadingSize(internal::FlattenArgs(xs, "xs"), site);
+  const int64_t size = options.batch_size;
+  const int64_t batches = size == 0 ? 0 : n / size, batched = batches * size;
+  const auto part = [&](int64_t first, int64_t last, int64_t size) {
+    return tree_map(
+        [&](const Array& x) { return internal::LeadingPart(x, first, last, size, site); }, xs);
+  };
+  const auto mapped = vmap([&](const X& x) { return f(x); }, 0, 0, {}, site);
+  if (batches == 0) return mapped(xs);
+  const auto many = [&](NoneType, const X& x) { return std::pair(None, mapped(x)); };
+  const auto parts = scan(many, None, part(0, batched, size), {}, site).second;
+  const auto joined = [&](const Array& x, const Array& rest) {
+    return internal::JoinedParts(x, rest, site);
+  };
+  if (batched == n) return tree_map([&](const Array& x) { return joined(x, Array()); }, parts);
+  return tree_map(joined, parts, mapped(part(batched, n, 0)));
+}
+
+}  // namespace lax
 
 // The last of init, body_fun(init), body_fun of that and so on: the first for which cond_fun, a
 // bool scalar, is false. Forward-mode derivatives only, as the number of iterations is not known.

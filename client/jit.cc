@@ -88,6 +88,15 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
   return leaves;
 }
 
+std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body) {
+  const std::vector<Type> types = TypesOf(args);
+  if (CurrentFrame())
+    return TraceFlat(CurrentScope(), types, "eval_shape", Site{}, body).fn->result_types();
+  std::vector<Array> abstract;
+  for (const Type& type : types) abstract.push_back(abstract_of(type));
+  return TraceProgram("eval_shape", Site{}, abstract, body, args).fn()->result_types();
+}
+
 bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
   if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()))
     return false;

@@ -22,6 +22,9 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
                                 const TreeNode& args, const Site& site);
 
 // The executables of one jitted function. Thread-safe.
+// The types of what `body` answers for arguments of the types of `args`.
+std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body);
+
 class JitCache {
  public:
   struct Options {
@@ -188,6 +191,22 @@ std::string explain(const Jitted<F>& f, const A&... args) {
 template <class F, class... A>
 std::string explain(const AbsentDevices& devices, const Jitted<F>& f, const A&... args) {
   return f.ExplainFor(devices, args...).explain_text;
+}
+
+// f's result for arguments of these types (concrete, traced or abstract), with abstract arrays in
+// the place of its own: nothing is computed. Reference: jax.eval_shape.
+template <class F, class... A>
+auto eval_shape(const F& f, const A&... args) {
+  using Tuple = internal::Traced<F, A...>;
+  using R = internal::ResultOf<F, Tuple>;
+  const Tuple tuple = internal::TracedArgs<F>(Site{}, args...);
+  std::optional<R> like;
+  const std::vector<Type> types = internal::ResultTypes(
+      flatten(tuple).leaves, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+  R out = *like;
+  size_t next = 0;
+  for_each_leaf(out, [&](Array& a) { a = abstract_of(types[next++]); });
+  return out;
 }
 
 // Traces f at the types of the arguments (concrete or abstract).

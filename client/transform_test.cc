@@ -399,214 +399,7 @@ TEST(ShardMapTest, CastsThatDoNotExistAreRefused) {
       HasSubstr("should be called under shard_map"));
 }
 
-// ---- scan, checkpoint, jit. ---------------------------------------------------------------------
-
-TEST(ScanTest, CarriesAndStacks) {
-  const auto f = [](Array xs, Array scale) {
-    return scan(
-        [&](Array c, Array x) {
-          const Array next = c + scale * x;  // scale is captured
-          return std::make_pair(next, next * 2);
-        },
-        sum(xs) * 0, xs);
-  };
-  const auto out = Evaluated(f, Vec({1, 2, 3}), Host({10}, {}));
-  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(60));
-  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(20, 60, 120));
-}
-
-TEST(ScanTest, GradientThroughMatchesTheProduct) {
-  const auto f = [](Array x) {
-    return grad([](Array w) {
-      return scan([&](Array c, Array) { return std::make_pair(c * w, std::tuple<>()); }, w * 0 + 1,
-                  zeros({4}))
-          .first;
-    })(x);
-  };
-  EXPECT_THAT(Values(f, Host({3}, {})), ElementsAre(108));  // d w^4 = 4 w^3
-}
-
-// The square root by Newton's method, until it no longer moves.
-Array NewtonSqrt(const Array& x) {
-  const auto moves = [&](const std::pair<Array, Array>& c) {
-    return lax::gt(abs(c.first - c.second), 1e-6 * x);
-  };
-  const auto step = [&](const std::pair<Array, Array>& c) {
-    return std::pair(0.5 * (c.first + x / c.first), c.first);
-  };
-  return while_loop(moves, step, std::pair(x, x * 2)).first;
-}
-
-TEST(WhileTest, RunsUntilTheCapturedValueIsNear) {
-  EXPECT_NEAR(Values([](Array x) { return NewtonSqrt(x); }, Host({9}, {}))[0], 3, 1e-5);
-  const auto batched = [](Array x) { return vmap(NewtonSqrt)(x); };
-  const auto roots = Values(batched, Vec({1, 4, 10000}));
-  EXPECT_THAT(roots, ElementsAre(DoubleNear(1, 1e-4), DoubleNear(2, 1e-4), DoubleNear(100, 1e-2)));
-}
-
-TEST(WhileTest, HasForwardDerivativesOnly) {
-  const auto tangent = [](Array x) {
-    return jvp(NewtonSqrt, std::tuple(x), std::tuple(ones_like(x))).second;
-  };
-  EXPECT_NEAR(Values(tangent, Host({4}, {}))[0], 0.25, 1e-3);
-  const Error e = ErrorOf([] { trace([](Array x) { return grad(NewtonSqrt)(x); }, abstract({})); });
-  EXPECT_EQ(e.kind(), ErrorKind::kNotImplemented);
-  EXPECT_THAT(e.what(), HasSubstr("use scan, or fori_loop with static bounds"));
-  EXPECT_THAT(e.what(), HasSubstr("transform_test.cc:"));
-}
-
-TEST(WhileTest, RefusesTypesThatDiffer) {
-  const auto same = [](Array x) { return x; };
-  const Error pred =
-      ErrorOf([&] { trace([&](Array x) { return while_loop(same, same, x); }, abstract({3})); });
-  EXPECT_EQ(pred.kind(), ErrorKind::kTypeError);
-  EXPECT_THAT(pred.what(), HasSubstr("cond_fun must return a boolean scalar, but got output type"));
-  const Error carry = ErrorOf([&] {
-    trace(
-        [&](Array x) {
-          return while_loop([](Array c) { return lax::gt(sum(c), 0.0); },
-                            [](Array c) { return c.astype(kS32); }, x);
-        },
-        abstract({3}));
-  });
-  EXPECT_THAT(carry.what(),
-              HasSubstr("while_loop body function carry input and carry output must have equal"));
-  EXPECT_THAT(carry.what(), HasSubstr("init_val has type f32[3] but the corresponding output"));
-}
-
-TEST(ForiTest, AddsUp) {
-  const auto power = [](Array x, Array n) {
-    return fori_loop(
-        0, n, [&](Array, Array c) { return c * x; }, x * 0 + 1);
-  };
-  EXPECT_THAT(Evaluated(power, Host({3}, {}), ir::Array::Of(kS32, {}, {4}))[0].ToDoubles(),
-              ElementsAre(81));
-  const auto gradient = [](Array x) {
-    return grad([](Array w) {
-      return fori_loop(
-          1, 4, [&](Array i, Array c) { return c * w + i.astype(kF32); }, w * 0);
-    })(x);
-  };
-  // ((0 w + 1) w + 2) w + 3: the derivative is 2 w + 2.
-  EXPECT_THAT(Values(gradient, Host({5}, {})), ElementsAre(12));
-  EXPECT_THAT(Values(
-                  [](Array x) {
-                    return fori_loop(
-                        3, 3, [](Array, Array c) { return c; }, x);
-                  },
-                  Host({5}, {})),
-              ElementsAre(5));
-}
-
-TEST(ForiTest, RefusesBoundsThatAreNoIntegers) {
-  const auto error = [](const std::function<Array(Array)>& f) {
-    return std::string(ErrorOf([&] { trace(f, abstract({2})); }).what());
-  };
-  const auto same = [](Array, Array c) { return c; };
-  EXPECT_THAT(error([&](Array x) { return fori_loop(0.5, 3, same, x); }),
-              HasSubstr("a bound must be an integer scalar, got 0.5"));
-  EXPECT_THAT(error([&](Array x) { return fori_loop(0, x, same, x); }),
-              HasSubstr("a bound must be an integer scalar, got f32[2]"));
-  EXPECT_THAT(error([&](Array x) { return fori_loop(0, int64_t{1} << 40, same, x); }),
-              HasSubstr("beyond what an s32 holds"));
-}
-
-TEST(CondTest, RunsOneFunctionOnTreesAndCaptures) {
-  const auto f = [](Array x, Array scale) {
-    const auto r = cond(
-        lax::gt(sum(x), 0.0),
-        [&](const std::pair<Array, Array>& p) { return std::pair(p.first * scale, p.second); },
-        [&](const std::pair<Array, Array>& p) { return std::pair(p.second, p.first - scale); },
-        std::pair(x, x + 1));
-    return r.first * 10 + r.second;
-  };
-  EXPECT_THAT(Evaluated(f, Vec({1, 2}), Host({3}, {}))[0].ToDoubles(), ElementsAre(32, 63));
-  EXPECT_THAT(Evaluated(f, Vec({-1, -2}), Host({3}, {}))[0].ToDoubles(), ElementsAre(-4, -15));
-  const auto always = [](Array x) {
-    return cond(
-        true, [&] { return x + 1; }, [&] { return x; });
-  };
-  EXPECT_THAT(Values(always, Vec({1, 2})), ElementsAre(2, 3));
-}
-
-TEST(CondTest, GradientIsThatOfTheFunctionThatRan) {
-  const auto f = [](Array x) {
-    return grad([](Array v) {
-      return cond(
-          lax::gt(v, 0.0), [](Array y) { return y * y; }, [](Array y) { return exp(y) * 3; }, v);
-    })(x);
-  };
-  EXPECT_THAT(Values(f, Host({4}, {})), ElementsAre(8));
-  EXPECT_NEAR(Values(f, Host({-1}, {}))[0], 3 * std::exp(-1), 1e-6);
-  // Each member of a batch its own.
-  const auto batched = [&](Array x) { return vmap(f)(x); };
-  EXPECT_THAT(Values(batched, Vec({4, -1})),
-              ElementsAre(DoubleNear(8, 1e-6), DoubleNear(3 * std::exp(-1), 1e-6)));
-}
-
-TEST(CondTest, RefusesResultsThatDiffer) {
-  const Error e = ErrorOf([] {
-    trace(
-        [](Array x) {
-          return cond(
-              lax::gt(sum(x), 0.0), [](Array y) { return y; }, [](Array y) { return sum(y); }, x);
-        },
-        abstract({3}));
-  });
-  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
-  EXPECT_THAT(e.what(), HasSubstr("cond branches must have equal output types but they differ:"));
-  EXPECT_THAT(e.what(), HasSubstr("result has type f32[] of branch 0 and f32[3] of branch 1"));
-  const Error vector = ErrorOf([] {
-    trace(
-        [](Array x) {
-          return cond(
-              lax::gt(x, 0.0), [](Array y) { return y; }, [](Array y) { return -y; }, x);
-        },
-        abstract({3}));
-  });
-  EXPECT_THAT(vector.what(), HasSubstr("cond: pred must be a scalar, got bool[3]"));
-}
-
-TEST(SwitchTest, ClampsItsIndex) {
-  const auto f = [](Array i, Array x) {
-    return switch_(i,
-                   std::tuple([](Array y) { return y; }, [](Array y) { return y * 10; },
-                              [&](Array y) { return y + x * 100; }),
-                   x);
-  };
-  const auto at = [&](double i) {
-    return Evaluated(f, ir::Array::Of(kS32, {}, {i}), Host({2}, {}))[0].ToDoubles()[0];
-  };
-  EXPECT_EQ(at(-1), 2);
-  EXPECT_EQ(at(0), 2);
-  EXPECT_EQ(at(1), 20);
-  EXPECT_EQ(at(2), 202);
-  EXPECT_EQ(at(7), 202);
-  const Error e = ErrorOf([&] { trace([&](Array x) { return f(x, x); }, abstract({})); });
-  EXPECT_THAT(e.what(), HasSubstr("index must be an integer scalar, got f32[]"));
-}
-
-TEST(ScanTest, RefusesACarryOfAnotherType) {
-  const Error e = ErrorOf([] {
-    trace(
-        [](Array xs) {
-          return scan([](Array c, Array x) { return std::make_pair(c * x, x); }, xs[0].astype(kS32),
-                      xs)
-              .first;
-        },
-        abstract({3}));
-  });
-  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
-  EXPECT_THAT(e.what(), HasSubstr("carry has type s32[] but the corresponding output"));
-  const Error length = ErrorOf([] {
-    trace(
-        [](Array x) {
-          return scan([](Array c, NoneType) { return std::make_pair(c, c); }, x, None).first;
-        },
-        abstract({3}));
-  });
-  EXPECT_THAT(length.what(), HasSubstr("must be given as length"));
-}
+// ---- checkpoint, jit. ---------------------------------------------------------------------------
 
 TEST(CheckpointTest, ChangesNoValue) {
   const auto f = [](Array x) {
@@ -622,6 +415,34 @@ TEST(JitTest, NestsInsideOtherTransforms) {
     return grad([&](Array y) { return inner(y) + inner(2 * y); })(x);
   };
   EXPECT_THAT(Values(f, Vec({1, 2}), Vec({5, 6})), ElementsAre(15, 18));
+}
+
+TEST(EvalShapeTest, AnswersTheTreeOfTypes) {
+  const auto f = [](const Affine& p, Array x, int n) {
+    return std::tuple(dot(x, p.w) + p.b, n, x.shape().size());
+  };
+  const auto out =
+      eval_shape(f, Affine{abstract({3, 5}), abstract({5})}, abstract({2, 3}, kF64), 7);
+  EXPECT_FALSE(std::get<0>(out).is_concrete());
+  EXPECT_FALSE(std::get<0>(out).is_traced());
+  EXPECT_EQ(std::get<0>(out).type().ToString(), "f64[2,5]");
+  EXPECT_EQ(std::get<1>(out), 7);
+  EXPECT_EQ(std::get<2>(out), 2);
+}
+TEST(EvalShapeTest, WorksWhileTracingAndEmitsNothing) {
+  const auto traced = trace(
+      [](Array x) {
+        const Array row = eval_shape([&](Array y) { return sum(x, 0) + y; }, x[0]);
+        EXPECT_EQ(row.type().ToString(), "f32[3]");
+        return zeros(row.shape());
+      },
+      abstract({2, 3}));
+  for (const ir::Op& op : traced.fn()->ops) EXPECT_NE(op.def->name, "reduce_sum");
+}
+TEST(EvalShapeTest, ErrorsAreThoseOfTheFunction) {
+  const Error e = ErrorOf(
+      [] { eval_shape([](Array x, Array y) { return dot(x, y); }, abstract({2}), abstract({3})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
 }
 
 }  // namespace
