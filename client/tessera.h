@@ -13,6 +13,7 @@
 #include "client/error.h"      // IWYU pragma: export
 #include "client/fft.h"        // IWYU pragma: export
 #include "client/files.h"      // IWYU pragma: export
+#include "client/filters.h"    // IWYU pragma: export
 #include "client/indexing.h"   // IWYU pragma: export
 #include "client/lax.h"        // IWYU pragma: export
 #include "client/linalg.h"     // IWYU pragma: export
