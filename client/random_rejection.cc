@@ -265,9 +265,14 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool ar
   const Dims shape = prob_in.shape();
   const F count0 = count_in, prob0 = prob_in;
   const F deviation = ir::Sqrt(count0 * prob0 * (1 - prob0));
-  const F b0 = 1.15 + 2.53 * deviation;
-  const F a0 = -0.0873 + 0.0248 * b0 + 0.01 * prob0;
-  const F c0 = count0 * prob0 + 0.5;
+  // at_0 + slope * x.
+  const auto line = [&](const F& at_0, double slope, const F& x) {
+    return are_numbers ? at_0 + slope * x : mul_add(ir::Like(x, slope), x, at_0);
+  };
+  const F b0 = line(ir::Like(prob0, 1.15), 2.53, deviation);
+  const F a0 = line(line(ir::Like(prob0, -0.0873), 0.0248, b0), 0.01, prob0);
+  const F half = ir::Like(prob0, 0.5);
+  const F c0 = are_numbers ? count0 * prob0 + half : mul_add(count0, prob0, half);
   const F v_r0 = 0.92 - 4.2 / b0;
   const F r0 = prob0 / (1 - prob0);
   const F alpha0 = (2.83 + 5.1 / b0) * deviation;

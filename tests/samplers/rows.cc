@@ -7,7 +7,8 @@
 namespace tessera::samplers {
 namespace {
 
-// Rejections that a rounding error decides, and choices among close ones.
+// Rejections that a rounding error decides, choices among close ones, and matrices that are nearly
+// singular.
 constexpr double kRare = 10;
 // So much XLA's log1p of f64 is off.
 constexpr double kLog1pOfXla = 160;
@@ -269,12 +270,12 @@ void AddContinuous(Builder& b) {
       [](const Array& k, int64_t n) { return random::weibull_min(k, 2.0, 1.7, {n}); }, 8);
   b.Near(
        "orthogonal", "jr.orthogonal(k, 3, (n // 9,), jnp.float32)",
-       [](const Array& k, int64_t n) { return random::orthogonal(k, 3, {n / 9}); }, 64, 1)
-      .other_per_million = 1000;
+       [](const Array& k, int64_t n) { return random::orthogonal(k, 3, {n / 9}); }, 128, 1)
+      .other_per_million = kRare;
   b.Near(
        "orthogonal_wide", "jr.orthogonal(k, 2, (n // 6,), jnp.float32, 3)",
-       [](const Array& k, int64_t n) { return random::orthogonal(k, 2, {n / 6}, kF32, 3); }, 64, 1)
-      .other_per_million = 1000;
+       [](const Array& k, int64_t n) { return random::orthogonal(k, 2, {n / 6}, kF32, 3); }, 128, 1)
+      .other_per_million = kRare;
 }
 
 void AddRejection(Builder& b) {
