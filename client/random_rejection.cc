@@ -521,7 +521,11 @@ Array multinomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType d
       const Array count = binomial(arg(x.second), arg(left), arg(ratio), std::nullopt, computed);
       return std::pair(Array(arg(left) - arg(count)), count);
     };
-    const Array counts = scan(step, draws, std::pair(ratios, keys), {}, k.site).second;
+    // In a shard_map the draws that are left vary as the keys and the probabilities do.
+    const std::vector<Array> in =
+        tessera::internal::Apply("random_multinomial", k.site, {draws, ratios, keys},
+                                 [](ir::Builder&, Vs v) { return ir::MatchVarying(std::move(v)); });
+    const Array counts = scan(step, in[0], std::pair(in[1], in[2]), {}, k.site).second;
     std::vector<int64_t> back;
     for (int d = 1; d < rank; ++d) back.push_back(d);
     back.push_back(0);
