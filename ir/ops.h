@@ -13,6 +13,7 @@
 #include "ir/builder.h"
 #include "ir/gather_scatter.h"
 #include "ir/op_def.h"
+#include "ir/precision.h"
 
 namespace tessera::ir {
 
@@ -168,7 +169,8 @@ struct DotDims {
 // are added up as `preferred_element_type`, which the result then has; none: the operands' dtype.
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
                  const PartitionSpec* out_sharding = nullptr,
-                 std::optional<DType> preferred_element_type = {});
+                 std::optional<DType> preferred_element_type = {},
+                 Precision precision = Precision::kDefault);
 Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
 
 // ---- convolution.cc ----
@@ -185,6 +187,7 @@ struct ConvOptions {
   int64_t feature_group_count = 1, batch_group_count = 1;
   std::optional<DType> preferred_element_type = {};
   const PartitionSpec* out_sharding = nullptr;
+  Precision precision = Precision::kDefault;
 };
 Value ConvGeneralDilated(Value lhs, Value rhs, const ConvDimensionNumbers& dims,
                          ConvOptions options = {});
