@@ -211,8 +211,8 @@ T filter_shard(const T& tree, const Mesh& mesh, const Prefix<PartitionSpec>& sha
 
 // Those of which nothing is left to filter.
 template <class F>
-auto filter_checkpoint(F f, Site site = Site::Here()) {
-  return checkpoint(std::move(f), site);
+auto filter_checkpoint(F f, CheckpointOptions options = {}, Site site = Site::Here()) {
+  return checkpoint(std::move(f), std::move(options), site);
 }
 template <class F, class... A>
 auto filter_eval_shape(const F& f, const A&... args) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "client/debug.h"
 #include "client/operand.h"
 #include "ir/ops.h"
 
@@ -131,6 +132,10 @@ std::vector<Array> JitCache::Call(const std::type_info& type, const FlatArgs& ar
                  });
   }
   CheckArguments(options.name, args, site);
+  if (DebugNans()) {
+    const TracedProgram traced = TraceForJit(args, options, site, body);
+    return RunCheckingNans(traced, Concat(args.leaves, traced.captures), options.name, site);
+  }
   const size_t hash = HashOf(type, args.leaves);
   std::shared_ptr<const Entry> entry;
   {

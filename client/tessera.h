@@ -10,6 +10,7 @@
 // they return arrays that may not be ready; reading one blocks.
 #pragma once
 #include "client/array.h"      // IWYU pragma: export
+#include "client/debug.h"      // IWYU pragma: export
 #include "client/error.h"      // IWYU pragma: export
 #include "client/fft.h"        // IWYU pragma: export
 #include "client/files.h"      // IWYU pragma: export

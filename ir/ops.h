@@ -58,6 +58,7 @@ Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
 Value Square(Value x);
 Value IntegerPow(Value x, int64_t y);  // functions.cc
 Value StopGradient(Value x);
+Value CheckpointName(Value x, std::string name);  // x, as policies of Checkpoint know it
 // Makes operands agree: weak dtypes, scalars and dims of size 1, varying axes.
 std::vector<Value> Harmonize(std::vector<Value> operands);
 // Makes only the varying axes agree: pvary up to the union.
@@ -311,7 +312,23 @@ Value Pvary(Value x, const AxisSet& axes);   // x itself for no axes
 
 // ---- control.cc ----
 std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view name = "");
-std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args);
+// What a checkpoint keeps for the derivative; the rest is computed again. Reference:
+// jax.checkpoint_policies.
+struct CheckpointPolicy {
+  enum Kind : uint8_t {
+    kNothing,
+    kEverything,
+    kDots,             // dot_general and convolution
+    kDotsWithoutBatch,  // of these the dot_generals without batch dims
+    kNames,            // what checkpoint_name gives one of `names`
+    kOtherNames,       // what it gives another name
+    kExceptNames,      // everything but that
+  };
+  Kind kind = kNothing;
+  std::vector<std::string> names = {};
+};
+std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args,
+                              const CheckpointPolicy& policy = {});
 std::vector<Value> OptimizationBarrier(Builder& b, Values xs);
 // f: (consts..., carry..., x slices...) -> (carry..., y slices...).  Operands: consts, carry, xs.
 std::vector<Value> Scan(Builder& b, FunctionRef f, Values operands, int num_consts, int num_carry,

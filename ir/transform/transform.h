@@ -69,6 +69,12 @@ FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* k
 // (RegionRole::kRule) is replaced by its body, in regions too. Errors: an op that is only a rule,
 // of a derivative that must be transposed and was not, with the reason of its `partition`.
 absl::StatusOr<FunctionRef> DropRules(FunctionRef f);
+// f with one more result, a bool scalar: whether any of its results has a NaN.
+FunctionRef WithNanFlag(const Function& f);
+// f's params -> two s32 scalars: the index of its first op that makes a NaN, which is in a result
+// though in none of the operands, and the index of the first param that has one; -1: none. An op
+// with regions counts as one.
+FunctionRef FirstNan(const Function& f);
 // The same body typed in another scope (axes that become Manual, check_vma), every op inferred anew
 // from the given param types.
 absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope,
