@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "client/precision.h"
 #include "client/session.h"
 #include "client/trace.h"
 #include "client/tree.h"
@@ -178,6 +179,7 @@ class JitCache {
     const std::type_info* type;
     TreeNode tree;
     Mesh context;
+    lax::Precision precision = lax::Precision::kDefault;  // default_matmul_precision's
     std::vector<LeafKey> leaves;
 
     std::shared_ptr<Session> session;
