@@ -99,7 +99,8 @@ std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body) {
 }
 
 bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
-  if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()))
+  if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()) ||
+      entry.precision != PrecisionOr({}))
     return false;
   bool has_arrays = !entry.captures.empty();
   for (size_t i = 0; i < args.leaves.size(); ++i) {
@@ -166,6 +167,7 @@ std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& t
   made->type = &type;
   made->tree = args.tree;
   made->context = context_mesh();
+  made->precision = PrecisionOr({});
   for (const Array& a : args.leaves) {
     const ConcreteState* const c = AsConcrete(a);
     made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});

@@ -326,7 +326,8 @@ Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
     internal::CheckPreferred("dot_general", v[0].dtype(), options.preferred_element_type);
     return ir::DotGeneral(v[0], v[1],
                           {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
-                          options.out_sharding, options.preferred_element_type);
+                          options.out_sharding, options.preferred_element_type,
+                          internal::PrecisionOr(options.precision));
   });
 }
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {

@@ -468,12 +468,14 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
     }
     dims.lhs_contract = {a.rank() - 1};
     dims.rhs_contract = {nb};
-    return ir::DotGeneral(a, b, dims, options.out_sharding, options.preferred_element_type);
+    return ir::DotGeneral(a, b, dims, options.out_sharding, options.preferred_element_type,
+                          internal::PrecisionOr(options.precision));
   });
 }
 
-Array dot(const Arg& x, const Arg& y) {
-  return RankOf(x) == 0 || RankOf(y) == 0 ? x * y : matmul(x, y);
+Array dot(const Arg& x, const Arg& y, std::optional<lax::Precision> precision) {
+  if (RankOf(x) == 0 || RankOf(y) == 0) return x * y;
+  return matmul(x, y, {.precision = precision});
 }
 
 namespace {
@@ -500,7 +502,8 @@ void SumOut(EinsumTerm* x, const std::string& keep) {
 
 // The product of two terms, summed over the letters that are not in `later`, those of the result
 // and of the terms that follow.
-EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later) {
+EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
+                    lax::Precision precision) {
   SumOut(&x, later + y.letters);
   SumOut(&y, later + x.letters);
   ir::DotDims dims;
@@ -522,12 +525,14 @@ EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later) {
   for (char c : y.letters) {
     if (x.letters.find(c) == std::string::npos) free_y += c;
   }
-  return {ir::DotGeneral(x.value, y.value, dims), batch + free_x + free_y};
+  const Value product = ir::DotGeneral(x.value, y.value, dims, nullptr, {}, precision);
+  return {product, batch + free_x + free_y};
 }
 
 }  // namespace
 
-Array einsum(std::string_view spec, const std::vector<Arg>& operands) {
+Array einsum(std::string_view spec, const std::vector<Arg>& operands,
+             std::optional<lax::Precision> precision) {
   const Site site = internal::SiteOf(operands);
   const auto refuse = [&](const std::string& why) {
     ThrowError(ErrorKind::kValueError, site, "einsum(\"", ToAbsl(spec), "\"): ", why);
@@ -579,7 +584,8 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands) {
     for (size_t i = 1; i < v.size(); ++i) {
       std::string later = out;
       for (size_t j = i + 1; j < v.size(); ++j) later += terms[j];
-      acc = Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later);
+      acc = Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later,
+                     internal::PrecisionOr(precision));
     }
     SumOut(&acc, out);
     std::vector<int64_t> order;
