@@ -239,14 +239,15 @@ class Bench {
   void MeasureMatmuls() {
     constexpr int kTrials = 32;
     std::printf("%-28s %12s %12s %10s\n", "matmul", "us", "TFLOP/s", "of best");
+    // Of f32 at the default precision, and at the highest.
     struct Product {
       std::string name;
       ir::DType dtype;
       bool allow_tf32;
     };
     const Product products[] = {{"bf16", ir::DType::kBF16, false},
-                                {"f32 (TF32)", ir::DType::kF32, true},
-                                {"f32, highest", ir::DType::kF32, false}};
+                                {"tf32", ir::DType::kF32, true},
+                                {"f32", ir::DType::kF32, false}};
     for (const auto& [name, dtype, allow_tf32] : products) {
       const int64_t n = flags_.matmul;
       const uint64_t a = AllocateNumbers(dtype, n * n), b = AllocateNumbers(dtype, n * n);

@@ -22,8 +22,10 @@
 namespace tessera::service {
 namespace {
 
+using lax::Precision::kHighest;
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::Each;
 using testing::ErrorOf;
 using testing::Eventually;
 using ::testing::HasSubstr;
@@ -40,7 +42,7 @@ class GpuTest : public ::testing::Test {
     ClusterOptions options;
     options.workers = workers;
     options.gpus_per_worker = gpus;
-    options.worker_flags = {"--collective-timeout-ms=1000"};
+    options.worker_flags = {"--collective-timeout-ms=1000", tf32_flag_};
     // A canary would meet the fault before the program that is to meet it.
     options.coordinator_flags = {canaries};
     options.worker_env = [=](int w) {
@@ -73,6 +75,7 @@ class GpuTest : public ::testing::Test {
     })(x);
   }
 
+  std::string tf32_flag_ = "--cuda-tf32=true";
   std::unique_ptr<Cluster> cluster_;
 };
 
@@ -95,6 +98,24 @@ TEST_F(GpuTest, TheDemoOverTwoGpusFollowsTheCpusCurve) {
   ASSERT_GE(gpus.size(), 20u);
   for (size_t step = 0; step < 20; ++step) {
     EXPECT_LE(std::abs(gpus[step] - cpus[step]) / std::abs(cpus[step]), 1e-5) << step;
+  }
+}
+
+TEST_F(GpuTest, AWorkerRoundsToTf32UnlessItIsToldNotTo) {
+  constexpr int64_t kSize = 64;
+  // 1 + 2^-12, of which TF32 keeps 1.
+  const ir::Array x =
+      ir::Array::Of(kF32, {kSize, kSize}, std::vector<double>(kSize * kSize, 1 + 0x1p-12));
+  for (const bool rounds : {true, false}) {
+    Session::SetDefault(nullptr);
+    cluster_ = nullptr;
+    tf32_flag_ = absl::StrCat("--cuda-tf32=", rounds ? "true" : "false");
+    Start(/*workers=*/1, /*gpus=*/1, "cublaslt_rounds=1", /*faulty=*/0);
+    const Array on_gpu = put(x, make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
+    const auto square = jit([](Array a) { return std::pair(dot(a, a), dot(a, a, kHighest)); });
+    const auto [by_default, exact] = square(on_gpu);
+    EXPECT_THAT(by_default.value().ToDoubles(), Each(rounds ? 64 : 64 + 0x1p-5));
+    EXPECT_THAT(exact.value().ToDoubles(), Each(64 + 0x1p-5));
   }
 }
 
