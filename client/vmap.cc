@@ -48,12 +48,46 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
   return size;
 }
 
+// Mapped dims are sharded alike, on axes that nothing else that is used inside is sharded on: these
+// axes are not in the types there.
+void CheckMappedShardings(const std::vector<Array>& args, const std::vector<int>& dims,
+                          const std::vector<std::string>& paths, const Site& site) {
+  std::optional<size_t> first;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (dims[i] < 0) continue;
+    if (!first) first = i;
+    const Type &want = args[*first].type(), &type = args[i].type();
+    if (type.axes_of(dims[i]) == want.axes_of(dims[*first])) continue;
+    ThrowError(ErrorKind::kValueError, site,
+               "Mapped away dimension of inputs passed to vmap should be sharded the same: ",
+               paths[*first], " is ", want.ToString(), " and is mapped along axis ", dims[*first],
+               ", ", paths[i], " is ", type.ToString(), " and is mapped along axis ", dims[i],
+               "; reshard one");
+  }
+  if (!first) return;
+  const ir::AxisList mapped = args[*first].type().axes_of(dims[*first]);
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (dims[i] >= 0) continue;
+    for (const ir::AxisList& axes : args[i].type().sharding) {
+      for (const std::string& axis : axes) {
+        if (std::find(mapped.begin(), mapped.end(), axis) == mapped.end()) continue;
+        ThrowError(ErrorKind::kValueError, site,
+                   "Unmapped values passed to vmap cannot be sharded along the mesh axis you are "
+                   "vmapping over: ",
+                   paths[i], " is ", args[i].type().ToString(), ", and '", axis,
+                   "' shards the mapped dims; reshard it");
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims) {
   std::vector<int> dims;
   const int64_t size = BatchSize(call, site, &dims);
+  CheckMappedShardings(call.args.leaves, dims, call.args.paths(), site);
   return InProgram("vmap", site, call.args.leaves, [&] {
     std::vector<Type> inner;
     for (size_t i = 0; i < dims.size(); ++i) {
@@ -74,16 +108,13 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
       }
       result_dims.push_back(d);
     }
-    ir::FunctionRef batched = OrThrow(ir::Batch(*n.fn, param_dims, size, result_dims), site).fn;
+    const auto mapped = std::find_if(dims.begin(), dims.end(), [](int d) { return d >= 0; });
+    const ir::AxisList axes = mapped == dims.end()
+                                  ? ir::AxisList{}
+                                  : call.args.leaves[mapped - dims.begin()].type().axes_of(*mapped);
+    const ir::FunctionRef batched =
+        OrThrow(ir::Batch(*n.fn, param_dims, size, result_dims, axes), site).fn;
     const std::vector<Array> in = Concat(call.args.leaves, n.captures);
-    // A mapped dim that is sharded on an Explicit axis changes the types in the batched body.
-    const std::vector<Type> types = TypesOf(in);
-    for (size_t i = 0; i < types.size(); ++i) {
-      if (types[i].sharding != batched->types[i].sharding) {
-        batched = OrThrow(ir::Rescope(*batched, batched->scope, types), site);
-        break;
-      }
-    }
     return CallFunction(batched, in, "vmap", site);
   });
 }

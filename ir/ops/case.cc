@@ -257,9 +257,7 @@ Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims, int64_t siz
       arg_dims.push_back(-1);
       continue;
     }
-    args.push_back(dims[i] < 0    ? BroadcastNewDim(c.in[i], 0, size)
-                   : dims[i] == 0 ? c.in[i]
-                                  : MoveDim(c.in[i], dims[i], 0));
+    args.push_back(BatchInFront(c, dims, i, size));
     arg_dims.push_back(0);
   }
   std::vector<Value> out;
@@ -271,7 +269,8 @@ Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims, int64_t siz
       x = Select(is_chosen, x, StopGradient(x));
     }
     const BatchResult batched =
-        ValueOrThrow(Batch(*c.regions[k], arg_dims, size, std::vector<int>(c.out_types.size(), 0)));
+        ValueOrThrow(Batch(*c.regions[k], arg_dims, size, std::vector<int>(c.out_types.size(), 0),
+                           BatchAxes(c, dims)));
     const std::vector<Value> got = Inline(c.b, *batched.fn, in);
     if (out.empty()) {
       out = got;
@@ -288,13 +287,13 @@ Batched CaseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size
   // A result is batched if some branch makes it so.
   std::vector<int> out_dims(c.out_types.size(), -1);
   for (const FunctionRef& branch : c.regions) {
-    const BatchResult batched = ValueOrThrow(Batch(*branch, inner, size));
+    const BatchResult batched = ValueOrThrow(Batch(*branch, inner, size, {}, BatchAxes(c, dims)));
     for (size_t r = 0; r < out_dims.size(); ++r)
       if (batched.out_dims[r] >= 0) out_dims[r] = 0;
   }
   std::vector<FunctionRef> branches;
   for (const FunctionRef& branch : c.regions)
-    branches.push_back(ValueOrThrow(Batch(*branch, inner, size, out_dims)).fn);
+    branches.push_back(ValueOrThrow(Batch(*branch, inner, size, out_dims, BatchAxes(c, dims))).fn);
   return {c.b.Emit(c.def, c.in, c.attrs, std::move(branches)), out_dims};
 }
 

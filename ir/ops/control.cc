@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "ir/ops/dims.h"
 #include "ir/ops/region.h"
 #include "ir/spec.h"
 #include "ir/transform/transform.h"
@@ -96,7 +97,8 @@ std::vector<Value> CheckpointTranspose(const RuleContext& c, Values cts,
 }
 
 Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
+  const BatchResult batched =
+      ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size, {}, BatchAxes(c, dims)));
   return {c.b.Emit(c.def, c.in, c.attrs, {batched.fn}), batched.out_dims};
 }
 

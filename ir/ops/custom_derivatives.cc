@@ -136,19 +136,22 @@ std::vector<Value> CustomJvpJvp(const RuleContext& c, Values tangents) {
 
 Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const std::vector<int> in(dims.begin(), dims.end());
+  const AxisList axes = BatchAxes(c, dims);
   const std::vector<int> rule_in =
       Concat<int>(in, InexactOf(ArgsOf(in, NumConsts(c)), ArgsOf(c.in_types, NumConsts(c))));
-  const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, size)).out_dims;
-  const std::vector<int> of_rule = ValueOrThrow(Batch(*c.regions[1], rule_in, size)).out_dims;
+  const std::vector<int> of_function =
+      ValueOrThrow(Batch(*c.regions[0], in, size, {}, axes)).out_dims;
+  const std::vector<int> of_rule =
+      ValueOrThrow(Batch(*c.regions[1], rule_in, size, {}, axes)).out_dims;
   // A result has a batch if the function, the rule or its tangent has one.
   const auto n = static_cast<int>(of_function.size());
   std::vector<int> of_tangents(n, -1);
   int next = n;
   for (int r : walk::Where(AreInexact(c.out_types))) of_tangents[r] = of_rule[next++];
   const std::vector<int> force = ForceBatched({of_function, Part(of_rule, 0, n), of_tangents});
-  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, size, force));
+  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, size, force, axes));
   const BatchResult rule = ValueOrThrow(
-      Batch(*c.regions[1], rule_in, size, Concat<int>(force, InexactOf(force, c.out_types))));
+      Batch(*c.regions[1], rule_in, size, Concat<int>(force, InexactOf(force, c.out_types)), axes));
   return {c.b.Emit(c.def, c.in, c.attrs, {function.fn, rule.fn}), function.out_dims};
 }
 

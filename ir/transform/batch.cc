@@ -9,6 +9,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/ops/dims.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
@@ -20,13 +21,15 @@ struct BatchWalk {
   const Function& f;
   int64_t size;
   Builder b;
+  const AxisList& axes;
   std::vector<Value> env;
   std::vector<int> dims;
 
-  BatchWalk(const Function& fn, int64_t batch_size)
+  BatchWalk(const Function& fn, int64_t batch_size, const AxisList& batch_axes)
       : f(fn),
         size(batch_size),
         b(fn.scope, fn.name),
+        axes(batch_axes),
         env(fn.types.size()),
         dims(fn.types.size(), -1) {}
 
@@ -38,7 +41,12 @@ struct BatchWalk {
         Throw(ErrorKind::kValueError,
               absl::StrCat("vmap of ", f.name, ": in_axes ", dims[i], " is out of range for param ",
                            i, " of rank ", f.types[i].rank() + 1));
-      env[i] = b.Param(dims[i] < 0 ? f.types[i] : walk::InsertDim(f.types[i], dims[i], size));
+      Type type = f.types[i];
+      if (dims[i] >= 0) {
+        type = walk::InsertDim(type, dims[i], size);
+        if (!axes.empty()) type.set_axes_of(dims[i], axes);
+      }
+      env[i] = b.Param(std::move(type));
     }
   }
 
@@ -63,6 +71,14 @@ struct BatchWalk {
     }
   }
 
+  // A result that is the same for all.
+  Value Repeated(Value v, int dim) {
+    v = BroadcastNewDim(v, dim, size);
+    Type like = v.type();
+    if (!axes.empty()) like.set_axes_of(dim, axes);
+    return ops::ShardedLike(v, like);
+  }
+
   BatchResult Finish(const std::vector<int>& force_out) {
     BatchResult out;
     std::vector<Value> results;
@@ -79,7 +95,7 @@ struct BatchWalk {
               absl::StrCat("vmap of ", f.name, ": out_axes ", want, " is out of range for output ",
                            r, " of rank ", f.types[f.results[r]].rank() + 1));
       if (want >= 0) {
-        v = dim < 0 ? BroadcastNewDim(v, want, size) : dim == want ? v : MoveDim(v, dim, want);
+        v = dim < 0 ? Repeated(v, want) : dim == want ? v : MoveDim(v, dim, want);
         dim = want;
       }
       results.push_back(v);
@@ -93,11 +109,11 @@ struct BatchWalk {
 }  // namespace
 
 absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
-                                  const std::vector<int>& force_out) {
+                                  const std::vector<int>& force_out, const AxisList& axes) {
   struct Tag {};
-  return walk::Memoized<Tag, BatchResult>(f, std::tuple(dims, size, force_out), [&] {
+  return walk::Memoized<Tag, BatchResult>(f, std::tuple(dims, size, force_out, axes), [&] {
     return CatchStatusOr([&] {
-      BatchWalk w(f, size);
+      BatchWalk w(f, size, axes);
       w.AddParams(dims);
       for (size_t i = 0; i < f.ops.size(); ++i) {
         SiteScope site(w.b, f.sites[i]);
