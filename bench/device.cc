@@ -219,7 +219,7 @@ class Bench {
     uint64_t scratch = 0;
   };
   // Uses the library's preferred algorithm, or the fastest of `trials` that are timed.
-  PlannedMatmul PlanMatmul(ir::DType dtype, int trials) {
+  PlannedMatmul PlanMatmul(ir::DType dtype, bool allow_tf32, int trials) {
     setenv("TESSERA_CUDA_MATMUL_TRIALS", absl::StrCat(trials).c_str(), 1);
     const int64_t n = flags_.matmul;
     tessera_matmul_shape shape = {};
@@ -229,6 +229,7 @@ class Bench {
       strides[0] = n * n, strides[1] = n, strides[2] = 1;
     }
     shape.in = shape.out = worker::device::ApiValue(dtype);
+    shape.allow_tf32 = allow_tf32 ? 1 : 0;
     tessera_matmul* matmul = nullptr;
     int64_t scratch = 0;
     Check(api().matmul_plan(device_->context(), &shape, &matmul, &scratch), "a matmul");
@@ -238,7 +239,15 @@ class Bench {
   void MeasureMatmuls() {
     constexpr int kTrials = 32;
     std::printf("%-28s %12s %12s %10s\n", "matmul", "us", "TFLOP/s", "of best");
-    for (const ir::DType dtype : {ir::DType::kBF16, ir::DType::kF32}) {
+    struct Product {
+      std::string name;
+      ir::DType dtype;
+      bool allow_tf32;
+    };
+    const Product products[] = {{"bf16", ir::DType::kBF16, false},
+                                {"f32 (TF32)", ir::DType::kF32, true},
+                                {"f32, highest", ir::DType::kF32, false}};
+    for (const auto& [name, dtype, allow_tf32] : products) {
       const int64_t n = flags_.matmul;
       const uint64_t a = AllocateNumbers(dtype, n * n), b = AllocateNumbers(dtype, n * n);
       const uint64_t c = Allocate(4 * n * n);
@@ -248,16 +257,18 @@ class Bench {
         };
       };
       std::vector<Case> cases(2);
-      cases[0] = {"as planned", run(std::make_shared<PlannedMatmul>(PlanMatmul(dtype, 0))), {}};
-      cases[1] = {"best", run(std::make_shared<PlannedMatmul>(PlanMatmul(dtype, kTrials))), {}};
+      const auto planned = [&, allow = allow_tf32, of = dtype](int trials) {
+        return run(std::make_shared<PlannedMatmul>(PlanMatmul(of, allow, trials)));
+      };
+      cases[0] = {"as planned", planned(0), {}};
+      cases[1] = {"best", planned(kTrials), {}};
       MeasureInterleaved(cases);
       const double best = cases[1].samples.Quantile(0.5);
       for (const Case& measured : cases) {
         const double us = measured.samples.Quantile(0.5);
-        std::printf(
-            "%-28s %12.1f %12.1f %9.1f%%\n",
-            absl::StrCat(n, "^3 ", ToAbsl(ir::DTypeName(dtype)), ", ", measured.name).c_str(), us,
-            2e-6 * n * n * n / us, 100 * best / us);
+        std::printf("%-28s %12.1f %12.1f %9.1f%%\n",
+                    absl::StrCat(n, "^3 ", name, ", ", measured.name).c_str(), us,
+                    2e-6 * n * n * n / us, 100 * best / us);
       }
     }
   }

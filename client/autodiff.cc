@@ -207,13 +207,24 @@ std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<A
   });
 }
 
-std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body) {
+std::vector<Array> CheckpointFlat(const FlatArgs& args, const ir::CheckpointPolicy& policy,
+                                  const Site& site, FlatBody body) {
   return InProgram("checkpoint", site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), "checkpoint", site, body);
-    return Apply(
-        "checkpoint", site, Concat(args.leaves, n.captures),
-        [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Checkpoint(b, n.fn, in); });
+    return Apply("checkpoint", site, Concat(args.leaves, n.captures),
+                 [&](ir::Builder& b, std::vector<ir::Value> in) {
+                   return ir::Checkpoint(b, n.fn, in, policy);
+                 });
   });
 }
 
 }  // namespace tessera::internal
+
+namespace tessera {
+Array checkpoint_name(const Arg& x, const std::string& name) {
+  return internal::ApplyArgs("checkpoint_name", {x}, internal::Operands::kStrict,
+                             [&](ir::Builder&, const std::vector<ir::Value>& v) {
+                               return ir::CheckpointName(v[0], name);
+                             });
+}
+}  // namespace tessera

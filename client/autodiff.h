@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/call.h"
+#include "ir/ops.h"
 #include "ir/transform/transform.h"
 
 namespace tessera {
@@ -43,7 +44,8 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
 std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
                                        const Site& site, FlatBody body);
 
-std::vector<Array> CheckpointFlat(const FlatArgs& args, const Site& site, FlatBody body);
+std::vector<Array> CheckpointFlat(const FlatArgs& args, const ir::CheckpointPolicy& policy,
+                                  const Site& site, FlatBody body);
 
 }  // namespace internal
 
@@ -242,17 +244,53 @@ auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
   return linear_transpose(std::move(f), std::tuple<A>(like), site);
 }
 
-// f, whose intermediate values are recomputed for the gradient instead of stored.
+// ---- checkpoint ---------------------------------------------------------------------------------
+
+using ir::CheckpointPolicy;
+// What checkpoint keeps of f's intermediate values for the gradient. Reference:
+// jax.checkpoint_policies.
+namespace checkpoint_policies {
+inline const CheckpointPolicy nothing_saveable = {CheckpointPolicy::kNothing};
+inline const CheckpointPolicy everything_saveable = {CheckpointPolicy::kEverything};
+// Results of products: matmul and its kin, and convolutions.
+inline const CheckpointPolicy dots_saveable = {CheckpointPolicy::kDots};
+inline const CheckpointPolicy dots_with_no_batch_dims_saveable = {
+    CheckpointPolicy::kDotsWithoutBatch};
+// Values that checkpoint_name gives one of these names, or another one; or all others.
+inline CheckpointPolicy save_only_these_names(std::vector<std::string> names) {
+  return {CheckpointPolicy::kNames, std::move(names)};
+}
+inline CheckpointPolicy save_any_names_but_these(std::vector<std::string> names) {
+  return {CheckpointPolicy::kOtherNames, std::move(names)};
+}
+inline CheckpointPolicy save_anything_except_these_names(std::vector<std::string> names) {
+  return {CheckpointPolicy::kExceptNames, std::move(names)};
+}
+}  // namespace checkpoint_policies
+
+// x, an array or a tree of them, known to policies by a name.
+Array checkpoint_name(const Arg& x, const std::string& name);
+template <class T>
+requires(!std::is_convertible_v<const T&, Arg>) T
+    checkpoint_name(const T& tree, const std::string& name, Site site = Site::Here()) {
+  return tree_map([&](const Array& a) { return checkpoint_name(Arg(a, site), name); }, tree);
+}
+
+struct CheckpointOptions {
+  CheckpointPolicy policy = {};
+};
+// f, whose intermediate values are computed again for the gradient instead of kept, but for those
+// that the policy names. Reference: jax.checkpoint.
 template <class F>
-auto checkpoint(F f, Site site = Site::Here()) {
-  return [ f = std::move(f),
+auto checkpoint(F f, CheckpointOptions options = {}, Site site = Site::Here()) {
+  return [ f = std::move(f), options = std::move(options),
            site ](const auto&... args) requires internal::Callable<F, decltype(args)...> {
     using Tuple = internal::ArgTuple<decltype(args)...>;
     using R = internal::ResultOf<F, Tuple>;
     const Tuple tuple(args...);
     std::optional<R> like;
     const std::vector<Array> out =
-        internal::CheckpointFlat(internal::FlattenArgs(tuple, "args"), site,
+        internal::CheckpointFlat(internal::FlattenArgs(tuple, "args"), options.policy, site,
                                  internal::TreeBody<F, Tuple, R>{f, tuple, &like});
     return unflatten(*like, out);
   };

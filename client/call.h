@@ -7,6 +7,7 @@
 // it is static: each value is a separate program.
 #pragma once
 #include <bit>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -118,7 +119,7 @@ struct TreeBody {
   std::optional<R>* out;
   std::vector<Array> operator()(const std::vector<Array>& leaves) const {
     const Tuple args = unflatten(like, leaves);
-    out->emplace(std::apply([&](const auto&... a) -> R { return f(a...); }, args));
+    out->emplace(std::apply([&](const auto&... a) -> R { return std::invoke(f, a...); }, args));
     return flatten(**out).leaves;
   }
 };

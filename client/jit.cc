@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "client/debug.h"
 #include "client/operand.h"
 #include "ir/ops.h"
 
@@ -98,7 +99,8 @@ std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body) {
 }
 
 bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
-  if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()))
+  if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()) ||
+      entry.precision != PrecisionOr({}))
     return false;
   bool has_arrays = !entry.captures.empty();
   for (size_t i = 0; i < args.leaves.size(); ++i) {
@@ -131,6 +133,10 @@ std::vector<Array> JitCache::Call(const std::type_info& type, const FlatArgs& ar
                  });
   }
   CheckArguments(options.name, args, site);
+  if (DebugNans()) {
+    const TracedProgram traced = TraceForJit(args, options, site, body);
+    return RunCheckingNans(traced, Concat(args.leaves, traced.captures), options.name, site);
+  }
   const size_t hash = HashOf(type, args.leaves);
   std::shared_ptr<const Entry> entry;
   {
@@ -161,6 +167,7 @@ std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& t
   made->type = &type;
   made->tree = args.tree;
   made->context = context_mesh();
+  made->precision = PrecisionOr({});
   for (const Array& a : args.leaves) {
     const ConcreteState* const c = AsConcrete(a);
     made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/call.h"
+#include "client/precision.h"
 #include "client/session.h"
 
 namespace tessera {
@@ -55,6 +56,7 @@ class JitCache {
     const std::type_info* type;
     TreeNode tree;
     Mesh context;
+    lax::Precision precision = lax::Precision::kDefault;  // default_matmul_precision's
     std::vector<LeafKey> leaves;
 
     std::shared_ptr<Session> session;

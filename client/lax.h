@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "client/array.h"
 #include "client/mesh.h"
+#include "client/precision.h"
 #include "client/tree.h"
 #include "ir/gather_scatter.h"
 
@@ -168,10 +169,8 @@ Array argmin(const Arg& x, int axis, DType index_dtype = DType::kS32);
 struct DotDimensions {
   std::vector<int64_t> lhs_contract, rhs_contract, lhs_batch, rhs_batch;
 };
-// How exact products are at least.  Those of f32 are of f32 whatever it says, as in JAX on CPUs.
-enum class Precision : uint8_t { kDefault, kHigh, kHighest };
 struct DotOptions {
-  Precision precision = Precision::kDefault;
+  std::optional<Precision> precision = {};  // none: default_matmul_precision's
   // As what products are added up, and what the result has: a number of the operands' kind, of
   // integers none with fewer bits.  None: the operands' dtype.
   std::optional<DType> preferred_element_type = {};
@@ -206,13 +205,15 @@ struct ConvOptions {
   int64_t feature_group_count = 1, batch_group_count = 1;
   std::optional<DType> preferred_element_type = {};
   const PartitionSpec* out_sharding = nullptr;
+  std::optional<Precision> precision = {};  // none: default_matmul_precision's
 };
 // The products of windows of `lhs` with `rhs`, a kernel, which is not reversed.
 Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
                            const Padding& padding, const ConvOptions& options = {});
 // The convolution of `lhs` with its elements `strides` apart, whose padding, if it has a name, is
 // that of the convolution it turns round. Without dimension numbers features are last: "NHWC",
-// "HWIO". Of the options it takes rhs_dilation, dimension_numbers and preferred_element_type.
+// "HWIO". Of the options it takes rhs_dilation, dimension_numbers, preferred_element_type and
+// precision.
 Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
                      const Padding& padding, const ConvOptions& options = {});
 // Per dim; empty: 1.
@@ -236,7 +237,7 @@ Array reduce_window(const Array& operand, const Arg& init_value,
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
 
-// ---- Collectives: axes are names of Manual axes. ------------------------------------------------
+// ---- Collectives: axes are names of Manual axes (shard_map, pmap), or axis_names of vmaps. -------
 
 struct AxisNames {
   ir::AxisList names;

@@ -10,6 +10,7 @@
 #include "client/testing/evaluated.h"
 #include "client/transform.h"
 #include "ir/op_def.h"
+#include "ir/ops.h"
 
 namespace tessera {
 namespace {
@@ -237,6 +238,58 @@ TEST(ScatterApplyTest, AppliesOnceForEachIndex) {
   });
   EXPECT_EQ(e.kind(), ErrorKind::kNotImplemented);
   EXPECT_THAT(e.what(), HasSubstr("'scatter_apply' not implemented"));
+}
+
+// The precisions of products in a trace, in order.
+template <class F, class... A>
+std::vector<lax::Precision> PrecisionsOf(const F& f, const A&... args) {
+  std::vector<lax::Precision> precisions;
+  const auto traced = trace(f, args...);
+  for (const ir::Op& op : traced.program.entry->ops)
+    if (op.def == &ir::ops::kDotGeneral || op.def == &ir::ops::kConvolution)
+      precisions.push_back(ir::PrecisionOf(op.attrs));
+  return precisions;
+}
+
+TEST(PrecisionTest, IsThatOfTheOptionsOrElseTheDefaultOfTheThread) {
+  using enum lax::Precision;
+  const auto f = [](Array x, Array image) {
+    const lax::DotDimensions dims{{1}, {0}, {}, {}};
+    const Array a = lax::dot_general(x, x, dims);
+    const Array b = lax::dot_general(a, x, dims, lax::DotOptions{.precision = kHigh});
+    lax::ConvOptions options;
+    const Array c = lax::conv_general_dilated(image, image, {1}, "SAME", options);
+    options.precision = kHighest;
+    const Array d = lax::conv_general_dilated(image, image, {1}, "SAME", options);
+    options.dimension_numbers = {"NCH", "OIH", "NCH"};
+    return std::vector<Array>{b, c, d, lax::conv_transpose(image, image, {1}, "SAME", options)};
+  };
+  const Array x = abstract({2, 2}), image = abstract({1, 1, 3});
+  EXPECT_THAT(PrecisionsOf(f, x, image),
+              ElementsAre(kDefault, kHigh, kDefault, kHighest, kHighest));
+  const default_matmul_precision exact("highest");
+  EXPECT_THAT(PrecisionsOf(f, x, image),
+              ElementsAre(kHighest, kHigh, kHighest, kHighest, kHighest));
+  {
+    const default_matmul_precision rounded("tensorfloat32");
+    EXPECT_THAT(PrecisionsOf(f, x, image), ElementsAre(kHigh, kHigh, kHigh, kHighest, kHighest));
+  }
+  EXPECT_THAT(PrecisionsOf(f, x, image),
+              ElementsAre(kHighest, kHigh, kHighest, kHighest, kHighest));
+  // An option says so even where it is the default.
+  const auto by_default = [](Array v) { return matmul(v, v, {.precision = kDefault}); };
+  EXPECT_THAT(PrecisionsOf(by_default, x), ElementsAre(kDefault));
+  const Error e = ErrorOf([] { const default_matmul_precision none("bf16"); });
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(), HasSubstr("default_matmul_precision: got 'bf16'; expected default, high"));
+}
+
+TEST(PrecisionTest, DerivativesAndMapsHaveThatOfTheProduct) {
+  using enum lax::Precision;
+  const auto loss = [](Array x, Array y) { return sum(matmul(x, y, {.precision = kHighest})); };
+  const Array x = abstract({2, 2}), rows = abstract({3, 2, 2});
+  EXPECT_THAT(PrecisionsOf(grad<0, 1>(loss), x, x), ::testing::Each(kHighest));
+  EXPECT_THAT(PrecisionsOf(vmap(loss), rows, rows), ElementsAre(kHighest));
 }
 
 TEST(ConvolutionTest, WindowsAreMovedAsTold) {

@@ -65,6 +65,10 @@ Array Adjoint(const Array& x) {
   const Array transposed = Transposed(x);
   return IsComplexArray(x) ? conj(transposed) : transposed;
 }
+// What JAX multiplies so too: errors of the factors would grow.
+Array PreciseMatmul(const Array& x, const Array& y) {
+  return matmul(x, y, {.precision = lax::Precision::kHighest});
+}
 Array Symmetrized(const Array& x) { return (x + Adjoint(x)) / 2.0; }
 Array Part(const Array& x, int axis, int64_t begin, int64_t end) {
   Dims starts(x.rank(), 0), limits = x.shape();
@@ -158,7 +162,7 @@ Array Solved(const Array& a, const Array& b, const Site& site) {
       return SolvedByLu(lu.lu, lu.permutation, rhs, trans);
     };
   };
-  const auto product = [&a](const Array& x) { return matmul(a, x); };
+  const auto product = [&a](const Array& x) { return PreciseMatmul(a, x); };
   return lax::custom_linear_solve(product, b, by_lu(0), by_lu(1), {}, site);
 }
 
@@ -407,15 +411,17 @@ Array pinv(const Array& a_in, std::optional<double> rtol, Site site) {
     const Array largest = max(parts.s, -1, /*keepdims=*/true);
     const Array kept = parts.s > largest * rtol.value_or(10 * longer * EpsOf(a));
     const Array inverse = where(kept, 1.0 / where(kept, parts.s, ones_like(parts.s)), 0.0);
-    return matmul(Adjoint(parts.vh), expand_dims(inverse, -1) * Adjoint(parts.u));
+    return PreciseMatmul(Adjoint(parts.vh), expand_dims(inverse, -1) * Adjoint(parts.u));
   };
   return custom_jvp(by_svd, [by_svd](const auto& primals, const auto& tangents) {
     const Array a = std::get<0>(primals), da = std::get<0>(tangents);
     const Array p = by_svd(a);
-    const Array pp = matmul(p, Adjoint(p)), of_p = matmul(Adjoint(p), p), back = Adjoint(da);
-    const Array s = matmul(pp, back), t = matmul(back, of_p);
-    const Array within = s - matmul(s, matmul(a, p)), beyond = t - matmul(p, matmul(a, t));
-    return std::pair(p, within + beyond - matmul(matmul(p, da), p));
+    const Array pp = PreciseMatmul(p, Adjoint(p)), of_p = PreciseMatmul(Adjoint(p), p),
+                back = Adjoint(da);
+    const Array s = PreciseMatmul(pp, back), t = PreciseMatmul(back, of_p);
+    const Array within = s - PreciseMatmul(s, PreciseMatmul(a, p)),
+                beyond = t - PreciseMatmul(p, PreciseMatmul(a, t));
+    return std::pair(p, within + beyond - PreciseMatmul(PreciseMatmul(p, da), p));
   })(Inexact(a_in, site));
 }
 
@@ -537,7 +543,8 @@ Array matrix_power(const Array& a_in, int n, Site site) {
   return *out;
 }
 
-Array multi_dot(const std::vector<Array>& arrays, Site site) {
+Array multi_dot(const std::vector<Array>& arrays, std::optional<lax::Precision> precision,
+                Site site) {
   const auto n = static_cast<int>(arrays.size());
   if (n < 2)
     ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: got ", n,
@@ -575,7 +582,7 @@ Array multi_dot(const std::vector<Array>& arrays, Site site) {
   const std::function<Array(int, int)> product = [&](int i, int j) {
     if (i == j) return xs[i];
     const Array left = product(i, split[i][j]);
-    return matmul(left, product(split[i][j] + 1, j));
+    return matmul(left, product(split[i][j] + 1, j), {.precision = precision});
   };
   Array out = product(0, n - 1);
   if (arrays.back().rank() == 1) out = squeeze(out, -1);
@@ -594,9 +601,9 @@ Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, S
   if (least < 0) least = EpsOf(a);
   const Array kept = logical_and(parts.s > 0.0, parts.s >= least * max(parts.s, -1, true));
   const Array inverse = where(kept, 1.0 / where(kept, parts.s, ones_like(parts.s)), 0.0);
-  const Array scaled = expand_dims(inverse, 1) * matmul(Adjoint(parts.u), b);
-  const Array x = matmul(Adjoint(parts.vh), scaled);
-  const Array length = norm(b - matmul(a, x), {.axis = 0}, site);
+  const Array scaled = expand_dims(inverse, 1) * PreciseMatmul(Adjoint(parts.u), b);
+  const Array x = PreciseMatmul(Adjoint(parts.vh), scaled);
+  const Array length = norm(b - PreciseMatmul(a, x), {.axis = 0}, site);
   return {vector ? squeeze(x, 1) : x, length * length, sum(kept.astype(DType::kS32)), parts.s};
 }
 
@@ -736,18 +743,18 @@ Array expm(const Array& a_in, int max_squarings, Site site) {
   const Array one = where(OnDiagonal(x), ones_like(x), zeros_like(x));
   // Even powers of x; u has the odd terms, v the even ones.
   Array even = one, odd_terms = b[1] * one, even_terms = b[0] * one;
-  const Array xx = matmul(x, x);
+  const Array xx = PreciseMatmul(x, x);
   for (size_t i = 2; i < b.size(); i += 2) {
-    even = i == 2 ? xx : matmul(even, xx);
+    even = i == 2 ? xx : PreciseMatmul(even, xx);
     even_terms = even_terms + b[i] * even;
     odd_terms = odd_terms + b[i + 1] * even;
   }
-  const Array u = matmul(x, odd_terms);
+  const Array u = PreciseMatmul(x, odd_terms);
   Array out = solve(even_terms - u, even_terms + u, site);
   const auto squared = [&](const Array& i, const Array& r) {
     const Array more = whole(i.astype(doublings.dtype()) < doublings);
     const Array kept = where(more, r, 0.0);
-    return where(more, matmul(kept, kept), r);
+    return where(more, PreciseMatmul(kept, kept), r);
   };
   out = fori_loop(0, max_squarings, squared, out);
   return where(whole(doublings > static_cast<double>(max_squarings)),
@@ -777,7 +784,7 @@ Array sqrtm(const Array& a, Site site) {
     return where(logical_and(equal(places, j), rows < j), above, u);
   };
   const Array u = fori_loop(0, static_cast<int>(ColsOf(t)), column, where(on, roots, none));
-  return matmul(matmul(z, u), Adjoint(z));
+  return PreciseMatmul(PreciseMatmul(z, u), Adjoint(z));
 }
 
 std::pair<Array, Array> polar(const Array& a, std::string_view side, Site site) {
@@ -786,9 +793,10 @@ std::pair<Array, Array> polar(const Array& a, std::string_view side, Site site) 
     ThrowError(ErrorKind::kValueError, site, "linalg.polar: side is '", std::string(side),
                "'; expected right or left");
   const Svd parts = svd(Inexact(a, site), /*full_matrices=*/false, site);
-  const Array u = matmul(parts.u, parts.vh);
-  if (side == "right") return {u, matmul(Adjoint(parts.vh), expand_dims(parts.s, -1) * parts.vh)};
-  return {u, matmul(parts.u, expand_dims(parts.s, -1) * Adjoint(parts.u))};
+  const Array u = PreciseMatmul(parts.u, parts.vh);
+  if (side == "right")
+    return {u, PreciseMatmul(Adjoint(parts.vh), expand_dims(parts.s, -1) * parts.vh)};
+  return {u, PreciseMatmul(parts.u, expand_dims(parts.s, -1) * Adjoint(parts.u))};
 }
 
 Array block_diag(const std::vector<Array>& arrays, Site site) {

@@ -128,7 +128,8 @@ Array matrix_rank(const Array& a, std::optional<double> rtol = std::nullopt,
 Array matrix_power(const Array& a, int n, Site site = Site::Here());
 // The product of matrices in the order that takes the fewest multiplications; the first and the
 // last may be vectors.
-Array multi_dot(const std::vector<Array>& arrays, Site site = Site::Here());
+Array multi_dot(const std::vector<Array>& arrays, std::optional<lax::Precision> precision = {},
+                Site site = Site::Here());
 // The x for which |a x - b| is the least, and of these the shortest; |a x - b|^2 of each column;
 // the rank and the singular values of a. Singular values below rcond times the largest count as 0.
 struct Lstsq {

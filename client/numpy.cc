@@ -472,14 +472,19 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
     }
     dims.lhs_contract = {a.rank() - 1};
     dims.rhs_contract = {nb};
-    return ir::DotGeneral(a, b, dims, options.out_sharding, options.preferred_element_type);
+    return ir::DotGeneral(a, b, dims, options.out_sharding, options.preferred_element_type,
+                          internal::PrecisionOr(options.precision));
   });
 }
 
-Array dot(const Arg& x, const Arg& y, const lax::DotOptions& options) {
-  if (RankOf(x) > 0 && RankOf(y) > 0) return matmul(x, y, options);
-  const Array product = x * y;
-  return options.out_sharding ? reshard(product, *options.out_sharding) : product;
+Array dot(const Arg& x, const Arg& y, std::optional<lax::Precision> precision,
+          const OutSharding& out_sharding) {
+  if (RankOf(x) == 0 || RankOf(y) == 0) {
+    const Array product = x * y;
+    return out_sharding ? reshard(product, *out_sharding) : product;
+  }
+  return matmul(x, y,
+                {.precision = precision, .out_sharding = out_sharding ? &*out_sharding : nullptr});
 }
 
 namespace {
@@ -509,7 +514,7 @@ using ShardingOf = absl::FunctionRef<std::optional<PartitionSpec>(const std::str
 
 // The product of two terms, summed over the letters that are not in `later`, those of the result
 // and of the terms that follow.
-EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
+EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later, lax::Precision precision,
                     const ShardingOf& sharding_of) {
   SumOut(&x, later + y.letters);
   SumOut(&y, later + x.letters);
@@ -534,13 +539,15 @@ EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
   }
   const std::string letters = batch + free_x + free_y;
   const std::optional<PartitionSpec> spec = sharding_of(letters);
-  return {ir::DotGeneral(x.value, y.value, dims, spec ? &*spec : nullptr), letters};
+  const Value product =
+      ir::DotGeneral(x.value, y.value, dims, spec ? &*spec : nullptr, {}, precision);
+  return {product, letters};
 }
 
 }  // namespace
 
 Array einsum(std::string_view spec, const std::vector<Arg>& operands,
-             const OutSharding& out_sharding) {
+             std::optional<lax::Precision> precision, const OutSharding& out_sharding) {
   const Site site = internal::SiteOf(operands);
   const auto refuse = [&](const std::string& why) {
     ThrowError(ErrorKind::kValueError, site, "einsum(\"", ToAbsl(spec), "\"): ", why);
@@ -601,7 +608,8 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands,
         for (char c : letters) of_product.dims.push_back(of_result.dims[out.find(c)]);
         return of_product;
       };
-      acc = Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later, sharding_of);
+      acc = Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later,
+                     internal::PrecisionOr(precision), sharding_of);
     }
     SumOut(&acc, out);
     std::vector<int64_t> order;

@@ -111,11 +111,11 @@ Array standardize(const Arg& x, const Axes& axes = -1, double epsilon = 1e-5);
 
 Array matmul(const Arg& x, const Arg& y,  // vectors, matrices, leading dims broadcast
              const lax::DotOptions& options = {});
-// matmul; products with numbers too
-Array dot(const Arg& x, const Arg& y, const lax::DotOptions& options = {});
+Array dot(const Arg& x, const Arg& y,  // matmul; products with numbers too
+          std::optional<lax::Precision> precision = {}, const OutSharding& out_sharding = {});
 // "bij,bjk->bik"; each operand's letters differ.
 Array einsum(std::string_view spec, const std::vector<Arg>& operands,
-             const OutSharding& out_sharding = {});
+             std::optional<lax::Precision> precision = {}, const OutSharding& out_sharding = {});
 
 Array reshape(const Arg& x, Dims shape,  // one -1 is inferred
               const OutSharding& out_sharding = {});

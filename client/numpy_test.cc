@@ -150,6 +150,20 @@ TEST(NumpyTest, Einsum) {
   EXPECT_THAT(e.what(), HasSubstr("letter j is both 3 and 4"));
 }
 
+TEST(NumpyTest, ProductsHaveTheirPrecision) {
+  using enum lax::Precision;
+  const auto f = [](Array x) {
+    const Array a = einsum("ij,jk,kl->il", {x, x, x}, kHighest);
+    const Array b = dot(a, x, kHigh) * dot(x, 2.0, kHigh);
+    return matmul(b, x, {.precision = kHighest});
+  };
+  std::vector<lax::Precision> precisions;
+  const auto traced = trace(f, abstract({2, 2}));
+  for (const ir::Op& op : traced.program.entry->ops)
+    if (op.def == &ir::ops::kDotGeneral) precisions.push_back(ir::PrecisionOf(op.attrs));
+  EXPECT_THAT(precisions, ElementsAre(kHighest, kHighest, kHigh, kHighest));
+}
+
 TEST(NumpyTest, ShapesAndJoins) {
   EXPECT_THAT(Values(
                   [](Array x) {

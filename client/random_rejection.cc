@@ -9,6 +9,7 @@
 #include "client/operand.h"
 #include "client/random.h"
 #include "client/random_draws.h"
+#include "client/random_rounding.h"
 #include "client/transform.h"
 #include "ir/special.h"
 
@@ -20,6 +21,9 @@ using internal::CheckedKey;
 using internal::CheckFloat;
 using internal::Child;
 using internal::Draw;
+using internal::LogAsXla;
+using internal::LogFactorialAsXla;
+using internal::MulAdd;
 using internal::Sampled;
 using internal::SampleShape;
 using internal::ShapeOf;
@@ -168,13 +172,18 @@ Value PoissonKnuth(const Words& key, Value lam, DType dtype, double most, const 
   return *(F(end[kK]) - 1);
 }
 // Reference: W. Hormann, "The transformed rejection method for generating Poisson random variables"
-// (1993).
-Value PoissonRejection(const Words& key, Value lam, DType dtype, double most, const Site& site) {
+// (1993). With the roundings of XLA (random_rounding.h); what follows from a rate that is a number
+// it computes when it compiles, and rounds there as it reads.
+Value PoissonRejection(const Words& key, Value lam, bool is_number, DType dtype, double most,
+                       const Site& site) {
   ir::Builder& builder = lam.builder();
   const Dims shape = lam.shape();
-  const Value log_lam = *ir::Log(F(lam));
-  const F b0 = 0.931 + 2.53 * ir::Sqrt(F(lam));
-  const F a0 = -0.059 + 0.02483 * b0;
+  const auto line = [&](double at_0, double slope, const F& x) {
+    return is_number ? at_0 + slope * x : MulAdd(ir::Like(x, slope), x, ir::Like(x, at_0));
+  };
+  const Value log_lam = is_number ? *ir::Log(F(lam)) : *LogAsXla(F(lam));
+  const F b0 = line(0.931, 2.53, ir::Sqrt(F(lam)));
+  const F a0 = line(-0.059, 0.02483, b0);
   const F inv_alpha0 = 1.1239 + 1.1328 / (b0 - 3.4);
   const F v_r0 = 0.9277 - 3.6224 / (b0 - 2);
   const Value i = ir::Constant(builder, ir::Array::ScalarInt(DType::kS32, 0));
@@ -193,10 +202,9 @@ Value PoissonRejection(const Words& key, Value lam, DType dtype, double most, co
         const F u = F(internal::Uniform(Child(own, 1), shape, DType::kF32, 0, 1, site)) - 0.5;
         const F v = internal::Uniform(Child(own, 2), shape, DType::kF32, 0, 1, site);
         const F inside = 0.5 - ir::Abs(u);
-        // One rounding more or less would give another whole number here and there.
-        const F k = ir::Floor((2 * a / inside + b) * u + lam_in + 0.43);
-        const F left = ir::Log(v * inv_alpha / (a / (inside * inside) + b));
-        const F right = -lam_in + k * log_in - ir::Lgamma(k + 1);
+        const F k = ir::Floor(MulAdd(2 * a / inside + b, u, lam_in) + 0.43);
+        const F left = LogAsXla(v * inv_alpha / (a / (inside * inside) + b));
+        const F right = MulAdd(k, log_in, -lam_in) - LogFactorialAsXla(k);
         const F at_once = (inside >= 0.07) & (v <= v_r);
         const F rejected = (k < 0) | ((inside < 0.013) & (v > inside));
         const F accepted = at_once | (~rejected & (left <= right));
@@ -244,19 +252,33 @@ F StirlingTail(const F& k) {
   for (int i = 1; i < 10; ++i) of_small = ir::Where(whole == i, kTail[i], of_small);
   return ir::Where(k <= 9, of_small, approximate);
 }
-// Reference: W. Hormann, "The generation of binomial random variates" (1993), BTRS.
-Value BinomialRejection(const Words& key, Value count_in, Value prob_in, const Site& site) {
+// Reference: W. Hormann, "The generation of binomial random variates" (1993), BTRS. In f32 with the
+// roundings of XLA (random_rounding.h), which computes what follows from numbers when it compiles.
+Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool are_numbers,
+                        const Site& site) {
   const DType dtype = prob_in.dtype();
+  const bool as_xla = dtype == DType::kF32;
+  const auto log = [=](const F& x) { return as_xla ? LogAsXla(x) : ir::Log(x); };
+  const auto mul_add = [=](const F& x, const F& y, const F& z) {
+    return as_xla ? MulAdd(x, y, z) : x * y + z;
+  };
   const Dims shape = prob_in.shape();
   const F count0 = count_in, prob0 = prob_in;
   const F deviation = ir::Sqrt(count0 * prob0 * (1 - prob0));
-  const F b0 = 1.15 + 2.53 * deviation;
-  const F a0 = -0.0873 + 0.0248 * b0 + 0.01 * prob0;
-  const F c0 = count0 * prob0 + 0.5;
+  // at_0 + slope * x.
+  const auto line = [&](const F& at_0, double slope, const F& x) {
+    return are_numbers ? at_0 + slope * x : mul_add(ir::Like(x, slope), x, at_0);
+  };
+  const F b0 = line(ir::Like(prob0, 1.15), 2.53, deviation);
+  const F a0 = line(line(ir::Like(prob0, -0.0873), 0.0248, b0), 0.01, prob0);
+  const F half = ir::Like(prob0, 0.5);
+  const F c0 = are_numbers ? count0 * prob0 + half : mul_add(count0, prob0, half);
   const F v_r0 = 0.92 - 4.2 / b0;
   const F r0 = prob0 / (1 - prob0);
   const F alpha0 = (2.83 + 5.1 / b0) * deviation;
   const F m0 = ir::Floor((count0 + 1) * prob0);
+  const F ratio0 = (m0 + 1) / (r0 * (count0 - m0 + 1));
+  const F of_m0 = (m0 + 0.5) * (are_numbers ? ir::Log(ratio0) : log(ratio0));
   const Value k0 = ir::FullLike(prob_in, -1);
   const F nan = prob0 != prob0;
   const Value none = *(nan & ~nan);
@@ -265,24 +287,26 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, const S
   const Value attempts0 = ir::Constant(prob_in.builder(), DType::kS32, 0);
   enum { kK, kAccepted, kHigh, kLow, kAttempts };
   const Vs end = ir::Loop(
-      {k0, none, key.high, key.low, attempts0}, {count_in, *b0, *a0, *c0, *v_r0, *r0, *alpha0, *m0},
+      {k0, none, key.high, key.low, attempts0},
+      {count_in, *b0, *a0, *c0, *v_r0, *r0, *alpha0, *m0, *of_m0},
       [](Values s, Values) { return *(~F(s[kAccepted]) & (F(s[kAttempts]) < kAttemptsMax)); },
       [&](Values s, Values consts) {
         const F count = consts[0], b = consts[1], a = consts[2], c = consts[3], v_r = consts[4];
-        const F r = consts[5], alpha = consts[6], m = consts[7];
+        const F r = consts[5], alpha = consts[6], m = consts[7], of_m = consts[8];
         const Words own = {s[kHigh], s[kLow]};
         const Words next = Child(own, 0);
         const F u = F(internal::Uniform(Child(own, 1), shape, dtype, 0, 1, site)) - 0.5;
         const F v = internal::Uniform(Child(own, 2), shape, dtype, 0, 1, site);
         const F inside = 0.5 - ir::Abs(u);
         const F at_once = (inside >= 0.07) & (v <= v_r);
-        const F k = ir::Floor((2 * a / inside + b) * u + c);
+        const F k = ir::Floor(mul_add(2 * a / inside + b, u, c));
         const F rejected = (k < 0) | (k > count);
-        const F log_v = ir::Log(v * alpha / (a / (inside * inside) + b));
-        const F bound = (m + 0.5) * ir::Log((m + 1) / (r * (count - m + 1))) +
-                        (count + 1) * ir::Log((count - m + 1) / (count - k + 1)) +
-                        (k + 0.5) * ir::Log(r * (count - k + 1) / (k + 1)) + StirlingTail(m) +
-                        StirlingTail(count - m) - StirlingTail(k) - StirlingTail(count - k);
+        const F log_v = log(v * alpha / (a / (inside * inside) + b));
+        const F of_count = log((count - m + 1) / (count - k + 1));
+        const F of_k = log(r * (count - k + 1) / (k + 1));
+        const F logs = mul_add(k + 0.5, of_k, mul_add(count + 1, of_count, of_m));
+        const F bound = logs + StirlingTail(m) + StirlingTail(count - m) - StirlingTail(k) -
+                        StirlingTail(count - k);
         const F accepted = at_once | (~rejected & (log_v <= bound));
         const Value kept = *ir::Where(accepted, k, F(s[kK]));
         const Value done = *(F(s[kAccepted]) | accepted);
@@ -423,7 +447,8 @@ Array poisson(const Arg& k, const Arg& lam, Shape shape, DType dtype) {
     const Value of_small = *ir::Where(small, rates, 0);
     const Value of_large = *ir::Where(small, 1e5, rates);
     const Value knuth = PoissonKnuth(words, of_small, dtype, most, k.site);
-    const Value rejection = PoissonRejection(words, of_large, dtype, most, k.site);
+    const Value rejection =
+        PoissonRejection(words, of_large, lam.kind != Arg::kArray, dtype, most, k.site);
     const F count = ir::Where(small, F(knuth), F(rejection));
     return *ir::Where(rates == 0, 0, count);
   });
@@ -452,8 +477,9 @@ Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtyp
     const Value inverted =
         BinomialInversion(words, *ir::Where(inversion & ~none, count, 0), *q, k.site);
     const Value count_rejection = *ir::Where(inversion, 1e4, count);
-    const Value rejection =
-        BinomialRejection(words, count_rejection, *ir::Where(inversion, 0.5, q), k.site);
+    const bool are_numbers = n.kind != Arg::kArray && p.kind != Arg::kArray;
+    const Value rejection = BinomialRejection(words, count_rejection, *ir::Where(inversion, 0.5, q),
+                                              are_numbers, k.site);
     const F drawn = ir::Convert(*ir::Where(inversion, F(inverted), F(rejection)), dtype);
     const F invalid = q_negative | q_nan | bad_count;
     F samples = ir::Where(invalid, std::numeric_limits<double>::quiet_NaN(), drawn);
@@ -495,7 +521,11 @@ Array multinomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType d
       const Array count = binomial(arg(x.second), arg(left), arg(ratio), std::nullopt, computed);
       return std::pair(Array(arg(left) - arg(count)), count);
     };
-    const Array counts = scan(step, draws, std::pair(ratios, keys), {}, k.site).second;
+    // In a shard_map the draws that are left vary as the keys and the probabilities do.
+    const std::vector<Array> in =
+        tessera::internal::Apply("random_multinomial", k.site, {draws, ratios, keys},
+                                 [](ir::Builder&, Vs v) { return ir::MatchVarying(std::move(v)); });
+    const Array counts = scan(step, in[0], std::pair(in[1], in[2]), {}, k.site).second;
     std::vector<int64_t> back;
     for (int d = 1; d < rank; ++d) back.push_back(d);
     back.push_back(0);

@@ -10,14 +10,17 @@
 // they return arrays that may not be ready; reading one blocks.
 #pragma once
 #include "client/array.h"      // IWYU pragma: export
+#include "client/debug.h"      // IWYU pragma: export
 #include "client/error.h"      // IWYU pragma: export
 #include "client/fft.h"        // IWYU pragma: export
 #include "client/files.h"      // IWYU pragma: export
+#include "client/filters.h"    // IWYU pragma: export
 #include "client/indexing.h"   // IWYU pragma: export
 #include "client/lax.h"        // IWYU pragma: export
 #include "client/linalg.h"     // IWYU pragma: export
 #include "client/mesh.h"       // IWYU pragma: export
 #include "client/numpy.h"      // IWYU pragma: export
+#include "client/precision.h"  // IWYU pragma: export
 #include "client/random.h"     // IWYU pragma: export
 #include "client/session.h"    // IWYU pragma: export
 #include "client/sets.h"       // IWYU pragma: export

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/status_exception.h"
+#include "client/debug.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
@@ -310,6 +311,7 @@ std::vector<Array> InProgram(std::string_view name, const Site& site,
   if (CurrentFrame()) return body();
   const TracedProgram traced = TraceProgram(
       std::string(name), site, {}, [&](const std::vector<Array>&) { return body(); }, inputs);
+  if (DebugNans()) return RunCheckingNans(traced, traced.captures, std::string(name), site);
   const std::shared_ptr<Session> session = SessionOf(traced.captures, site);
   return session->Run(*session->Compile(traced.program, traced.mesh.devices, std::string(name),
                                         /*explain=*/false, site),

@@ -10,5 +10,6 @@
 #include "client/custom_rules.h"  // IWYU pragma: export
 #include "client/jacobian.h"      // IWYU pragma: export
 #include "client/jit.h"           // IWYU pragma: export
+#include "client/pmap.h"          // IWYU pragma: export
 #include "client/shard_map.h"     // IWYU pragma: export
 #include "client/vmap.h"          // IWYU pragma: export

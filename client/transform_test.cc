@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "client/testing/evaluated.h"
 
@@ -195,50 +197,6 @@ TEST(LinearTransposeTest, ChecksTheCotangent) {
   EXPECT_THAT(e.what(), HasSubstr("cotangent type does not match function output"));
 }
 
-// ---- vmap. --------------------------------------------------------------------------------------
-
-TEST(VmapTest, MapsTheNamedAxes) {
-  const auto f = [](Array x, Array y) {
-    return vmap([](Array a, Array b) { return dot(a, b); }, {0, 1})(x, y);
-  };
-  EXPECT_THAT(Values(f, Host({1, 2, 3, 4}, {2, 2}), Host({5, 6, 7, 8}, {2, 2})),
-              ElementsAre(19, 50));
-}
-
-TEST(VmapTest, NoneIsTheSameForAllAndOutAxesMove) {
-  const auto f = [](Array x, Array y) {
-    return vmap([](Array a, Array b) { return a * b; }, {0, None}, 1)(x, y);
-  };
-  const auto out = Evaluated(f, Vec({1, 2, 3}), Vec({10, 20}));
-  EXPECT_EQ(out[0].shape(), (Dims{2, 3}));
-  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(10, 20, 30, 20, 40, 60));
-}
-
-TEST(VmapTest, OfGradIsPerExample) {
-  const auto f = [](Array w, Array xs) {
-    return vmap(grad([](Array p, Array x) { return square(dot(p, x)); }), {None, 0})(w, xs);
-  };
-  const auto out = Evaluated(f, Vec({1, 2}), Host({1, 0, 0, 1, 1, 1}, {3, 2}));
-  EXPECT_EQ(out[0].shape(), (Dims{3, 2}));
-  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 0, 0, 4, 6, 6));
-}
-
-TEST(VmapTest, RefusesWrongAxes) {
-  const auto id = [](Array a) { return a; };
-  const auto two = [](Array a, Array) { return a; };
-  const Error rank = ErrorOf([&] { trace(vmap(id, 2), abstract({4})); });
-  EXPECT_THAT(rank.what(),
-              AllOf(HasSubstr("rank should be at least 3, but is only 1"), HasSubstr("args[0]")));
-  const Error size = ErrorOf([&] { trace(vmap(two), abstract({4}), abstract({5})); });
-  EXPECT_THAT(size.what(), HasSubstr("inconsistent sizes for array axes to be mapped"));
-  const Error none = ErrorOf([&] { trace(vmap(id, None), abstract({4})); });
-  EXPECT_THAT(none.what(), HasSubstr("at least one non-None value in in_axes"));
-  const Error out = ErrorOf([&] { trace(vmap(id, 0, None), abstract({4})); });
-  EXPECT_THAT(out.what(), HasSubstr("out_axes is None"));
-  const Error many = ErrorOf([&] { trace(vmap(id, {0, 0}), abstract({4})); });
-  EXPECT_THAT(many.what(), HasSubstr("vmap in_axes pytree structure error"));
-}
-
 // ---- shard_map. ---------------------------------------------------------------------------------
 
 TEST(ShardMapTest, RepeatedPsumVariesAgain) {  // reference A03
@@ -407,6 +365,98 @@ TEST(CheckpointTest, ChangesNoValue) {
   };
   const double want = std::cos(std::sin(0.7)) * std::cos(0.7);
   EXPECT_THAT(Values(f, Vec({0.7})), Pointwise(DoubleNear(1e-6), {want}));
+}
+
+// The ops of a loss and its gradient, which computes again what is not kept.
+std::map<std::string, int> OpsAfterwards(const CheckpointPolicy& policy) {
+  const auto f = [&](Array x, Array w) {
+    const auto layer = [](Array x, Array w) {
+      const Array hidden = checkpoint_name(matmul(sin(x), w), "hidden");
+      return sum(exp(checkpoint_name(tanh(hidden), "activation")));
+    };
+    return value_and_grad<0, 1>(checkpoint(layer, {.policy = policy}))(x, w);
+  };
+  const auto traced = trace(f, abstract({2, 3}), abstract({3, 4}));
+  std::map<std::string, int> counts;
+  const auto count = [&](const ir::Function& body, const auto& self) -> void {
+    for (const ir::Op& op : body.ops) {
+      ++counts[std::string(op.def->lax_name)];
+      for (const ir::FunctionRef& region : op.regions) self(*region, self);
+    }
+  };
+  count(*traced.fn(), count);
+  return counts;
+}
+TEST(CheckpointTest, PoliciesSayWhatIsComputedAgain) {
+  const auto all = OpsAfterwards(checkpoint_policies::nothing_saveable);
+  const auto none = OpsAfterwards(checkpoint_policies::everything_saveable);
+  EXPECT_EQ(all.at("tanh"), 2);
+  EXPECT_EQ(all.at("sin"), 2);
+  EXPECT_EQ(all.at("dot_general"), 4);  // and the two of the gradient
+  EXPECT_EQ(none.at("tanh"), 1);
+  EXPECT_EQ(none.at("sin"), 1);
+  EXPECT_EQ(none.at("dot_general"), 3);
+
+  for (const CheckpointPolicy& policy :
+       {checkpoint_policies::dots_saveable, checkpoint_policies::dots_with_no_batch_dims_saveable,
+        checkpoint_policies::save_only_these_names({"hidden"})}) {
+    const auto dots = OpsAfterwards(policy);
+    EXPECT_EQ(dots.at("dot_general"), 3);
+    EXPECT_EQ(dots.at("tanh"), 2);
+  }
+  // What a name is kept of need not be computed; what it is computed from must be, where that is
+  // used.
+  const auto activation = OpsAfterwards(checkpoint_policies::save_any_names_but_these({"hidden"}));
+  EXPECT_EQ(activation.at("exp"), 2);
+  EXPECT_EQ(activation.at("sin"), 2);
+  // The sum before the name is kept, as in JAX.
+  EXPECT_EQ(OpsAfterwards(checkpoint_policies::save_anything_except_these_names({"activation"}))
+                .at("tanh"),
+            1);
+}
+TEST(CheckpointTest, PoliciesChangeNoValue) {
+  for (const CheckpointPolicy& policy :
+       {checkpoint_policies::nothing_saveable, checkpoint_policies::everything_saveable,
+        checkpoint_policies::dots_saveable,
+        checkpoint_policies::save_only_these_names({"a", "b"})}) {
+    const auto f = [&](Array w, Array x) {
+      const auto layer = [](Array w, Array x) {
+        const auto step = [&](const Array& carry, NoneType) {
+          return std::pair(checkpoint_name(sin(matmul(carry, w)), "a"), None);
+        };
+        const Array last = scan(step, x, None, {.length = 3}).first;
+        return sum(checkpoint_name(cos(last), "b") * last);
+      };
+      const auto kept = checkpoint(layer, {.policy = policy});
+      return std::tuple(grad<0, 1>(layer)(w, x), grad<0, 1>(kept)(w, x),
+                        vmap(grad(kept), {None, 0})(w, stack({x, 2 * x})));
+    };
+    const auto out = Evaluated(f, Host({.1, .2, .3, .4}, {2, 2}), Host({1, 2, 3, 4}, {2, 2}));
+    EXPECT_EQ(out[0].ToDoubles(), out[2].ToDoubles());
+    EXPECT_EQ(out[1].ToDoubles(), out[3].ToDoubles());
+  }
+}
+TEST(CheckpointTest, OfScansTheirStepsAreKept) {
+  const auto counted = [](const CheckpointPolicy& policy) {
+    const auto f = [&](Array x) {
+      const auto body = [&](const Array& carry, NoneType) {
+        return std::pair(checkpoint([](Array c) { return sin(sin(c)); }, {.policy = policy})(carry),
+                         None);
+      };
+      return grad([&](Array x) { return sum(scan(body, x, None, {.length = 3}).first); })(x);
+    };
+    int sines = 0;
+    const auto count = [&](const ir::Function& body, const auto& self) -> void {
+      for (const ir::Op& op : body.ops) {
+        sines += op.def->lax_name == "sin";
+        for (const ir::FunctionRef& region : op.regions) self(*region, self);
+      }
+    };
+    count(*trace(f, abstract({2})).fn(), count);
+    return sines;
+  };
+  EXPECT_EQ(counted(checkpoint_policies::nothing_saveable), 3);
+  EXPECT_EQ(counted(checkpoint_policies::everything_saveable), 2);
 }
 
 TEST(JitTest, NestsInsideOtherTransforms) {

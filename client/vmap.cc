@@ -48,37 +48,63 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
   return size;
 }
 
-// Mapped dims are sharded alike, on axes that nothing else that is used inside is sharded on: these
-// axes are not in the types there.
-void CheckMappedShardings(const std::vector<Array>& args, const std::vector<int>& dims,
-                          const std::vector<std::string>& paths, const Site& site) {
+// The Explicit axes that shard the mapped dim of every mapped argument, and no other argument.
+ir::AxisList ExplicitAxes(const VmapFlat& call, const std::vector<int>& dims, const Site& site) {
   std::optional<size_t> first;
-  for (size_t i = 0; i < args.size(); ++i) {
+  const auto axes_of = [&](size_t i) { return call.args.leaves[i].type().axes_of(dims[i]); };
+  for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] < 0) continue;
     if (!first) first = i;
-    const Type &want = args[*first].type(), &type = args[i].type();
-    if (type.axes_of(dims[i]) == want.axes_of(dims[*first])) continue;
+    if (axes_of(i) == axes_of(*first)) continue;
     ThrowError(ErrorKind::kValueError, site,
-               "Mapped away dimension of inputs passed to vmap should be sharded the same: ",
-               paths[*first], " is ", want.ToString(), " and is mapped along axis ", dims[*first],
-               ", ", paths[i], " is ", type.ToString(), " and is mapped along axis ", dims[i],
-               "; reshard one");
+               "Mapped away dimension of inputs passed to vmap should be sharded the same. Got "
+               "inconsistent axis specs: ",
+               call.args.path(*first), " is a ", call.args.leaves[*first].type().ToString(),
+               ", mapped over axis ", dims[*first], ", but ", call.args.path(i), " a ",
+               call.args.leaves[i].type().ToString(), ", mapped over axis ", dims[i],
+               "; reshard one of them");
   }
-  if (!first) return;
-  const ir::AxisList mapped = args[*first].type().axes_of(dims[*first]);
-  for (size_t i = 0; i < args.size(); ++i) {
+  if (!first) return {};
+  const ir::AxisList axes = axes_of(*first);
+  for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] >= 0) continue;
-    for (const ir::AxisList& axes : args[i].type().sharding) {
+    for (const ir::AxisList& used : call.args.leaves[i].type().sharding) {
       for (const std::string& axis : axes) {
-        if (std::find(mapped.begin(), mapped.end(), axis) == mapped.end()) continue;
+        if (std::find(used.begin(), used.end(), axis) == used.end()) continue;
         ThrowError(ErrorKind::kValueError, site,
                    "Unmapped values passed to vmap cannot be sharded along the mesh axis you are "
-                   "vmapping over: ",
-                   paths[i], " is ", args[i].type().ToString(), ", and '", axis,
-                   "' shards the mapped dims; reshard it");
+                   "vmapping over. Got type: ",
+                   call.args.leaves[i].type().ToString(), " of ", call.args.path(i),
+                   ", in_axes: None and vmapped mesh axis: ", axis);
       }
     }
   }
+  return axes;
+}
+
+ir::MappedAxis MappedAxisOf(const VmapFlat& call, const std::vector<int>& dims, int64_t size,
+                            const Site& site) {
+  ir::MappedAxis axis = size;
+  axis.name = call.axis_name;
+  axis.sharding = ExplicitAxes(call, dims, site);
+  if (axis.sharding != call.spmd_axis_name) axis.spmd = call.spmd_axis_name;
+  if (!axis.sharding.empty() && !axis.spmd.empty()) {
+    ThrowError(ErrorKind::kValueError, site,
+               "Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is "
+               "allowed. Got spmd_axis_name=(",
+               absl::StrJoin(axis.spmd, ", "), ") and arrays sharded on explicit_mesh_axis=(",
+               absl::StrJoin(axis.sharding, ", "), ")");
+  }
+  const ir::Mesh mesh = CurrentScope().mesh;
+  const auto refuse_manual = [&](std::string_view what, const std::string& name) {
+    if (!mesh.IsManual(name)) return;
+    ThrowError(ErrorKind::kValueError, site, "vmap: ", ToAbsl(what), " '", name,
+               "' is the name of an axis of mesh ", mesh.ToString(),
+               " that is Manual here; give another one");
+  };
+  refuse_manual("axis_name", axis.name);
+  for (const std::string& name : axis.spmd) refuse_manual("spmd_axis_name", name);
+  return axis;
 }
 
 }  // namespace
@@ -87,14 +113,16 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims) {
   std::vector<int> dims;
   const int64_t size = BatchSize(call, site, &dims);
-  CheckMappedShardings(call.args.leaves, dims, call.args.paths(), site);
   return InProgram("vmap", site, call.args.leaves, [&] {
     std::vector<Type> inner;
     for (size_t i = 0; i < dims.size(); ++i) {
       const Type& t = call.args.leaves[i].type();
       inner.push_back(dims[i] < 0 ? t : WithoutDim(t, dims[i]));
     }
-    const Nested n = TraceFlat(CurrentScope(), inner, "vmap", site, body);
+    const ir::MappedAxis axis = MappedAxisOf(call, dims, size, site);
+    ir::Scope scope = CurrentScope();
+    if (axis.in_scope()) scope.mapped.push_back(axis);
+    const Nested n = TraceFlat(scope, inner, "vmap", site, body);
     std::vector<int> param_dims = dims;
     param_dims.insert(param_dims.end(), n.captures.size(), -1);
     std::vector<int> result_dims;
@@ -108,14 +136,8 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
       }
       result_dims.push_back(d);
     }
-    const auto mapped = std::find_if(dims.begin(), dims.end(), [](int d) { return d >= 0; });
-    const ir::AxisList axes = mapped == dims.end()
-                                  ? ir::AxisList{}
-                                  : call.args.leaves[mapped - dims.begin()].type().axes_of(*mapped);
-    const ir::FunctionRef batched =
-        OrThrow(ir::Batch(*n.fn, param_dims, size, result_dims, axes), site).fn;
-    const std::vector<Array> in = Concat(call.args.leaves, n.captures);
-    return CallFunction(batched, in, "vmap", site);
+    const ir::BatchResult batched = OrThrow(ir::Batch(*n.fn, param_dims, axis, result_dims), site);
+    return CallFunction(batched.fn, Concat(call.args.leaves, n.captures), "vmap", site);
   });
 }
 

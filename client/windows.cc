@@ -134,6 +134,7 @@ Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> 
     how.batch_group_count = options.batch_group_count;
     how.preferred_element_type = options.preferred_element_type;
     how.out_sharding = options.out_sharding;
+    how.precision = internal::PrecisionOr(options.precision);
     CheckLength("conv_general_dilated: window_strides", how.window_strides, n, site);
     CheckLength("conv_general_dilated: lhs_dilation", how.lhs_dilation, n, site);
     CheckLength("conv_general_dilated: rhs_dilation", how.rhs_dilation, n, site);
@@ -168,6 +169,7 @@ Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> stride
   if (options.dimension_numbers.lhs.empty())
     turned.dimension_numbers = Layouts(static_cast<size_t>(std::max(rank - 2, 0)), true);
   turned.preferred_element_type = options.preferred_element_type;
+  turned.precision = options.precision;
   turned.rhs_dilation = options.rhs_dilation;
   turned.lhs_dilation = strides;
   if (padding.name.empty()) return conv_general_dilated(lhs, rhs, {}, padding, turned);

@@ -130,6 +130,20 @@ TEST_P(ClientTest, JitCompilesOncePerTypesAndStatics) {
   EXPECT_EQ(f.num_compiled(), 3);
 }
 
+TEST_P(ClientTest, TheDefaultPrecisionIsPartOfWhatIsCompiled) {
+  const auto f = jit([](Array x) { return matmul(x, x); });
+  const Array x = array<float>({1, 2, 3, 4}, {2, 2});
+  const std::vector<float> expected = {7, 10, 15, 22};
+  EXPECT_EQ(f(x).get<float>(), expected);
+  {
+    const default_matmul_precision exact("highest");
+    EXPECT_EQ(f(x).get<float>(), expected);
+    EXPECT_EQ(f.num_compiled(), 2);
+  }
+  EXPECT_EQ(f(x).get<float>(), expected);
+  EXPECT_EQ(f.num_compiled(), 2);
+}
+
 TEST_P(ClientTest, NumbersAreTracedWhereArraysAreTaken) {
   int traces = 0;
   const auto f = jit([&](Array x, const Arg& a, auto b) {

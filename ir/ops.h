@@ -13,6 +13,7 @@
 #include "ir/builder.h"
 #include "ir/gather_scatter.h"
 #include "ir/op_def.h"
+#include "ir/precision.h"
 
 namespace tessera::ir {
 
@@ -57,6 +58,7 @@ Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
 Value Square(Value x);
 Value IntegerPow(Value x, int64_t y);  // functions.cc
 Value StopGradient(Value x);
+Value CheckpointName(Value x, std::string name);  // x, as policies of Checkpoint know it
 // Makes operands agree: weak dtypes, scalars and dims of size 1, varying axes.
 std::vector<Value> Harmonize(std::vector<Value> operands);
 // Makes only the varying axes agree: pvary up to the union.
@@ -168,7 +170,8 @@ struct DotDims {
 // are added up as `preferred_element_type`, which the result then has; none: the operands' dtype.
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
                  const PartitionSpec* out_sharding = nullptr,
-                 std::optional<DType> preferred_element_type = {});
+                 std::optional<DType> preferred_element_type = {},
+                 Precision precision = Precision::kDefault);
 Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
 
 // ---- convolution.cc ----
@@ -185,6 +188,7 @@ struct ConvOptions {
   int64_t feature_group_count = 1, batch_group_count = 1;
   std::optional<DType> preferred_element_type = {};
   const PartitionSpec* out_sharding = nullptr;
+  Precision precision = Precision::kDefault;
 };
 Value ConvGeneralDilated(Value lhs, Value rhs, const ConvDimensionNumbers& dims,
                          ConvOptions options = {});
@@ -308,7 +312,23 @@ Value Pvary(Value x, const AxisSet& axes);   // x itself for no axes
 
 // ---- control.cc ----
 std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view name = "");
-std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args);
+// What a checkpoint keeps for the derivative; the rest is computed again. Reference:
+// jax.checkpoint_policies.
+struct CheckpointPolicy {
+  enum Kind : uint8_t {
+    kNothing,
+    kEverything,
+    kDots,             // dot_general and convolution
+    kDotsWithoutBatch,  // of these the dot_generals without batch dims
+    kNames,            // what checkpoint_name gives one of `names`
+    kOtherNames,       // what it gives another name
+    kExceptNames,      // everything but that
+  };
+  Kind kind = kNothing;
+  std::vector<std::string> names = {};
+};
+std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args,
+                              const CheckpointPolicy& policy = {});
 std::vector<Value> OptimizationBarrier(Builder& b, Values xs);
 // f: (consts..., carry..., x slices...) -> (carry..., y slices...).  Operands: consts, carry, xs.
 std::vector<Value> Scan(Builder& b, FunctionRef f, Values operands, int num_consts, int num_carry,

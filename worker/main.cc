@@ -186,6 +186,7 @@ absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* pr
   process->files_dir = options.files_dir;
   process->compile_jobs = static_cast<int>(options.compile_jobs);
   process->compile_always = options.compile_always;
+  process->cuda_tf32 = options.cuda_tf32;
   if (options.tls_cert_file.empty()) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(process->certificates, ReadWholeFile(options.tls_cert_file));
   TESSERA_ASSIGN_OR_RETURN(process->key, ReadWholeFile(options.tls_key_file));

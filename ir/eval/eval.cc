@@ -103,6 +103,9 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
     if (options_.check_cancel) TESSERA_RETURN_IF_ERROR(options_.check_cancel());
     TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> out,
                              CatchStatusOr([&] { return ValueOrThrow(EvalOp(*this, f, i, env)); }));
+    if (options_.observe)
+      options_.observe(f.ops[i], f.sites[i], shard_devices_, ElementsAt(env, f.ops[i].operands),
+                       out);
     for (size_t r = 0; r < out.size(); ++r) env[f.ops[i].results[r]] = std::move(out[r]);
     const auto drop = [&](absl::Span<const ValueId> values) {
       for (ValueId v : values)

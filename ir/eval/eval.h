@@ -38,6 +38,11 @@ struct EvalOptions {
   std::function<absl::Status(int64_t n, int64_t each,
                              absl::FunctionRef<void(int64_t begin, int64_t end)> work)>
       parallel_for;
+  // Called after each op, those of regions before the op that runs them, with its operands and
+  // results on all shards, which are those of the mesh's `devices`. Null: nobody looks.
+  std::function<void(const Op& op, const Site& site, absl::Span<const int64_t> devices,
+                     const std::vector<Shards>& in, const std::vector<Shards>& out)>
+      observe;
   // Of a function of one op, whose results are the function's: where result i may be written. Null:
   // wherever there is memory.
   std::function<std::byte*(size_t i)> result_memory;

@@ -60,6 +60,7 @@ Types InferDot(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckPairs(c, "batching", xb, yb));
   TESSERA_RETURN_IF_ERROR(CheckPairs(c, "contracting", xc, yc));
   TESSERA_ASSIGN_OR_RETURN(const DType dtype, ProductDType(c));
+  TESSERA_RETURN_IF_ERROR(CheckPrecision(c));
   const OperandDims l = OperandDimsOf(a, true, x.rank()), r = OperandDimsOf(a, false, y.rank());
   Type t = MakeType(dtype, {});
   for (int64_t d : Joined(l.batch, l.free)) t.shape.push_back(x.shape[d]);
@@ -163,7 +164,7 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   const DType wide = ByteWidth(ct.dtype()) < ByteWidth(y.dtype()) ? y.dtype() : ct.dtype();
   const Value wide_ct = Convert(ct, wide), wide_y = Convert(y, wide);
   Value product = DotGeneral(wide_ct, wide_y, {ct_batch, other.batch, ct_other, other.free},
-                             sharded ? &spec : nullptr);
+                             sharded ? &spec : nullptr, {}, PrecisionOf(c.attrs));
   return Convert(Transpose(product, InversePermutation(mine_of)), x.dtype);
 }
 
@@ -238,7 +239,8 @@ constexpr AttrSpec kDotAttrs[] = {{"lhs_batching_dimensions", AttrKind::kInts},
                                   {"lhs_contracting_dimensions", AttrKind::kInts},
                                   {"rhs_contracting_dimensions", AttrKind::kInts},
                                   {"out_sharding", AttrKind::kSpec, false},
-                                  {"preferred_element_type", AttrKind::kDType, false}};
+                                  {"preferred_element_type", AttrKind::kDType, false},
+                                  {"precision", AttrKind::kString, false}};
 
 }  // namespace
 
@@ -258,6 +260,15 @@ absl::StatusOr<DType> ProductDType(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
   TESSERA_RETURN_IF_ERROR(CheckComputable(c, dtype));
   return dtype;
+}
+
+absl::Status CheckPrecision(const InferContext& c) {
+  if (!c.attrs.Has("precision")) return absl::OkStatus();
+  const std::string& name = c.attrs.Str("precision");
+  if (FindPrecision(name).value_or(Precision::kDefault) != Precision::kDefault)
+    return absl::OkStatus();
+  return ValueError(c, "precision is \"", name,
+                    "\"; expected \"high\" or \"highest\"; leave it out for the default");
 }
 
 std::vector<Value> BilinearJvp(const RuleContext& c, Values tangents) {
@@ -297,10 +308,11 @@ constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
 namespace tessera::ir {
 
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding,
-                 std::optional<DType> preferred_element_type) {
+                 std::optional<DType> preferred_element_type, Precision precision) {
   const bool is_complex = IsComplex(lhs.dtype()) && lhs.dtype() == rhs.dtype();
   if (is_complex && preferred_element_type && IsComplex(*preferred_element_type))
-    return Convert(DotGeneral(lhs, rhs, dims, out_sharding), *preferred_element_type);
+    return Convert(DotGeneral(lhs, rhs, dims, out_sharding, {}, precision),
+                   *preferred_element_type);
   const auto is_moved_only = [](DType d) { return !IsComputable(d) && !IsComplex(d); };
   // Numbers without kernels are multiplied as wider ones, and what comes out is rounded once.
   const bool of_moved = lhs.dtype() == rhs.dtype() && is_moved_only(lhs.dtype());
@@ -310,11 +322,13 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec*
     const Value x = of_moved ? Convert(lhs, wide) : lhs, y = of_moved ? Convert(rhs, wide) : rhs;
     const std::optional<DType> summed =
         is_moved_only(result) ? std::nullopt : std::optional(result);
-    return Convert(DotGeneral(x, y, dims, out_sharding, summed), result);
+    return Convert(DotGeneral(x, y, dims, out_sharding, summed, precision), result);
   }
   if (is_complex && !preferred_element_type) {
     const Value a = Real(lhs), b = Imag(lhs), c = Real(rhs), d = Imag(rhs);
-    const auto dot = [&](Value x, Value y) { return DotGeneral(x, y, dims, out_sharding); };
+    const auto dot = [&](Value x, Value y) {
+      return DotGeneral(x, y, dims, out_sharding, {}, precision);
+    };
     const Value ac = dot(a, c), bd = dot(b, d), ad = dot(a, d), bc = dot(b, c);
     const Value re = ac - bd;
     return Complex(re, ad + bc);
@@ -326,6 +340,7 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec*
               {"rhs_contracting_dimensions", dims.rhs_contract}};
   if (out_sharding != nullptr) attrs.Set("out_sharding", *out_sharding);
   if (preferred_element_type) attrs.Set("preferred_element_type", *preferred_element_type);
+  SetPrecision(precision, &attrs);
   return lhs.builder().Emit1(
       ops::kDotGeneral,
       MatchVarying({ops::ConvertIfWeak(lhs, like), ops::ConvertIfWeak(rhs, like)}),

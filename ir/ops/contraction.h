@@ -9,6 +9,8 @@ namespace tessera::ir::ops {
 
 // The dtype of the result: the operands', or the one that attribute `preferred_element_type` names.
 absl::StatusOr<DType> ProductDType(const InferContext& c);
+// Refuses an attribute `precision` of another name than "high" and "highest".
+absl::Status CheckPrecision(const InferContext& c);
 // The rule of products: (xy)' = x'y + xy'.
 std::vector<Value> BilinearJvp(const RuleContext& c, Values tangents);
 

@@ -1,4 +1,5 @@
 #include "ir/ops/testing/rule_checks.h"
+#include "ir/text.h"
 
 namespace tessera::ir::ops::testing {
 namespace {
@@ -114,6 +115,70 @@ TEST(DotGeneral, CotangentsHaveTheOperandsDtypeWhateverWasPreferred) {
   }
 }
 
+// Requires: the results are all that the ops of `b` are for.
+void ExpectHighest(Builder& b, std::vector<Value> results, int products) {
+  const std::string text = PrintFunction(*b.Build(std::move(results)));
+  const auto count = [&](std::string_view what) {
+    int n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("dot_general("), products) << text;
+  EXPECT_EQ(count("precision=\"highest\""), products) << text;
+}
+
+TEST(DotGeneral, WhatRulesMakeOfItHasItsPrecision) {
+  const Attrs attrs = With(Matmul(), "precision", std::string("highest"));
+  const Type x = MakeType(DType::kF32, {2, 3}), y = MakeType(DType::kF32, {3, 4}),
+             out = MakeType(DType::kF32, {2, 4});
+  {
+    Builder b(Scope{});
+    const Value vx = b.Param(x), vy = b.Param(y), ct = b.Param(out);
+    const RuleContext of_x{b, kDotGeneral, attrs, {}, {Value(), vy}, {}, {x, y}, {out}};
+    const Value dx = kDotGeneral.transpose.fn(of_x, {ct}, {true, false})[0];
+    const RuleContext of_y{b, kDotGeneral, attrs, {}, {vx, Value()}, {}, {x, y}, {out}};
+    const Value dy = kDotGeneral.transpose.fn(of_y, {ct}, {false, true})[1];
+    ExpectHighest(b, {dx, dy}, 2);
+  }
+  {
+    Builder b(Scope{});
+    const Value vx = b.Param(x), vy = b.Param(y), dx = b.Param(x), dy = b.Param(y);
+    const RuleContext rc{b, kDotGeneral, attrs, {}, {vx, vy}, {}, {x, y}, {out}};
+    ExpectHighest(b, kDotGeneral.jvp.fn(rc, {dx, dy}), 2);
+  }
+  {
+    Builder b(Scope{});
+    const Value vx = b.Param(MakeType(DType::kF32, {5, 2, 3})), vy = b.Param(y);
+    const RuleContext rc{b, kDotGeneral, attrs, {}, {vx, vy}, {}, {x, y}, {out}};
+    ExpectHighest(b, kDotGeneral.batch.fn(rc, {0, -1}, 5).values, 1);
+  }
+}
+
+TEST(DotGeneral, WhatTheFunctionMakesOfItHasItsPrecision) {
+  struct Row {
+    DType operands;
+    std::optional<DType> preferred;
+    int products;
+  };
+  for (const Row& row :
+       {Row{DType::kF32, {}, 1}, Row{DType::kC64, {}, 4}, Row{DType::kC64, DType::kC128, 4},
+        Row{DType::kF8E5M2, {}, 1}, Row{DType::kF32, DType::kF8E5M2, 1}}) {
+    Builder b(Scope{});
+    const Type t = MakeType(row.operands, {2, 2});
+    const Value x = b.Param(t), y = b.Param(t);
+    const Value product =
+        DotGeneral(x, y, {{}, {}, {1}, {0}}, nullptr, row.preferred, Precision::kHighest);
+    ExpectHighest(b, {product}, row.products);
+  }
+  // The default is no attribute, so that it is one program.
+  Builder b(Scope{});
+  const Value x = b.Param(MakeType(DType::kF32, {2, 2}));
+  const Value by_default = Matmul2D(x, x);
+  EXPECT_FALSE(b.DefiningOp(by_default)->attrs.Has("precision"));
+  const Value high = DotGeneral(x, x, {{}, {}, {1}, {0}}, nullptr, {}, Precision::kHigh);
+  EXPECT_EQ(PrecisionOf(b.DefiningOp(high)->attrs), Precision::kHigh);
+}
+
 TEST(DotGeneral, PartitionIsWhole) {
   const Mesh mesh{{{"x", 2}, {"y", 2}}};
   const std::vector<std::string> x = {"x"}, y = {"y"}, yx = {"y", "x"}, none;
@@ -189,6 +254,13 @@ TEST(DotGeneral, ErrorsNameOpAndFault) {
   EXPECT_THAT(On("bool[2,3]", "bool[3,2]", Matmul()), bad("does not accept dtype bool"));
   EXPECT_THAT(On("s32[2,3]", "s32[3,2]", With(Matmul(), "preferred_element_type", DType::kF32)),
               bad("is of another kind"));
+  const auto with_precision = [](const char* name) {
+    return On("f32[2,3]", "f32[3,2]", With(Matmul(), "precision", std::string(name)));
+  };
+  EXPECT_THAT(with_precision("high"), IsOkAndHolds("f32[2,2]"));
+  EXPECT_THAT(with_precision("medium"),
+              bad("dot_general: precision is \"medium\"; expected \"high\" or \"highest\""));
+  EXPECT_THAT(with_precision("default"), bad("leave it out for the default"));
   const Mesh manual{{{"i", 2, AxisType::kManual}}};
   EXPECT_THAT(TypeOn(manual, kDotGeneral, {"f32[2,2]{V:i}", "f32[2,2]"}, Matmul()),
               bad("Primitive dot_general requires varying manual axes to match"));

@@ -3,8 +3,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "ir/ops/dims.h"
+#include "ir/ops.h"
 #include "ir/ops/region.h"
 #include "ir/spec.h"
 #include "ir/transform/transform.h"
@@ -44,27 +45,128 @@ void CallPartialEval(PartialEvalContext& c) {
                                 unknown_out);
 }
 
-// The known side keeps only the results; the unknown side computes the whole body again from the
-// operands.
+// The words for policies in programs, in the order of CheckpointPolicy::Kind.
+constexpr const char* kPolicies[] = {"nothing", "everything",  "dots",        "dots_without_batch",
+                                     "names",   "other_names", "except_names"};
+CheckpointPolicy::Kind PolicyOf(const Attrs& attrs) {
+  if (!attrs.Has("policy")) return CheckpointPolicy::kNothing;
+  const auto* const at = std::find(std::begin(kPolicies), std::end(kPolicies), attrs.Str("policy"));
+  return static_cast<CheckpointPolicy::Kind>(at - std::begin(kPolicies));
+}
+
+bool IsContraction(const Op& op) { return op.def->family == Family::kContraction; }
+bool HasBatch(const Function& f, const Op& op) {
+  if (!op.def->contraction_map) return true;
+  std::vector<Type> in = ElementsAt(f.types, op.operands), out = ElementsAt(f.types, op.results);
+  const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
+  return !op.def->contraction_map(c, out).batch.empty();
+}
+// Whether the policy keeps the results of an op of the body.
+bool IsKept(const Attrs& policy, const Function& f, const Op& op) {
+  const bool named = op.def == &kCheckpointName;
+  const auto has_name = [&] {
+    const std::vector<std::string>& names = policy.Strings("names");
+    return std::find(names.begin(), names.end(), op.attrs.Str("name")) != names.end();
+  };
+  switch (PolicyOf(policy)) {
+    case CheckpointPolicy::kNothing:
+      return false;
+    case CheckpointPolicy::kEverything:
+      return true;
+    case CheckpointPolicy::kDots:
+      return IsContraction(op);
+    case CheckpointPolicy::kDotsWithoutBatch:
+      return IsContraction(op) && !HasBatch(f, op);
+    case CheckpointPolicy::kNames:
+      return named && has_name();
+    case CheckpointPolicy::kOtherNames:
+      return named && !has_name();
+    case CheckpointPolicy::kExceptNames:
+      return !named || !has_name();
+  }
+  return false;
+}
+
+// The values of the body that are kept: results of ops whose operands are all known.
+std::vector<ValueId> KeptValues(const Attrs& policy, const Function& body,
+                                const std::vector<bool>& known_in) {
+  std::vector<ValueId> kept;
+  if (PolicyOf(policy) == CheckpointPolicy::kNothing) return kept;
+  std::vector<bool> known = known_in;
+  known.resize(body.types.size(), false);
+  for (const Op& op : body.ops) {
+    const bool all =
+        std::all_of(op.operands.begin(), op.operands.end(), [&](ValueId v) { return known[v]; });
+    for (const ValueId v : op.results) {
+      known[v] = all;
+      if (all && !op.operands.empty() && IsKept(policy, body, op)) kept.push_back(v);
+    }
+  }
+  return kept;
+}
+
+// The body's results `which`, computed from its params and, after them, from `kept` values of it.
+FunctionRef BodyFrom(const Function& body, const std::vector<ValueId>& kept,
+                     const std::vector<ValueId>& results) {
+  std::vector<bool> needed(body.types.size(), false), given(body.types.size(), false);
+  for (const ValueId v : results) needed[v] = true;
+  for (const ValueId v : kept) given[v] = true;
+  std::vector<bool> runs(body.ops.size(), false);
+  for (size_t i = body.ops.size(); i-- > 0;) {
+    const Op& op = body.ops[i];
+    runs[i] = std::any_of(op.results.begin(), op.results.end(),
+                          [&](ValueId v) { return needed[v] && !given[v]; });
+    if (!runs[i]) continue;
+    for (const ValueId v : op.operands) needed[v] = true;
+  }
+  Builder b(body.scope, body.name);
+  std::vector<Value> env(body.types.size());
+  for (int i = 0; i < body.num_params; ++i) env[i] = b.Param(body.types[i]);
+  for (const ValueId v : kept) env[v] = b.Param(body.types[v]);
+  for (size_t i = 0; i < body.ops.size(); ++i) {
+    if (!runs[i]) continue;
+    const Op& op = body.ops[i];
+    SiteScope site(b, body.sites[i]);
+    const std::vector<Value> out = walk::EmitPlain(b, op, ElementsAt(env, op.operands));
+    for (size_t r = 0; r < out.size(); ++r)
+      if (!given[op.results[r]]) env[op.results[r]] = out[r];
+  }
+  return b.Build(ElementsAt(env, results));
+}
+
+// The known side keeps the results and what the policy says; the unknown side computes the rest of
+// the body again from the operands and these.
 void CheckpointPartialEval(PartialEvalContext& c) {
   const Function& body = *c.op.regions[0];
-  const PartialEvalResult pe = ValueOrThrow(PartialEval(body, c.known, {}, c.split_loops));
-  const std::vector<int> known_out = walk::Where(pe.out_known);
-  const std::vector<int> unknown_out = walk::Where(pe.out_known, false);
-  if (!known_out.empty()) {
-    const FunctionRef primal = walk::Reorder(*pe.known, walk::Iota(pe.known->num_params),
-                                             walk::Iota(static_cast<int>(known_out.size())));
+  const std::vector<ValueId> kept = KeptValues(c.op.attrs, body, c.known);
+  const auto with_kept = std::make_shared<Function>(body);
+  with_kept->results.insert(with_kept->results.end(), kept.begin(), kept.end());
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(*with_kept, c.known, {}, c.split_loops));
+  const std::vector<bool> result_known(pe.out_known.begin(),
+                                       pe.out_known.begin() + body.results.size());
+  const std::vector<int> known_out = walk::Where(result_known);
+  const std::vector<int> unknown_out = walk::Where(result_known, false);
+
+  std::vector<bool> used;
+  const FunctionRef rest = Dce(*BodyFrom(body, kept, ElementsAt(body.results, unknown_out)),
+                               /*keep_params=*/false, &used);
+  // The results of the known side: what is known of the body's, then what is kept and used.
+  std::vector<int> keep = walk::Iota(static_cast<int>(known_out.size()));
+  for (size_t k = 0; k < kept.size(); ++k)
+    if (used[body.num_params + k]) keep.push_back(static_cast<int>(known_out.size() + k));
+  std::vector<Value> saved;
+  if (!keep.empty()) {
+    const FunctionRef primal = walk::Reorder(*pe.known, walk::Iota(pe.known->num_params), keep);
     const std::vector<Value> out =
         c.known_b.Emit(*c.op.def, DropAbsent(c.known_in), c.op.attrs, {primal});
     for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = out[k];
+    saved.assign(out.begin() + static_cast<int64_t>(known_out.size()), out.end());
   }
   if (unknown_out.empty()) return;
-  FunctionRef rest = walk::Reorder(body, walk::Iota(body.num_params), unknown_out);
-  std::vector<bool> used;
-  rest = Dce(*rest, /*keep_params=*/false, &used);
   std::vector<Value> args;
-  for (int i : walk::Where(used))
-    args.push_back(c.known[i] ? c.residual(c.known_in[i]) : c.unknown_in(i));
+  for (int i = 0; i < body.num_params; ++i)
+    if (used[i]) args.push_back(c.known[i] ? c.residual(c.known_in[i]) : c.unknown_in(i));
+  for (const Value& value : saved) args.push_back(c.residual(value));
   const std::vector<Value> out = c.unknown_b.Emit(*c.op.def, args, c.op.attrs, {rest});
   for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = out[k];
 }
@@ -96,9 +198,9 @@ std::vector<Value> CheckpointTranspose(const RuleContext& c, Values cts,
   return TransposeCall(behind, in, linear, c.def, c.attrs);
 }
 
-Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const BatchResult batched =
-      ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size, {}, BatchAxes(c, dims)));
+      ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, c.batch));
   return {c.b.Emit(c.def, c.in, c.attrs, {batched.fn}), batched.out_dims};
 }
 
@@ -196,12 +298,20 @@ std::vector<Value> ConstraintTranspose(const RuleContext& c, Values cts, const s
   return {c.b.Emit1(c.def, {cts[0]}, c.attrs)};
 }
 
+// The batch dim is cut over vmap's spmd_axis_name; without one it is left to the planner.
 Batched ConstraintBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   PartitionSpec spec = c.attrs.Spec("sharding");
+  const AxisList& spmd = c.batch.spmd;
+  for (const std::string& a : spmd)
+    if (spec.Mentions(a))
+      Throw(ErrorKind::kValueError,
+            absl::StrCat("vmap spmd_axis_name ('", absl::StrJoin(spmd, "','"),
+                         "') cannot appear in with_sharding_constraint spec, but got spec ",
+                         spec.ToString()));
   spec.dims.resize(c.in_types[0].rank());
   spec.open.resize(c.in_types[0].rank(), false);
-  spec.dims.insert(spec.dims.begin() + dims[0], AxisList{});
-  spec.open.insert(spec.open.begin() + dims[0], true);
+  spec.dims.insert(spec.dims.begin() + dims[0], spmd);
+  spec.open.insert(spec.open.begin() + dims[0], spmd.empty());
   return {c.b.Emit(c.def, c.in, {{"sharding", spec}}), {dims[0]}};
 }
 
@@ -213,9 +323,26 @@ std::vector<Value> ConstraintPartition(const RuleContext& c, const PartitionCont
 // ---- The ops. ----
 
 constexpr AttrSpec kCallAttrs[] = {{"name", AttrKind::kString, /*required=*/false}};
+constexpr AttrSpec kCheckpointAttrs[] = {{"policy", AttrKind::kString, /*required=*/false},
+                                         {"names", AttrKind::kStrings, /*required=*/false}};
 constexpr AttrSpec kConstraintAttrs[] = {{"sharding", AttrKind::kSpec}};
 
 const PartitionSpec* FixedSharding(const Attrs& attrs) { return &attrs.Spec("sharding"); }
+
+absl::StatusOr<std::vector<Type>> InferCheckpoint(const InferContext& c) {
+  if (c.attrs.Has("policy")) {
+    const std::string& policy = c.attrs.Str("policy");
+    if (std::find(std::begin(kPolicies), std::end(kPolicies), policy) == std::end(kPolicies))
+      return ValueError(c, "policy is \"", policy, "\"; expected one of ",
+                        absl::StrJoin(kPolicies, ", "));
+    const bool by_names = PolicyOf(c.attrs) >= CheckpointPolicy::kNames;
+    if (by_names != c.attrs.Has("names"))
+      return ValueError(c, "policy \"", policy, "\" ", by_names ? "needs" : "takes no", " names");
+  } else if (c.attrs.Has("names")) {
+    return ValueError(c, "has names and no policy");
+  }
+  return InferCall(c);
+}
 
 // An op that calls its region; `d` has the fields that differ.
 consteval OpDef CallLike(OpDef d) {
@@ -223,7 +350,7 @@ consteval OpDef CallLike(OpDef d) {
   d.num_operands = kAnyNumber;
   d.regions = kOneBody;
   d.lowering = Lowering::kRegion;
-  d.infer = InferCall;
+  if (d.infer == nullptr) d.infer = InferCall;
   d.factors = CallFactors;
   d.sharding = Inferred;
   d.varying = Inferred;
@@ -244,6 +371,8 @@ const OpDef kCall = CallLike(
     {.name = "call", .lax_name = "jit", .attrs = kCallAttrs, .partial_eval = CallPartialEval});
 const OpDef kCheckpoint = CallLike({.name = "checkpoint",
                                     .lax_name = "checkpoint",
+                                    .attrs = kCheckpointAttrs,
+                                    .infer = InferCheckpoint,
                                     .transpose = CheckpointTranspose,
                                     .partial_eval = CheckpointPartialEval});
 
@@ -290,8 +419,13 @@ std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view
   return b.Emit(ops::kCall, args, std::move(attrs), {std::move(f)});
 }
 
-std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args) {
-  return b.Emit(ops::kCheckpoint, args, {}, {std::move(f)});
+std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args,
+                              const CheckpointPolicy& policy) {
+  Attrs attrs;
+  if (policy.kind != CheckpointPolicy::kNothing)
+    attrs.Set("policy", std::string(ops::kPolicies[policy.kind]));
+  if (policy.kind >= CheckpointPolicy::kNames) attrs.Set("names", policy.names);
+  return b.Emit(ops::kCheckpoint, args, std::move(attrs), {std::move(f)});
 }
 
 std::vector<Value> OptimizationBarrier(Builder& b, Values xs) {

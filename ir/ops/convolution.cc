@@ -65,6 +65,7 @@ Convolution::Convolution(const Attrs& a)
   if (a.Has("preferred_element_type"))
     options.preferred_element_type = a.Dtype("preferred_element_type");
   if (a.Has("out_sharding")) options.out_sharding = &a.Spec("out_sharding");
+  options.precision = PrecisionOf(a);
 }
 
 Attrs Convolution::ToAttrs() const {
@@ -85,6 +86,7 @@ Attrs Convolution::ToAttrs() const {
   if (options.preferred_element_type)
     a.Set("preferred_element_type", *options.preferred_element_type);
   if (options.out_sharding != nullptr) a.Set("out_sharding", *options.out_sharding);
+  SetPrecision(options.precision, &a);
   return a;
 }
 
@@ -179,6 +181,7 @@ Types InferConvolution(const InferContext& c) {
                       2 * n, ", two for each spatial dim");
   TESSERA_RETURN_IF_ERROR(CheckGroups(c, conv));
   TESSERA_ASSIGN_OR_RETURN(const DType dtype, ProductDType(c));
+  TESSERA_RETURN_IF_ERROR(CheckPrecision(c));
 
   Type t = MakeType(dtype, Dims(lhs.rank()));
   Dims with_zeros = lhs.shape;
@@ -662,7 +665,8 @@ constexpr AttrSpec kConvolutionAttrs[] = {{kInput.first, AttrKind::kInt},
                                           {"feature_group_count", AttrKind::kInt},
                                           {"batch_group_count", AttrKind::kInt},
                                           {"preferred_element_type", AttrKind::kDType, false},
-                                          {"out_sharding", AttrKind::kSpec, false}};
+                                          {"out_sharding", AttrKind::kSpec, false},
+                                          {"precision", AttrKind::kString, false}};
 
 }  // namespace
 

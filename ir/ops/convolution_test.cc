@@ -43,10 +43,25 @@ TEST(Convolution, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(error(With("padding", IntList{1})), Bad("padding has 1 entries; expected 2"));
   EXPECT_THAT(error(With("padding", IntList{-9, 0})), Bad("gives no valid size"));
   EXPECT_THAT(error(With("input_batch_dimension", int64_t{1})), Bad("the dims of lhs"));
+  EXPECT_THAT(error(With("precision", std::string("low"))), Bad("precision is \"low\""));
   EXPECT_THAT(TypeOfConvolution({"f32[2,8,4]", "f32[3,4]"}, OneDim()),
               Bad("must have the same number of dimensions"));
   EXPECT_THAT(TypeOfConvolution({"f32[2,8,4]", "f16[3,4,2]"}, OneDim()),
               Bad("requires arguments of equal dtypes"));
+}
+
+TEST(Convolution, CotangentsHaveItsPrecision) {
+  Attrs attrs = With("precision", std::string("highest"));
+  Builder b({}, "f");
+  const Type x = MakeType(DType::kF32, {2, 8, 4}), kernel = MakeType(DType::kF32, {3, 4, 2}),
+             out = MakeType(DType::kF32, {2, 6, 2});
+  const Value vx = b.Param(x), vk = b.Param(kernel), ct = b.Param(out);
+  const RuleContext of_x{b, kConvolution, attrs, {}, {Value(), vk}, {}, {x, kernel}, {out}};
+  const Value dx = kConvolution.transpose.fn(of_x, {ct}, {true, false})[0];
+  EXPECT_EQ(PrecisionOf(b.DefiningOp(dx)->attrs), Precision::kHighest);
+  const RuleContext of_k{b, kConvolution, attrs, {}, {vx, Value()}, {}, {x, kernel}, {out}};
+  const Value dk = kConvolution.transpose.fn(of_k, {ct}, {false, true})[1];
+  EXPECT_EQ(PrecisionOf(b.DefiningOp(dk)->attrs), Precision::kHighest);
 }
 
 // What bytes may say: nothing overflows.

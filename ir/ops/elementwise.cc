@@ -596,4 +596,23 @@ constexpr OpDef kStopGradient = Unary<kAnything, [](auto x) { return x; }>(
     "stop_gradient", "stop_gradient",
     {ZeroTangents, Refused{"its derivative is zero by definition"}});
 
+// ---- checkpoint_name: x; the name is for the policies of checkpoint. ---------------------------
+namespace {
+absl::StatusOr<std::vector<Type>> InferCheckpointName(const InferContext& c) {
+  if (c.attrs.Str("name").empty()) return ValueError(c, "needs a name that is not empty");
+  return InferSame(c, kAnything);
+}
+std::vector<Value> SameTangents(const RuleContext&, Values tangents) {
+  return {tangents.begin(), tangents.end()};
+}
+constexpr auto kRunCheckpointName = [](const Attrs&, DType operand, DType, auto run) {
+  RunSame<kAnything, 1>(
+      operand, [](auto x) { return x; }, run);
+};
+constexpr AttrSpec kCheckpointNameAttrs[] = {{"name", AttrKind::kString}};
+}  // namespace
+constexpr OpDef kCheckpointName = Elementwise(
+    "checkpoint_name", "checkpoint_name", 1, InferCheckpointName, kScalarFrom<kRunCheckpointName>,
+    {SameTangents, Adjoints<SameCotangent>}, kCheckpointNameAttrs);
+
 }  // namespace tessera::ir::ops

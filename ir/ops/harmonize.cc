@@ -284,6 +284,14 @@ Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits) {
 
 Value Square(Value x) { return x * x; }
 
+Value CheckpointName(Value x, std::string name) {
+  if (IsComplex(x.dtype())) {
+    const Value re = CheckpointName(Real(x), name);
+    return Complex(re, CheckpointName(Imag(x), name));
+  }
+  return x.builder().Emit1(ops::kCheckpointName, {x}, {{"name", std::move(name)}});
+}
+
 Value StopGradient(Value x) {
   if (IsComplex(x.dtype())) {
     const Value re = StopGradient(Real(x));

@@ -191,7 +191,7 @@ Value Matmul(Value x, Value y) {
   }
   dims.lhs_contract = {x.rank() - 1};
   dims.rhs_contract = {y.rank() - 2};
-  return DotGeneral(x, y, dims);
+  return DotGeneral(x, y, dims, nullptr, {}, Precision::kHighest);
 }
 
 Value Tril(Value x, int64_t k) { return Triangle(x, k, "GE"); }

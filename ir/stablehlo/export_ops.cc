@@ -32,6 +32,12 @@ NamedAttrs AttrsOf(Exporter& out, const SourceOp& op) {
   Module& m = out.module();
   for (const auto& [name, value] : op.attrs().map()) {
     if (IsLeftOut(name)) continue;
+    if (name == "precision") {  // of each operand
+      const auto precision = static_cast<uint64_t>(PrecisionOf(op.attrs()));
+      const uint32_t attr = m.Enum(AttrKind::kPrecision, precision);
+      attrs.emplace_back("precision_config", m.List({attr, attr}));
+      continue;
+    }
     if (const auto* number = std::get_if<int64_t>(&value)) {
       const bool bits = name == "exponent_bits" || name == "mantissa_bits";
       attrs.emplace_back(name, m.Int(*number, bits ? DType::kS32 : DType::kS64));

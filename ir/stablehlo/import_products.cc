@@ -1,7 +1,7 @@
 // Products: dot_general, convolution, and what says the same in other words.
 //
-// precision_config says how exact products must be at least. Ours of f32 are of f32, as XLA's on
-// CPUs, whatever it says. An algorithm says what is multiplied and how that is added up.
+// precision_config says how exact products must be at least, of each operand; ours have the more
+// exact of the two. An algorithm says what is multiplied and how that is added up.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -22,18 +22,20 @@ void NeedOperands(const OpReader& op, size_t n) {
     op.Malformed(absl::StrCat("has ", op.in.size(), " operands; expected ", n));
 }
 
-void CheckPrecision(const OpReader& op) {
+Precision PrecisionOf(const OpReader& op) {
   constexpr std::string_view kName = "precision_config";
-  constexpr int64_t kHighest = 2;  // after DEFAULT and HIGH
-  if (!op.Has(kName)) return;
+  Precision most = Precision::kDefault;
+  if (!op.Has(kName)) return most;
   const Artifact& a = op.artifact();
   const Attr& list = AttrOf(a, op.Find(kName), AttrKind::kArray, op.What(kName));
   if (list.refs.size > 2) op.Malformed("has precisions of more than two operands");
   for (const uint32_t precision : Slice(a.refs, list.refs)) {
     const int64_t value = EnumOf(a, precision, AttrKind::kPrecision, op.What(kName));
-    if (value < 0 || value > kHighest)
+    if (value < 0 || value > static_cast<int64_t>(Precision::kHighest))
       op.Malformed("has a precision other than DEFAULT, HIGH and HIGHEST");
+    most = std::max(most, static_cast<Precision>(value));  // numbered alike
   }
+  return most;
 }
 
 // The products are of the dtype that holds the most, of the operands' and the result's: the
@@ -151,6 +153,11 @@ Value Rounded(const OpReader& op, Value x, const Algorithm& algorithm) {
       return x;
   }
 }
+// At least as exact as the algorithm: TF32 has more bits than one bf16, and fewer than two.
+Precision PrecisionOf(const Algorithm& algorithm) {
+  const bool whole = algorithm.operands == Precise::kF32 || algorithm.products > 1;
+  return whole ? Precision::kHighest : Precision::kDefault;
+}
 DType SumOf(const Algorithm& algorithm) {
   switch (algorithm.sum) {
     case Precise::kF16:
@@ -166,9 +173,10 @@ DType SumOf(const Algorithm& algorithm) {
 
 Value DotOf(const OpReader& op, const DotDims& dims) {
   const std::optional<Algorithm> algorithm = AlgorithmOf(op);
+  const Precision precision = PrecisionOf(op);
   if (!algorithm) {
     return Product(op, op.in[0], op.in[1], [&](Value lhs, Value rhs, std::optional<DType> sum) {
-      return DotGeneral(lhs, rhs, dims, nullptr, sum);
+      return DotGeneral(lhs, rhs, dims, nullptr, sum, precision);
     });
   }
   for (const Value x : op.in)
@@ -181,11 +189,12 @@ Value DotOf(const OpReader& op, const DotDims& dims) {
   const bool wider = of_lhs.dtype() == of_rhs.dtype() && BitWidth(of_lhs.dtype()) < BitWidth(sum);
   const Value lhs = wider ? of_lhs : Convert(of_lhs, sum);
   const Value rhs = wider ? of_rhs : Convert(of_rhs, sum);
-  return Convert(DotGeneral(lhs, rhs, dims, nullptr, sum), op.ResultType().dtype);
+  const Value product =
+      DotGeneral(lhs, rhs, dims, nullptr, sum, std::max(precision, PrecisionOf(*algorithm)));
+  return Convert(product, op.ResultType().dtype);
 }
 Results ImportDotGeneral(const OpReader& op) {
   NeedOperands(op, 2);
-  CheckPrecision(op);
   return {
       DotOf(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
                  op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
@@ -193,7 +202,6 @@ Results ImportDotGeneral(const OpReader& op) {
 // The last dim of one with the first of the other.
 Results ImportDot(const OpReader& op) {
   NeedOperands(op, 2);
-  CheckPrecision(op);
   if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("is of a scalar");
   return {DotOf(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
 }
@@ -289,7 +297,6 @@ Results ImportEinsum(const OpReader& op) {
 
 // ---- Convolutions. ------------------------------------------------------------------------------
 Results ConvolutionOf(const OpReader& op, const std::vector<int64_t>& padding) {
-  CheckPrecision(op);
   const auto spec = [&](std::string_view first, std::string_view second, std::string_view spatial) {
     std::vector<int64_t> dims = op.Ints(spatial);
     dims.insert(dims.begin(), {op.Int(first), op.Int(second)});
@@ -302,6 +309,7 @@ Results ConvolutionOf(const OpReader& op, const std::vector<int64_t>& padding) {
       spec("output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions")};
   const size_t num_spatial = dims.rhs_spec.size() - 2;
   ConvOptions options;
+  options.precision = PrecisionOf(op);
   options.window_strides = op.Ints("window_strides");
   options.lhs_dilation = op.Ints("lhs_dilation");
   options.rhs_dilation = op.Ints("rhs_dilation");

@@ -266,6 +266,26 @@ TEST(ImportTest, SumsOfProductsOfQuantizedNumbersAreOfIntegers) {
   EXPECT_EQ(program.entry->type(0).dtype, DType::kS8);
 }
 
+// jnp.matmul(x, x, precision=...) of None, "default", "high", "highest", ("default", "highest") and
+// ("high", "default"); of BF16_BF16_F32, BF16_BF16_F32_X3, TF32_TF32_F32, TF32_TF32_F32_X3 and
+// F32_F32_F32 of lax.DotAlgorithmPreset; convolutions of None, "high" and "highest".
+TEST(ImportTest, ProductsHaveThePrecisionThatJaxGaveThem) {
+  using enum Precision;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("precisions")));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string exported, ExportProgram(program));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program back, Import(exported));
+  for (const Program* p : {&program, &back}) {
+    std::vector<Precision> precisions;
+    for (const Op& op : p->entry->ops)
+      if (op.def == &ops::kDotGeneral || op.def == &ops::kConvolution)
+        precisions.push_back(PrecisionOf(op.attrs));
+    EXPECT_THAT(precisions,
+                ElementsAre(kDefault, kDefault, kHigh, kHighest, kHighest, kHigh, kDefault,
+                            kHighest, kDefault, kHighest, kHighest, kDefault, kHigh, kHighest))
+        << PrintProgram(*p);
+  }
+}
+
 TEST(ImportTest, BatchingDimsFollowTheIndexVectors) {
   std::vector<double> rows(10);
   std::iota(rows.begin(), rows.end(), 0);

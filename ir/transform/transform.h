@@ -54,14 +54,14 @@ absl::StatusOr<FunctionRef> TransposeFunction(const Function& f, const std::vect
 
 // vmap: param i carries the batch at dims[i], or is not batched when -1.  Results carry it at
 // out_dims[i], or are unbatched when -1.  `force_out`: -2 leaves the choice, else the dim wanted.
-// `axes`: the Explicit ones that shard the batch dim of all.
+// The result's scope is f's without the mapped axis, its last one if `axis` stands in a scope;
+// collectives over it become ops on the batch dim.
 struct BatchResult {
   FunctionRef fn;
   std::vector<int> out_dims;
 };
-absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
-                                  const std::vector<int>& force_out = {},
-                                  const AxisList& axes = {});
+absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims,
+                                  const MappedAxis& axis, const std::vector<int>& force_out = {});
 
 // Dead-code elimination, in regions too: of an op with regions, what its unused results need goes.
 // `keep_params`: false also drops unused params; `kept`, if not null, gets
@@ -71,6 +71,12 @@ FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* k
 // (RegionRole::kRule) is replaced by its body, in regions too. Errors: an op that is only a rule,
 // of a derivative that must be transposed and was not, with the reason of its `partition`.
 absl::StatusOr<FunctionRef> DropRules(FunctionRef f);
+// f with one more result, a bool scalar: whether any of its results has a NaN.
+FunctionRef WithNanFlag(const Function& f);
+// f's params -> two s32 scalars: the index of its first op that makes a NaN, which is in a result
+// though in none of the operands, and the index of the first param that has one; -1: none. An op
+// with regions counts as one.
+FunctionRef FirstNan(const Function& f);
 // The same body typed in another scope (axes that become Manual, check_vma), every op inferred anew
 // from the given param types.
 absl::StatusOr<FunctionRef> Rescope(const Function& f, const Scope& scope,

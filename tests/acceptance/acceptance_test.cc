@@ -570,7 +570,7 @@ TEST_F(Acceptance, SeedShardingsAreGivenWhereArraysAreMade) {
   GivesSharded(
       "einsum given",
       [](Array v) {
-        return einsum("ij,kj->ki", {v, v}, P("y", "x"));
+        return einsum("ij,kj->ki", {v, v}, {}, P("y", "x"));
       },
       a);
   GivesSharded(

@@ -156,15 +156,26 @@ const std::byte* At(const cublasLtMatrixLayoutOpaque_t& layout, int32_t op, cons
   return base + offset * static_cast<int64_t>(WidthOf(layout.type));
 }
 
+// To 10 bits of mantissa, to nearest, ties away from zero, as tensor cores' conversion does.
+float RoundedToTf32(float value) {
+  const uint32_t bits = ToBits(value);
+  constexpr uint32_t kExponent = 0x7f800000, kDropped = (1 << 13) - 1;
+  if ((bits & kExponent) == kExponent) return value;
+  return FromBits((bits + (kDropped + 1) / 2) & ~kDropped);
+}
+
 double Dot(const Problem& p, const std::byte* a, const std::byte* b, int64_t batch, uint64_t i,
            uint64_t j) {
   double wide = 0;
   float narrow = 0;
+  const bool rounds =
+      p.desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && Get(Knob::cublaslt_rounds) != 0;
   for (uint64_t l = 0; l < p.k; ++l) {
     const double x = Read(p.a.type, At(p.a, p.desc.op_a, a, batch, i, l));
     const double y = Read(p.b.type, At(p.b, p.desc.op_b, b, batch, l, j));
     wide += x * y;
-    narrow += static_cast<float>(x) * static_cast<float>(y);
+    const auto of_x = static_cast<float>(x), of_y = static_cast<float>(y);
+    narrow += rounds ? RoundedToTf32(of_x) * RoundedToTf32(of_y) : of_x * of_y;
   }
   return p.desc.compute == CUBLAS_COMPUTE_64F ? wide : narrow;
 }
@@ -334,7 +345,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   *num_results = 0;
   Problem problem;
   if (c != d || !MakeProblem(*desc, *a, *b, *d, &problem)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (Get(Knob::cublaslt_none) != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const bool by_tf32 = desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if (Get(Knob::cublaslt_none) != 0 || (by_tf32 && Get(Knob::cublaslt_no_tf32) != 0))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   // As the library has it, where nothing less is promised.
   uint64_t alignment = 256;
   for (const auto& [attribute, value] : preference->alignment) {
@@ -385,6 +398,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       return CUBLAS_STATUS_INVALID_VALUE;
     }
   }
+  Set(Knob::cublaslt_compute, desc->compute);
   const bool slow = Get(Knob::cublaslt_slow_algorithm) == static_cast<int64_t>(algorithm.index);
   std::vector<Place> holds = {a_place, b_place, d_place, scratch};
   const CUresult result =

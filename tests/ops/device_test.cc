@@ -1,6 +1,7 @@
 // device = evaluator: every row on accelerators, through their plugin. On the fakes, whose kernels
 // run on the emulator; with TESSERA_DEVICE_TEST_PLUGIN on the devices of that plugin, as many as
-// there are: rows that need more are left out, and counted.
+// there are: rows that need more are left out, and counted. Those devices round products of f32
+// whose precision lets them; the fakes do when they are told to.
 #include <cstdlib>
 #include <iostream>
 
@@ -24,6 +25,7 @@ class Devices {
   }
 
   void Close() { open_.clear(); }
+  bool are_fakes() const { return are_fakes_; }
 
   // None if there are too few.
   std::vector<ShardDevice> For(int shards) {
@@ -48,12 +50,14 @@ class Devices {
     } else {
       worker::cuda::SetFake("devices", kFakeDevices);
       api_ = &worker::cuda::FakeDevices();
+      are_fakes_ = true;
       count_ = kFakeDevices;
     }
   }
 
   const tessera_device_api* api_ = nullptr;
   int32_t count_ = 0;
+  bool are_fakes_ = false;
   std::vector<std::shared_ptr<worker::Backend>> open_;
 };
 
@@ -66,25 +70,49 @@ class CloseDevices final : public ::testing::Environment {
 
 class DeviceTest : public OpTest {};
 
+// "" or how a row on the devices differs from the evaluator.
+std::string DifferenceOnDevices(const Sample& s, bool tf32, int* left_out) {
+  std::string why;
+  const absl::Status status = CatchStatus([&] {
+    const auto devices_for = [&](int shards) {
+      std::vector<ShardDevice> on = Devices::Get().For(shards);
+      *left_out += on.empty();
+      return on;
+    };
+    why = DifferenceOnBackends(s, /*ulps_min=*/2, devices_for, tf32);
+  });
+  return status.ok() ? why : status.ToString();
+}
+
 TEST_P(DeviceTest, DevicesGiveWhatTheEvaluatorGives) {
   int left_out = 0;
-  ForRows([&](const Sample& s) -> std::string {
-    std::string why;
-    const absl::Status status = CatchStatus([&] {
-      why = DifferenceOnBackends(s, /*ulps_min=*/2, [&](int shards) {
-        std::vector<ShardDevice> on = Devices::Get().For(shards);
-        left_out += on.empty();
-        return on;
-      });
-    });
-    return status.ok() ? why : status.ToString();
-  });
+  const bool tf32 = !Devices::Get().are_fakes();
+  ForRows([&](const Sample& s) { return DifferenceOnDevices(s, tf32, &left_out); });
   RecordProperty("left_out", left_out);
   if (left_out > 0) std::cout << left_out << " rows left out\n";
   if (left_out == static_cast<int>(SamplesOf(op()).size()))
     GTEST_SKIP() << "no row runs on these devices";
 }
 TESSERA_FOR_EVERY_OP(DeviceTest);
+
+// What devices that round give is within the bound that is set for them, and beyond the one
+// without; rows of the highest precision stay within the latter.
+TEST(DeviceTf32Test, ProductsAreAsFarOffAsRoundingMakesThem) {
+  if (!Devices::Get().are_fakes()) GTEST_SKIP() << "devices of a plugin always round";
+  worker::cuda::SetFake("cublaslt_rounds", 1);
+  int exact = 0, rounded = 0, left_out = 0;
+  for (const OpDef* def : {&ops::kDotGeneral, &ops::kConvolution})
+    for (const Sample* s : SamplesOf(*def)) {
+      const bool may = MayRoundToTf32(*s);
+      EXPECT_EQ(DifferenceOnDevices(*s, /*tf32=*/true, &left_out), "") << s->name;
+      const bool differs = !DifferenceOnDevices(*s, /*tf32=*/false, &left_out).empty();
+      EXPECT_TRUE(may || !differs) << s->name;
+      (differs ? rounded : exact) += 1;
+    }
+  worker::cuda::SetFake("cublaslt_rounds", 0);
+  EXPECT_GT(rounded, 20);
+  EXPECT_GT(exact, 20);
+}
 
 }  // namespace
 }  // namespace tessera::ir::samples

@@ -102,9 +102,14 @@ std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const Func
   return out;
 }
 
+bool MayRoundToTf32(const Sample& s) {
+  return s.def->lowering == Lowering::kContract && s.dtype() == DType::kF32 &&
+         PrecisionOf(s.attrs) != Precision::kHighest;
+}
+
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
-    const std::function<std::vector<ShardDevice>(int shards)>& devices_for) {
+    const std::function<std::vector<ShardDevice>(int shards)>& devices_for, bool tf32) {
   FunctionRef f = FunctionOf(s);
   std::vector<Shards> args = ArgsOf(s);
   std::vector<Shards> magnitudes;
@@ -132,6 +137,12 @@ std::string DifferenceOnBackends(
   Tolerance tolerance = s.tolerance;
   if (tolerance.kind == Tolerance::kUlps)
     tolerance = ulps_min == 0 ? kExact : Ulps(std::max(tolerance.bound, ulps_min));
+  // A factor of f32 has 13 bits more than one of TF32. Without them it is smaller by less than
+  // 2^-10 of itself, were it cut, which is more than rounding changes it; a product of two, by less
+  // than 2^-9, and so is a sum of products, of the sum of their magnitudes. The bound counts in
+  // f32's epsilon, 2^-23, and has what sums of f32 in another order differ by already.
+  if (tf32 && tolerance.kind == Tolerance::kReordered && MayRoundToTf32(s))
+    tolerance.bound += 0x1p-9 / 0x1p-23;
   const std::string why = Differences(got, want, tolerance, reordered ? &magnitudes : nullptr);
   return why.empty() ? "" : absl::StrCat(why, "\n", PrintFunction(*f));
 }

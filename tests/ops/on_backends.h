@@ -24,11 +24,15 @@ std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const Func
                                   const std::vector<Shards>& args,
                                   const std::vector<int64_t>& devices);
 
+// Whether a row is a product of f32 whose precision lets devices round what they multiply to TF32.
+bool MayRoundToTf32(const Sample& s);
+
 // Runs the row on the devices that `devices_for` gives for its number of shards; none: "".
-// Tolerances in units of the last place are at least `ulps_min`; 0 makes them exact. "" or the
-// first difference. Throws StatusException.
+// Tolerances in units of the last place are at least `ulps_min`; 0 makes them exact. On devices
+// that round to TF32 a row which MayRoundToTf32 may be as far off as that makes it. "" or the first
+// difference. Throws StatusException.
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
-    const std::function<std::vector<ShardDevice>(int shards)>& devices_for);
+    const std::function<std::vector<ShardDevice>(int shards)>& devices_for, bool tf32 = false);
 
 }  // namespace tessera::ir::samples

@@ -122,6 +122,12 @@ void AddConvolutions(std::vector<Sample>* rows) {
       {"no_features", {2, 3, 0}, {2, 0, 2}, "NHC", "HIO", "NHC"},
       {"only_padding", {2, 0, 2}, {2, 2, 2}, "NHC", "HIO", "NHC", {{}, {{2, 1}}}}};
   for (const Convolution& conv : of_f32) add(conv, kF32);
+  for (const Precision precision : {Precision::kHigh, Precision::kHighest}) {
+    Convolution conv = of_all[0];
+    conv.label = absl::StrCat("nhwc_", ToAbsl(PrecisionName(precision)));
+    conv.options.precision = precision;
+    add(conv, kF32);
+  }
   for (auto [from, to] : {std::pair{kBF16, kF32}, {kS8, kS32}}) {
     Convolution conv = of_all[0];
     conv.label = absl::StrCat("nhwc_to_", N(to));
@@ -208,6 +214,16 @@ std::vector<Sample> ContractionSamples() {
                        .Within(IsFloat(from) ? Reordered(9) : kExact)
                        .Linear({{0}, {1}}));
   }
+  for (const char* const precision : {"high", "highest"})
+    for (const Shapes& s : {all[0], all[5]}) {
+      Attrs a = attrs(s);
+      a.Set("precision", std::string(precision));
+      rows.push_back(Make("dot_general", absl::StrCat("f32/", s.label, "_", precision),
+                          {Of(kF32, s.lhs), Of(kF32, s.rhs)})
+                         .With(a)
+                         .Within(Reordered(s.terms + 1))
+                         .Linear({{0}, {1}}));
+    }
   AddConvolutions(&rows);
   AddTransforms(&rows);
   return rows;

@@ -287,6 +287,9 @@ void AddChoices(Rows& r) {
     r.Add(Make("stop_gradient", N(d), {Of(d, {4, 4})})
               .Linear({{0}})
               .Without(Check::kJvp, "its tangent is zero by definition"));
+    r.Add(Make("checkpoint_name", N(d), {Of(d, {4, 4})})
+              .With({{"name", std::string("hidden")}})
+              .Linear({{0}}));
   }
 }
 
@@ -359,8 +362,8 @@ void AddCasts(Rows& r) {
   }
 }
 
-// Arithmetic on complex numbers is made of these and of arithmetic on their parts; client_complex_test
-// has its derivatives.
+// Arithmetic on complex numbers is made of these and of arithmetic on their parts;
+// client_complex_test has its derivatives.
 void AddParts(Rows& r) {
   for (const auto& [number, part] :
        {std::pair{DType::kC64, DType::kF32}, {DType::kC128, DType::kF64}}) {

@@ -7,7 +7,8 @@
 namespace tessera::samplers {
 namespace {
 
-// Rejections that a rounding error decides, and choices among close ones.
+// Rejections that a rounding error decides, choices among close ones, and matrices that are nearly
+// singular.
 constexpr double kRare = 10;
 // So much XLA's log1p of f64 is off.
 constexpr double kLog1pOfXla = 160;
@@ -269,12 +270,12 @@ void AddContinuous(Builder& b) {
       [](const Array& k, int64_t n) { return random::weibull_min(k, 2.0, 1.7, {n}); }, 8);
   b.Near(
        "orthogonal", "jr.orthogonal(k, 3, (n // 9,), jnp.float32)",
-       [](const Array& k, int64_t n) { return random::orthogonal(k, 3, {n / 9}); }, 64, 1)
-      .other_per_million = 1000;
+       [](const Array& k, int64_t n) { return random::orthogonal(k, 3, {n / 9}); }, 128, 1)
+      .other_per_million = kRare;
   b.Near(
        "orthogonal_wide", "jr.orthogonal(k, 2, (n // 6,), jnp.float32, 3)",
-       [](const Array& k, int64_t n) { return random::orthogonal(k, 2, {n / 6}, kF32, 3); }, 64, 1)
-      .other_per_million = 1000;
+       [](const Array& k, int64_t n) { return random::orthogonal(k, 2, {n / 6}, kF32, 3); }, 128, 1)
+      .other_per_million = kRare;
 }
 
 void AddRejection(Builder& b) {
@@ -340,9 +341,20 @@ void AddRejection(Builder& b) {
            return random::poisson(k, lam, Dims{n / 4, 4});
          });
   // A rejection compares numbers near lam log lam, whose last places are those of f32.
-  b.Rare("poisson_huge", "jr.poisson(k, 1e4, (n,), jnp.int32)", [](const Array& k, int64_t n) {
-     return random::poisson(k, 1e4, Dims{n});
-   }).other_per_million = 5000;
+  b.Rare("poisson_huge", "jr.poisson(k, 1e4, (n,), jnp.int32)",
+         [](const Array& k, int64_t n) { return random::poisson(k, 1e4, Dims{n}); });
+  b.Rare("poisson_rates",
+         "jr.poisson(k, jr.randint(k, (n,), 10, 10**7).astype('f4'), (n,), jnp.int32)",
+         [](const Array& k, int64_t n) {
+           return random::poisson(k, random::randint(k, {n}, 10, 10000000).astype(kF32), Dims{n});
+         });
+  b.Rare("binomial_counts",
+         "jr.binomial(k, jr.randint(k, (n,), 1, 10**6).astype('f4'), jr.uniform(k, (n,)), (n,), "
+         "jnp.float32)",
+         [](const Array& k, int64_t n) {
+           const Array count = random::randint(k, {n}, 1, 1000000).astype(kF32);
+           return random::binomial(k, count, random::uniform(k, {n}), Dims{n});
+         });
   b.Rare("binomial_small", "jr.binomial(k, 12., 0.3, (n,), jnp.float32)",
          [](const Array& k, int64_t n) { return random::binomial(k, 12, 0.3, Dims{n}); });
   b.Rare("binomial_large", "jr.binomial(k, 400., 0.7, (n,), jnp.float32)",

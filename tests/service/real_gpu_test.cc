@@ -97,6 +97,7 @@ TEST_F(RealGpuTest, ComputesWhatTheEvaluatorComputes) {
   std::vector<double> values(64 * 32);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i));
   const ir::Array x = testing::Host(values, {64, 32});
+  const default_matmul_precision exact("highest");
   // Kernels, products of the library, a loop, and a host step between them.
   const auto f = [](Array a) {
     const Array h = softmax(matmul(a, transpose(a)));
@@ -107,6 +108,38 @@ TEST_F(RealGpuTest, ComputesWhatTheEvaluatorComputes) {
   const std::vector<double> got = jit(f)(Put(x)).value().ToDoubles();
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-4) << i;
+}
+
+// A factor in TF32 has lost less than 2^-10 of itself, and a sum of products less than 2^-9 of the
+// sum of their magnitudes; what f32 rounds besides is less than 2^-16 of it.
+TEST_F(RealGpuTest, ProductsAreAsExactAsTheirPrecision) {
+  Start();
+  constexpr int64_t kSize = 256;
+  std::vector<double> values(kSize * kSize), magnitudes;
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(std::sin(static_cast<double>(i)));
+    magnitudes.push_back(std::abs(values[i]));
+  }
+  const auto square = [](std::optional<lax::Precision> precision) {
+    return [precision](Array a) { return matmul(a, a, {.precision = precision}); };
+  };
+  const ir::Array x = testing::Host(values, {kSize, kSize});
+  const std::vector<double> expected = testing::Values(square({}), x);
+  const std::vector<double> sums =
+      testing::Values(square({}), testing::Host(magnitudes, {kSize, kSize}));
+  // The largest difference, as a part of the sum of magnitudes.
+  const auto difference = [&](std::optional<lax::Precision> precision) {
+    const std::vector<double> got = jit(square(precision))(Put(x)).value().ToDoubles();
+    double most = 0;
+    for (size_t i = 0; i < got.size(); ++i)
+      most = std::max(most, std::abs(got[i] - expected[i]) / sums[i]);
+    return most;
+  };
+  const double by_default = difference({}), exact = difference(lax::Precision::kHighest);
+  std::cout << "products of f32 differ by " << by_default << " and, at the highest precision, by "
+            << exact << " of the sums of magnitudes\n";
+  EXPECT_LT(exact, 0x1p-16);
+  EXPECT_LT(by_default, 0x1p-9 + 0x1p-16);
 }
 
 TEST_F(RealGpuTest, FourCallersAtOnceEachGetTheirOwn) {

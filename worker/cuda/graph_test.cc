@@ -25,8 +25,8 @@ class Everything {
  public:
   explicit Everything(TestDevice* device)
       : api_(FakeDevices()), device_(*device), module_(device->Load()) {
-    const tessera_matmul_shape shape = {1,         2,         2,           2,          {4, 2, 1},
-                                        {4, 2, 1}, {4, 2, 1}, TESSERA_F32, TESSERA_F32};
+    const tessera_matmul_shape shape = {1,         2,         2,           2,           {4, 2, 1},
+                                        {4, 2, 1}, {4, 2, 1}, TESSERA_F32, TESSERA_F32, 0};
     int64_t scratch_bytes = 0;
     EXPECT_EQ(api_.matmul_plan(device_.context(), &shape, &matmul_, &scratch_bytes), TESSERA_OK);
     scratch_ = device_.Allocate(scratch_bytes + 1);

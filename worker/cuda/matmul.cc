@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cinttypes>
-#include <cstdlib>
 #include <utility>
 
 #include "worker/cuda/error.h"
@@ -156,7 +155,7 @@ int tessera_matmul::Check(cublasStatus_t status, const char* call) const {
               status);
 }
 
-int tessera_matmul::Describe(const tessera_matmul_shape& shape) {
+int tessera_matmul::Describe(const tessera_matmul_shape& shape, bool by_tf32) {
   const CublasLtApi& lt = library_->api;
   const Arithmetic& arithmetic = *FindArithmetic(shape.in, shape.out);
   Order a, b, c;
@@ -184,12 +183,11 @@ int tessera_matmul::Describe(const tessera_matmul_shape& shape) {
   if (operands_swapped_) std::swap(left, right);
   const Operand result = operand(shape.m, shape.n, c, shape.c_strides[0]);
 
-  const char* tf32 = getenv("TESSERA_CUDA_TF32");
-  const bool fast = tf32 != nullptr && *tf32 == '1' && arithmetic.in == TESSERA_F32;
-  TESSERA_CUDA_TRY(Check(lt.cublasLtMatmulDescCreate(
-                             desc_.out(), fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : arithmetic.compute,
-                             is_f64_ ? CUDA_R_64F : CUDA_R_32F),
-                         "cublasLtMatmulDescCreate"));
+  TESSERA_CUDA_TRY(
+      Check(lt.cublasLtMatmulDescCreate(desc_.out(),
+                                        by_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : arithmetic.compute,
+                                        is_f64_ ? CUDA_R_64F : CUDA_R_32F),
+            "cublasLtMatmulDescCreate"));
   const auto set_op = [&](cublasLtMatmulDescAttributes_t attribute, int32_t op) {
     return Check(lt.cublasLtMatmulDescSetAttribute(desc_.get(), attribute, &op, sizeof op),
                  "cublasLtMatmulDescSetAttribute");
@@ -282,11 +280,19 @@ int tessera_matmul::Plan(tessera_context* context, const tessera_matmul_shape& s
   TESSERA_CUDA_TRY(context->MakeCurrent());
   std::shared_ptr<const CublasLt> library;
   TESSERA_CUDA_TRY(OpenCublasLt(context, &library));
-  std::unique_ptr<tessera_matmul> plan(new tessera_matmul(std::move(library)));
-  plan->shape_ = shape;
-  TESSERA_CUDA_TRY(plan->Describe(shape));
   const bool empty = shape.batch == 0 || shape.m == 0 || shape.n == 0 || shape.k == 0;
-  if (!empty) TESSERA_CUDA_TRY(plan->ChooseAlgorithm(context));
+  std::unique_ptr<tessera_matmul> plan;
+  const auto plan_by = [&](bool by_tf32) {
+    plan.reset(new tessera_matmul(library));
+    plan->shape_ = shape;
+    TESSERA_CUDA_TRY(plan->Describe(shape, by_tf32));
+    return empty ? static_cast<int>(TESSERA_OK) : plan->ChooseAlgorithm(context);
+  };
+  // What cuBLASLt cannot do in TF32 is done in f32.
+  const bool allows_tf32 =
+      shape.allow_tf32 != 0 && shape.in == TESSERA_F32 && shape.out == TESSERA_F32;
+  const bool by_tf32 = allows_tf32 && plan_by(true) == TESSERA_OK;
+  if (!by_tf32) TESSERA_CUDA_TRY(plan_by(false));
   *scratch_bytes = static_cast<int64_t>(plan->algorithm_.workspaceSize);
   *matmul = plan.release();
   return TESSERA_OK;

@@ -1,7 +1,8 @@
 // Matmuls by cuBLASLt, opened by the first plan.
 //
 // TESSERA_CUDA_CUBLASLT names another library than libcublasLt.so.13 or .12, for tests.
-// TESSERA_CUDA_TF32=1 lets f32 matmuls round their operands to TF32 (10 bits of mantissa).
+// Matmuls of f32 that allow it (allow_tf32) round their operands to TF32, if cuBLASLt has an
+// algorithm for that.
 // TESSERA_CUDA_MATMUL_TRIALS=n times the n algorithms that cuBLASLt likes best when a matmul is
 // planned and keeps the fastest; without it the first is taken.
 //
@@ -66,7 +67,7 @@ struct tessera_matmul {
  private:
   explicit tessera_matmul(std::shared_ptr<const tessera::worker::cuda::CublasLt> library);
   // Describes the matmul to the library, whose left_ and right_ are B and A if C is row-major.
-  int Describe(const tessera_matmul_shape& shape);
+  int Describe(const tessera_matmul_shape& shape, bool by_tf32);
   int ChooseAlgorithm(tessera_context* context);
   int FillWithZeros(tessera_stream* stream, uint64_t c) const;
   int Multiply(tessera::worker::cuda::CUstream stream,

@@ -313,6 +313,30 @@ TEST_F(MatmulTest, TrialsChooseTheFastest) {
   unsetenv("TESSERA_CUDA_MATMUL_TRIALS");
 }
 
+TEST_F(MatmulTest, OnlyF32ThatMayBeRoundedIsComputedInTf32) {
+  const auto computed = [&](DType in, DType out, int32_t allow_tf32) {
+    tessera_matmul_shape shape = Shape(in, out, true, true, true, /*batch=*/2, /*pad=*/1);
+    shape.allow_tf32 = allow_tf32;
+    if (in == DType::kF32) Check<float, float>(shape);
+    if (in == DType::kF64) Check<double, double>(shape);
+    if (in == DType::kBF16) Check<uint16_t, float>(shape);
+    return GetFake("cublaslt_compute");
+  };
+  constexpr int64_t kF32 = 68, kF64 = 70, kTf32 = 77;
+  EXPECT_EQ(computed(DType::kF32, DType::kF32, 0), kF32);
+  EXPECT_EQ(computed(DType::kF32, DType::kF32, 1), kTf32);
+  EXPECT_EQ(computed(DType::kF64, DType::kF64, 1), kF64);
+  EXPECT_EQ(computed(DType::kBF16, DType::kF32, 1), kF32);
+  // Without an algorithm in TF32, or with none at all.
+  SetFake("cublaslt_no_tf32", 1);
+  EXPECT_EQ(computed(DType::kF32, DType::kF32, 1), kF32);
+  TestDevice device(0);
+  tessera_matmul_shape shape = DenseF32();
+  shape.allow_tf32 = 1;
+  SetFake("cublaslt_none", 1);
+  EXPECT_EQ(Plan(device, shape), TESSERA_UNSUPPORTED);
+}
+
 TEST_F(MatmulTest, ALostContextIsSaidToBeLost) {
   TestDevice device(0);
   tessera_module* module = device.Load();

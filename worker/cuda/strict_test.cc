@@ -686,7 +686,8 @@ using StrictCublasLtTest = StrictTest;
 
 TEST_F(StrictCublasLtTest, BuffersThatAreTooSmall) {
   TestDevice device(0);
-  const tessera_matmul_shape shape = {1, 4, 4, 4, {16, 4, 1}, {16, 4, 1}, {16, 4, 1}, kF32, kF32};
+  const tessera_matmul_shape shape = {1,          4,          4,    4,    {16, 4, 1},
+                                      {16, 4, 1}, {16, 4, 1}, kF32, kF32, 0};
   tessera_matmul* matmul = nullptr;
   int64_t scratch_bytes = 0;
   ASSERT_EQ(api().matmul_plan(device.context(), &shape, &matmul, &scratch_bytes), TESSERA_OK);

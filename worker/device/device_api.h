@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define TESSERA_DEVICE_API_VERSION 2
+#define TESSERA_DEVICE_API_VERSION 3
 
 enum {
   TESSERA_OK = 0,
@@ -98,11 +98,14 @@ typedef struct tessera_device_info {
   char versions[128]; /* of driver and libraries, for display */
 } tessera_device_info;
 
-/* C[b] = A[b] B[b], row-major with strides in elements; one of the last two strides is 1. */
+/* C[b] = A[b] B[b], row-major with strides in elements; one of the last two strides is 1. With
+ * allow_tf32, which is 0 unless `in` and `out` are TESSERA_F32, A and B may be rounded to TF32, 10
+ * bits of mantissa, and are added up in f32; a device without TF32 takes no notice. */
 typedef struct tessera_matmul_shape {
   int64_t batch, m, n, k;
   int64_t a_strides[3], b_strides[3], c_strides[3];
   tessera_dtype in, out;
+  int32_t allow_tf32;
 } tessera_matmul_shape;
 
 typedef struct tessera_comm_id {

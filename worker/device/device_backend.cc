@@ -319,6 +319,7 @@ class DeviceBackend final : public Backend {
     wanted.c_strides[0] = shape.m * shape.n, wanted.c_strides[1] = shape.n, wanted.c_strides[2] = 1;
     wanted.in = ApiValue(shape.in);
     wanted.out = ApiValue(shape.out);
+    wanted.allow_tf32 = options_.allow_tf32 && shape.allow_tf32 ? 1 : 0;
     tessera_matmul* matmul = nullptr;
     TESSERA_RETURN_IF_ERROR(device().Check(
         api().matmul_plan(device().context(), &wanted, &matmul, scratch_bytes), "a product"));

@@ -33,6 +33,9 @@ struct DeviceBackendOptions {
   absl::Duration abort_grace = absl::Seconds(3);
   // The same for a launch without communicators, whose enqueued kernels run to their end.
   absl::Duration cancel_grace = absl::Seconds(30);
+  // Whether products of f32 whose precision is not the highest may round what they multiply to
+  // TF32.
+  bool allow_tf32 = true;
   // The code cache and the compiling child; the target is the device's.
   codegen::HostCompilerOptions codegen = {};
   // Called once, on any thread, when the device is lost. May be null.

@@ -193,6 +193,36 @@ TEST_F(DeviceBackendTest, ProductsAreTheLibrarys) {
 })");
 }
 
+// Two products that differ in their precision alone.
+TEST_F(DeviceBackendTest, ProductsAreInTf32WhereTheProgramAndTheWorkerLetThem) {
+  cuda::SetFake("cublaslt_rounds", 1);
+  const ir::Program program =
+      Parse(R"(func main(%x: f32[4,32], %w: f32[32,4]) -> (f32[4,4], f32[4,4]) {
+  %r = dot_general(%x, %w) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
+  %e = dot_general(%x, %w) {lhs_batching_dimensions=[], lhs_contracting_dimensions=[1], precision="highest", rhs_batching_dimensions=[], rhs_contracting_dimensions=[0]}
+  return %r, %e
+})");
+  const Array x = Random(DType::kF32, {4, 32}, 1), w = Random(DType::kF32, {32, 4}, 2);
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*program.entry, {x, w}));
+  for (const bool allow_tf32 : {true, false}) {
+    DeviceBackendOptions options;
+    options.allow_tf32 = allow_tf32;
+    Lane lane(0, options);
+    TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, lane.backend->Compile(program));
+    TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got,
+                                 lane.Run(*executable, {lane.Put(x), lane.Put(w)}));
+    double rounded = 0, exact = 0;
+    for (int64_t i = 0; i < want[0].num_elements(); ++i) {
+      rounded = std::max(rounded, std::fabs(got[0].At(i) - want[0].At(i)));
+      exact = std::max(exact, std::fabs(got[1].At(i) - want[1].At(i)));
+    }
+    EXPECT_LT(exact, 1e-5);
+    EXPECT_EQ(rounded > 1e-5, allow_tf32) << rounded;
+    EXPECT_LT(rounded, 32 * 0x1p-9);
+  }
+  cuda::SetFake("cublaslt_rounds", 0);
+}
+
 TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
   // Rows of three elements: all but the first begin where no wide load may.
   ExpectAsEvaluated(R"(func main(%c: f32[3], %xs: f32[5,3]) -> (f32[3], f32[5,3]) {

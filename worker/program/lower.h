@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "ir/array.h"
 #include "ir/op_def.h"
+#include "ir/precision.h"
 #include "ir/program.h"
 #include "ir/scalar_graph.h"
 #include "worker/program/access.h"
@@ -104,6 +105,7 @@ struct ReduceItem {
 struct ContractItem {
   ir::Dims batch, m, n, k;
   ValueAccess a, b;  // over (batch, m, k) and (batch, k, n)
+  ir::Precision precision = ir::Precision::kDefault;
 };
 // The results are those of the sort, and its scratch memory.
 struct SortItem {

@@ -20,6 +20,7 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   item.m = map.m;
   item.k = map.k;
   item.n = map.n;
+  item.precision = ir::PrecisionOf(at.op.attrs);
   item.a.strides = map.a_strides;
   item.b.strides = map.b_strides;
   // One product alone is no sum, which would make 0 of -0.

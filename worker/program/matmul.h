@@ -11,12 +11,14 @@
 namespace tessera::worker {
 
 // C[b] = A[b] B[b]: A is batch x m x k, B is batch x k x n, C is dense. Strides in elements; one of
-// the last two of each operand is 1; that of the batch may be 0: the same matrix for all.
+// the last two of each operand is 1; that of the batch may be 0: the same matrix for all. With
+// `allow_tf32`, of f32 to f32, a device may round the operands to TF32.
 struct MatmulShape {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   int64_t a_strides[3] = {}, b_strides[3] = {};
   ir::DType in = ir::DType::kF32;
   ir::DType out = ir::DType::kF32;
+  bool allow_tf32 = false;
   auto operator<=>(const MatmulShape&) const = default;
 };
 

@@ -5,7 +5,8 @@
 #include <numeric>
 
 namespace tessera::worker::program {
-MatmulOperands::MatmulOperands(const ContractItem& item, const std::vector<int>& operands) {
+MatmulOperands::MatmulOperands(const ContractItem& item, const std::vector<int>& operands)
+    : precision_(item.precision) {
   for (int k = 0; k < 2; ++k) {
     Operand& o = operands_[k];
     o.value = operands[k];
@@ -81,6 +82,8 @@ MatmulStep MatmulOperands::Step(const std::vector<Value>& values, int result) co
   std::copy_n(b.matrices->strides, 3, step.shape.b_strides);
   step.shape.in = values[a.value].dtype;
   step.shape.out = values[result].dtype;
+  step.shape.allow_tf32 = precision_ != ir::Precision::kHighest &&
+                          step.shape.in == ir::DType::kF32 && step.shape.out == ir::DType::kF32;
   step.a = a.value;
   step.b = b.value;
   step.c = result;

@@ -39,6 +39,7 @@ class MatmulOperands {
   };
 
   Operand operands_[2];
+  ir::Precision precision_;
 };
 
 }  // namespace tessera::worker::program

@@ -97,7 +97,8 @@ class Printer {
       return absl::StrCat("s", c->c, " = contract ", c->shape.batch, " x ", c->shape.m, " x ",
                           c->shape.n, " x ", c->shape.k, " (", at(c->a, c->a_offset), " ",
                           Strides(c->shape.a_strides), ", ", at(c->b, c->b_offset), " ",
-                          Strides(c->shape.b_strides), ")");
+                          Strides(c->shape.b_strides), ")",
+                          c->shape.allow_tf32 ? " in tf32 or f32" : "");
     }
     if (const auto* s = std::get_if<SortStep>(&step.what)) {
       const SortShape& shape = s->shape;

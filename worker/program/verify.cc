@@ -200,6 +200,8 @@ class Verifier {
 
   absl::Status CheckMatmul(const MatmulStep& c, const std::vector<int>& loops) const {
     const MatmulShape& s = c.shape;
+    if (s.allow_tf32 && (s.in != DType::kF32 || s.out != DType::kF32))
+      return Fault("a matmul that may round numbers which are not of f32");
     const int64_t sizes[2][3] = {{s.batch, s.m, s.k}, {s.batch, s.k, s.n}};
     const int64_t* strides[2] = {s.a_strides, s.b_strides};
     const int slots[2] = {c.a, c.b};

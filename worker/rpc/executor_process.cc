@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device.ordinal = options.gpu;
   device.memory_bytes = options.memory_bytes;
   device.collective_timeout = options.collective_timeout;
+  device.allow_tf32 = options.cuda_tf32;
   device.codegen = options.codegen;
   device.on_fatal = std::move(on_fatal);
   return device::MakeDeviceBackend(api, device);

@@ -24,6 +24,7 @@ struct ExecutorProcessOptions {
   uint64_t incarnation = 0;
   int32_t gpu = -1;         // which GPU; -1: CPU devices
   std::string cuda_plugin;  // empty: where it is expected
+  bool cuda_tf32 = true;    // DeviceBackendOptions::allow_tf32
   int num_devices = 1;
   int64_t memory_bytes = 0;  // per device; 0: as the backend decides
   std::string data_endpoint, peer_endpoint, peer_data_endpoint;  // as others reach them

@@ -1,0 +1,221 @@
+#include "client/debug.h"
+
+#include <cmath>
+#include <complex>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/trace.h"
+#include "ir/eval/eval.h"
+#include "ir/transform/transform.h"
+
+namespace tessera {
+namespace internal {
+namespace {
+
+enum : int { kFromEnvironment, kOff, kOn };
+thread_local int nans_in_scope = kFromEnvironment;
+
+// The operands of an op with regions are fetched, and the op evaluated here, up to this size.
+constexpr int64_t kEvaluatedBytesMax = int64_t{256} << 20;
+
+template <class T>
+bool IsNan(const std::complex<T>& z) {
+  return std::isnan(z.real()) || std::isnan(z.imag());
+}
+bool IsNan(const ir::Array& a, int64_t i) {
+  if (a.dtype() == DType::kC64) return IsNan(a.As<std::complex<float>>()[i]);
+  if (a.dtype() == DType::kC128) return IsNan(a.As<std::complex<double>>()[i]);
+  return std::isnan(a.At(i));
+}
+std::optional<int64_t> FindNan(const ir::Array& a) {
+  if (!ir::IsInexact(a.dtype())) return std::nullopt;
+  for (int64_t i = 0; i < a.num_elements(); ++i)
+    if (IsNan(a, i)) return i;
+  return std::nullopt;
+}
+bool HasNan(const std::vector<ir::Array>& arrays) {
+  for (const ir::Array& a : arrays)
+    if (FindNan(a)) return true;
+  return false;
+}
+
+std::string Element(int64_t i, const Dims& shape) {
+  std::vector<int64_t> index(shape.size());
+  for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
+    index[d] = i % shape[d];
+    i /= shape[d];
+  }
+  return absl::StrCat("[", absl::StrJoin(index, ", "), "]");
+}
+// "element [3, 1] of f32[8,4]", and, where operands have its shape, what they are there.
+std::string Where(const ir::Array& result, const std::vector<ir::Array>& operands) {
+  const int64_t i = *FindNan(result);
+  std::string text = result.shape().empty()
+                         ? absl::StrCat("the scalar ", ToAbsl(ir::DTypeName(result.dtype())))
+                         : absl::StrCat("element ", Element(i, result.shape()), " of ",
+                                        ToAbsl(ir::DTypeName(result.dtype())), "[",
+                                        ir::DimsToString(result.shape()), "]");
+  std::vector<std::string> there;
+  for (const ir::Array& operand : operands)
+    if (operand.shape() == result.shape() && !ir::IsComplex(operand.dtype()))
+      there.push_back(absl::StrCat(operand.At(i)));
+  if (!there.empty() && there.size() == operands.size())
+    absl::StrAppend(&text, ", of ", absl::StrJoin(there, " and "));
+  return text;
+}
+
+// What an op in the regions of `op` did, if one of them made the NaN: ", by log (user.cc:7) in it:
+// ...".
+std::string WithinRegions(const ir::Op& op, const ir::Scope& scope, const Site& site,
+                          const std::vector<Type>& types, const std::vector<ir::Array>& operands) {
+  std::string found;
+  ir::EvalOptions options;
+  options.observe = [&](const ir::Op& inner, const Site& at, absl::Span<const int64_t> devices,
+                        const std::vector<ir::Shards>& in, const std::vector<ir::Shards>& out) {
+    for (size_t shard = 0; found.empty() && shard < devices.size(); ++shard) {
+      std::vector<ir::Array> before;
+      for (const ir::Shards& shards : in) before.push_back(shards[shard]);
+      if (inner.def == op.def || HasNan(before)) continue;
+      for (const ir::Shards& shards : out) {
+        if (!FindNan(shards[shard])) continue;
+        found = absl::StrCat(
+            ", where ", ToAbsl(inner.def->lax_name), " made ", Where(shards[shard], before),
+            devices.size() > 1 ? absl::StrCat(", at place ", devices[shard], " of the mesh") : "",
+            at.valid() ? absl::StrCat(" (", at.ToString(), ")") : "");
+        break;
+      }
+    }
+  };
+  const absl::Status evaluated = CatchStatus([&] {
+    ir::Builder b(scope);
+    std::vector<ir::Value> params;
+    for (const Type& t : types) params.push_back(b.Param(t));
+    const ir::FunctionRef f = b.Build(b.Emit(*op.def, params, op.attrs, op.regions));
+    OrThrow(ir::Evaluator(options).Run(*f, operands), site);
+  });
+  return evaluated.ok() ? found : "";
+}
+
+class Finder {
+ public:
+  Finder(const TracedProgram& traced, const std::vector<Array>& args, const std::string& name,
+         const Site& site)
+      : traced_(traced),
+        args_(args),
+        name_(name),
+        site_(site),
+        session_(SessionOf(args, site)),
+        fn_(OrThrow(ir::DropRules(traced.program.entry), site)) {}
+
+  [[noreturn]] void Throw() const {
+    const std::vector<Array> first = Run(ir::FirstNan(*fn_));
+    const int op = first[0].item<int>(site_), param = first[1].item<int>(site_);
+    if (op >= 0) ThrowOf(op);
+    const auto& names = traced_.program.in_names;
+    ThrowError(ErrorKind::kFloatingPointError, site_, "invalid value (nan) encountered in ", name_,
+               param < 0
+                   ? std::string(": but in none of its ops when it ran again")
+                   : absl::StrCat(": none of its ops made one; argument ",
+                                  static_cast<size_t>(param) < names.size() ? names[param]
+                                                                            : absl::StrCat(param),
+                                  " has one already"));
+  }
+
+ private:
+  std::vector<Array> Run(ir::FunctionRef entry) const {
+    ir::Program program = traced_.program;
+    program.entry = std::move(entry);
+    program.out_shardings.clear();
+    program.out_names.clear();
+    return session_->Run(*session_->Compile(program, traced_.mesh.devices, name_ + ", for NaNs",
+                                            /*explain=*/false, site_),
+                         args_, /*donate=*/{}, site_);
+  }
+
+  [[noreturn]] void ThrowOf(int index) const {
+    const ir::Op& op = fn_->ops[index];
+    ir::Function f = *fn_;
+    f.results = op.results;
+    f.results.insert(f.results.end(), op.operands.begin(), op.operands.end());
+    const std::vector<Array> values = Run(ir::Dce(f));
+    const size_t num_results = op.results.size();
+    std::string text = "nowhere";
+    int64_t bytes = 0;
+    std::vector<ir::Array> operands;
+    std::vector<Type> types;
+    for (size_t i = num_results; i < values.size(); ++i) {
+      bytes += values[i].type().num_bytes();
+      types.push_back(fn_->type(op.operands[i - num_results]));
+    }
+    if (bytes <= kEvaluatedBytesMax)
+      for (size_t i = num_results; i < values.size(); ++i)
+        operands.push_back(values[i].value(site_));
+    for (size_t r = 0; r < num_results; ++r) {
+      const ir::Array result = values[r].value(site_);
+      if (!FindNan(result)) continue;
+      text = absl::StrCat(Where(result, operands), OnDevice(values[r]));
+      break;
+    }
+    if (!op.regions.empty() && bytes <= kEvaluatedBytesMax)
+      absl::StrAppend(&text, WithinRegions(op, fn_->scope, site_, types, operands));
+    const Site& at = fn_->sites[index];
+    ThrowError(ErrorKind::kFloatingPointError, at.valid() ? at : site_,
+               "invalid value (nan) encountered in ", ToAbsl(op.def->lax_name), ", ", text,
+               "; no operand has one");
+  }
+
+  // ", on device 2": the first that holds a NaN of it.
+  std::string OnDevice(const Array& a) const {
+    const std::vector<int64_t> devices = a.devices(site_);
+    for (size_t i = 0; devices.size() > 1 && i < devices.size(); ++i)
+      if (FindNan(a.shard(static_cast<int>(i), site_)))
+        return absl::StrCat(", on device ", devices[i]);
+    return "";
+  }
+
+  const TracedProgram& traced_;
+  const std::vector<Array>& args_;
+  const std::string& name_;
+  const Site& site_;
+  const std::shared_ptr<Session> session_;
+  const ir::FunctionRef fn_;
+};
+
+}  // namespace
+
+bool DebugNans() {
+  static const bool from_environment = [] {
+    const char* const text = std::getenv("TESSERA_DEBUG_NANS");
+    return text != nullptr && std::strcmp(text, "1") == 0;
+  }();
+  return nans_in_scope == kFromEnvironment ? from_environment : nans_in_scope == kOn;
+}
+
+std::vector<Array> RunCheckingNans(const TracedProgram& traced, const std::vector<Array>& args,
+                                   const std::string& name, const Site& site) {
+  ir::Program program = traced.program;
+  program.entry = ir::WithNanFlag(*program.entry);
+  if (!program.out_shardings.empty()) program.out_shardings.push_back(std::nullopt);
+  if (!program.out_names.empty()) program.out_names.push_back("has_nan");
+  const std::shared_ptr<Session> session = SessionOf(args, site);
+  std::vector<Array> out = session->Run(
+      *session->Compile(program, traced.mesh.devices, name, /*explain=*/false, site), args,
+      /*donate=*/{}, site);
+  if (out.back().item<int>(site) != 0) Finder(traced, args, name, site).Throw();
+  out.pop_back();
+  return out;
+}
+
+}  // namespace internal
+
+debug_nans::debug_nans(bool enabled) : saved_(internal::nans_in_scope) {
+  internal::nans_in_scope = enabled ? internal::kOn : internal::kOff;
+}
+debug_nans::~debug_nans() { internal::nans_in_scope = saved_; }
+
+}  // namespace tessera

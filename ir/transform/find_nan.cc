@@ -1,0 +1,80 @@
+// Looks for NaNs where a function runs: in its results, and in those of each of its ops.
+#include <numeric>
+#include <utility>
+
+#include "ir/builder.h"
+#include "ir/ops.h"
+#include "ir/transform/transform.h"
+
+namespace tessera::ir {
+namespace {
+
+// Whether any element is a NaN; absent for numbers that have none.
+Value HasNan(Value x) {
+  if (!IsInexact(x.dtype())) return {};
+  const Value numbers =
+      IsComplex(x.dtype()) || IsComputable(x.dtype()) ? x : Convert(x, DType::kF32);
+  const Value is_nan = Compare(numbers, numbers, "NE");
+  std::vector<int64_t> dims(x.rank());
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims.empty() ? is_nan : ReduceOr(is_nan, dims);
+}
+Value Either(Value a, Value b) { return !a ? b : !b ? a : Or(a, b); }
+
+Value AnyOf(const std::vector<Value>& flags, const std::vector<ValueId>& which) {
+  Value any;
+  for (const ValueId v : which) any = Either(any, flags[v]);
+  return any;
+}
+std::vector<Value> Params(Builder& b, const Function& f) {
+  std::vector<Value> params;
+  for (const Type& t : f.param_types()) params.push_back(b.Param(t));
+  return params;
+}
+
+}  // namespace
+
+FunctionRef WithNanFlag(const Function& f) {
+  Builder b(f.scope, f.name);
+  std::vector<Value> results = Inline(b, f, Params(b, f));
+  Value any;
+  for (const Value result : results) any = Either(any, HasNan(result));
+  results.push_back(any ? any : Constant(b, DType::kBool, 0));
+  return b.Build(results);
+}
+
+FunctionRef FirstNan(const Function& f) {
+  Builder b(f.scope, f.name);
+  const Value none = Constant(b, DType::kS32, -1);
+  const auto first_of = [&](Value first, Value flag, size_t index) {
+    if (!flag) return first;
+    const Value here = Constant(b, DType::kS32, static_cast<double>(index));
+    const Value is_first = And(Compare(first, none, "EQ"), flag);
+    return Select(is_first, here, first);
+  };
+  std::vector<Value> env = Params(b, f), flags;
+  Value first_op = none, first_param = none;
+  for (size_t i = 0; i < env.size(); ++i) {
+    flags.push_back(HasNan(env[i]));
+    first_param = first_of(first_param, flags[i], i);
+  }
+  env.resize(f.types.size());
+  flags.resize(f.types.size());
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const Op& op = f.ops[i];
+    SiteScope site(b, f.sites[i]);
+    const std::vector<Value> out =
+        b.Emit(*op.def, ElementsAt(env, op.operands), op.attrs, op.regions);
+    for (size_t r = 0; r < out.size(); ++r) {
+      env[op.results[r]] = out[r];
+      flags[op.results[r]] = HasNan(out[r]);
+    }
+    Value made = AnyOf(flags, op.results);
+    const Value had = AnyOf(flags, op.operands);
+    if (made && had) made = And(made, Not(had));
+    first_op = first_of(first_op, made, i);
+  }
+  return b.Build({first_op, first_param});
+}
+
+}  // namespace tessera::ir
