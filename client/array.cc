@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "client/operand.h"
 #include "client/session.h"
 #include "client/trace.h"
 #include "ir/ops.h"
@@ -155,7 +156,8 @@ Array Array::astype(DType dtype, Site site) const {
   });
 }
 
-Array Array::reshape(Dims shape, Site site) const {
+Array Array::reshape(Dims shape, Site site) const { return reshape(std::move(shape), {}, site); }
+Array Array::reshape(Dims shape, const OutSharding& out_sharding, Site site) const {
   int64_t known = 1, holes = 0;
   for (int64_t d : shape) d == -1 ? void(++holes) : void(known *= d);
   if (holes > 1 || (holes == 1 && (known == 0 || size() % known != 0))) {
@@ -166,7 +168,11 @@ Array Array::reshape(Dims shape, Site site) const {
     if (d == -1) d = size() / known;
   }
   return internal::Apply1("reshape", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
-    return ir::Reshape(v[0], shape);
+    if (!out_sharding) return ir::Reshape(v[0], shape);
+    const PartitionSpec spec =
+        internal::FittedTo("reshape", *out_sharding, static_cast<int>(shape.size()), site);
+    return v[0].builder().Emit1(ir::ops::kReshape, {v[0]},
+                                {{"shape", shape}, {"out_sharding", spec}});
   });
 }
 

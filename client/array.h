@@ -134,7 +134,8 @@ class Array {
 
   Array astype(DType dtype, Site site = Site::Here()) const;
   Array reshape(Dims shape, Site site = Site::Here()) const;  // one -1 is inferred
-  Array T(Site site = Site::Here()) const;                    // dims reversed
+  Array reshape(Dims shape, const OutSharding& out_sharding, Site site = Site::Here()) const;
+  Array T(Site site = Site::Here()) const;  // dims reversed
   // The elements at an index, and the array with them changed: client/indexing.h.
   Array operator[](const Index& index) const;
   Array operator[](std::initializer_list<Index> index) const;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/numpy.h"
 #include "client/operand.h"
+#include "client/sharding.h"
 #include "ir/ops.h"
 
 namespace tessera {
@@ -271,15 +272,28 @@ GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Di
   return g;
 }
 
-Array Read(const Array& x, const std::vector<Index>& index) {
+// The sharding of what a gather gives of a result that has the dims `added` besides.
+PartitionSpec WithoutDims(PartitionSpec spec, const std::vector<int64_t>& added) {
+  for (size_t k = added.size(); k-- > 0;) spec.dims.erase(spec.dims.begin() + added[k]);
+  return spec;
+}
+
+Array Read(const Array& x, const std::vector<Index>& index, const OutSharding& out_sharding) {
   const Parsed p = Parse(x.type(), index);
   std::vector<Array> inputs = {x};
   inputs.insert(inputs.end(), p.arrays.begin(), p.arrays.end());
   return internal::Apply1("indexing", p.site, inputs, [&](ir::Builder& b, Vs v) {
     if (p.arrays.empty()) return ReadBox(v[0], BoxOf(p));
     const GatherIndex g = ToGather(b, p, Vs(v.begin() + 1, v.end()), v[0].shape());
-    const Value got = ir::Gather(v[0], g.vectors, g.dims, g.slice_sizes,
-                                 {.mode = ir::GatherScatterMode::kPromiseInBounds});
+    ir::GatherScatterOptions options{.mode = ir::GatherScatterMode::kPromiseInBounds};
+    std::optional<PartitionSpec> spec;
+    if (out_sharding) {
+      spec = WithoutDims(
+          internal::FittedTo("get", *out_sharding, static_cast<int>(g.shape.size()), p.site),
+          g.added);
+      options.out_sharding = &*spec;
+    }
+    const Value got = ir::Gather(v[0], g.vectors, g.dims, g.slice_sizes, options);
     return g.added.empty() ? got : ir::ExpandDims(got, g.added);
   });
 }
@@ -290,7 +304,7 @@ using ScatterFn = absl::FunctionRef<Value(Value, Value, Value, const ir::Scatter
 using CombineFn = absl::FunctionRef<Value(Value old, Value update)>;
 
 Array Update(const char* name, const Array& x, const std::vector<Index>& index, const Arg& v,
-             CombineFn combine, ScatterFn scatter) {
+             CombineFn combine, ScatterFn scatter, const OutSharding& out_sharding) {
   const Parsed p = Parse(x.type(), index);
   if (v.kind == Arg::kReal && !ir::IsInexact(x.dtype())) {
     ThrowError(ErrorKind::kTypeError, v.site, "at(...).", name, ": cannot safely cast ", v.number,
@@ -321,7 +335,8 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
       }
       return internal::BroadcastTo(given, shape);
     };
-    if (const Box box = BoxOf(p); p.arrays.empty() && box.is_window()) {
+    const bool sharded = out_sharding || to.type().is_sharded() || given.type().is_sharded();
+    if (const Box box = BoxOf(p); p.arrays.empty() && box.is_window() && !sharded) {
       Value u = broadcast(box.shape);
       if (!box.added.empty()) u = ir::Squeeze(u, box.added);
       if (!box.dropped.empty()) u = ir::ExpandDims(u, box.dropped);
@@ -337,42 +352,65 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
     const ir::ScatterDimensionNumbers dims{.update_window_dims = g.dims.offset_dims,
                                            .inserted_window_dims = g.dims.collapsed_slice_dims,
                                            .scatter_dims_to_operand_dims = g.dims.start_index_map};
-    return scatter(to, g.vectors, u, dims, {});
+    const auto with = [&](const PartitionSpec& spec) {
+      ir::GatherScatterOptions options;
+      options.out_sharding = &spec;
+      return scatter(to, g.vectors, u, dims, options);
+    };
+    if (out_sharding) return with(internal::FittedTo(name, *out_sharding, to.rank(), p.site));
+    try {
+      return scatter(to, g.vectors, u, dims, {});
+    } catch (const StatusException& e) {
+      if (KindOf(e.status()) != ErrorKind::kShardingTypeError || is_strict_sharding()) throw;
+    }
+    AddDiagnostic(absl::StrCat("the result of at(...).", name, " keeps the sharding of the array, ",
+                               to.type().ToString(),
+                               ", as its type and those of the indices and of the update, ",
+                               u.type().ToString(), ", leave it open; say so with at(...).", name,
+                               "(..., out_sharding)"),
+                  p.site);
+    return with(ir::SpecOf(to.type()));
   });
 }
 
 }  // namespace
 
-Array Array::operator[](const Index& index) const { return Read(*this, {index}); }
-Array Array::operator[](std::initializer_list<Index> index) const { return Read(*this, index); }
+Array Array::operator[](const Index& index) const { return Read(*this, {index}, {}); }
+Array Array::operator[](std::initializer_list<Index> index) const { return Read(*this, index, {}); }
 IndexUpdateRef Array::at(const Index& index) const { return {*this, {index}}; }
 IndexUpdateRef Array::at(std::initializer_list<Index> index) const { return {*this, index}; }
 
-Array IndexUpdateRef::get() const { return Read(array_, index_); }
-Array IndexUpdateRef::set(const Arg& v) const {
+Array IndexUpdateRef::get(const OutSharding& out_sharding) const {
+  return Read(array_, index_, out_sharding);
+}
+Array IndexUpdateRef::set(const Arg& v, const OutSharding& out_sharding) const {
   const auto replace = [](Value, Value update) { return update; };
-  return Update("set", array_, index_, v, replace, ir::Scatter);
+  return Update("set", array_, index_, v, replace, ir::Scatter, out_sharding);
 }
-Array IndexUpdateRef::add(const Arg& v) const {
-  return Update("add", array_, index_, v, ir::Add, ir::ScatterAdd);
+Array IndexUpdateRef::add(const Arg& v, const OutSharding& out_sharding) const {
+  return Update("add", array_, index_, v, ir::Add, ir::ScatterAdd, out_sharding);
 }
-Array IndexUpdateRef::subtract(const Arg& v) const { return add(-v); }
-Array IndexUpdateRef::multiply(const Arg& v) const {
-  return Update("multiply", array_, index_, v, ir::Mul, ir::ScatterMul);
+Array IndexUpdateRef::subtract(const Arg& v, const OutSharding& out_sharding) const {
+  return add(-v, out_sharding);
 }
-Array IndexUpdateRef::divide(const Arg& v) const {
-  return array_ / IndexUpdateRef(ones_like(array_), index_).multiply(v);
+Array IndexUpdateRef::multiply(const Arg& v, const OutSharding& out_sharding) const {
+  return Update("multiply", array_, index_, v, ir::Mul, ir::ScatterMul, out_sharding);
 }
-Array IndexUpdateRef::power(const Arg& v) const {
-  return tessera::power(array_, IndexUpdateRef(ones_like(array_), index_).multiply(v));
+Array IndexUpdateRef::divide(const Arg& v, const OutSharding& out_sharding) const {
+  return array_ / IndexUpdateRef(ones_like(array_), index_).multiply(v, out_sharding);
 }
-Array IndexUpdateRef::min(const Arg& v) const {
-  return Update("min", array_, index_, v, ir::Min, ir::ScatterMin);
+Array IndexUpdateRef::power(const Arg& v, const OutSharding& out_sharding) const {
+  return tessera::power(array_,
+                        IndexUpdateRef(ones_like(array_), index_).multiply(v, out_sharding));
 }
-Array IndexUpdateRef::max(const Arg& v) const {
-  return Update("max", array_, index_, v, ir::Max, ir::ScatterMax);
+Array IndexUpdateRef::min(const Arg& v, const OutSharding& out_sharding) const {
+  return Update("min", array_, index_, v, ir::Min, ir::ScatterMin, out_sharding);
 }
-Array IndexUpdateRef::apply(absl::FunctionRef<Array(const Array&)> func) const {
+Array IndexUpdateRef::max(const Arg& v, const OutSharding& out_sharding) const {
+  return Update("max", array_, index_, v, ir::Max, ir::ScatterMax, out_sharding);
+}
+Array IndexUpdateRef::apply(absl::FunctionRef<Array(const Array&)> func,
+                            const OutSharding& out_sharding) const {
   const Site site = index_.empty() ? Site::Here() : index_[0].site;
   // The scatter wants updates, too, of which nothing is used.
   const auto computation = [&](int params) {
@@ -388,7 +426,7 @@ Array IndexUpdateRef::apply(absl::FunctionRef<Array(const Array&)> func) const {
                            const ir::GatherScatterOptions& options) {
     return ir::ScatterBy({x}, indices, {updates}, computation(2), dims, options)[0];
   };
-  return Update("apply", array_, index_, 0, combine, scatter);
+  return Update("apply", array_, index_, 0, combine, scatter, out_sharding);
 }
 
 }  // namespace tessera

@@ -45,24 +45,30 @@ struct Index {
 // The elements of an array at an index, of which `update` is made: Array::at returns it. Each
 // method returns the whole array, with the elements combined with `v`, which broadcasts to their
 // shape and is of a dtype that the array's holds. Where an index names an element twice, each
-// update counts; of `set` one stays. Errors: VALUE_ERROR, TYPE_ERROR.
+// update counts; of `set` one stays. `out_sharding` decides the sharding on Explicit axes where the
+// types of array, index and update leave it open; without it the whole array keeps its own
+// (client/sharding.h: strict_sharding), and `get` throws. Errors: VALUE_ERROR, TYPE_ERROR,
+// SHARDING_TYPE_ERROR.
 class IndexUpdateRef {
  public:
   IndexUpdateRef(Array array, std::vector<Index> index)
       : array_(std::move(array)), index_(std::move(index)) {}
-  Array get() const;
-  Array set(const Arg& v) const;
-  Array add(const Arg& v) const;
-  Array subtract(const Arg& v) const;
-  Array multiply(const Arg& v) const;
-  Array mul(const Arg& v) const { return multiply(v); }
-  Array divide(const Arg& v) const;
-  Array power(const Arg& v) const;
-  Array min(const Arg& v) const;
-  Array max(const Arg& v) const;
+  Array get(const OutSharding& out_sharding = {}) const;
+  Array set(const Arg& v, const OutSharding& out_sharding = {}) const;
+  Array add(const Arg& v, const OutSharding& out_sharding = {}) const;
+  Array subtract(const Arg& v, const OutSharding& out_sharding = {}) const;
+  Array multiply(const Arg& v, const OutSharding& out_sharding = {}) const;
+  Array mul(const Arg& v, const OutSharding& out_sharding = {}) const {
+    return multiply(v, out_sharding);
+  }
+  Array divide(const Arg& v, const OutSharding& out_sharding = {}) const;
+  Array power(const Arg& v, const OutSharding& out_sharding = {}) const;
+  Array min(const Arg& v, const OutSharding& out_sharding = {}) const;
+  Array max(const Arg& v, const OutSharding& out_sharding = {}) const;
   // What `func`, of scalars, makes of each, as often as the index names it. It may use no array
   // from outside. There is no derivative if the index has arrays.
-  Array apply(absl::FunctionRef<Array(const Array&)> func) const;
+  Array apply(absl::FunctionRef<Array(const Array&)> func,
+              const OutSharding& out_sharding = {}) const;
 
  private:
   Array array_;

@@ -109,7 +109,9 @@ Array broadcast_in_dim(const Arg& x, Dims shape, std::vector<int64_t> dims) {
   return Unary("broadcast_in_dim", x,
                [&](ir::Value v) { return ir::BroadcastInDim(v, shape, dims); });
 }
-Array reshape(const Arg& x, Dims shape) {
+Array reshape(const Arg& x, Dims shape, const OutSharding& out_sharding) {
+  if (out_sharding && x.kind == Arg::kArray)
+    return x.array->reshape(std::move(shape), out_sharding, x.site);
   return Unary("reshape", x, [&](ir::Value v) { return ir::Reshape(v, shape); });
 }
 Array transpose(const Arg& x, std::vector<int64_t> permutation) {
@@ -240,9 +242,11 @@ Array reduce(const Array& operand, const Arg& init_value,
                 site)[0];
 }
 
-#define TESSERA_DEFINE_REDUCE(name, Symbol)                                   \
-  Array name(const Arg& x, std::vector<int64_t> axes) {                       \
-    return Unary(#name, x, [&](ir::Value v) { return ir::Symbol(v, axes); }); \
+#define TESSERA_DEFINE_REDUCE(name, Symbol)                                              \
+  Array name(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding) { \
+    return Unary(#name, x, [&](ir::Value v) {                                            \
+      return internal::Resharded(#name, ir::Symbol(v, axes), out_sharding, x.site);      \
+    });                                                                                  \
   }
 TESSERA_DEFINE_REDUCE(reduce_sum, ReduceSum)
 TESSERA_DEFINE_REDUCE(reduce_prod, ReduceProd)

@@ -13,6 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "client/array.h"
+#include "client/mesh.h"
 #include "client/precision.h"
 #include "client/tree.h"
 #include "ir/gather_scatter.h"
@@ -77,7 +78,7 @@ Array iota(DType dtype, Dims shape, int dimension, Site site = Site::Here());
 Array full(Dims shape, double value, DType dtype, Site site = Site::Here());
 Array full_like(const Arg& x, double value);
 Array broadcast_in_dim(const Arg& x, Dims shape, std::vector<int64_t> broadcast_dimensions);
-Array reshape(const Arg& x, Dims shape);
+Array reshape(const Arg& x, Dims shape, const OutSharding& out_sharding = {});
 Array transpose(const Arg& x, std::vector<int64_t> permutation);
 Array slice(const Arg& x, Dims start_indices, Dims limit_indices, Dims strides = {});
 Array concatenate(const std::vector<Array>& xs, int dimension, Site site = Site::Here());
@@ -134,12 +135,12 @@ std::vector<Array> reduce(
 Array reduce(const Array& operand, const Arg& init_value,
              absl::FunctionRef<Array(const Array&, const Array&)> computation,
              std::vector<int64_t> dimensions, Site site = Site::Here());
-Array reduce_sum(const Arg& x, std::vector<int64_t> axes);
-Array reduce_prod(const Arg& x, std::vector<int64_t> axes);
-Array reduce_max(const Arg& x, std::vector<int64_t> axes);
-Array reduce_min(const Arg& x, std::vector<int64_t> axes);
-Array reduce_and(const Arg& x, std::vector<int64_t> axes);
-Array reduce_or(const Arg& x, std::vector<int64_t> axes);
+Array reduce_sum(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
+Array reduce_prod(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
+Array reduce_max(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
+Array reduce_min(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
+Array reduce_and(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
+Array reduce_or(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
 // Each element along `axis` combined with those before it; `reverse`: with those after it.
 Array cumsum(const Arg& x, int axis = 0, bool reverse = false);
 Array cumprod(const Arg& x, int axis = 0, bool reverse = false);

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,5 +87,9 @@ struct DimSpec {
 PartitionSpec P(const DimSpec& d0 = DimSpec::Absent(), const DimSpec& d1 = DimSpec::Absent(),
                 const DimSpec& d2 = DimSpec::Absent(), const DimSpec& d3 = DimSpec::Absent(),
                 const DimSpec& d4 = DimSpec::Absent(), const DimSpec& d5 = DimSpec::Absent());
+
+// The sharding of an op's result on the Explicit axes of the mesh in context; none: what follows
+// from the operands' types.
+using OutSharding = std::optional<PartitionSpec>;
 
 }  // namespace tessera

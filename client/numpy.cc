@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/operand.h"
+#include "client/sharding.h"
 #include "ir/ops.h"
 
 namespace tessera {
@@ -389,7 +390,10 @@ Array argsort(const Arg& x, int axis) {
   return Unary("argsort", x, [&](Value v) {
     const DType index =
         v.dim(dim) > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
-    return ir::Sort({v, ir::Iota(v.builder(), index, v.shape(), dim)}, dim)[1];
+    const Value places = internal::Resharded(
+        "argsort", ir::Iota(v.builder(), index, v.shape(), dim),
+        v.type().is_sharded() ? OutSharding(ir::SpecOf(v.type())) : std::nullopt, x.site);
+    return ir::Sort({v, places}, dim)[1];
   });
 }
 
@@ -473,9 +477,14 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
   });
 }
 
-Array dot(const Arg& x, const Arg& y, std::optional<lax::Precision> precision) {
-  if (RankOf(x) == 0 || RankOf(y) == 0) return x * y;
-  return matmul(x, y, {.precision = precision});
+Array dot(const Arg& x, const Arg& y, std::optional<lax::Precision> precision,
+          const OutSharding& out_sharding) {
+  if (RankOf(x) == 0 || RankOf(y) == 0) {
+    const Array product = x * y;
+    return out_sharding ? reshard(product, *out_sharding) : product;
+  }
+  return matmul(x, y,
+                {.precision = precision, .out_sharding = out_sharding ? &*out_sharding : nullptr});
 }
 
 namespace {
@@ -500,10 +509,13 @@ void SumOut(EinsumTerm* x, const std::string& keep) {
   if (!gone.empty()) *x = {ir::ReduceSum(x->value, gone), left};
 }
 
+// The sharding that is asked for a term of these letters, if one is.
+using ShardingOf = absl::FunctionRef<std::optional<PartitionSpec>(const std::string& letters)>;
+
 // The product of two terms, summed over the letters that are not in `later`, those of the result
 // and of the terms that follow.
-EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
-                    lax::Precision precision) {
+EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later, lax::Precision precision,
+                    const ShardingOf& sharding_of) {
   SumOut(&x, later + y.letters);
   SumOut(&y, later + x.letters);
   ir::DotDims dims;
@@ -525,14 +537,17 @@ EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
   for (char c : y.letters) {
     if (x.letters.find(c) == std::string::npos) free_y += c;
   }
-  const Value product = ir::DotGeneral(x.value, y.value, dims, nullptr, {}, precision);
-  return {product, batch + free_x + free_y};
+  const std::string letters = batch + free_x + free_y;
+  const std::optional<PartitionSpec> spec = sharding_of(letters);
+  const Value product =
+      ir::DotGeneral(x.value, y.value, dims, spec ? &*spec : nullptr, {}, precision);
+  return {product, letters};
 }
 
 }  // namespace
 
 Array einsum(std::string_view spec, const std::vector<Arg>& operands,
-             std::optional<lax::Precision> precision) {
+             std::optional<lax::Precision> precision, const OutSharding& out_sharding) {
   const Site site = internal::SiteOf(operands);
   const auto refuse = [&](const std::string& why) {
     ThrowError(ErrorKind::kValueError, site, "einsum(\"", ToAbsl(spec), "\"): ", why);
@@ -584,20 +599,30 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands,
     for (size_t i = 1; i < v.size(); ++i) {
       std::string later = out;
       for (size_t j = i + 1; j < v.size(); ++j) later += terms[j];
+      // The last product has all letters of the result.
+      const auto sharding_of = [&](const std::string& letters) -> std::optional<PartitionSpec> {
+        if (!out_sharding || i + 1 < v.size()) return std::nullopt;
+        const PartitionSpec of_result =
+            internal::FittedTo("einsum", *out_sharding, static_cast<int>(out.size()), site);
+        PartitionSpec of_product;
+        for (char c : letters) of_product.dims.push_back(of_result.dims[out.find(c)]);
+        return of_product;
+      };
       acc = Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later,
-                     internal::PrecisionOr(precision));
+                     internal::PrecisionOr(precision), sharding_of);
     }
     SumOut(&acc, out);
     std::vector<int64_t> order;
     for (char c : out) order.push_back(static_cast<int64_t>(acc.letters.find(c)));
-    return acc.letters == out ? acc.value : ir::Transpose(acc.value, order);
+    const Value result = acc.letters == out ? acc.value : ir::Transpose(acc.value, order);
+    return internal::Resharded("einsum", result, out_sharding, site);
   });
 }
 
 // ---- Shapes. ------------------------------------------------------------------------------------
 
-Array reshape(const Arg& x, Dims shape) {
-  if (x.kind == Arg::kArray) return x.array->reshape(std::move(shape), x.site);
+Array reshape(const Arg& x, Dims shape, const OutSharding& out_sharding) {
+  if (x.kind == Arg::kArray) return x.array->reshape(std::move(shape), out_sharding, x.site);
   return Unary("reshape", x, [&](Value v) { return ir::Reshape(v, shape); });
 }
 Array transpose(const Arg& x, std::vector<int64_t> permutation) {
@@ -689,7 +714,8 @@ Array CheckedIndices(std::string_view op, const Arg& indices) {
 
 }  // namespace
 
-Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::GatherScatterMode mode) {
+Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::GatherScatterMode mode,
+           const OutSharding& out_sharding) {
   const int dim = axis ? NormalAxis("take", *axis, RankOf(x), x.site) : 0;
   const Array at = CheckedIndices("take", indices);
   return ApplyArgs("take", {x, Arg(at, indices.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
@@ -702,7 +728,13 @@ Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::Gathe
     sizes[dim] = std::min<int64_t>(sizes[dim], 1);
     for (int d = 0; d < from.rank() + index.rank(); ++d)
       if (d < dim || d > dim + index.rank()) dims.offset_dims.push_back(d < dim ? d : d - 1);
-    return ir::Gather(from, ir::ExpandDims(index, {index.rank()}), dims, sizes, {.mode = mode});
+    lax::GatherScatterOptions options{.mode = mode};
+    std::optional<PartitionSpec> spec;
+    if (out_sharding) {
+      spec = internal::FittedTo("take", *out_sharding, from.rank() - 1 + index.rank(), x.site);
+      options.out_sharding = &*spec;
+    }
+    return ir::Gather(from, ir::ExpandDims(index, {index.rank()}), dims, sizes, options);
   });
 }
 
@@ -740,11 +772,28 @@ Array ones(Dims shape, DType dtype, Site site) {
 Array full(Dims shape, double value, DType dtype, Site site) {
   return lax::full(std::move(shape), value, dtype, site);
 }
+Array zeros(Dims shape, DType dtype, const OutSharding& out_sharding, Site site) {
+  return full(std::move(shape), 0, dtype, out_sharding, site);
+}
+Array ones(Dims shape, DType dtype, const OutSharding& out_sharding, Site site) {
+  return full(std::move(shape), 1, dtype, out_sharding, site);
+}
+Array full(Dims shape, double value, DType dtype, const OutSharding& out_sharding, Site site) {
+  return Apply1("full", site, {}, [&](ir::Builder& b, Vs) {
+    return internal::Resharded("full", ir::Full(b, dtype, shape, value), out_sharding, site);
+  });
+}
 Array zeros_like(const Arg& x) { return lax::full_like(x, 0); }
 Array ones_like(const Arg& x) { return lax::full_like(x, 1); }
 
 Array arange(int64_t stop, DType dtype, Site site) {
   return lax::iota(dtype, {std::max<int64_t>(stop, 0)}, 0, site);
+}
+Array arange(int64_t stop, DType dtype, const OutSharding& out_sharding, Site site) {
+  return Apply1("arange", site, {}, [&](ir::Builder& b, Vs) {
+    const Value i = ir::Iota(b, dtype, {std::max<int64_t>(stop, 0)}, 0);
+    return internal::Resharded("arange", i, out_sharding, site);
+  });
 }
 Array arange(double start, double stop, double step, DType dtype, Site site) {
   if (step == 0) ThrowError(ErrorKind::kValueError, site, "arange: the step must not be 0");
@@ -761,15 +810,16 @@ Array eye(int64_t n, DType dtype, Site site) {
         dtype);
   });
 }
-Array one_hot(const Arg& x, int64_t classes, DType dtype) {
+Array one_hot(const Arg& x, int64_t classes, DType dtype, const OutSharding& out_sharding) {
   return Unary("one_hot", x, [&](Value v) {
     Dims shape = v.shape();
     shape.push_back(classes);
     std::vector<int64_t> kept(v.rank());
     std::iota(kept.begin(), kept.end(), 0);
     const Value wide = ir::BroadcastInDim(v, shape, kept);
-    return ir::Convert(ir::Compare(wide, ir::Iota(v.builder(), v.dtype(), shape, v.rank()), "EQ"),
-                       dtype);
+    const Value hot = ir::Convert(
+        ir::Compare(wide, ir::Iota(v.builder(), v.dtype(), shape, v.rank()), "EQ"), dtype);
+    return internal::Resharded("one_hot", hot, out_sharding, x.site);
   });
 }
 

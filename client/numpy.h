@@ -11,6 +11,7 @@
 #include "client/array.h"
 #include "client/indexing.h"
 #include "client/lax.h"
+#include "client/mesh.h"
 
 namespace tessera {
 
@@ -111,12 +112,13 @@ Array standardize(const Arg& x, const Axes& axes = -1, double epsilon = 1e-5);
 Array matmul(const Arg& x, const Arg& y,  // vectors, matrices, leading dims broadcast
              const lax::DotOptions& options = {});
 Array dot(const Arg& x, const Arg& y,  // matmul; products with numbers too
-          std::optional<lax::Precision> precision = {});
+          std::optional<lax::Precision> precision = {}, const OutSharding& out_sharding = {});
 // "bij,bjk->bik"; each operand's letters differ.
 Array einsum(std::string_view spec, const std::vector<Arg>& operands,
-             std::optional<lax::Precision> precision = {});
+             std::optional<lax::Precision> precision = {}, const OutSharding& out_sharding = {});
 
-Array reshape(const Arg& x, Dims shape);  // one -1 is inferred
+Array reshape(const Arg& x, Dims shape,  // one -1 is inferred
+              const OutSharding& out_sharding = {});
 Array transpose(const Arg& x, std::vector<int64_t> permutation = {});
 Array swapaxes(const Arg& x, int a, int b);
 Array expand_dims(const Arg& x, int axis);
@@ -130,7 +132,8 @@ Array flip(const Arg& x, const Axes& axes = {});
 // which takes the place of the axis. A negative index counts from the end. What is out of bounds is
 // NaN, the lowest signed or the highest unsigned number, or true (kFillOrDrop); or clamped (kClip).
 Array take(const Arg& x, const Arg& indices, std::optional<int> axis = std::nullopt,
-           lax::GatherScatterMode mode = lax::GatherScatterMode::kFillOrDrop);
+           lax::GatherScatterMode mode = lax::GatherScatterMode::kFillOrDrop,
+           const OutSharding& out_sharding = {});
 // out[..., i, ...] = x[..., indices[..., i, ...], ...]; the other dims of x and indices are equal.
 Array take_along_axis(const Arg& x, const Arg& indices, int axis,
                       lax::GatherScatterMode mode = lax::GatherScatterMode::kFillOrDrop);
@@ -138,12 +141,18 @@ Array take_along_axis(const Arg& x, const Arg& indices, int axis,
 Array zeros(Dims shape, DType dtype = DType::kF32, Site site = Site::Here());
 Array ones(Dims shape, DType dtype = DType::kF32, Site site = Site::Here());
 Array full(Dims shape, double value, DType dtype = DType::kF32, Site site = Site::Here());
+Array zeros(Dims shape, DType dtype, const OutSharding& out_sharding, Site site = Site::Here());
+Array ones(Dims shape, DType dtype, const OutSharding& out_sharding, Site site = Site::Here());
+Array full(Dims shape, double value, DType dtype, const OutSharding& out_sharding,
+           Site site = Site::Here());
 Array zeros_like(const Arg& x);
 Array ones_like(const Arg& x);
 Array arange(int64_t stop, DType dtype = DType::kS32, Site site = Site::Here());
+Array arange(int64_t stop, DType dtype, const OutSharding& out_sharding, Site site = Site::Here());
 Array arange(double start, double stop, double step, DType dtype = DType::kF32,
              Site site = Site::Here());
 Array eye(int64_t n, DType dtype = DType::kF32, Site site = Site::Here());
-Array one_hot(const Arg& x, int64_t classes, DType dtype = DType::kF32);
+Array one_hot(const Arg& x, int64_t classes, DType dtype = DType::kF32,
+              const OutSharding& out_sharding = {});
 
 }  // namespace tessera

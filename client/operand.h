@@ -36,6 +36,13 @@ ir::Value FromStart(ir::Value indices, int64_t size);
 // A constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
 
+// Throws VALUE_ERROR unless the mesh in context has the spec's axes and all are Explicit.
+void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site);
+// The spec with one entry per dim; throws VALUE_ERROR as CheckExplicit does, or if it has more.
+PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank, const Site& site);
+// `x`, resharded if `to` says so and its sharding is another.
+ir::Value Resharded(std::string_view op, ir::Value x, const OutSharding& to, const Site& site);
+
 // An operand as an array: a number becomes a constant of `dtype`, of rank 0.
 Array AsArray(const Arg& a, DType dtype);
 

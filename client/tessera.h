@@ -24,6 +24,7 @@
 #include "client/random.h"     // IWYU pragma: export
 #include "client/session.h"    // IWYU pragma: export
 #include "client/sets.h"       // IWYU pragma: export
+#include "client/sharding.h"   // IWYU pragma: export
 #include "client/special.h"    // IWYU pragma: export
 #include "client/transform.h"  // IWYU pragma: export
 #include "client/tree.h"       // IWYU pragma: export

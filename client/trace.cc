@@ -36,8 +36,8 @@ bool Encloses(const Frame* outer, const Frame* inner) {
   return false;
 }
 
-// A captured value's type inside `frame`. Throws if an axis that shards it is Manual there, as JAX
-// does.
+// A captured value's type inside `frame`, without the axes that are Auto there. Throws if an axis
+// that shards it is Manual there, as JAX does.
 Type TypeInside(const Type& type, const Frame& frame, const Site& site) {
   for (const ir::AxisList& axes : type.sharding) {
     for (const std::string& axis : axes) {
@@ -50,7 +50,15 @@ Type TypeInside(const Type& type, const Frame& frame, const Site& site) {
       }
     }
   }
-  return type;
+  const ir::Mesh& mesh = frame.builder.mesh();
+  Type inside = type;
+  for (ir::AxisList& axes : inside.sharding) {
+    std::erase_if(axes, [&](const std::string& axis) {
+      return mesh.Has(axis) && mesh.TypeOf(axis) == AxisType::kAuto;
+    });
+  }
+  ir::Normalize(&inside);
+  return inside;
 }
 
 ir::Value Capture(Frame& frame, const Array& a, const std::pair<const void*, int64_t>& key,
@@ -87,6 +95,12 @@ void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
   while (root->parent) root = root->parent;
   if (root->builder.mesh().empty())
     throw RetraceWithMesh{{c.placement->mesh, c.placement->devices}};
+  if (c.type.is_sharded() && !context_mesh().empty()) {
+    ThrowError(ErrorKind::kValueError, site, "context mesh ", context_mesh().ToString(),
+               " should match the aval mesh ", c.placement->mesh.ToString(),
+               " of an array of type ", c.type.ToString(),
+               ". Put it on the mesh in context first, or leave that");
+  }
   if (c.type.is_sharded()) {
     ThrowError(ErrorKind::kShardingTypeError, site,
                "Mesh for all inputs should be equal: the program's mesh is ", mesh.ToString(),

@@ -5,6 +5,7 @@
 // are static. A jitted function is thread-safe; tracing runs on the caller's thread.
 #pragma once
 #include "client/autodiff.h"      // IWYU pragma: export
+#include "client/axis_types.h"    // IWYU pragma: export
 #include "client/control_flow.h"  // IWYU pragma: export
 #include "client/custom_rules.h"  // IWYU pragma: export
 #include "client/jacobian.h"      // IWYU pragma: export

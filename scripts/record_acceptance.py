@@ -31,6 +31,11 @@ def mesh(**axes):
     return Mesh(np.array(jax.devices()[:n]).reshape(tuple(axes.values())), tuple(axes))
 
 
+def explicit_mesh(**axes):
+    """Axes are Explicit: the default of make_mesh."""
+    return jax.make_mesh(tuple(axes.values()), tuple(axes))
+
+
 def spec_of(x):
     spec = list(x.sharding.spec) if isinstance(x.sharding, jax.sharding.NamedSharding) else []
     spec += [None] * (x.ndim - len(spec))
@@ -247,11 +252,172 @@ def a14_boundary():
           jnp.arange(128.0).reshape(8, 16), jnp.arange(64.0).reshape(16, 4))
 
 
+def arange(n, shape, spec):
+    return jax.reshard(jnp.arange(float(n)).reshape(shape), spec)
+
+
+def a15_elementwise_types():
+    with jax.set_mesh(explicit_mesh(x=2, y=2)):
+        a, b = arange(16, (8, 2), P("x", "y")), arange(16, (8, 2), P("y", "x"))
+        mul = lambda x, y: x * y
+        gives("A15 replicated", mul, a, jnp.array([[0.0, 1.0]]))
+        refuses("A15 mismatch", ["mul got incompatible shardings for broadcasting"], mul, a, b)
+        refuses("A15 outer", ["illegally sharded result"], mul, arange(4, (4, 1), P("x")),
+                arange(4, (1, 4), P(None, "x")))
+
+
+def a16_dot_types():
+    with jax.set_mesh(explicit_mesh(x=2, y=2)):
+        dot = lambda a, b: a @ b
+        ab = lambda p, q: (arange(16, (8, 2), p), arange(16, (2, 8), q))
+        gives("A16 free", dot, *ab(P("x"), P(None, "y")))
+        gives("A16 one side", dot, *ab(P("x", "y"), P()))
+        gives("A16 other side", dot, *ab(P("x"), P("x")))
+        refuses("A16 contracting", ["Contracting dimensions are sharded"],
+                dot, *ab(P("x", "y"), P("y")))
+        refuses("A16 illegal", ["illegally sharded result"], dot, *ab(P("x"), P(None, "x")))
+        given = lambda s: lambda a, b: jnp.matmul(a, b, out_sharding=s)
+        gives("A16 all-reduce", given(P("x")), *ab(P("x", "y"), P("y")))
+        gives("A16 reduce-scatter", given(P("x", "y")), *ab(P("x", "y"), P("y")))
+        gives("A16 made legal", given(P("x")), *ab(P("x"), P(None, "x")))
+
+
+def a18_reshape():
+    with jax.set_mesh(explicit_mesh(x=2, y=2)):
+        to = lambda *shape: lambda a: a.reshape(shape)
+        a = arange(192, (4, 6, 8), P("x", "y"))
+        gives("A18 split", to(4, 2, 3, 8), a)
+        refuses("A18 ragged", ["This reshape is not supported"], to(4, 3, 2, 8), a)
+        gives("A18 merge", to(4), arange(4, (2, 2), P("x", "y")))
+        refuses("A18 both", ["This reshape is not supported"], to(3, 4),
+                arange(12, (12,), P(("x", "y"))))
+        gives("A18 given", lambda a: jnp.reshape(a, (4, 3, 2, 8), out_sharding=P("y", None, "x")),
+              a)
+
+
+def a19_movement():
+    with jax.set_mesh(explicit_mesh(x=2, y=2)):
+        row, square = arange(8, (8,), P("x")), arange(16, (4, 4), P("x", "y"))
+        pad = lambda low, high: lambda a: lax.pad(a, 0.0, [(low, high, 0)])
+        gives("A19 pad", pad(2, 2), row)
+        refuses("A19 pad uneven", ["padding on sharded dims"], pad(2, 3), row)
+        gives("A19 slice", lambda a: lax.slice(a, (0, 0), (4, 2)), square)
+        refuses("A19 slice uneven", ["slicing on sharded dims"],
+                jax.jit(lambda a: lax.slice(a, (0, 0), (4, 3))), square)
+        concat = lambda a, b: jnp.concatenate([a, b], 1)
+        gives("A19 concatenate", concat, square, square)
+        refuses("A19 concatenate mixed", ["same sharding"], concat, square,
+                arange(16, (4, 4), P("x")))
+        gives("A19 cumsum", lambda a: lax.cumsum(a, 1), arange(16, (4, 4), P("x")))
+        refuses("A19 cumsum cut", ["unsharded over the axis being reduced"],
+                lambda a: lax.cumsum(a, 1), square)
+        gives("A19 argsort", lambda a: jnp.argsort(a, axis=1), arange(16, (4, 4), P("x")))
+        refuses("A19 argsort cut", ["unsharded over the sorting dimension"], jnp.argsort, row)
+        gives("A19 argmax", lambda a: jnp.argmax(a, 1), square)
+        gives("A19 sum", lambda a: jnp.sum(a, 0), square)
+
+
+def a20_vmap_types():
+    with jax.set_mesh(explicit_mesh(x=2, y=2)):
+        a = arange(16, (8, 2), P("x", "y"))
+
+        def row(v):
+            assert str(jax.typeof(v)) == "float32[2@y]", jax.typeof(v)
+            return 2 * v
+        gives("A20 inside", jax.vmap(row), a)
+        add = lambda v, w: v + w
+        refuses("A20 mixed", ["Mapped away dimension of inputs passed to vmap",
+                              "sharded the same"], jax.vmap(add), a, arange(16, (8, 2), P()))
+        refuses("A20 unmapped", ["Unmapped values passed to vmap cannot be sharded"],
+                jax.vmap(add, (None, 0)), arange(2, (2,), P("x")), arange(16, (8, 2), P("x")))
+        gives("A20 out_axes", jax.vmap(lambda _: jnp.zeros(4), out_axes=-1),
+              arange(8, (8,), P("x")))
+
+
+def seed_f1(x, i, j):
+    values = x.at[:, j].get(out_sharding=jax.typeof(i).sharding)
+    return x.at[:, i].set(values, out_sharding=jax.typeof(x).sharding)
+
+
+def seed_f2(x, i, j):
+    def one(xi, ii, ji):
+        return xi.at[ii].set(xi.at[ji].get(out_sharding=jax.typeof(ii).sharding))
+    return jax.vmap(one)(x, i, j)
+
+
+def seed_arguments():
+    return (arange(12, (4, 3), P("x")), jax.reshard(jnp.array([0, 1, 2, 0]), P("x")),
+            jax.reshard(jnp.array([2, 0, 1, 2]), P("x")))
+
+
+def gradient_of(f):
+    weights = jnp.arange(1.0, 13.0).reshape(4, 3)
+    return jax.grad(lambda x, i, j: jnp.sum(weights * f(x, i, j)))
+
+
+def a22_a23_seed():
+    with jax.set_mesh(explicit_mesh(x=2)):
+        x, i, j = seed_arguments()
+        gives("A22 read", lambda x, i, j: x.at[:, j].get(out_sharding=jax.typeof(i).sharding),
+              x, i, j)
+        gives("A22", seed_f1, x, i, j)
+        gives("A22 grad", gradient_of(seed_f1), x, i, j)
+        # With x cut too JAX builds the doubled spec P('x', 'x'), and says that instead.
+        refuses("A22 read alone", ["Use `.at[...].get(out_sharding=)`"], lambda x, j: x[:, j],
+                jax.reshard(x, P()), j)
+        refuses("A22 write alone", ["out_sharding=)`"], lambda x, i: x.at[:, i].set(1.0),
+                jax.reshard(x, P()), i)
+        gives("A22 add", lambda x, i: x.at[:, i].add(1.0, out_sharding=jax.typeof(x).sharding),
+              x, i)
+        gives("A23", seed_f2, x, i, j)
+        gives("A23 grad", gradient_of(seed_f2), x, i, j)
+
+
+def axis_types():
+    with jax.set_mesh(explicit_mesh(x=2, y=2)):
+        f = jax.sharding.auto_axes(lambda a, b: a @ b, out_sharding=P(None, "x"))
+        a, w = arange(16, (8, 2), P("x", "y")), arange(8, (2, 4), P("y"))
+        gives("auto_axes", f, a, w)
+        gives("auto_axes grad", jax.grad(lambda a, b: jnp.sum(f(a, b) ** 2), (0, 1)), a, w)
+
+        def inside(v):
+            return jax.sharding.auto_axes(lambda u: u, axes="x", out_sharding=P())(v)
+        refuses("auto_axes manual", ["Going from", "Manual"],
+                jax.shard_map(inside, in_specs=P("x"), out_specs=P("x")), arange(8, (8,), P("x")))
+    with jax.set_mesh(mesh(x=2, y=2)):
+        a = jnp.arange(16.0).reshape(8, 2)
+        gives("explicit_axes", jax.sharding.explicit_axes(
+            lambda u: jax.reshard(u, P(None, "y")) * 2, in_sharding=P("x")), a)
+        refuses("explicit_axes illegal", ["illegally sharded result"],
+                jax.sharding.explicit_axes(lambda u: u @ u.T, in_sharding=P("x")), a)
+
+
+def given_shardings():
+    with jax.set_mesh(explicit_mesh(x=2, y=2)):
+        a = arange(16, (4, 4), P("x", "y"))
+        gives("einsum given", lambda v: jnp.einsum("ij,kj->ki", v, v, out_sharding=P("y", "x")), a)
+        gives("take given", lambda v, i: v.at[i].get(out_sharding=P("x")), a, jnp.array([3, 0]))
+        gives("reduce_sum given", lambda v: lax.reduce_sum(v, (0,), out_sharding=P("x")), a)
+        refuses("reshard unknown", ["Resource axis: q of", "is not found in mesh"],
+                lambda v: jax.reshard(v, P("q")), a)
+        refuses("reshard uneven", ["does not evenly divide the dimension size"],
+                lambda v: jax.reshard(v, P("x")), jnp.arange(3.0))
+    auto = ["PartitionSpec passed to reshard cannot contain axis names that are of type Auto"]
+    with jax.set_mesh(mesh(x=2, y=2)):
+        refuses("reshard auto", auto, lambda v: jax.reshard(v, P("x")), jnp.arange(4.0))
+    with jax.set_mesh(explicit_mesh(x=4)):
+        refuses("mesh other", ["context mesh", "should match the aval mesh"], lambda v: v + 1, a)
+    refuses("reshard no mesh", ["when you are not under a mesh context"],
+            lambda v: jax.reshard(v, P("x")), jnp.arange(4.0))
+
+
 def main():
     for program in (a01_a02_linearize, a03_repeated_psum, a04_out_specs_promise,
                     a05_grads_of_invarying_params, a06_psum_transpose, a07_grad_of_shard_map,
                     a08_implicit_cast, a09_scan_carry, a11_gather_scatter, a12_ppermute,
-                    a13_all_to_all_axis_index, a14_boundary):
+                    a13_all_to_all_axis_index, a14_boundary, a15_elementwise_types, a16_dot_types,
+                    a18_reshape, a19_movement, a20_vmap_types, a22_a23_seed, axis_types,
+                    given_shardings):
         program()
     path = pathlib.Path(__file__).resolve().parent.parent / "tests/acceptance/recorded.json"
     source = f"jax {jax.__version__}, jaxlib {jax.lib.__version__}, numpy {np.__version__}, cpu"

@@ -70,16 +70,16 @@ std::optional<Type> CommonShape(Values operands) {
       if (size != v.shape()[d]) return std::nullopt;
       const AxisList& axes = v.type().axes_of(d);
       if (axes.empty() || axes == common->axes_of(d)) continue;
-      // Two dims, or two operands, that disagree.
-      if (!common->axes_of(d).empty() ||
-          std::any_of(axes.begin(), axes.end(), [&](const auto& a) { return used.contains(a); }))
+      const std::string inputs = TypesToString(TypesOf(operands));
+      if (!common->axes_of(d).empty())
         Throw(MakeError(ErrorKind::kShardingTypeError,
-                        absl::StrCat("got incompatible shardings for broadcasting: ",
-                                     absl::StrJoin(operands, ", ",
-                                                   [](std::string* o, const Value& x) {
-                                                     absl::StrAppend(o, x.type().ToString());
-                                                   }),
+                        absl::StrCat("got incompatible shardings for broadcasting: ", inputs,
                                      "; reshard one so that they agree")));
+      if (std::any_of(axes.begin(), axes.end(), [&](const auto& a) { return used.contains(a); }))
+        Throw(MakeError(ErrorKind::kShardingTypeError,
+                        absl::StrCat("operation with inputs: ", inputs,
+                                     " produces an illegally sharded result: an axis would shard "
+                                     "two dims; reshard one operand")));
       used.insert(axes.begin(), axes.end());
       common->set_axes_of(d, axes);
     }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
+#include "ir/ops/dims.h"
 #include "ir/transform/walk.h"
 
 namespace tessera::ir::ops {
@@ -65,14 +66,39 @@ absl::Status CarryMismatch(std::string_view function, int k, const Type& in, con
                    hint));
 }
 
+namespace {
+
+// `scope` with the axes that are Auto or Explicit in both scopes as they are in `other`.
+Scope WithAxisTypesOf(Scope scope, const Scope& other) {
+  for (MeshAxis& a : scope.mesh.axes)
+    if (a.type != AxisType::kManual && other.mesh.Has(a.name) && !other.mesh.IsManual(a.name))
+      a.type = other.mesh.TypeOf(a.name);
+  return scope;
+}
+
+// The type without the axes that are of different types in the two meshes.
+Type OnCommonAxes(Type t, const Mesh& a, const Mesh& b) {
+  for (AxisList& axes : t.sharding)
+    std::erase_if(axes, [&](const std::string& axis) { return a.TypeOf(axis) != b.TypeOf(axis); });
+  Normalize(&t);
+  return t;
+}
+
+}  // namespace
+
+// Axes that are Explicit here may be Auto in the region, or the other way round: such axes are in
+// the types on one side alone.
 absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, c.scope, c.in.size()));
   const Function& f = *c.regions[0];
+  TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, WithAxisTypesOf(c.scope, f.scope), c.in.size()));
+  const Mesh &here = c.scope.mesh, &there = f.scope.mesh;
   for (int i = 0; i < f.num_params; ++i)
-    if (!EqualButWeak(c.in[i], f.types[i]))
+    if (!EqualButWeak(OnCommonAxes(c.in[i], here, there), OnCommonAxes(f.types[i], here, there)))
       return TypeError(c, "argument ", i, " has type ", c.in[i].ToString(), "; function ", f.name,
                        " takes ", f.types[i].ToString());
-  return f.result_types();
+  std::vector<Type> out;
+  for (const Type& t : f.result_types()) out.push_back(OnCommonAxes(t, here, there));
+  return out;
 }
 
 Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
@@ -98,7 +124,12 @@ std::vector<Value> TransposeCall(const RuleContext& c, Values cts, const std::ve
   const FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
   const std::vector<Value> args =
       Concat(ElementsAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
-  return ScatterByMask(c.b.Emit(as, args, attrs, {transposed}), linear);
+  std::vector<Value> out = ScatterByMask(c.b.Emit(as, args, attrs, {transposed}), linear);
+  // What the region saw as Auto has no sharding yet.
+  if (f.scope != c.b.scope())
+    for (size_t i = 0; i < out.size(); ++i)
+      if (out[i]) out[i] = ShardedLike(out[i], c.in_types[i]);
+  return out;
 }
 
 DataFlow CallDataFlow(const InferContext& c) {

@@ -100,6 +100,18 @@ class Acceptance : public ::testing::Test {
     ExpectRecorded(name, flatten(std::apply(compiled, cut)).leaves);
   }
 
+  // Under a mesh of Explicit axes, where arguments have shardings in their types: at once and under
+  // jit.
+  template <class F, class... A>
+  static void GivesSharded(const std::string& name, const F& f, const A&... args) {
+    {
+      SCOPED_TRACE("op by op");
+      ExpectRecorded(name, flatten(f(args...)).leaves);
+    }
+    SCOPED_TRACE("jit");
+    ExpectRecorded(name, flatten(jit(f)(args...)).leaves);
+  }
+
   static void Refuses(const std::string& name, const std::function<void()>& f) {
     SCOPED_TRACE(name);
     const json& want = Recorded().Take(name);
@@ -120,6 +132,12 @@ class Acceptance : public ::testing::Test {
         return "TypeError";
       case ErrorKind::kNameError:
         return "NameError";
+      case ErrorKind::kIndivisible:
+        return "ValueError";
+      case ErrorKind::kShardingTypeError:
+        return "ShardingTypeError";
+      case ErrorKind::kNotImplemented:
+        return "NotImplementedError";
       default:
         return "another kind";
     }
@@ -333,6 +351,248 @@ TEST_F(Acceptance, SeedA14MultipliesOverTwoAxes) {
                            {P("x", "y"), P("y", None)}, P("x", None));
   Gives("A14 matmul", f, mesh, {P("x", "y"), P("y", None)}, Arange(128, {8, 16}),
         Arange(64, {16, 4}));
+}
+
+// ---- A15 to A20: shardings in types. ------------------------------------------------------------
+
+Array Sharded(int64_t n, Dims shape, const PartitionSpec& spec) {
+  return reshard(Arange(n, std::move(shape)), spec);
+}
+
+TEST_F(Acceptance, SeedA15ElementwiseTypes) {
+  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
+  const auto mul = [](Array x, Array y) { return x * y; };
+  const Array a = Sharded(16, {8, 2}, P("x", "y")), b = Sharded(16, {8, 2}, P("y", "x"));
+  GivesSharded("A15 replicated", mul, a, array<float>({0, 1}, {1, 2}));
+  Refuses("A15 mismatch", [&] { mul(a, b); });
+  Refuses("A15 outer", [&] { mul(Sharded(4, {4, 1}, P("x")), Sharded(4, {1, 4}, P(None, "x"))); });
+}
+
+TEST_F(Acceptance, SeedA16DotTypes) {
+  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
+  const auto dot = [](Array a, Array b) { return matmul(a, b); };
+  const auto lhs = [](const PartitionSpec& spec) { return Sharded(16, {8, 2}, spec); };
+  const auto rhs = [](const PartitionSpec& spec) { return Sharded(16, {2, 8}, spec); };
+  GivesSharded("A16 free", dot, lhs(P("x")), rhs(P(None, "y")));
+  GivesSharded("A16 one side", dot, lhs(P("x", "y")), rhs(P()));
+  GivesSharded("A16 other side", dot, lhs(P("x")), rhs(P("x")));
+  Refuses("A16 contracting", [&] { dot(lhs(P("x", "y")), rhs(P("y"))); });
+  Refuses("A16 illegal", [&] { dot(lhs(P("x")), rhs(P(None, "x"))); });
+  const auto given = [](const PartitionSpec& spec) {
+    return [spec](Array a, Array b) { return matmul(a, b, {.out_sharding = &spec}); };
+  };
+  GivesSharded("A16 all-reduce", given(P("x")), lhs(P("x", "y")), rhs(P("y")));
+  GivesSharded("A16 reduce-scatter", given(P("x", "y")), lhs(P("x", "y")), rhs(P("y")));
+  GivesSharded("A16 made legal", given(P("x")), lhs(P("x")), rhs(P(None, "x")));
+}
+
+TEST_F(Acceptance, SeedA18ReshapeTypes) {
+  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
+  const auto to = [](const Dims& shape) { return [shape](Array a) { return reshape(a, shape); }; };
+  const Array a = Sharded(192, {4, 6, 8}, P("x", "y"));
+  GivesSharded("A18 split", to({4, 2, 3, 8}), a);
+  Refuses("A18 ragged", [&] { to({4, 3, 2, 8})(a); });
+  GivesSharded("A18 merge", to({4}), Sharded(4, {2, 2}, P("x", "y")));
+  Refuses("A18 both", [&] { to({3, 4})(Sharded(12, {12}, P({"x", "y"}))); });
+  GivesSharded(
+      "A18 given",
+      [](Array v) {
+        return reshape(v, {4, 3, 2, 8}, P("y", None, "x"));
+      },
+      a);
+}
+
+TEST_F(Acceptance, SeedA19MovementTypes) {
+  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
+  const Array row = Sharded(8, {8}, P("x")), square = Sharded(16, {4, 4}, P("x", "y"));
+  const Array rows = Sharded(16, {4, 4}, P("x"));
+  const auto padded = [](int64_t low, int64_t high) {
+    return [=](Array a) { return lax::pad(a, 0, {low}, {high}); };
+  };
+  GivesSharded("A19 pad", padded(2, 2), row);
+  Refuses("A19 pad uneven", [&] { padded(2, 3)(row); });
+  const auto sliced = [](int64_t columns) {
+    return [=](Array a) { return lax::slice(a, {0, 0}, {4, columns}); };
+  };
+  GivesSharded("A19 slice", sliced(2), square);
+  Refuses("A19 slice uneven", [&] { sliced(3)(square); });
+  const auto joined = [](Array a, Array b) { return concatenate({a, b}, 1); };
+  GivesSharded("A19 concatenate", joined, square, square);
+  Refuses("A19 concatenate mixed", [&] { joined(square, rows); });
+  const auto summed = [](Array a) { return lax::cumsum(a, 1); };
+  GivesSharded("A19 cumsum", summed, rows);
+  Refuses("A19 cumsum cut", [&] { summed(square); });
+  GivesSharded(
+      "A19 argsort", [](Array a) { return argsort(a, 1); }, rows);
+  Refuses("A19 argsort cut", [&] { argsort(row); });
+  GivesSharded(
+      "A19 argmax", [](Array a) { return argmax(a, 1); }, square);
+  GivesSharded(
+      "A19 sum", [](Array a) { return sum(a, 0); }, square);
+}
+
+TEST_F(Acceptance, SeedA20VmapTypes) {
+  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
+  const Array a = Sharded(16, {8, 2}, P("x", "y"));
+  const auto row = [](Array v) {
+    EXPECT_EQ(v.type().ToString(), "f32[2@y]");
+    return 2 * v;
+  };
+  GivesSharded("A20 inside", vmap(row), a);
+  const auto add = [](Array v, Array w) { return v + w; };
+  Refuses("A20 mixed", [&] { vmap(add)(a, Arange(16, {8, 2})); });
+  Refuses("A20 unmapped", [&] {
+    vmap(add, {None, 0})(Sharded(2, {2}, P("x")), Sharded(16, {8, 2}, P("x")));
+  });
+  GivesSharded("A20 out_axes", vmap([](Array) { return zeros({4}); }, 0, -1),
+               Sharded(8, {8}, P("x")));
+}
+
+// ---- A22, A23: reads and writes at sharded indices. ---------------------------------------------
+
+PartitionSpec SpecOf(const Array& x) { return ir::SpecOf(x.type()); }
+
+Array SeedF1(Array x, Array i, Array j) {
+  const Array values = x.at({Slice{}, j}).get(SpecOf(i));
+  return x.at({Slice{}, i}).set(values, SpecOf(x));
+}
+Array SeedF2(Array x, Array i, Array j) {
+  return vmap([](Array xi, Array ii, Array ji) {
+    return xi.at(ii).set(xi.at(ji).get(SpecOf(ii)));
+  })(x, i, j);
+}
+template <class F>
+auto GradientOf(F f) {
+  return grad([f](Array x, Array i, Array j) {
+    return sum((arange(1.0, 13.0, 1.0).reshape({4, 3})) * f(x, i, j));
+  });
+}
+
+TEST_F(Acceptance, SeedA22ReadsAndWritesAtShardedIndices) {
+  set_mesh context(make_mesh({2}, {"x"}));
+  const Array x = Sharded(12, {4, 3}, P("x")), whole = Arange(12, {4, 3});
+  const Array i = reshard(array<int32_t>({0, 1, 2, 0}), P("x"));
+  const Array j = reshard(array<int32_t>({2, 0, 1, 2}), P("x"));
+  GivesSharded(
+      "A22 read",
+      [](Array v, Array, Array at) {
+        return v.at({Slice{}, at}).get(P("x"));
+      },
+      x, i, j);
+  GivesSharded("A22", SeedF1, x, i, j);
+  GivesSharded("A22 grad", GradientOf(SeedF1), x, i, j);
+  GivesSharded(
+      "A22 add",
+      [](Array v, Array at) {
+        return v.at({Slice{}, at}).add(1, SpecOf(v));
+      },
+      x, i);
+  Refuses("A22 read alone", [&] { whole[{Slice{}, j}]; });
+  {
+    strict_sharding strict;
+    Refuses("A22 write alone", [&] { whole.at({Slice{}, i}).set(1); });
+  }
+  GivesSharded("A23", SeedF2, x, i, j);
+  GivesSharded("A23 grad", GradientOf(SeedF2), x, i, j);
+}
+
+// A write never changes an array's type: by default one that JAX refuses keeps the sharding, and
+// says so.
+TEST_F(Acceptance, SeedA22AWriteKeepsTheShardingByDefault) {
+  set_mesh context(make_mesh({2}, {"x"}));
+  const Array x = Sharded(12, {4, 3}, P("x"));
+  const Array i = reshard(array<int32_t>({0, 1, 2, 0}), P("x"));
+  const Array j = reshard(array<int32_t>({2, 0, 1, 2}), P("x"));
+  const auto f1 = [](Array v, Array to, Array from) {
+    return v.at({Slice{}, to}).set(v.at({Slice{}, from}).get(SpecOf(to)));
+  };
+  collect_diagnostics said;
+  GivesSharded("A22", f1, x, i, j);
+  ASSERT_EQ(said.list().size(), 2);
+  for (const Diagnostic& d : said.list()) {
+    EXPECT_THAT(d.message, HasSubstr("keeps the sharding of the array, f32[4@x,3]"));
+    EXPECT_THAT(d.message, HasSubstr("set(..., out_sharding)"));
+    EXPECT_THAT(std::string(d.site.file), HasSubstr("acceptance_test.cc"));
+  }
+}
+
+// ---- Parts of a program with other types of axes. -----------------------------------------------
+
+TEST_F(Acceptance, SeedAutoAxesLeavesItToThePlanner) {
+  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
+  const Array a = Sharded(16, {8, 2}, P("x", "y")), w = Sharded(8, {2, 4}, P("y"));
+  // Contracting dims are cut on both sides: Explicit axes would ask for an out_sharding.
+  const auto f = [](Array x, Array y) {
+    return auto_axes(
+        [](Array u, Array v) {
+          EXPECT_EQ(u.type().ToString(), "f32[8,2]");
+          return matmul(u, v);
+        },
+        {}, P(None, "x"))(x, y);
+  };
+  GivesSharded("auto_axes", f, a, w);
+  GivesSharded("auto_axes grad", grad<0, 1>([f](Array x, Array y) {
+                 const Array z = f(x, y);
+                 return sum(z * z);
+               }),
+               a, w);
+  Refuses("auto_axes manual", [&] {
+    shard_map([](Array v) { return auto_axes([](Array u) { return u; }, {"x"}, P())(v); },
+              context_mesh(), {P("x")}, P("x"))(Sharded(8, {8}, P("x")));
+  });
+}
+
+TEST_F(Acceptance, SeedExplicitAxesHaveShardingsInTypes) {
+  set_mesh context(AutoMesh({2, 2}, {"x", "y"}));
+  const auto f = [](Array x) {
+    return explicit_axes(
+        [](Array u) {
+          EXPECT_EQ(u.type().ToString(), "f32[8@x,2]");
+          return reshard(u, P(None, "y")) * 2;
+        },
+        {}, P("x"))(x);
+  };
+  GivesSharded("explicit_axes", f, Arange(16, {8, 2}));
+  Refuses("explicit_axes illegal", [&] {
+    explicit_axes([](Array u) { return matmul(u, u.T()); }, {}, P("x"))(Arange(16, {8, 2}));
+  });
+}
+
+TEST_F(Acceptance, SeedShardingsAreGivenWhereArraysAreMade) {
+  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
+  const auto spec = [](Array v) { return AxesOf(v); };
+  using ir::DimAxes;
+  EXPECT_EQ(spec(zeros({4, 4}, kF32, P("x"))), (DimAxes{{"x"}, {}}));
+  EXPECT_EQ(spec(ones({4, 4}, kF32, P(None, "y"))), (DimAxes{{}, {"y"}}));
+  EXPECT_EQ(spec(arange(4, kS32, P({"x", "y"}))), (DimAxes{{"x", "y"}}));
+  EXPECT_EQ(spec(one_hot(arange(4, kS32), 4, kF32, P("x"))), (DimAxes{{"x"}, {}}));
+  const Array a = Sharded(16, {4, 4}, P("x", "y"));
+  GivesSharded(
+      "einsum given",
+      [](Array v) {
+        return einsum("ij,kj->ki", {v, v}, {}, P("y", "x"));
+      },
+      a);
+  GivesSharded(
+      "take given",
+      [](Array v, Array i) { return take(v, i, 0, lax::GatherScatterMode::kFillOrDrop, P("x")); },
+      a, array<int32_t>({3, 0}));
+  GivesSharded(
+      "reduce_sum given", [](Array v) { return lax::reduce_sum(v, {0}, P("x")); }, a);
+  Refuses("reshard unknown", [&] { reshard(a, P("q")); });
+  Refuses("reshard uneven", [&] { reshard(Arange(3, {3}), P("x")); });
+  {
+    set_mesh other(AutoMesh({2, 2}, {"x", "y"}));
+    Refuses("reshard auto", [&] { reshard(Arange(4, {4}), P("x")); });
+  }
+  {
+    set_mesh other(make_mesh({4}, {"x"}));
+    Refuses("mesh other", [&] { a + 1; });
+  }
+}
+
+TEST_F(Acceptance, SeedReshardNeedsAMesh) {
+  Refuses("reshard no mesh", [] { reshard(Arange(4, {4}), P("x")); });
 }
 
 // Last: a recorded program without its C++ twin is a promise that nobody checks.

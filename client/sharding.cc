@@ -1,0 +1,89 @@
+#include "client/sharding.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "client/operand.h"
+#include "ir/ops.h"
+
+namespace tessera {
+namespace {
+thread_local collect_diagnostics* collector = nullptr;
+thread_local bool strict_writes = false;
+}  // namespace
+
+collect_diagnostics::collect_diagnostics() : outer_(std::exchange(collector, this)) {}
+collect_diagnostics::~collect_diagnostics() { collector = outer_; }
+
+void AddDiagnostic(std::string message, const Site& site) {
+  if (collector) {
+    collector->list_.push_back({std::move(message), site});
+  } else {
+    TESSERA_LOG(WARNING) << message << " (" << site.ToString() << ")";
+  }
+}
+
+strict_sharding::strict_sharding(bool strict) : saved_(std::exchange(strict_writes, strict)) {}
+strict_sharding::~strict_sharding() { strict_writes = saved_; }
+bool is_strict_sharding() { return strict_writes; }
+
+namespace internal {
+
+void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site) {
+  const ir::Mesh& mesh = CurrentScope().mesh;
+  if (mesh.empty()) {
+    ThrowError(ErrorKind::kValueError, site, ToAbsl(op),
+               ": Using PartitionSpec when you are not under a mesh context is not allowed. Use "
+               "set_mesh, or an array that lies on a mesh. Got ",
+               spec.ToString());
+  }
+  for (const ir::AxisList& axes : spec.dims) {
+    for (const std::string& axis : axes) {
+      if (!mesh.Has(axis)) {
+        ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": Resource axis: ", axis, " of ",
+                   spec.ToString(), " is not found in mesh: ", mesh.ToString());
+      }
+      if (mesh.TypeOf(axis) == AxisType::kExplicit) continue;
+      ThrowError(ErrorKind::kValueError, site, "PartitionSpec passed to ", ToAbsl(op),
+                 " cannot contain axis names that are of type Auto or Manual. Got PartitionSpec: ",
+                 spec.ToString(), " with axis name: ", axis,
+                 " of type: ", ToAbsl(ir::AxisTypeName(mesh.TypeOf(axis))));
+    }
+  }
+}
+
+PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank, const Site& site) {
+  CheckExplicit(op, spec, site);
+  PartitionSpec fitted = spec;
+  while (static_cast<int>(fitted.dims.size()) > rank && fitted.dims.back().empty())
+    fitted.dims.pop_back();
+  if (static_cast<int>(fitted.dims.size()) > rank) {
+    ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": Length of sharding.spec (",
+               fitted.dims.size(), ") must be equal to aval's ndim (", rank, "), got ",
+               spec.ToString());
+  }
+  fitted.dims.resize(rank);
+  return fitted;
+}
+
+ir::Value Resharded(std::string_view op, ir::Value x, const OutSharding& to, const Site& site) {
+  if (!to) return x;
+  const PartitionSpec spec = FittedTo(op, *to, x.rank(), site);
+  if (spec == ir::SpecOf(x.type())) return x;
+  std::vector<int64_t> dims;
+  for (int d = 0; d < x.rank(); ++d) dims.push_back(d);
+  return x.builder().Emit1(
+      ir::ops::kBroadcastInDim, {x},
+      {{"shape", x.shape()}, {"broadcast_dimensions", dims}, {"out_sharding", spec}});
+}
+
+}  // namespace internal
+
+Array reshard(const Arg& x, const PartitionSpec& spec) {
+  return internal::ApplyArgs("reshard", {x}, internal::Operands::kStrict,
+                             [&](ir::Builder&, std::vector<ir::Value> v) {
+                               return internal::Resharded("reshard", v[0], spec, x.site);
+                             });
+}
+
+}  // namespace tessera

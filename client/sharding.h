@@ -1,0 +1,58 @@
+// Explicit axes: shardings that are part of types, and how a program changes them.
+//
+// On Explicit axes an op's result has the sharding that follows from its operands'; where none
+// does, the op throws SHARDING_TYPE_ERROR and takes an `out_sharding`. client/array.h's type()
+// tells the sharding of a traced array too.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "client/array.h"
+#include "client/mesh.h"
+
+namespace tessera {
+
+// `x` with the sharding `spec` of the mesh in context on its Explicit axes: the way to change a
+// type's sharding. `x` itself if it has that sharding. Its derivative moves cotangents back.
+// Errors: VALUE_ERROR (no mesh; a spec that does not fit, or that names an axis which is not
+// Explicit).
+Array reshard(const Arg& x, const PartitionSpec& spec);
+
+// Something that the SDK decided while tracing and that the caller may want otherwise.
+struct Diagnostic {
+  std::string message;
+  Site site;  // of the user's call
+};
+// Collects what this thread's traces have to say for the lifetime of the object; the innermost
+// one does. Without any it is logged as a warning.
+class [[nodiscard]] collect_diagnostics {
+ public:
+  collect_diagnostics();
+  ~collect_diagnostics();
+  collect_diagnostics(const collect_diagnostics&) = delete;
+  collect_diagnostics& operator=(const collect_diagnostics&) = delete;
+  const std::vector<Diagnostic>& list() const { return list_; }
+
+ private:
+  friend void AddDiagnostic(std::string message, const Site& site);
+  std::vector<Diagnostic> list_;
+  collect_diagnostics* outer_;
+};
+void AddDiagnostic(std::string message, const Site& site);
+
+// Whether this thread refuses what JAX refuses, for the lifetime of the object: a write at indices
+// whose result's sharding the rules leave open, without `out_sharding`. Otherwise such a write
+// keeps the sharding of the array, as a Diagnostic tells.
+class [[nodiscard]] strict_sharding {
+ public:
+  explicit strict_sharding(bool strict = true);
+  ~strict_sharding();
+  strict_sharding(const strict_sharding&) = delete;
+  strict_sharding& operator=(const strict_sharding&) = delete;
+
+ private:
+  bool saved_;
+};
+bool is_strict_sharding();
+
+}  // namespace tessera
