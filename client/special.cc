@@ -626,7 +626,8 @@ Array poch(const Arg& z, const Arg& m) {
                [](const auto& v, const F& result, const auto& d) {
                  const F at_sum = ir::Digamma(v[0] + v[1]);
                  return (at_sum - ir::Digamma(v[0])) * result * d[0] + at_sum * result * d[1];
-               });
+               },
+               {.rules = kRules});
 }
 Array beta(const Arg& a, const Arg& b) {
   return Plain("beta", {a, b}, InDouble([](const auto& v) {

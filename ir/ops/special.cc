@@ -476,12 +476,15 @@ F BesselOf(const F& x, int order) {
   return order == 0 ? of_size : Sign(x) * of_size;
 }
 
+// Two derivatives in turn follow JAX's rules, which at 0 are not those of the series.
+constexpr int kBesselRules = 2;
+
 Value NestedBessel(Value x, int order, int rules) {
   const auto f = [order](Values in) {
     return InWide(in, [order](const auto& v) { return BesselOf(v[0], order).value(); });
   };
   if (rules == 0) return f(std::vector<Value>{x});
-  return WithTangent({x}, f, [order, rules](Values in, Value result, Values tangents) {
+  const auto tangent = [order, rules](Values in, Value result, Values tangents) {
     const F x_in = in[0], y = result, dx = tangents[0];
     if (order == 0) {
       const F other = NestedBessel(in[0], 1, rules - 1);
@@ -496,7 +499,8 @@ Value NestedBessel(Value x, int order, int rules) {
     const F other = NestedBessel(*safe, 0, rules - 1);
     const F slope = other - y * (Sign(safe) + 1 / safe);
     return *(dx * Where(not_tiny, slope, 0.5));
-  });
+  };
+  return WithTangent({x}, f, tangent, {.rules = rules});
 }
 
 }  // namespace
@@ -535,7 +539,7 @@ Value RegularizedIncompleteBeta(Value a, Value b, Value x) {
       },
       {.num_consts = 2});
 }
-Value BesselI0e(Value x) { return NestedBessel(x, 0, kNestedRules); }
-Value BesselI1e(Value x) { return NestedBessel(x, 1, kNestedRules); }
+Value BesselI0e(Value x) { return NestedBessel(x, 0, kBesselRules); }
+Value BesselI1e(Value x) { return NestedBessel(x, 1, kBesselRules); }
 
 }  // namespace tessera::ir
