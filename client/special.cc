@@ -87,21 +87,23 @@ Array Elementwise(std::string_view name, const std::vector<Arg>& args,
 Array Plain(std::string_view name, const std::vector<Arg>& args, const Function& f) {
   return Elementwise(name, args, [&](const Vs& in) { return InWide(in, f); });
 }
+// How many derivatives in turn follow a rule that is made of the function itself.
+constexpr int kRules = 3;
 // With a formula for the tangent.
 using Tangent =
     std::function<F(const std::vector<F>& in, const F& result, const std::vector<F>& d)>;
-Value WithRule(const Vs& in, const Function& f, const Tangent& tangent, int num_consts = 0) {
+Value WithRule(const Vs& in, const Function& f, const Tangent& tangent,
+               const ir::TangentOptions& options = {}) {
   return ir::WithTangent(
       in, [&](Values v) { return InWide(v, f); },
       [&](Values v, Value result, Values d) {
         return *tangent({v.begin(), v.end()}, result, {d.begin(), d.end()});
       },
-      num_consts);
+      options);
 }
 Array Ruled(std::string_view name, const std::vector<Arg>& args, const Function& f,
-            const Tangent& tangent, int num_consts = 0) {
-  return Elementwise(name, args,
-                     [&](const Vs& in) { return WithRule(in, f, tangent, num_consts); });
+            const Tangent& tangent, const ir::TangentOptions& options = {}) {
+  return Elementwise(name, args, [&](const Vs& in) { return WithRule(in, f, tangent, options); });
 }
 // An op of ir/special.h, which converts by itself.
 Array Op(std::string_view name, const std::vector<Arg>& args,
@@ -416,7 +418,8 @@ F ScaledErfc(const F& x) {
   const F safe = ir::Where(large, 1, x);
   const F direct = ir::Exp(ir::Square(safe)) * ir::Erfc(safe);
   const auto terms = absl::MakeConstSpan(kTerms).subspan(9 - count);
-  const F series = Polynomial(terms, 1 / ir::Square(x)) / (x * std::sqrt(std::numbers::pi));
+  const F far = ir::Where(large, x, 1);
+  const F series = Polynomial(terms, 1 / ir::Square(far)) / (far * std::sqrt(std::numbers::pi));
   return ir::Where(large, series, direct);
 }
 
@@ -511,18 +514,16 @@ F ExpnOf(const F& n, const F& x) {
   out = ir::Where(huge_n, (large + 1) * ir::Exp(-x) / t, out);
   return ir::Where(above_1, fraction, out);
 }
-constexpr int kNestedRules = 3;
 Value Expn(Value n, Value x, int rules) {
   const Function f = InDouble([](const auto& v) { return ExpnOf(v[0], v[1]); });
   if (rules == 0)
-    return ir::WithTangent(
-        {n, x}, [&](Values v) { return InWide(v, f); }, nullptr, 2);
-  return WithRule(
-      {n, x}, f,
-      [rules](const auto& v, const F&, const auto& d) {
-        return -d[0] * F(Expn(*(v[0] - 1), *v[1], rules - 1));
-      },
-      /*num_consts=*/1);
+    return ir::WithoutTangent(
+        {n, x}, [&](Values v) { return InWide(v, f); }, "expn");
+  return WithRule({n, x}, f,
+                  [rules](const auto& v, const F&, const auto& d) {
+                    return -d[0] * F(Expn(*(v[0] - 1), *v[1], rules - 1));
+                  },
+                  {.num_consts = 1});
 }
 F PositiveExpi(const F& x) {
   struct Piece {
@@ -625,7 +626,8 @@ Array poch(const Arg& z, const Arg& m) {
                [](const auto& v, const F& result, const auto& d) {
                  const F at_sum = ir::Digamma(v[0] + v[1]);
                  return (at_sum - ir::Digamma(v[0])) * result * d[0] + at_sum * result * d[1];
-               });
+               },
+               {.rules = kRules});
 }
 Array beta(const Arg& a, const Arg& b) {
   return Plain("beta", {a, b}, InDouble([](const auto& v) {
@@ -687,7 +689,8 @@ Array erfcx(const Arg& x) {
       "erfcx", {x}, [](const auto& v) { return ScaledErfc(v[0]); },
       [](const auto& v, const F& result, const auto& d) {
         return d[0] * (2 * v[0] * result - 2 * std::numbers::inv_sqrtpi);
-      });
+      },
+      {.rules = kRules});
 }
 Array erfinv(const Arg& x) {
   return Op("erfinv", {x}, [](const Vs& v) { return ir::ErfInv(v[0]); });
@@ -795,11 +798,10 @@ Array expi(const Arg& x) {
       [](const auto& v, const F&, const auto& d) { return ir::Exp(v[0]) / v[0] * d[0]; });
 }
 Array expn(const Arg& n, const Arg& x) {
-  return Op("expn", {n, x}, [](const Vs& v) { return Expn(v[0], v[1], kNestedRules); });
+  return Op("expn", {n, x}, [](const Vs& v) { return Expn(v[0], v[1], kRules); });
 }
 Array exp1(const Arg& x) {
-  return Op("exp1", {x},
-            [](const Vs& v) { return Expn(ir::FullLike(v[0], 1), v[0], kNestedRules); });
+  return Op("exp1", {x}, [](const Vs& v) { return Expn(ir::FullLike(v[0], 1), v[0], kRules); });
 }
 Array spence(const Arg& x) {
   return Plain("spence", {x}, [](const auto& v) { return SpenceOf(v[0]); });

@@ -129,11 +129,21 @@ std::vector<Value> Loop(std::vector<Value> carry, std::vector<Value> consts,
                         const std::function<Value(Values carry, Values consts)>& holds,
                         const std::function<std::vector<Value>(Values carry, Values consts)>& step);
 
+struct TangentOptions {
+  int num_consts = 0;  // the first operands, which have no derivatives
+  // So many derivatives in turn follow the rule; those after them are the derivatives of f.
+  int rules = 1;
+  // The tangent is a sum with a term for each operand. Those of operands by which nothing is
+  // differentiated are left out: they may be infinite, or have no derivatives.
+  bool by_operand = false;
+};
 // f(operands), whose derivative is `tangent`(operands, result of f, tangents): the tangents of the
-// operands of inexact dtypes, without the first `num_consts` operands, which have no derivatives.
-// With null for `tangent`, all operands are these.
+// operands of inexact dtypes but for the consts.
 using TangentFn = std::function<Value(Values operands, Value result, Values tangents)>;
 Value WithTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
-                  const TangentFn& tangent, int num_consts = 0);
+                  const TangentFn& tangent, const TangentOptions& options = {});
+// f(operands) without derivatives; `name` is what an error calls it.
+Value WithoutTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
+                     const char* name);
 
 }  // namespace tessera::ir

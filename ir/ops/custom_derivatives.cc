@@ -37,10 +37,20 @@ std::vector<Type> CotangentTypes(const std::vector<Type>& types) {
   return out;
 }
 
+// Whether the rule's terms of tangents that are absent are left out.
+bool DropsAbsent(const RuleContext& c) {
+  return c.attrs.Has("symbolic_zeros") && c.attrs.Bool("symbolic_zeros");
+}
+
 // The tangents that a rule takes, with zeros for absent ones. `rules`: what the user of a captured
 // value would have to adapt.
 std::vector<Value> RuleTangents(const RuleContext& c, Values tangents, std::string_view rules) {
   const int num_consts = NumConsts(c);
+  // A rule of the tangents that there are, and no tangent: the function has no derivatives.
+  if (num_consts == static_cast<int>(c.in.size()) && DropsAbsent(c))
+    Throw(ErrorKind::kNotImplemented,
+          absl::StrCat("Differentiation rule for '", c.regions[0]->name, "' not implemented",
+                       c.b.site().valid() ? absl::StrCat(" (", c.b.site().ToString(), ")") : ""));
   for (int i = 0; i < num_consts; ++i)
     if (tangents[i]) {
       const absl::string_view name = ToAbsl(c.def.lax_name);
@@ -95,6 +105,8 @@ consteval OpDef CustomCall(OpDef d) {
 }
 
 constexpr AttrSpec kNumConsts[] = {{"num_consts", AttrKind::kInt}};
+constexpr AttrSpec kCustomJvpAttrs[] = {{"num_consts", AttrKind::kInt},
+                                        {"symbolic_zeros", AttrKind::kBool, /*required=*/false}};
 
 // ---- custom_jvp_call: the function, and (consts, args, tangents) -> (results, tangents). ----
 
@@ -129,8 +141,29 @@ absl::StatusOr<std::vector<Type>> InferCustomJvp(const InferContext& c) {
   return out;
 }
 
+// The rule's results, and its tangents without the terms of tangents that are absent: those may be
+// infinite, or have no derivatives. As the rule is linear in the tangents, it is its own derivative
+// by those that are present.
+std::vector<Value> RuleOfPresent(const RuleContext& c, Values tangents, std::vector<Value> dots) {
+  const Function& rule = *c.regions[1];
+  std::vector<bool> active(c.in.size(), false);
+  for (size_t i = NumConsts(c); i < c.in.size(); ++i)
+    if (IsInexact(c.in[i].dtype())) active.push_back(tangents[i].valid());
+  const auto num_results = static_cast<int>(c.out_types.size());
+  const auto num_tangents = static_cast<int>(rule.result_types().size()) - num_results;
+  std::vector<bool> want(num_results, false);
+  want.resize(num_results + num_tangents, true);
+  const FunctionRef jvp = ValueOrThrow(JvpWithOutputs(rule, active, want)).fn;
+  std::vector<int> results = walk::Iota(num_results);
+  for (int k = 0; k < num_tangents; ++k) results.push_back(num_results + num_tangents + k);
+  const FunctionRef terms = walk::Reorder(*jvp, walk::Iota(jvp->num_params), results);
+  return Inline(c.b, *terms, Concat(Concat(c.in, dots), DropAbsent(tangents)));
+}
+
 std::vector<Value> CustomJvpJvp(const RuleContext& c, Values tangents) {
   const std::vector<Value> dots = RuleTangents(c, tangents, "custom_jvp rule");
+  if (DropsAbsent(c))
+    return SpreadTangents(RuleOfPresent(c, tangents, dots), AreInexact(c.out_types));
   return SpreadTangents(Inline(c.b, *c.regions[1], Concat(c.in, dots)), AreInexact(c.out_types));
 }
 
@@ -337,7 +370,7 @@ constexpr AttrSpec kLinAttrs[] = {{"num_residuals", AttrKind::kInt}};
 const OpDef kCustomJvpCall = CustomCall({.name = "custom_jvp_call",
                                          .lax_name = "custom_jvp",
                                          .regions = kJvpRegions,
-                                         .attrs = kNumConsts,
+                                         .attrs = kCustomJvpAttrs,
                                          .infer = InferCustomJvp,
                                          .jvp = CustomJvpJvp,
                                          .batch = CustomJvpBatch,

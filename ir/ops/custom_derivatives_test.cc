@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
 #include "ir/verify.h"
@@ -121,6 +124,38 @@ TEST(CustomJvp, ATransposeIsThatOfTheFunctionAsNothingIsDifferentiated) {
   });
   const FunctionRef transposed = *TransposeFunction(*f, {false, true});
   EXPECT_THAT(Eval1(*transposed, {F64s({2, 3}), F64s({10, 100})}), ElementsAre(20, 300));
+}
+
+// f(x, y) = x y, whose rule is dx log y + dy x / y: of (1, 0), by x alone, minus infinity, by y
+// alone infinity, and their sum is no number.
+TEST(CustomJvp, WithSymbolicZerosTermsOfAbsentTangentsAreLeftOut) {
+  const auto f = [](bool symbolic_zeros) {
+    return Fn({F64({1}), F64({1})}, [=](Builder& b, const V& v) {
+      const FunctionRef product =
+          Fn({F64({1}), F64({1})}, [](Builder&, const V& p) { return V{p[0] * p[1]}; });
+      const FunctionRef rule =
+          Fn({F64({1}), F64({1}), F64({1}), F64({1})}, [](Builder&, const V& p) {
+            const Value by_x = p[2] * Log(p[1]);
+            const Value by_y = p[3] * (p[0] / p[1]);
+            return V{p[0] * p[1], by_x + by_y};
+          });
+      return b.Emit(*FindOp("custom_jvp_call"), v,
+                    {{"num_consts", int64_t{0}}, {"symbolic_zeros", symbolic_zeros}},
+                    {product, rule});
+    });
+  };
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const auto tangent = [&](bool symbolic_zeros, std::vector<bool> active) {
+    const JvpResult jvp = *Jvp(*f(symbolic_zeros), active);
+    std::vector<Array> in = {F64s({1}), F64s({0})};
+    for (const bool on : active)
+      if (on) in.push_back(F64s({1}));
+    return Eval(*jvp.fn, in)[1].ToDoubles()[0];
+  };
+  EXPECT_EQ(tangent(true, {true, false}), -kInf);
+  EXPECT_EQ(tangent(true, {false, true}), kInf);
+  EXPECT_TRUE(std::isnan(tangent(true, {true, true})));
+  EXPECT_TRUE(std::isnan(tangent(false, {true, false})));
 }
 
 TEST(CustomJvp, ACapturedValueHasNoDerivative) {

@@ -91,29 +91,57 @@ std::vector<Value> Loop(
                static_cast<int>(num_consts));
 }
 
+namespace {
+
+// A function on params of the types of `operands`.
+FunctionRef OnParams(Values operands, const char* name,
+                     const std::function<std::vector<Value>(Builder&, Values)>& body) {
+  const Builder& b = operands.front().builder();
+  Builder inner(b.scope(), name);
+  inner.SetSite(b.site());
+  std::vector<Value> params;
+  for (const Value& v : operands) params.push_back(inner.Param(v.type()));
+  return inner.Build(body(inner, params));
+}
+Value CustomJvp(const std::vector<Value>& operands, FunctionRef f, FunctionRef rule, int num_consts,
+                bool symbolic_zeros) {
+  Attrs attrs = {{"num_consts", int64_t{num_consts}}};
+  if (symbolic_zeros) attrs.Set("symbolic_zeros", true);
+  return operands.front().builder().Emit(ops::kCustomJvpCall, operands, attrs,
+                                         {std::move(f), std::move(rule)})[0];
+}
+
+}  // namespace
+
 Value WithTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
-                  const TangentFn& tangent, int num_consts) {
-  Builder& b = operands.front().builder();
+                  const TangentFn& tangent, const TangentOptions& options) {
   operands = MatchVarying(std::move(operands));
-  const auto function = [&](const char* name, const auto& body) {
-    Builder inner(b.scope(), name);
-    inner.SetSite(b.site());
-    std::vector<Value> params;
-    for (const Value& v : operands) params.push_back(inner.Param(v.type()));
-    return inner.Build(body(inner, params));
-  };
-  const FunctionRef plain = function("function", [&](Builder&, const std::vector<Value>& in) {
-    return std::vector<Value>{f(in)};
-  });
-  const FunctionRef rule = function("rule", [&](Builder& inner, const std::vector<Value>& in) {
+  FunctionRef plain = OnParams(operands, "function",
+                               [&](Builder&, Values in) { return std::vector<Value>{f(in)}; });
+  FunctionRef rule = OnParams(operands, "rule", [&](Builder& inner, Values in) {
     std::vector<Value> tangents;
-    for (size_t i = num_consts; i < in.size(); ++i)
+    for (size_t i = options.num_consts; i < in.size(); ++i)
       if (IsInexact(in[i].dtype())) tangents.push_back(inner.Param(in[i].type()));
-    const Value result = f(in);
-    const Value change = tangent ? tangent(in, result, tangents) : FullLike(result, 0);
-    return std::vector<Value>{result, change};
+    TangentOptions next = options;
+    --next.rules;
+    const Value result =
+        next.rules == 0 ? f(in) : WithTangent({in.begin(), in.end()}, f, tangent, next);
+    return std::vector<Value>{result, tangent(in, result, tangents)};
   });
-  return CustomJvpCall(b, plain, rule, operands, num_consts)[0];
+  return CustomJvp(operands, std::move(plain), std::move(rule), options.num_consts,
+                   options.by_operand);
+}
+Value WithoutTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
+                     const char* name) {
+  operands = MatchVarying(std::move(operands));
+  FunctionRef plain =
+      OnParams(operands, name, [&](Builder&, Values in) { return std::vector<Value>{f(in)}; });
+  FunctionRef rule = OnParams(operands, "rule", [&](Builder&, Values in) {
+    const Value result = f(in);
+    return std::vector<Value>{result, FullLike(result, 0)};
+  });
+  return CustomJvp(operands, std::move(plain), std::move(rule), static_cast<int>(operands.size()),
+                   /*symbolic_zeros=*/true);
 }
 
 }  // namespace tessera::ir

@@ -70,12 +70,6 @@ Value InDouble(Values in, const std::function<Value(const std::vector<Value>&)>&
   });
 }
 
-// f without derivatives, as its operands are constants of the call.
-Value WithoutTangent(const std::vector<Value>& operands,
-                     const std::function<Value(Values operands)>& f) {
-  return WithTangent(operands, f, nullptr, static_cast<int>(operands.size()));
-}
-
 // ---- Zeta and polygamma. ------------------------------------------------------------------------
 
 // Ten terms, and what follows them by Euler and Maclaurin's formula.
@@ -135,13 +129,12 @@ Value NestedPolygamma(Value m, Value x, int rules) {
     return InDouble(in, [](const auto& v) { return PolygammaOf(v[0], v[1]).value(); });
   };
   if (rules == 0) return f(std::vector<Value>{m, x});
-  return WithTangent(
-      {m, x}, f,
-      [rules](Values in, Value, Values tangents) {
-        const Value next = *(F(in[0]) + 1);
-        return Mul(tangents[0], NestedPolygamma(next, in[1], rules - 1));
-      },
-      /*num_consts=*/1);
+  return WithTangent({m, x}, f,
+                     [rules](Values in, Value, Values tangents) {
+                       const Value next = *(F(in[0]) + 1);
+                       return Mul(tangents[0], NestedPolygamma(next, in[1], rules - 1));
+                     },
+                     {.num_consts = 1});
 }
 
 // ---- Incomplete gamma functions. ----------------------------------------------------------------
@@ -312,32 +305,28 @@ F GammaDerivativeOf(const F& a, const F& x, Gamma mode) {
 // d igamma / d x: the density of Gamma(a, 1).
 F GammaDensity(const F& a, const F& x) { return Exp(-x + (a - 1) * Log(x) - Lgamma(a)); }
 
-// Each derivative is a rule of its own, so that one that is not asked for, which may be infinite,
-// is not multiplied by zero: the function with that by a, and a zero that has the other.
-Value GammaFunction(Value a_in, Value x_in, F (*of)(const F&, const F&), double sign) {
-  const std::vector<Value> in = OneShape({a_in, x_in});
-  const Value a = in[0], x = in[1];
-  const Value value = WithTangent(
-      {a, StopGradient(x)},
-      [of](Values v) {
-        return InDouble(v, [of](const auto& w) { return of(w[0], w[1]).value(); });
+Value GammaFunction(Value a, Value x, F (*of)(const F&, const F&), double sign) {
+  return WithTangent(
+      OneShape({a, x}),
+      [of](Values in) {
+        return InDouble(in, [of](const auto& v) { return of(v[0], v[1]).value(); });
       },
-      [sign](Values v, Value, Values tangents) {
-        const F slope = IgammaGradA(v[0], v[1]);
-        return *(F(tangents[0]) * (sign < 0 ? -slope : slope));
-      });
-  const Value zero = WithTangent(
-      {StopGradient(a), x}, [](Values v) { return FullLike(v[1], 0); },
-      [sign](Values v, Value, Values tangents) {
-        const F slope = GammaDensity(v[0], v[1]);
-        return *(F(tangents[1]) * (sign < 0 ? -slope : slope));
-      });
-  return value + zero;
+      [sign](Values in, Value, Values tangents) {
+        const auto term = [sign](const F& slope, Value tangent) {
+          return F(tangent) * (sign < 0 ? -slope : slope);
+        };
+        const F by_a = term(IgammaGradA(in[0], in[1]), tangents[0]);
+        return *(by_a + term(GammaDensity(in[0], in[1]), tangents[1]));
+      },
+      {.by_operand = true});
 }
-Value GammaDerivative(Value a, Value x, Gamma mode) {
-  return WithoutTangent(OneShape({a, x}), [mode](Values in) {
-    return InDouble(in, [mode](const auto& v) { return *GammaDerivativeOf(v[0], v[1], mode); });
-  });
+Value GammaDerivative(Value a, Value x, Gamma mode, const char* name) {
+  return WithoutTangent(
+      OneShape({a, x}),
+      [mode](Values in) {
+        return InDouble(in, [mode](const auto& v) { return *GammaDerivativeOf(v[0], v[1], mode); });
+      },
+      name);
 }
 
 // ---- The incomplete beta function. --------------------------------------------------------------
@@ -479,17 +468,23 @@ F BesselOf(const F& x, int order) {
   const F size = Abs(x);
   const F series = Chebyshev(0.5 * size - 2, k.near);
   const F near = order == 0 ? series : size * series;
-  const F far = Chebyshev(32 / size - 2, k.far) / Sqrt(size);
-  const F of_size = Where(size <= 8, near, far);
+  // Near 0, which divides by nothing, so that it has a derivative.
+  const F is_near = size <= 8;
+  const F large = Where(is_near, 8, size);
+  const F far = Chebyshev(32 / large - 2, k.far) / Sqrt(large);
+  const F of_size = Where(is_near, near, far);
   return order == 0 ? of_size : Sign(x) * of_size;
 }
+
+// Two derivatives in turn follow JAX's rules, which at 0 are not those of the series.
+constexpr int kBesselRules = 2;
 
 Value NestedBessel(Value x, int order, int rules) {
   const auto f = [order](Values in) {
     return InWide(in, [order](const auto& v) { return BesselOf(v[0], order).value(); });
   };
   if (rules == 0) return f(std::vector<Value>{x});
-  return WithTangent({x}, f, [order, rules](Values in, Value result, Values tangents) {
+  const auto tangent = [order, rules](Values in, Value result, Values tangents) {
     const F x_in = in[0], y = result, dx = tangents[0];
     if (order == 0) {
       const F other = NestedBessel(in[0], 1, rules - 1);
@@ -504,15 +499,19 @@ Value NestedBessel(Value x, int order, int rules) {
     const F other = NestedBessel(*safe, 0, rules - 1);
     const F slope = other - y * (Sign(safe) + 1 / safe);
     return *(dx * Where(not_tiny, slope, 0.5));
-  });
+  };
+  return WithTangent({x}, f, tangent, {.rules = rules});
 }
 
 }  // namespace
 
 Value Zeta(Value x, Value q) {
-  return WithoutTangent(OneShape({x, q}), [](Values in) {
-    return InWide(in, [](const auto& v) { return ZetaOf(v[0], v[1]).value(); });
-  });
+  return WithoutTangent(
+      OneShape({x, q}),
+      [](Values in) {
+        return InWide(in, [](const auto& v) { return ZetaOf(v[0], v[1]).value(); });
+      },
+      "zeta");
 }
 Value Polygamma(Value m, Value x) {
   const std::vector<Value> in = OneShape({m, x});
@@ -520,8 +519,12 @@ Value Polygamma(Value m, Value x) {
 }
 Value Igamma(Value a, Value x) { return GammaFunction(a, x, IgammaOf, 1); }
 Value Igammac(Value a, Value x) { return GammaFunction(a, x, IgammacOf, -1); }
-Value IgammaGradA(Value a, Value x) { return GammaDerivative(a, x, Gamma::kDerivative); }
-Value RandomGammaGrad(Value a, Value x) { return GammaDerivative(a, x, Gamma::kSampleDerivative); }
+Value IgammaGradA(Value a, Value x) {
+  return GammaDerivative(a, x, Gamma::kDerivative, "igamma_grad_a");
+}
+Value RandomGammaGrad(Value a, Value x) {
+  return GammaDerivative(a, x, Gamma::kSampleDerivative, "random_gamma_grad");
+}
 Value RegularizedIncompleteBeta(Value a, Value b, Value x) {
   return WithTangent(
       OneShape({a, b, x}),
@@ -534,9 +537,9 @@ Value RegularizedIncompleteBeta(Value a, Value b, Value x) {
         const F slope = Exp((b_in - 1) * Log1p(-x_in) + (a_in - 1) * Log(x_in) - log_beta);
         return *(slope * F(tangents[0]));
       },
-      /*num_consts=*/2);
+      {.num_consts = 2});
 }
-Value BesselI0e(Value x) { return NestedBessel(x, 0, kNestedRules); }
-Value BesselI1e(Value x) { return NestedBessel(x, 1, kNestedRules); }
+Value BesselI0e(Value x) { return NestedBessel(x, 0, kBesselRules); }
+Value BesselI1e(Value x) { return NestedBessel(x, 1, kBesselRules); }
 
 }  // namespace tessera::ir
