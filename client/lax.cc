@@ -1,10 +1,13 @@
 #include "client/lax.h"
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_join.h"
 #include "client/operand.h"
 #include "ir/ops.h"
+#include "ir/spec.h"
 
 namespace tessera::lax {
 namespace {
@@ -333,6 +336,52 @@ Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {
   return Unary("sharding_constraint", x,
                [&](ir::Value v) { return ir::ShardingConstraint(v, spec); });
 }
+Array reshard(const Arg& x, const PartitionSpec& spec) {
+  return Unary("reshard", x, [&](ir::Value v) {
+    const ir::Mesh& mesh = v.builder().mesh();
+    if (mesh.empty()) {
+      ThrowError(ErrorKind::kValueError, x.site,
+                 "reshard: there is no mesh, in context or of the value; use set_mesh");
+    }
+    const std::optional<ir::SpecFault> fault = ir::FindSpecFault(spec, mesh, v.shape());
+    if (fault && fault->kind == ir::SpecFault::kTooLong) {
+      ThrowError(ErrorKind::kValueError, x.site, "reshard: the sharding ", spec.ToString(), " has ",
+                 spec.dims.size(), " entries, which is too long for a value of rank ", v.rank());
+    }
+    if (fault && fault->kind == ir::SpecFault::kUnknownAxis) {
+      ThrowError(ErrorKind::kUnknownAxis, x.site, "reshard: Resource axis: ", fault->axis, " of ",
+                 spec.ToString(), " is not found in mesh ", mesh.ToString());
+    }
+    if (fault && fault->kind == ir::SpecFault::kAxisTwice) {
+      ThrowError(ErrorKind::kValueError, x.site, "reshard: the sharding ", spec.ToString(),
+                 " has duplicate entries for axis '", fault->axis, "'");
+    }
+    if (fault) {
+      ThrowError(ErrorKind::kIndivisible, x.site, "reshard: the sharding ", spec.ToString(),
+                 " of dim ", fault->dim, " of ", v.type().ToString(), " over ", fault->shards,
+                 " shards does not evenly divide the dimension size ", v.shape()[fault->dim]);
+    }
+    for (const ir::AxisList& axes : spec.dims) {
+      for (const std::string& axis : axes) {
+        if (mesh.TypeOf(axis) != AxisType::kExplicit) {
+          ThrowError(ErrorKind::kValueError, x.site, "reshard: PartitionSpec ", spec.ToString(),
+                     " cannot contain axis names that are of type Auto or Manual; axis '", axis,
+                     "' of mesh ", mesh.ToString(), " is");
+        }
+      }
+    }
+    ir::Type like = v.type();
+    like.sharding = spec.dims;
+    like.sharding.resize(like.shape.size());
+    ir::Normalize(&like);
+    if (like.sharding == v.type().sharding) return v;
+    std::vector<int64_t> dims(v.rank());
+    std::iota(dims.begin(), dims.end(), 0);
+    return v.builder().Emit1(
+        ir::ops::kBroadcastInDim, {v},
+        {{"shape", v.shape()}, {"broadcast_dimensions", dims}, {"out_sharding", ir::SpecOf(like)}});
+  });
+}
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site) {
   return internal::Apply("optimization_barrier", site, xs,
                          [&](ir::Builder& b, Vs v) { return ir::OptimizationBarrier(b, v); });
@@ -396,9 +445,20 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
   if (!scope.check_vma) return Unary("pcast", x, [](ir::Value v) { return v; });
   if (to != "varying") {
     ThrowError(ErrorKind::kValueError, x.site, "Unsupported pcast to='", ToAbsl(to),
-               "'; 'varying' is supported");
+               "'. Got unexpected `to` value. Allowed `to` values are: 'varying'");
   }
   return Unary("pcast", x, [&](ir::Value v) {
+    const ir::AxisSet held = v.type().NonInvaryingAxes();
+    const size_t num_held =
+        std::count_if(axes.names.begin(), axes.names.end(),
+                      [&](const std::string& axis) { return held.contains(axis); });
+    if (num_held > 0 && num_held < axes.names.size()) {
+      ThrowError(ErrorKind::kValueError, x.site,
+                 "pcast can only accept axis_name which corresponds to one of varying, unreduced, "
+                 "reduced or invarying state of the input; it got ",
+                 v.type().ToString(), " over axes (", absl::StrJoin(axes.names, ","),
+                 "), which is invarying over some of them alone: name those");
+    }
     ir::AxisSet set;
     for (const std::string& axis : axes.names) {
       const Type& t = v.type();

@@ -43,7 +43,8 @@ Signature CumulativeFactors(const InferContext& c, absl::Span<const Type> out) {
 absl::Status CumulativeSharding(const InferContext& c, std::vector<Type>* out) {
   const int dim = DimOf(c.attrs);
   if (!c.in[0].axes_of(dim).empty())
-    return ShardingError(c, "dim ", dim, " of ", c.in[0].ToString(),
+    return ShardingError(c, "Input should be unsharded over the axis being reduced: dim ", dim,
+                         " of ", c.in[0].ToString(),
                          " is sharded; reshard the operand to leave it whole");
   return ShardingOfFirst(c, out);
 }
