@@ -114,7 +114,8 @@ pmap(lambda p, y: y, in_axes=((0, 0, 0), 0))(((ar(2), ar(2)), ar(2)), ar(2))
       .For("A24");
   t.Fails("pmap/in_axes_are_no_numbers", "", R"py(
 pmap(lambda x: x, in_axes='0')(ar(2))
-)py");
+)py")
+      .DoesNotCompile();
 }
 
 }  // namespace tessera::semantics

@@ -33,7 +33,8 @@ struct Row {
   std::function<std::vector<Leaf>()> program = {};  // empty: the SDK cannot say it yet
   double ulps = 0;                                  // how far a number may be from JAX's
   bool placed = true;                               // whether results must be sharded as JAX's are
-  std::vector<std::string> acceptance = {};         // of which acceptance programs it is: "A03"
+  bool does_not_compile = false;  // the twin is what the types of C++ refuse, or a static_assert
+  std::vector<std::string> acceptance = {};  // of which acceptance programs it is: "A03"
   // Where the installed JAX says other than one would expect, or than the SDK is to say.
   std::string note = {};
 };
@@ -75,6 +76,10 @@ class Table {
   }
   Table& Anywhere() {
     rows_->back().placed = false;
+    return *this;
+  }
+  Table& DoesNotCompile() {
+    rows_->back().does_not_compile = true;
     return *this;
   }
   Table& For(std::string program) {
@@ -133,6 +138,13 @@ Array Ints(Dims shape);  // as s32
 inline const ShardMapOptions kUnchecked = {.axis_names = {}, .check_vma = false};
 inline ShardMapOptions Only(std::vector<std::string> axis_names) {
   return {.axis_names = std::move(axis_names), .check_vma = true};
+}
+// typeof(x), and out_sharding.
+inline std::string TypeOf(const Array& x) { return x.type().ToString(); }
+inline lax::DotOptions To(const PartitionSpec* spec) {
+  lax::DotOptions options;
+  options.out_sharding = spec;
+  return options;
 }
 // see(x): the types that a body sees, one after another, whatever it runs how often.
 class Seen {

@@ -58,13 +58,16 @@ std::map<std::string, std::string> Listed(const std::string& file) {
 std::set<std::string> PythonClasses(const Error& e) {
   const std::string name(InfoOf(e.kind()).name);
   switch (e.kind()) {
+    // A spec that names an axis twice has a class of its own in JAX, and what has been deleted two.
+    case ErrorKind::kValueError:
+      return {name, "DuplicateSpecError"};
     case ErrorKind::kNotImplemented:
       return {"NotImplementedError"};
     case ErrorKind::kIndivisible:
     case ErrorKind::kUnknownAxis:
       return {"ValueError"};
     case ErrorKind::kArrayDeleted:
-      return {"RuntimeError"};
+      return {"RuntimeError", "ValueError"};
     default:
       return {name};
   }
@@ -95,7 +98,8 @@ std::string Difference(const Row& row, const Leaf& got, const json& want) {
       x.shape() != want.at("shape").get<Dims>())
     return absl::StrCat(x.type().ToString(), ", expected ", want.at("dtype").dump(),
                         want.at("shape").dump());
-  if (x.type().weak != want.at("weak").get<bool>())
+  // A bool gives way to nothing: JAX marks some as weak.
+  if (x.dtype() != kBool && x.type().weak != want.at("weak").get<bool>())
     return absl::StrCat(x.type().ToString(), ", expected weak: ", want.at("weak").dump());
   if (row.placed && want.contains("sharding")) {
     ir::DimAxes axes = x.sharding().dims;
@@ -178,6 +182,10 @@ TEST_P(SemanticsTest, IsAsInJax) {
   ASSERT_NE(found, AllRecorded().end()) << "not recorded; run scripts/record_semantics.py";
   ASSERT_EQ(found->second.at("python"), row.python)
       << "recorded for another program; run scripts/record_semantics.py";
+  if (row.does_not_compile) {
+    EXPECT_TRUE(row.fails && !row.program && !pending->count(row.name));
+    return;
+  }
   if (!row.program) {
     EXPECT_TRUE(pending->count(row.name)) << "has no twin in C++, and is not in pending.txt";
     return;
