@@ -17,6 +17,18 @@ std::vector<bool> Extended(std::vector<bool> mask, size_t more, bool value) {
   return mask;
 }
 
+// `x`, cast to vary over what `like` varies over.
+Array PvaryLike(const Array& x, const Type& like, const Site& site) {
+  ir::AxisSet missing;
+  for (const std::string& axis : like.varying) {
+    if (!x.type().NonInvaryingAxes().contains(axis)) missing.insert(axis);
+  }
+  if (missing.empty()) return x;
+  return Apply1("pcast", site, {x}, [&](ir::Builder&, const std::vector<ir::Value>& in) {
+    return ir::Pvary(in[0], missing);
+  });
+}
+
 void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents) {
   for (size_t i = 0; i < tangents.size(); ++i) {
     const Type &want = linear.in_types[i], &got = tangents[i].type();
@@ -118,14 +130,35 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
   const std::vector<bool> active = HaveTangents(TypesOf(primals.leaves));
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!active[i]) continue;
-    if (!ir::SameShapeAndDType(primals.leaves[i].type(), tangents[i].type())) {
+    const Type &primal = primals.leaves[i].type(), &tangent = tangents[i].type();
+    if (primal.dtype != tangent.dtype) {
       ThrowError(ErrorKind::kTypeError, site,
-                 "primal and tangent arguments to jvp do not match; dtypes and shapes "
-                 "must be equal: ",
-                 primals.path(i), " is ", primals.leaves[i].type().ToString(),
-                 " but its tangent is ", tangents[i].type().ToString());
+                 "primal and tangent arguments to jvp do not match; dtypes must be equal: ",
+                 primals.path(i), " is ", primal.ToString(), " but its tangent is ",
+                 tangent.ToString());
+    }
+    if (primal.shape != tangent.shape) {
+      ThrowError(ErrorKind::kValueError, site,
+                 "jvp called with different primal and tangent shapes: ", primals.path(i), " is ",
+                 primal.ToString(), " but its tangent is ", tangent.ToString());
     }
     active_tangents.push_back(tangents[i]);
+  }
+  // A primal and its tangent may vary over different axes. The rules take both alike, and make the
+  // tangents; the results are those of the primals as they are.
+  FlatArgs cast = primals;
+  std::vector<Array> cast_tangents = tangents;
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (!active[i]) continue;
+    cast.leaves[i] = PvaryLike(primals.leaves[i], tangents[i].type(), site);
+    cast_tangents[i] = PvaryLike(tangents[i], primals.leaves[i].type(), site);
+  }
+  if (TypesOf(cast.leaves) != TypesOf(primals.leaves) ||
+      TypesOf(cast_tangents) != TypesOf(tangents)) {
+    std::vector<Array> out = JvpFlat(cast, cast_tangents, site, body);
+    const std::vector<Array> results = body(primals.leaves);
+    std::copy(results.begin(), results.end(), out.begin());
+    return out;
   }
   return InProgram("jvp", site, primals.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(primals.leaves), "jvp", site, body);
@@ -198,6 +231,17 @@ std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<A
   return InProgram("linear_transpose", site, cotangents, [&] {
     const Nested n =
         TraceFlat(CurrentScope(), TypesOf(like.leaves), "linear_transpose", site, body);
+    const bool inexact = like.leaves.empty() || ir::IsInexact(like.leaves[0].dtype());
+    for (const std::vector<Type>& types : {TypesOf(like.leaves), n.fn->result_types()}) {
+      for (const Type& t : types) {
+        if (ir::IsInexact(t.dtype) == inexact) continue;
+        ThrowError(ErrorKind::kTypeError, site,
+                   "linear_transpose only supports [float or complex] -> [float or complex], and "
+                   "integer -> integer functions, but got ",
+                   ir::TypesToString(TypesOf(like.leaves)), " -> ",
+                   ir::TypesToString(n.fn->result_types()));
+      }
+    }
     CheckCotangentTypes("linear_transpose: cotangent type does not match function output",
                         ErrorKind::kTypeError, n.fn->result_types(), cotangents, site);
     const std::vector<bool> mask(like.leaves.size(), true);

@@ -27,6 +27,11 @@ int64_t ScanLength(const ScanFlat& call, const Site& site) {
                  "scan got value with no leading axis to scan over: ", call.xs.path(i), " is ",
                  t.ToString());
     }
+    if (call.length >= 0 && call.length != t.shape[0]) {
+      ThrowError(ErrorKind::kValueError, site, "scan got `length` argument of ", call.length,
+                 " which disagrees with leading axis sizes: ", call.xs.path(i), " is ",
+                 t.ToString());
+    }
     if (length >= 0 && length != t.shape[0]) {
       ThrowError(ErrorKind::kValueError, site,
                  "scan got values with different leading axis sizes: ", call.xs.path(i), " is ",
@@ -216,7 +221,7 @@ Array IndexOfPredicate(const Arg& pred) {
   return ApplyArgs("cond", {pred}, Operands::kStrict, [&](ir::Builder&, std::vector<ir::Value> in) {
     const ir::Value p = in[0];
     if (p.rank() != 0) {
-      ThrowError(ErrorKind::kTypeError, pred.site, "cond: pred must be a scalar, got ",
+      ThrowError(ErrorKind::kTypeError, pred.site, "cond: Pred must be a scalar, got ",
                  p.type().ToString());
     }
     const bool holds = p.dtype() == DType::kBool;
@@ -225,18 +230,20 @@ Array IndexOfPredicate(const Arg& pred) {
 }
 
 Array IndexOfBranch(const Arg& index, size_t size) {
-  return ApplyArgs(
-      "switch", {index}, Operands::kStrict, [&](ir::Builder&, std::vector<ir::Value> in) {
-        ir::Value i = in[0];
-        if (i.rank() != 0 || !ir::IsInteger(i.dtype())) {
-          ThrowError(ErrorKind::kTypeError, index.site,
-                     "switch: index must be an integer scalar, got ", i.type().ToString());
-        }
-        if (ir::ByteWidth(i.dtype()) < ir::ByteWidth(DType::kS32)) i = ir::Convert(i, DType::kS32);
-        const ir::Value first = ir::FullLike(i, 0);
-        const ir::Value last = ir::FullLike(i, static_cast<double>(size - 1));
-        return ir::Convert(ir::Clamp(first, i, last), DType::kS32);
-      });
+  return ApplyArgs("switch", {index}, Operands::kStrict,
+                   [&](ir::Builder&, std::vector<ir::Value> in) {
+                     ir::Value i = in[0];
+                     if (i.rank() != 0 || !ir::IsInteger(i.dtype())) {
+                       ThrowError(ErrorKind::kTypeError, index.site,
+                                  "switch: Index type must be an integer, of a scalar, got ",
+                                  i.type().ToString());
+                     }
+                     if (ir::ByteWidth(i.dtype()) < ir::ByteWidth(DType::kS32))
+                       i = ir::Convert(i, DType::kS32);
+                     const ir::Value first = ir::FullLike(i, 0);
+                     const ir::Value last = ir::FullLike(i, static_cast<double>(size - 1));
+                     return ir::Convert(ir::Clamp(first, i, last), DType::kS32);
+                   });
 }
 
 // ---- associative_scan, lax::map. ----

@@ -186,7 +186,7 @@ TEST(CondTest, RefusesResultsThatDiffer) {
         },
         abstract({3}));
   });
-  EXPECT_THAT(vector.what(), HasSubstr("cond: pred must be a scalar, got bool[3]"));
+  EXPECT_THAT(vector.what(), HasSubstr("cond: Pred must be a scalar, got bool[3]"));
 }
 
 TEST(SwitchTest, ClampsItsIndex) {
@@ -205,7 +205,7 @@ TEST(SwitchTest, ClampsItsIndex) {
   EXPECT_EQ(at(2), 202);
   EXPECT_EQ(at(7), 202);
   const Error e = ErrorOf([&] { trace([&](Array x) { return f(x, x); }, abstract({})); });
-  EXPECT_THAT(e.what(), HasSubstr("index must be an integer scalar, got f32[]"));
+  EXPECT_THAT(e.what(), HasSubstr("Index type must be an integer, of a scalar, got f32[]"));
 }
 
 TEST(ScanTest, RefusesACarryOfAnotherType) {

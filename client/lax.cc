@@ -1,5 +1,6 @@
 #include "client/lax.h"
 
+#include <algorithm>
 #include <set>
 
 #include "absl/strings/str_join.h"
@@ -402,9 +403,20 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
   if (!scope.check_vma) return Unary("pcast", x, [](ir::Value v) { return v; });
   if (to != "varying") {
     ThrowError(ErrorKind::kValueError, x.site, "Unsupported pcast to='", ToAbsl(to),
-               "'; 'varying' is supported");
+               "'. Got unexpected `to` value. Allowed `to` values are: 'varying'");
   }
   return Unary("pcast", x, [&](ir::Value v) {
+    const ir::AxisSet held = v.type().NonInvaryingAxes();
+    const size_t num_held =
+        std::count_if(axes.names.begin(), axes.names.end(),
+                      [&](const std::string& axis) { return held.contains(axis); });
+    if (num_held > 0 && num_held < axes.names.size()) {
+      ThrowError(ErrorKind::kValueError, x.site,
+                 "pcast can only accept axis_name which corresponds to one of varying, unreduced, "
+                 "reduced or invarying state of the input; it got ",
+                 v.type().ToString(), " over axes (", absl::StrJoin(axes.names, ","),
+                 "), which is invarying over some of them alone: name those");
+    }
     ir::AxisSet set;
     for (const std::string& axis : axes.names) {
       const Type& t = v.type();

@@ -234,6 +234,7 @@ Array reduce_window(const Array& operand, const Arg& init_value,
                     std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
                     const Padding& padding, const WindowOptions& options = {},
                     Site site = Site::Here());
+// On Auto axes a constraint for the planner; on Explicit axes an assertion about the type.
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
 

@@ -197,9 +197,18 @@ Array where(const Arg& condition, const Arg& x, const Arg& y) {
   }
   const Dims shape = internal::BroadcastShapes("where", shapes, site);
   return Apply1("where", site, arrays, [&](ir::Builder& b, Vs v) {
+    // A scalar lies as the arrays do.
+    const auto like = std::find_if(v.begin(), v.end(), [&](const Value& a) {
+      return a.shape() == shape && a.type().is_sharded();
+    });
     size_t next = 0;
     auto take = [&](const Arg& a, DType dtype) {
-      return BroadcastTo(a.kind == Arg::kArray ? v[next++] : internal::Literal(b, a, dtype), shape);
+      const Value x = a.kind == Arg::kArray ? v[next++] : internal::Literal(b, a, dtype);
+      if (x.rank() > 0 || like == v.end()) return BroadcastTo(x, shape);
+      return b.Emit1(ir::ops::kBroadcastInDim, {x},
+                     {{"shape", shape},
+                      {"broadcast_dimensions", std::vector<int64_t>{}},
+                      {"out_sharding", ir::SpecOf(like->type())}});
     };
     const Value c = ToBool(take(condition, DType::kBool));
     const Value t = internal::ConvertTo(take(x, common.dtype), common);

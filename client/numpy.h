@@ -39,7 +39,6 @@ Array clip(const Arg& x, const Arg& low, const Arg& high);
 
 using lax::abs, lax::complex, lax::conj, lax::full_like, lax::imag, lax::real, lax::sign,
     lax::square, lax::stop_gradient;
-// On Auto axes a constraint for the planner; on Explicit axes reshards, which changes the type.
 using lax::with_sharding_constraint;
 Array floor(const Arg& x);
 Array ceil(const Arg& x);

@@ -60,7 +60,6 @@ std::optional<DType> Promote(DType a, DType b) {
 
 CommonType CommonTypeOf(const std::vector<Arg>& args) {
   std::optional<DType> strong, weak;
-  bool weak_arrays = false;
   const auto join = [&](std::optional<DType>& into, DType d) {
     const std::optional<DType> joined = into ? Promote(*into, d) : d;
     if (!joined) ThrowNoPromotion(*into, d, SiteOf(args));
@@ -69,7 +68,6 @@ CommonType CommonTypeOf(const std::vector<Arg>& args) {
   for (const Arg& a : args) {
     if (a.kind == Arg::kArray) {
       join(a.array->type().weak ? weak : strong, a.array->dtype());
-      weak_arrays = weak_arrays || a.array->type().weak;
     } else if (a.kind != Arg::kBoolean) {
       join(weak, a.kind == Arg::kReal ? DType::kF32 : DType::kS32);
     }
@@ -78,7 +76,7 @@ CommonType CommonTypeOf(const std::vector<Arg>& args) {
   if (strong && Category(*strong) >= Category(*weak)) return {*strong, false};
   if (strong && ir::IsInteger(*strong) && ir::BitWidth(*strong) < 8)
     ThrowNoPromotion(*strong, *weak, SiteOf(args));
-  return {*weak, weak_arrays};
+  return {*weak, true};
 }
 
 DType CommonDType(const std::vector<Arg>& args) { return CommonTypeOf(args).dtype; }

@@ -19,8 +19,8 @@ struct CommonType {
   DType dtype;
   bool weak;
 };
-// Weakly typed arrays count as numbers. The result is weak if such an array, or a number with one,
-// determines the dtype. Throws TYPE_ERROR, which tells to convert one, if there is no common dtype.
+// Weakly typed arrays count as numbers. The result is weak if such an array or a number determines
+// the dtype. Throws TYPE_ERROR, which tells to convert one, if there is no common dtype.
 CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
 // Throws JAX's TYPE_ERROR for a preferred_element_type with fewer bits than integers have.

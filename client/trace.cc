@@ -102,10 +102,11 @@ void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
                ". Put it on the mesh in context first, or leave that");
   }
   if (c.type.is_sharded()) {
-    ThrowError(ErrorKind::kShardingTypeError, site,
-               "Mesh for all inputs should be equal: the program's mesh is ", mesh.ToString(),
-               " but an array of type ", c.type.ToString(), " lies on ",
-               c.placement->mesh.ToString(), ". Put it on the program's mesh first");
+    ThrowError(ErrorKind::kValueError, site,
+               "Mesh for all inputs should be equal: the context mesh ", mesh.ToString(),
+               ", or that of the other arrays, should match the mesh ",
+               c.placement->mesh.ToString(), " of an array of type ", c.type.ToString(),
+               ". Put it there first");
   }
 }
 
@@ -203,7 +204,7 @@ ir::Value Lift(const Array& a, const Site& site) {
   if (const TracedState* t = AsTraced(a)) {
     if (t->frame.get() == &frame) return t->value;
     if (!t->frame->open || !Encloses(t->frame.get(), &frame)) {
-      ThrowError(ErrorKind::kValueError, site, "leaked tracer: a traced array of type ",
+      ThrowError(ErrorKind::kTypeError, site, "leaked tracer: a traced array of type ",
                  a.type().ToString(),
                  " is used outside the function it belongs to, which has ended. "
                  "Return it from that function instead of storing it");

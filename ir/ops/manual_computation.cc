@@ -110,8 +110,8 @@ absl::Status CheckSpec(const BoundaryValue& s, const PartitionSpec& spec, const 
                           absl::StrJoin(manual, ","), "), but ", s.Name(), " refers to '", a,
                           "' in mesh ", c.scope.mesh.ToString());
       if (!seen.insert(a).second)
-        return ValueError(c, s.Name(), " is ", spec.ToString(), ", which names axis '", a,
-                          "' twice");
+        return ValueError(c, s.Name(), " is ", spec.ToString(),
+                          ", which has duplicate entries for axis '", a, "'");
     }
   if (static_cast<int>(spec.dims.size()) > type.rank())
     return ValueError(

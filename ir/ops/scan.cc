@@ -85,8 +85,8 @@ absl::StatusOr<std::vector<Type>> InferScan(const InferContext& c) {
       return ValueError(c, "scanned operand ", i - l.xs0(), " has type ", x.ToString(),
                         "; expected a leading axis of the length ", l.length);
     if (!x.axes_of(0).empty())
-      return ShardingError(c, "0th dimension of all xs should be replicated. Got ", x.ToString(),
-                           " for scanned operand ", i - l.xs0(), "; reshard it");
+      return ValueError(c, "0th dimension of all xs should be replicated. Got ", x.ToString(),
+                        " for scanned operand ", i - l.xs0(), "; reshard it");
     if (!EqualButWeak(walk::DropDim(x, 0), body.types[i]))
       return TypeError(c, "a slice of scanned operand ", i - l.xs0(), " has type ",
                        walk::DropDim(x, 0).ToString(), "; the body takes ",

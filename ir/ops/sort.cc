@@ -147,7 +147,9 @@ absl::Status SortSharding(const InferContext& c, std::vector<Type>* out) {
       return ShardingError(c, "got operands of different shardings: ", TypesToString(c.in),
                            "; reshard them alike");
     if (!t.axes_of(DimOf(c.attrs)).empty())
-      return ShardingError(c, "the sorted dim ", DimOf(c.attrs), " of ", t.ToString(),
+      return ShardingError(c,
+                           "operands must be unsharded over the sorting dimension: the sorted dim ",
+                           DimOf(c.attrs), " of ", t.ToString(),
                            " is sharded; reshard the operand to leave it whole");
   }
   return ShardingOfFirst(c, out);

@@ -317,8 +317,10 @@ const OpDef kWhile = Checked(
      .varying = Inferred,
      .jvp = WhileJvp,
      .jvp_emits_primals = true,
-     .transpose = Refused{"reverse-mode differentiation needs the number of iterations; use scan, "
-                          "or fori_loop with static bounds"},
+     .transpose =
+         Refused{"Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop "
+                 "with dynamic start/stop values. Try using lax.scan, or using fori_loop with "
+                 "static start/stop"},
      .batch = WhileBatch,
      .partition = Refused{"the planner enters regions itself"},
      .partial_eval = WhilePartialEval,

@@ -1,5 +1,6 @@
-// with_cluster COMMAND [ARG...]: runs the command while a cluster of two workers with two CPU
-// devices each is up, its address in TESSERA_SUITE_ADDRESS, and exits as the command does.
+// with_cluster [--devices-per-worker=N] COMMAND [ARG...]: runs the command while a cluster of two
+// workers with two, or N, CPU devices each is up, its address in TESSERA_SUITE_ADDRESS, and exits
+// as the command does.
 //
 // The cluster must live through the command: a process of it that ends makes this fail as well.
 #include <sys/wait.h>
@@ -23,9 +24,15 @@ namespace {
 // Less than the test's own bound, so that the logs are seen.
 constexpr absl::Duration kPatience = absl::Seconds(280);
 
-int Main(const std::vector<std::string>& command) {
-  if (command.empty()) {
-    std::cerr << "usage: with_cluster COMMAND [ARG...]\n";
+int Main(std::vector<std::string> command) {
+  ClusterOptions options;
+  const std::string flag = "--devices-per-worker=";
+  if (!command.empty() && command[0].rfind(flag, 0) == 0) {
+    options.devices_per_worker = std::atoi(command[0].c_str() + flag.size());
+    command.erase(command.begin());
+  }
+  if (command.empty() || options.devices_per_worker < 1) {
+    std::cerr << "usage: with_cluster [--devices-per-worker=N] COMMAND [ARG...]\n";
     return 2;
   }
   // Both workers have one folder of files.
@@ -38,7 +45,6 @@ int Main(const std::vector<std::string>& command) {
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
   };
-  ClusterOptions options;
   options.worker_flags = {"--files-dir=" + folder};
   absl::StatusOr<std::unique_ptr<Cluster>> cluster = Cluster::Start(options);
   if (!cluster.ok()) {

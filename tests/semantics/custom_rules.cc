@@ -1,0 +1,390 @@
+// Functions with derivative rules of their own.
+#include "tests/semantics/rows.h"
+
+namespace tessera::semantics {
+
+void AddCustomRules(Table& t) {
+  t.Gives("custom/jvp_rule_is_used", R"py(
+@jax.custom_jvp
+def f(x):
+    return x * x
+f.defjvp(lambda p, t: (f(p[0]), 10 * p[0] * t[0]))
+out = f(ar(3)), jvp(f, (ar(3),), (jnp.ones(3, jnp.float32),)), grad(lambda x: jnp.sum(f(x)))(ar(3))
+)py")
+      .Is([] {
+        const auto f = custom_jvp([](const Array& x) { return x * x; },
+                                  [](const auto& p, const auto& t) {
+                                    const Array& x = std::get<0>(p);
+                                    return std::pair(x * x, 10 * x * std::get<0>(t));
+                                  });
+        const Array y = f(Ar({3}));
+        const auto both = jvp(f, std::tuple(Ar({3})), std::tuple(ones({3})));
+        return std::tuple(y, both, grad([&](Array x) { return sum(f(x)); })(Ar({3})));
+      });
+  t.Gives("custom/jvp_rule_under_vmap", R"py(
+@jax.custom_jvp
+def f(x):
+    return x * x
+f.defjvp(lambda p, t: (f(p[0]), 10 * p[0] * t[0]))
+out = vmap(grad(f))(ar(3))
+)py")
+      .Is([] {
+        const auto f = custom_jvp([](const Array& x) { return x * x; },
+                                  [](const auto& p, const auto& t) {
+                                    const Array& x = std::get<0>(p);
+                                    return std::pair(x * x, 10 * x * std::get<0>(t));
+                                  });
+        return vmap(grad(f))(Ar({3}));
+      });
+  t.Gives("custom/jvp_of_two_arguments", R"py(
+@jax.custom_jvp
+def f(x, y):
+    return x * y
+f.defjvp(lambda p, t: (f(*p), p[1] * t[0] + 7 * t[1]))
+out = grad(lambda x, y: jnp.sum(f(x, y)), (0, 1))(ar(2), ar(2) + 1)
+)py")
+      .Is([] {
+        const auto f = custom_jvp([](const Array& x, const Array& y) { return x * y; },
+                                  [](const auto& p, const auto& t) {
+                                    const auto& [x, y] = p;
+                                    const auto& [dx, dy] = t;
+                                    return std::pair(x * y, y * dx + 7 * dy);
+                                  });
+        return grad<0, 1>([&](Array x, Array y) { return sum(f(x, y)); })(Ar({2}), Ar({2}) + 1);
+      });
+  t.Gives("custom/jvp_second_derivative_differentiates_the_rule", R"py(
+@jax.custom_jvp
+def f(x):
+    return x * x
+f.defjvp(lambda p, t: (f(p[0]), p[0] * p[0] * p[0] * t[0]))
+out = grad(grad(f))(jnp.float32(2))
+)py")
+      .Is([] {
+        const auto f = custom_jvp([](const Array& x) { return x * x; },
+                                  [](const auto& p, const auto& t) {
+                                    const Array& x = std::get<0>(p);
+                                    return std::pair(x * x, x * x * x * std::get<0>(t));
+                                  });
+        return grad(grad(f))(scalar(2.0f));
+      });
+  t.Gives("custom/jvp_nondiff_argnums", R"py(
+from functools import partial
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def app(n, x):
+    return n * x
+app.defjvp(lambda n, p, t: (app(n, p[0]), 100 * n * t[0]))
+out = grad(lambda x: app(3, x))(jnp.float32(2))
+)py")
+      .Is([] {
+        const auto app = custom_jvp([](int n, const Array& x) { return n * x; },
+                                    [](const auto& p, const auto& t) {
+                                      const auto& [n, x] = p;
+                                      return std::pair(n * x, 100 * n * std::get<1>(t));
+                                    });
+        return grad([&](Array x) { return app(3, x); })(scalar(2.0f));
+      });
+  t.Gives("custom/jvp_defjvps", R"py(
+@jax.custom_jvp
+def f(x, y):
+    return x * y
+f.defjvps(lambda t, ans, x, y: 2 * t, lambda t, ans, x, y: 3 * t)
+out = grad(f, (0, 1))(jnp.float32(5), jnp.float32(7))
+)py");
+  t.Fails("custom/jvp_without_a_rule", "No JVP defined for custom_jvp function", R"py(
+@jax.custom_jvp
+def f(x):
+    return x * x
+f(ar(3))
+)py")
+      .DoesNotCompile();
+  t.Fails("custom/jvp_rule_of_another_structure", "must produce a pair", R"py(
+@jax.custom_jvp
+def f(x):
+    return x * x
+f.defjvp(lambda p, t: f(p[0]))
+jvp(f, (ar(3),), (ar(3),))
+)py")
+      .DoesNotCompile();
+  t.Fails("custom/jvp_tangent_of_another_shape", "tangent", R"py(
+@jax.custom_jvp
+def f(x):
+    return x * x
+f.defjvp(lambda p, t: (f(p[0]), jnp.sum(t[0])))
+jvp(f, (ar(3),), (ar(3),))
+)py",
+          "Custom JVP rule must produce")
+      .Is([] {
+        const auto f = custom_jvp([](const Array& x) { return x * x; },
+                                  [](const auto& p, const auto& t) {
+                                    const Array& x = std::get<0>(p);
+                                    return std::pair(x * x, sum(std::get<0>(t)));
+                                  });
+        jvp(f, std::tuple(Ar({3})), std::tuple(Ar({3})));
+      });
+  t.Gives("custom/vjp_rules_are_used", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
+out = f(ar(3)), grad(lambda x: jnp.sum(f(x)))(ar(3))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x) { return x * x; },
+                       [](const Array& x) { return std::pair(x * x, x); },
+                       [](const Array& x, const Array& ct) { return std::tuple(10 * x * ct); });
+        const Array y = f(Ar({3}));
+        return std::pair(y, grad([&](Array x) { return sum(f(x)); })(Ar({3})));
+      });
+  t.Gives("custom/vjp_fwd_may_give_another_value", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f.defvjp(lambda x: (x * x + 1, x), lambda x, ct: (x * ct,))
+out = jax.value_and_grad(f)(jnp.float32(3)), f(jnp.float32(3))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x) { return x * x; },
+                       [](const Array& x) { return std::pair(x * x + 1, x); },
+                       [](const Array& x, const Array& ct) { return std::tuple(x * ct); });
+        const auto both = value_and_grad(f)(scalar(3.0f));
+        return std::pair(both, f(scalar(3.0f)));
+      });
+  t.Gives("custom/vjp_residuals_are_any_tree", R"py(
+@jax.custom_vjp
+def f(x, y):
+    return x * y
+f.defvjp(lambda x, y: (f(x, y), {'x': x, 'y': (y,)}), lambda r, ct: (r['y'][0] * ct, 2 * r['x'] * ct))
+out = grad(lambda x, y: jnp.sum(f(x, y)), (0, 1))(ar(2), ar(2) + 1)
+)py")
+      .Is([] {
+        using Residuals = std::pair<Array, std::tuple<Array>>;
+        const auto f = custom_vjp(
+            [](const Array& x, const Array& y) { return x * y; },
+            [](const Array& x, const Array& y) { return std::pair(x * y, Residuals(x, y)); },
+            [](const Residuals& r, const Array& ct) {
+              return std::tuple(std::get<0>(r.second) * ct, 2 * r.first * ct);
+            });
+        return grad<0, 1>([&](Array x, Array y) { return sum(f(x, y)); })(Ar({2}), Ar({2}) + 1);
+      });
+  t.Gives("custom/vjp_none_is_zero", R"py(
+@jax.custom_vjp
+def f(x, y):
+    return x * y
+f.defvjp(lambda x, y: (f(x, y), y), lambda y, ct: (y * ct, None))
+out = grad(f, (0, 1))(jnp.float32(2), jnp.float32(3))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x, const Array& y) { return x * y; },
+                       [](const Array& x, const Array& y) { return std::pair(x * y, y); },
+                       [](const Array& y, const Array& ct) { return std::tuple(y * ct, Array()); });
+        return grad<0, 1>(f)(scalar(2.0f), scalar(3.0f));
+      });
+  t.Gives("custom/vjp_under_vmap", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
+out = vmap(grad(f))(ar(3))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x) { return x * x; },
+                       [](const Array& x) { return std::pair(x * x, x); },
+                       [](const Array& x, const Array& ct) { return std::tuple(10 * x * ct); });
+        return vmap(grad(f))(Ar({3}));
+      });
+  t.Gives("custom/vjp_under_jit", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
+out = jit(grad(lambda x: jnp.sum(f(x))))(ar(3))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x) { return x * x; },
+                       [](const Array& x) { return std::pair(x * x, x); },
+                       [](const Array& x, const Array& ct) { return std::tuple(10 * x * ct); });
+        return jit(grad([&](Array x) { return sum(f(x)); }))(Ar({3}));
+      });
+  t.Gives("custom/vjp_of_an_integer_argument", R"py(
+@jax.custom_vjp
+def f(x, i):
+    return x * i
+f.defvjp(lambda x, i: (f(x, i), i), lambda i, ct: (100 * ct, None))
+out = grad(lambda x: f(x, jnp.int32(2)))(jnp.float32(3))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x, const Array& i) { return x * i; },
+                       [](const Array& x, const Array& i) { return std::pair(x * i, i); },
+                       [](const Array&, const Array& ct) { return std::tuple(100 * ct, Array()); });
+        return grad([&](Array x) { return f(x, scalar<int32_t>(2)); })(scalar(3.0f));
+      });
+  t.Gives("custom/vjp_nondiff_argnums", R"py(
+from functools import partial
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def f(x, n):
+    return x * n
+f.defvjp(lambda x, n: (f(x, n), None), lambda n, r, ct: (n * 100 * ct,))
+out = grad(lambda x: f(x, 3))(jnp.float32(2))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x, int n) { return x * n; },
+                       [](const Array& x, int n) { return std::pair(x * n, n); },
+                       [](int n, const Array& ct) { return std::tuple(n * 100 * ct, n); });
+        return grad([&](Array x) { return f(x, 3); })(scalar(2.0f));
+      });
+  t.Fails("custom/vjp_forward_mode", "(jvp) to a custom_vjp function", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
+jvp(f, (ar(3),), (ar(3),))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x) { return x * x; },
+                       [](const Array& x) { return std::pair(x * x, x); },
+                       [](const Array& x, const Array& ct) { return std::tuple(10 * x * ct); });
+        jvp(f, std::tuple(Ar({3})), std::tuple(Ar({3})));
+      });
+  t.Fails("custom/vjp_without_rules", "No VJP defined for custom_vjp function", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f(ar(3))
+)py")
+      .DoesNotCompile();
+  t.Fails("custom/vjp_cotangent_of_another_shape", "bwd rule", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f.defvjp(lambda x: (f(x), x), lambda x, ct: (jnp.sum(ct),))
+grad(lambda x: jnp.sum(f(x)))(ar(3))
+)py")
+      .Is([] {
+        const auto f =
+            custom_vjp([](const Array& x) { return x * x; },
+                       [](const Array& x) { return std::pair(x * x, x); },
+                       [](const Array&, const Array& ct) { return std::tuple(sum(ct)); });
+        grad([&](Array x) { return sum(f(x)); })(Ar({3}));
+      });
+  t.Fails("custom/vjp_cotangents_of_another_structure",
+          "Custom VJP bwd rule must produce an output with the same", R"py(
+@jax.custom_vjp
+def f(x):
+    return x * x
+f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct, ct))
+grad(lambda x: jnp.sum(f(x)))(ar(3))
+)py")
+      .Is([] {
+        using List = std::vector<Array>;
+        const auto f = custom_vjp([](const List& x) { return x[0] * x[0]; },
+                                  [](const List& x) { return std::pair(x[0] * x[0], x[0]); },
+                                  [](const Array&, const Array& ct) {
+                                    return std::tuple(List{ct, ct});
+                                  });
+        grad([&](List x) { return sum(f(x)); })(List{Ar({3})});
+      });
+  t.Fails("custom/vjp_closes_over_what_is_differentiated", "", R"py(
+def outer(w):
+    @jax.custom_vjp
+    def f(x):
+        return x * w
+    f.defvjp(lambda x: (f(x), None), lambda r, ct: (ct,))
+    return f(jnp.float32(3))
+grad(outer)(jnp.float32(2))
+)py")
+      .Is([] {
+        const auto outer = [](Array w) {
+          const auto f = custom_vjp([w](const Array& x) { return x * w; },
+                                    [w](const Array& x) { return std::pair(x * w, None); },
+                                    [](NoneType, const Array& ct) { return std::tuple(ct); });
+          return f(scalar(3.0f));
+        };
+        grad(outer)(scalar(2.0f));
+      });
+  // ---- Solvers. ----
+  t.Gives("custom/linear_solve", R"py(
+d = jnp.array([2., 4.])
+out = lax.custom_linear_solve(lambda x: d * x, jnp.array([6., 4.]), lambda mv, b: b / d)
+)py")
+      .Is([] {
+        const Array d = array<float>({2, 4});
+        return lax::custom_linear_solve([&](const Array& x) { return d * x; }, array<float>({6, 4}),
+                                        [&](const auto&, const Array& b) { return b / d; });
+      });
+  t.Gives("custom/linear_solve_grad_by_b", R"py(
+d = jnp.array([2., 4.])
+f = lambda b: jnp.sum(lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d, symmetric=True))
+out = grad(f)(jnp.array([6., 4.]))
+)py")
+      .Is([] {
+        const Array d = array<float>({2, 4});
+        const auto f = [&](Array b) {
+          return sum(lax::custom_linear_solve([&](const Array& x) { return d * x; }, b,
+                                              [&](const auto&, const Array& v) { return v / d; },
+                                              {}, {.symmetric = true}));
+        };
+        return grad(f)(array<float>({6, 4}));
+      });
+  t.Gives("custom/linear_solve_grad_by_the_matrix", R"py(
+b = jnp.array([6., 4.])
+f = lambda d: jnp.sum(lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d, lambda vm, b: b / d))
+out = grad(f)(jnp.array([2., 4.]))
+)py")
+      .Is([] {
+        const Array b = array<float>({6, 4});
+        const auto f = [&](Array d) {
+          const auto solve = [&](const auto&, const Array& v) { return v / d; };
+          return sum(
+              lax::custom_linear_solve([&](const Array& x) { return d * x; }, b, solve, solve));
+        };
+        return grad(f)(array<float>({2, 4}));
+      });
+  t.Gives("custom/linear_solve_jvp", R"py(
+d = jnp.array([2., 4.])
+f = lambda b: lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d)
+out = jvp(f, (jnp.array([6., 4.]),), (jnp.array([2., 8.]),))
+)py")
+      .Is([] {
+        const Array d = array<float>({2, 4});
+        const auto f = [&](Array b) {
+          return lax::custom_linear_solve([&](const Array& x) { return d * x; }, b,
+                                          [&](const auto&, const Array& v) { return v / d; });
+        };
+        return jvp(f, std::tuple(array<float>({6, 4})), std::tuple(array<float>({2, 8})));
+      });
+  t.Fails("custom/linear_solve_without_its_transpose",
+          "transpose_solve required for backwards mode", R"py(
+d = jnp.array([2., 4.])
+grad(lambda b: jnp.sum(lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d)))(jnp.array([6., 4.]))
+)py")
+      .Is([] {
+        const Array d = array<float>({2, 4});
+        grad([&](Array b) {
+          return sum(lax::custom_linear_solve([&](const Array& x) { return d * x; }, b,
+                                              [&](const auto&, const Array& v) { return v / d; }));
+        })(array<float>({6, 4}));
+      });
+  t.Fails("custom/linear_solve_of_another_shape", "b", R"py(
+lax.custom_linear_solve(lambda x: jnp.sum(x), ar(2), lambda mv, b: b)
+)py")
+      .Is([] {
+        lax::custom_linear_solve([](const Array& x) { return sum(x); }, Ar({2}),
+                                 [](const auto&, const Array& b) { return b; });
+      });
+  t.Gives("custom/root", R"py(
+solve = lambda f, x: jnp.float32(2)
+tangent = lambda g, y: y / g(jnp.float32(1))
+f = lambda a: lax.custom_root(lambda x: x * x - a, jnp.float32(1), solve, tangent)
+out = f(jnp.float32(4)), grad(f)(jnp.float32(4))
+)py");
+}
+
+}  // namespace tessera::semantics

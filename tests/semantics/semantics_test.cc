@@ -1,0 +1,238 @@
+// Every row that has a twin in C++, on a cluster: it gives what JAX gave, or fails as JAX failed.
+//
+// Two lists hold what is not so yet. pending.txt has the rows that the SDK cannot say, differs.txt
+// those that it answers otherwise, with the reason. A row that no longer belongs there fails the
+// test, so that the lists shrink as the SDK grows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "base/testing/datadriven.h"
+#include "tests/semantics/rows.h"
+
+namespace tessera::semantics {
+namespace {
+
+using nlohmann::json;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::map<std::string, json>& AllRecorded() {
+  static const std::map<std::string, json> kAll = [] {
+    std::map<std::string, json> all;
+    std::ifstream in(SourcePath("tests/semantics/recorded.jsonl"));
+    for (std::string line; std::getline(in, line);) {
+      json j = json::parse(line);
+      if (j.contains("name")) all[j["name"]] = j;
+    }
+    return all;
+  }();
+  return kAll;
+}
+
+// The rows of a list and what it says of each, "name: why".
+std::map<std::string, std::string> Listed(const std::string& file) {
+  std::map<std::string, std::string> out;
+  std::ifstream in(SourcePath("tests/semantics/" + file));
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    EXPECT_TRUE(out.emplace(parts).second) << file << " has " << line << " twice";
+  }
+  return out;
+}
+
+// The names of the SDK's kinds are those of Python's classes, but for these.
+std::set<std::string> PythonClasses(const Error& e) {
+  const std::string name(InfoOf(e.kind()).name);
+  switch (e.kind()) {
+    // A spec that names an axis twice has a class of its own in JAX, and what has been deleted two.
+    case ErrorKind::kValueError:
+      return {name, "DuplicateSpecError"};
+    case ErrorKind::kNotImplemented:
+      return {"NotImplementedError"};
+    case ErrorKind::kIndivisible:
+    case ErrorKind::kUnknownAxis:
+      return {"ValueError"};
+    case ErrorKind::kArrayDeleted:
+      return {"RuntimeError", "ValueError"};
+    default:
+      return {name};
+  }
+}
+
+double Unit(DType dtype, double at) {
+  const int digits = dtype == kF64 || dtype == kC128 ? 52
+                     : dtype == kF16                 ? 10
+                     : dtype == kBF16                ? 7
+                                                     : 23;
+  return std::ldexp(std::fabs(at), -digits);
+}
+
+double NumberOf(const json& j) {
+  return j.is_string() ? std::stod(j.get<std::string>()) : j.get<double>();
+}
+
+// What is wrong with `got`, or "".
+std::string Difference(const Row& row, const Leaf& got, const json& want) {
+  if (want.contains("text")) {
+    const std::string text = want.at("text").get<std::string>();
+    if (got.array.valid()) return absl::StrCat("an array, expected ", text);
+    return got.text == text ? "" : absl::StrCat(got.text, ", expected ", text);
+  }
+  if (!got.array.valid()) return absl::StrCat(got.text, ", expected an array");
+  const Array& x = got.array;
+  if (ir::DTypeName(x.dtype()) != want.at("dtype").get<std::string>() ||
+      x.shape() != want.at("shape").get<Dims>())
+    return absl::StrCat(x.type().ToString(), ", expected ", want.at("dtype").dump(),
+                        want.at("shape").dump());
+  // A bool gives way to nothing: JAX marks some as weak.
+  if (x.dtype() != kBool && x.type().weak != want.at("weak").get<bool>())
+    return absl::StrCat(x.type().ToString(), ", expected weak: ", want.at("weak").dump());
+  if (row.placed && want.contains("sharding")) {
+    ir::DimAxes axes = x.sharding().dims;
+    axes.resize(x.rank());
+    if (axes != want.at("sharding").get<ir::DimAxes>())
+      return absl::StrCat("sharded as ", json(axes).dump(), ", expected ",
+                          want.at("sharding").dump());
+  }
+  std::vector<double> numbers;  // complex ones as two
+  for (const json& v : want.at("values")) {
+    if (v.is_boolean()) {
+      numbers.push_back(v.get<bool>());
+    } else if (v.is_array()) {
+      for (const json& part : v) numbers.push_back(NumberOf(part));
+    } else {
+      numbers.push_back(NumberOf(v));
+    }
+  }
+  ir::Array value = x.value();
+  if (ir::IsComplex(value.dtype())) {
+    value =
+        ir::Array(value.dtype() == kC64 ? kF32 : kF64, {2 * value.num_elements()}, value.bytes());
+  }
+  const std::vector<double> have = value.ToDoubles();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (have.at(i) == numbers[i] || (std::isnan(have[i]) && std::isnan(numbers[i]))) continue;
+    if (std::fabs(have[i] - numbers[i]) <= row.ulps * Unit(x.dtype(), numbers[i])) continue;
+    return absl::StrCat("element ", i, " is ", have[i], ", expected ", numbers[i]);
+  }
+  return "";
+}
+
+std::string Difference(const Row& row, const json& want) {
+  try {
+    const std::vector<Leaf> got = row.program();
+    if (row.fails) return absl::StrCat("no error, expected ", want.at("error").dump());
+    const json& results = want.at("results");
+    if (got.size() != results.size())
+      return absl::StrCat(got.size(), " results, expected ", results.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      const std::string difference = Difference(row, got[i], results[i]);
+      if (!difference.empty()) return absl::StrCat("result ", i, ": ", difference);
+    }
+    return "";
+  } catch (const Error& e) {
+    const std::string said = absl::StrCat(ToAbsl(InfoOf(e.kind()).name), ": ", e.what());
+    if (!row.fails) return said;
+    const std::set<std::string> ours = PythonClasses(e);
+    bool same = false;
+    for (const json& theirs : want.at("error"))
+      same = same || ours.count(theirs.get<std::string>());
+    if (!same) return absl::StrCat(said, "\nexpected ", want.at("error").dump());
+    for (const std::string& phrase : {row.phrase, row.phrase2}) {
+      if (std::string(e.what()).find(phrase) == std::string::npos)
+        return absl::StrCat(said, "\nlacks: ", phrase);
+    }
+    return "";
+  }
+}
+
+// One cluster of 8 devices for all rows: that of TESSERA_SUITE_ADDRESS, over gRPC, or one in this
+// process.
+class SemanticsTest : public ::testing::TestWithParam<const Row*> {
+ protected:
+  static void SetUpTestSuite() {
+    const char* address = std::getenv("TESSERA_SUITE_ADDRESS");
+    ConnectOptions options;
+    options.min_devices = 8;
+    Session::SetDefault(address ? Session::Connect(address, options)
+                                : Session::Embedded({.devices = 8}));
+  }
+  static void TearDownTestSuite() { Session::SetDefault(nullptr); }
+};
+
+TEST_P(SemanticsTest, IsAsInJax) {
+  static const auto* const pending = new auto(Listed("pending.txt"));
+  static const auto* const differs = new auto(Listed("differs.txt"));
+  const Row& row = *GetParam();
+  const auto found = AllRecorded().find(row.name);
+  ASSERT_NE(found, AllRecorded().end()) << "not recorded; run scripts/record_semantics.py";
+  ASSERT_EQ(found->second.at("python"), row.python)
+      << "recorded for another program; run scripts/record_semantics.py";
+  if (row.does_not_compile) {
+    EXPECT_TRUE(row.fails && !row.program && !pending->count(row.name));
+    return;
+  }
+  if (!row.program) {
+    EXPECT_TRUE(pending->count(row.name)) << "has no twin in C++, and is not in pending.txt";
+    return;
+  }
+  EXPECT_FALSE(pending->count(row.name)) << "has a twin: take it out of pending.txt";
+  const std::string difference = Difference(row, found->second);
+  const auto reason = differs->find(row.name);
+  if (reason == differs->end()) {
+    EXPECT_EQ(difference, "") << row.python;
+  } else {
+    EXPECT_NE(difference, "") << "is as in JAX now: take it out of differs.txt";
+    EXPECT_NE(reason->second, "") << "differs.txt gives a reason";
+  }
+}
+
+std::vector<const Row*> Pointers() {
+  std::vector<const Row*> out;
+  for (const Row& row : Rows()) out.push_back(&row);
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Rows, SemanticsTest, ::testing::ValuesIn(Pointers()),
+                         [](const auto& info) {
+                           return absl::StrReplaceAll(info.param->name, {{"/", "_"}});
+                         });
+
+TEST(SemanticsTest, NamesAreUniqueAndAllAreRecorded) {
+  std::set<std::string> names;
+  for (const Row& row : Rows()) EXPECT_TRUE(names.insert(row.name).second) << row.name;
+  EXPECT_EQ(AllRecorded().size(), names.size());
+  for (const std::string file : {"pending.txt", "differs.txt"}) {
+    for (const auto& [name, why] : Listed(file))
+      EXPECT_TRUE(names.count(name)) << file << ": " << name;
+  }
+}
+
+TEST(SemanticsTest, EveryAcceptanceProgramIsARow) {
+  std::set<std::string> programs;
+  for (const Row& row : Rows()) {
+    for (const std::string& id : row.acceptance) programs.insert(id);
+  }
+  std::vector<std::string> missing;
+  for (int i = 1; i <= 26; ++i) {
+    const std::string id = absl::StrCat("A", i < 10 ? "0" : "", i);
+    if (!programs.count(id)) missing.push_back(id);
+  }
+  EXPECT_THAT(missing, IsEmpty());
+}
+
+}  // namespace
+}  // namespace tessera::semantics
