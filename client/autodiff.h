@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client/call.h"
-#include "ir/ops.h"
+#include "ir/checkpoint_policy.h"
 #include "ir/transform/transform.h"
 
 namespace tessera {

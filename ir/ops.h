@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/builder.h"
+#include "ir/checkpoint_policy.h"
 #include "ir/gather_scatter.h"
 #include "ir/op_def.h"
 #include "ir/precision.h"
@@ -312,21 +313,6 @@ Value Pvary(Value x, const AxisSet& axes);   // x itself for no axes
 
 // ---- control.cc ----
 std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view name = "");
-// What a checkpoint keeps for the derivative; the rest is computed again. Reference:
-// jax.checkpoint_policies.
-struct CheckpointPolicy {
-  enum Kind : uint8_t {
-    kNothing,
-    kEverything,
-    kDots,             // dot_general and convolution
-    kDotsWithoutBatch,  // of these the dot_generals without batch dims
-    kNames,            // what checkpoint_name gives one of `names`
-    kOtherNames,       // what it gives another name
-    kExceptNames,      // everything but that
-  };
-  Kind kind = kNothing;
-  std::vector<std::string> names = {};
-};
 std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args,
                               const CheckpointPolicy& policy = {});
 std::vector<Value> OptimizationBarrier(Builder& b, Values xs);
