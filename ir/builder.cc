@@ -177,7 +177,8 @@ std::vector<Value> Inline(Builder& b, const Function& f, Values args) {
     const Op& op = f.ops[i];
     SiteScope site(b, f.sites[i]);
     const std::vector<Value> out =
-        b.Emit(*op.def, ElementsAt(env, op.operands), op.attrs, op.regions);
+        b.Emit(*op.def, ElementsAt(env, op.operands), op.attrs,
+               walk::RegionsUnder(*op.def, op.regions, b.scope().mapped));
     for (size_t r = 0; r < out.size(); ++r) env[op.results[r]] = out[r];
   }
   return ElementsAt(env, f.results);

@@ -87,8 +87,8 @@ class SiteScope {
   Site saved_;
 };
 
-// Copies `f`'s body into `b` with `args` for its params; returns its results.  Keeps f's sites.
-// Requires: as many args as params, of types equal but for `weak`.
+// Copies `f`'s body into `b`, under b's mapped axes, with `args` for its params; returns its
+// results. Keeps f's sites. Requires: as many args as params, of types equal but for `weak`.
 std::vector<Value> Inline(Builder& b, const Function& f, Values args);
 // Types of `values`.
 std::vector<Type> TypesOf(Values values);

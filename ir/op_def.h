@@ -112,6 +112,7 @@ struct RuleContext {
   absl::Span<const FunctionRef> regions;
   std::vector<Value> in, out;  // in the destination program; transpose gets no linear operands
   std::vector<Type> in_types, out_types;  // of the source op
+  MappedAxis batch = {};                  // for batching rules: what is mapped
 };
 // Tangents of the results from tangents of the operands; a default Value is a symbolic zero.  `out`
 // holds the primal results already.  For region ops (jvp_emits_primals) `out` is empty and the rule
@@ -127,6 +128,7 @@ struct Batched {
   std::vector<Value> values;
   std::vector<int> dims;
 };
+// `size` is that of c.batch.
 using BatchFn = Batched (*)(const RuleContext&, absl::Span<const int> dims, int64_t size);
 // `in` are shards, sharded as factor_axes say; returns the results' shards (reductions completed).
 struct PartitionContext {
@@ -356,6 +358,7 @@ struct OpDef {
   bool jvp_emits_primals = false;
   Rule<TransposeFn> transpose = {};
   Rule<BatchFn> batch = {};
+  BatchFn batch_along = nullptr;  // collectives: for calls whose `axes` name the batch itself
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
   ExchangeFn exchange = nullptr;
@@ -448,6 +451,8 @@ consteval OpDef Checked(OpDef d) {
     throw "op may be the host's, and has no evaluator";
   if ((d.lowering == Lowering::kCollective) != (d.collective != CollectiveKind::kNone))
     throw "op has no kind of collective, or has one and is lowered otherwise";
+  if ((d.collective != CollectiveKind::kNone) != (d.batch_along != nullptr))
+    throw "op has no rule for collectives along a batch, or has one and is no collective";
   if (InfoOf(d.collective).combines && d.reduce == ReduceKind::kNone)
     throw "op has no combiner for what it exchanges";
   if (d.has_planned_regions() && d.jvp.written() && !d.jvp_emits_primals)
@@ -465,6 +470,9 @@ absl::Status ShardingByFactors(const InferContext&, std::vector<Type>* out);
 absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
 std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
 Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
+// An operand that is the same for the whole batch, with a batch dim of this size at `dim`: sharded,
+// and varying, as those of batched values are.
+Value WithBatchDim(const RuleContext&, Value x, int dim, int64_t size);
 std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
 // The combination of what the shards along `axes` have. Requires: `kind` is a reduction's that is
 // not an index.

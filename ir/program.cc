@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/sha256.h"
 #include "ir/op_def.h"
 
@@ -33,6 +34,7 @@ class Hasher {
       Add(static_cast<int64_t>(op.regions.size()));
       for (const FunctionRef& r : op.regions) Add(*r);
     }
+    for (const MappedAxis& axis : f.scope.mapped) Add(std::string_view(axis.ToString()));
   }
   void AddSites(const Function& f) {
     for (const Site& site : f.sites) {
@@ -107,6 +109,28 @@ std::string NumberAndName(const char* what, const std::vector<std::string>& name
 }
 
 }  // namespace
+
+std::string MappedAxis::ToString() const {
+  std::string out = absl::StrCat(name, "=", size);
+  if (!sharding.empty()) absl::StrAppend(&out, "@('", absl::StrJoin(sharding, "','"), "')");
+  if (!spmd.empty()) absl::StrAppend(&out, " spmd ('", absl::StrJoin(spmd, "','"), "')");
+  return out;
+}
+
+const MappedAxis* Scope::Mapped(std::string_view name) const {
+  for (auto axis = mapped.rbegin(); axis != mapped.rend(); ++axis)
+    if (!axis->name.empty() && axis->name == name) return &*axis;
+  return nullptr;
+}
+
+int64_t Scope::SizeOf(absl::Span<const std::string> axes) const {
+  int64_t n = 1;
+  for (const std::string& axis : axes) {
+    const MappedAxis* of_vmap = Mapped(axis);
+    n *= of_vmap != nullptr ? of_vmap->size : mesh.SizeOf(axis);
+  }
+  return n;
+}
 
 std::string ArgumentText(const Program& program, size_t i) {
   return NumberAndName("argument ", program.in_names, i);

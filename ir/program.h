@@ -4,10 +4,12 @@
 // so a transform never looks outside the function it walks.  Made only by Builder (builder.h), or
 // by the readers in text.h and serial/, which go through Builder.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -42,12 +44,37 @@ struct Op {
   std::vector<FunctionRef> regions;
 };
 
-// The scope of an op: the mesh with the type of each axis here, and whether manual axes types are
-// tracked (shard_map's check_vma).
+// What a vmap maps over: `size` members of a batch, which become a dim of the arrays.
+struct MappedAxis {
+  int64_t size = 0;
+  std::string name = {};   // by which collectives exchange among the members; empty: none can
+  AxisList sharding = {};  // the Explicit axes that shard the dim; the body can't use them
+  AxisList spmd = {};      // spmd_axis_name: the axes over which constraints and shard_maps cut it
+
+  MappedAxis() = default;
+  MappedAxis(int64_t n) : size(n) {}  // NOLINT(google-explicit-constructor): reads as the size
+  // Whether it stands in the scope of the vmap's body; else nothing in there can tell of it.
+  bool in_scope() const { return !name.empty() || !sharding.empty() || !spmd.empty(); }
+  auto operator<=>(const MappedAxis&) const = default;
+  bool operator==(const MappedAxis&) const = default;
+  std::string ToString() const;  // i=4, i=4@('x'), i=4 spmd ('x')
+};
+
+// The scope of an op: the mesh with the type of each axis here, whether manual axes types are
+// tracked (shard_map's check_vma), and the mapped axes of the vmaps around it, outermost first.
+// Batch takes these away: a program has none.
 struct Scope {
   Mesh mesh;
   bool check_vma = true;
+  std::vector<MappedAxis> mapped = {};
   bool operator==(const Scope&) const = default;
+
+  // The innermost mapped axis of this name, or null.
+  const MappedAxis* Mapped(std::string_view name) const;
+  // Whether collectives may name it: a mapped axis, or a Manual axis of the mesh.
+  bool IsBound(std::string_view axis) const { return Mapped(axis) || mesh.IsManual(axis); }
+  // The product. Requires: each is bound, or an axis of the mesh.
+  int64_t SizeOf(absl::Span<const std::string> axes) const;
 };
 
 struct Function : std::enable_shared_from_this<Function> {

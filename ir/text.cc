@@ -130,6 +130,13 @@ void Print(const Function& f, const PrintOptions& options, int indent, const Int
   } else if (outer == nullptr && !f.scope.check_vma) {
     *out += " unchecked";
   }
+  // Of a vmap's body that has not been batched yet. No text of a program has it, or is read with
+  // it.
+  if (!f.scope.mapped.empty())
+    absl::StrAppend(out, " mapped (",
+                    absl::StrJoin(f.scope.mapped, ", ",
+                                  [](std::string* o, const MappedAxis& a) { *o += a.ToString(); }),
+                    ")");
   *out += " {\n";
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];

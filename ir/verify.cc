@@ -32,6 +32,9 @@ class Verifier {
       return OverLimit("regions nest deeper than ", limits_.region_depth);
     if ((ops_ += static_cast<int64_t>(f.ops.size())) > limits_.ops)
       return OverLimit("more than ", limits_.ops, " ops");
+    if (!f.scope.mapped.empty())
+      return Malformed(f, "it is the body of a vmap over ", f.scope.mapped.back().ToString(),
+                       ", which has not been batched; expected a program without mapped axes");
     TESSERA_RETURN_IF_ERROR(CheckMesh(f.scope.mesh));
     if (f.scope.mesh.num_devices() > limits_.mesh_devices)
       return OverLimit("mesh ", f.scope.mesh.ToString(), " has more than ", limits_.mesh_devices,

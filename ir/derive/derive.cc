@@ -8,6 +8,7 @@
 #include "ir/derive/factors.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/transform/walk.h"
 
 namespace tessera::ir::derive {
 namespace {
@@ -102,6 +103,12 @@ std::vector<Value> LinearJvp(const RuleContext& c, Values tangents) {
   return c.b.Emit(c.def, in, c.attrs, {c.regions.begin(), c.regions.end()});
 }
 
+Value WithBatchDim(const RuleContext& c, Value x, int dim, int64_t size) {
+  MappedAxis axis = c.batch;
+  axis.size = size;
+  return walk::WithBatchDim(axis, x, dim);
+}
+
 Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const int rank = c.out_types[0].rank();
   int at = 0;
@@ -118,7 +125,7 @@ Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64
     if (whole && dims[i] >= 0) {
       in.push_back(MoveDim(c.in[i], dims[i], at));
     } else if (whole) {
-      in.push_back(BroadcastNewDim(c.in[i], at, size));
+      in.push_back(WithBatchDim(c, c.in[i], at, size));
     } else {  // a rank-0 operand of an op on arrays
       in.push_back(dims[i] < 0 ? c.in[i] : BroadcastInDim(c.in[i], shape, {at}));
     }

@@ -240,7 +240,7 @@ std::vector<Value> CaseTranspose(const RuleContext& c, Values cts,
 // With an index of its own for each member of the batch every branch is run, and its results are
 // selected. The operands of a branch pass through a select too, so that no derivative comes out of
 // a branch that a member does not take.  Reference: JAX's _cond_batching_rule.
-Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims) {
   const int last = static_cast<int>(c.regions.size()) - 1;
   Value index = dims[0] == 0 ? c.in[0] : MoveDim(c.in[0], dims[0], 0);
   const Value lowest = FullLike(index, 0), highest = FullLike(index, last);
@@ -257,7 +257,7 @@ Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims, int64_t siz
       arg_dims.push_back(-1);
       continue;
     }
-    args.push_back(dims[i] < 0    ? BroadcastNewDim(c.in[i], 0, size)
+    args.push_back(dims[i] < 0    ? walk::WithBatchDim(c.batch, c.in[i], 0)
                    : dims[i] == 0 ? c.in[i]
                                   : MoveDim(c.in[i], dims[i], 0));
     arg_dims.push_back(0);
@@ -270,8 +270,8 @@ Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims, int64_t siz
       const Value is_chosen = chosen(k, x);
       x = Select(is_chosen, x, StopGradient(x));
     }
-    const BatchResult batched =
-        ValueOrThrow(Batch(*c.regions[k], arg_dims, size, std::vector<int>(c.out_types.size(), 0)));
+    const BatchResult batched = ValueOrThrow(
+        Batch(*c.regions[k], arg_dims, c.batch, std::vector<int>(c.out_types.size(), 0)));
     const std::vector<Value> got = Inline(c.b, *batched.fn, in);
     if (out.empty()) {
       out = got;
@@ -282,19 +282,19 @@ Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims, int64_t siz
   return {out, std::vector<int>(out.size(), 0)};
 }
 
-Batched CaseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  if (dims[0] >= 0) return BatchIndex(c, dims, size);
+Batched CaseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  if (dims[0] >= 0) return BatchIndex(c, dims);
   const std::vector<int> inner(dims.begin() + 1, dims.end());
   // A result is batched if some branch makes it so.
   std::vector<int> out_dims(c.out_types.size(), -1);
   for (const FunctionRef& branch : c.regions) {
-    const BatchResult batched = ValueOrThrow(Batch(*branch, inner, size));
+    const BatchResult batched = ValueOrThrow(Batch(*branch, inner, c.batch));
     for (size_t r = 0; r < out_dims.size(); ++r)
       if (batched.out_dims[r] >= 0) out_dims[r] = 0;
   }
   std::vector<FunctionRef> branches;
   for (const FunctionRef& branch : c.regions)
-    branches.push_back(ValueOrThrow(Batch(*branch, inner, size, out_dims)).fn);
+    branches.push_back(ValueOrThrow(Batch(*branch, inner, c.batch, out_dims)).fn);
   return {c.b.Emit(c.def, c.in, c.attrs, std::move(branches)), out_dims};
 }
 

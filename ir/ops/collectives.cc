@@ -2,6 +2,8 @@
 //
 // Typing follows JAX's manual axis types: the ops are strict, the functions of ops.h insert
 // `pvary`. In a scope with check_vma=false no such types are tracked and psum transposes to psum.
+// So it is along the mapped axis of a vmap, along which no types are ever tracked; Batch makes
+// collectives over it ops on the batch dim.
 #include <algorithm>
 #include <complex>
 #include <map>
@@ -11,8 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "ir/element.h"
 #include "ir/eval/eval.h"
+#include "ir/ops/dims.h"
 #include "ir/ops/family.h"
 #include "ir/ops/scalar_math.h"
+#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 namespace ops {
@@ -21,7 +25,18 @@ namespace {
 // ---- Axes and manual axes types. ----
 
 const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
-int64_t SizeAlong(const InferContext& c) { return c.scope.mesh.SizeOf(AxesOf(c.attrs)); }
+int64_t SizeAlong(const InferContext& c) { return c.scope.SizeOf(AxesOf(c.attrs)); }
+
+// Those of the axes along which manual axes types are tracked: the mesh's; and the others.
+AxisList OfMesh(const Scope& scope, AxisList axes) {
+  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) != nullptr; });
+  return axes;
+}
+AxisList OfVmaps(const Scope& scope, AxisList axes) {
+  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) == nullptr; });
+  return axes;
+}
+AxisList MeshAxesOf(const InferContext& c) { return OfMesh(c.scope, AxesOf(c.attrs)); }
 
 absl::Status UnboundAxis(std::string_view op, const Mesh& mesh, std::string_view axis) {
   const std::string hint = mesh.Has(axis) ? absl::StrCat(" (the mesh has axis '", ToAbsl(axis),
@@ -29,15 +44,17 @@ absl::Status UnboundAxis(std::string_view op, const Mesh& mesh, std::string_view
                                           : "";
   return MakeError(
       ErrorKind::kNameError,
-      absl::StrCat("Found an unbound axis name: ", ToAbsl(axis), ". To fix this, please call ",
-                   ToAbsl(op),
-                   " under tessera::shard_map (jax.shard_map) over an axis of that name", hint));
+      absl::StrCat(
+          "Found an unbound axis name: ", ToAbsl(axis), ". To fix this, please call ", ToAbsl(op),
+          " under tessera::shard_map (jax.shard_map) over an axis of that name, or under a "
+          "vmap or pmap with this axis_name",
+          hint));
 }
 
-absl::Status CheckBound(std::string_view op, const Mesh& mesh, const AxisList& axes) {
+absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList& axes) {
   AxisSet seen;
   for (const std::string& a : axes) {
-    if (!mesh.IsManual(a)) return UnboundAxis(op, mesh, a);
+    if (!scope.IsBound(a)) return UnboundAxis(op, scope.mesh, a);
     if (!seen.insert(a).second)
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat(ToAbsl(op), ": axis '", a, "' is named twice"));
@@ -47,7 +64,7 @@ absl::Status CheckBound(std::string_view op, const Mesh& mesh, const AxisList& a
 
 absl::Status CheckAxes(const InferContext& c) {
   if (AxesOf(c.attrs).empty()) return ValueError(c, "needs at least one axis name");
-  return CheckBound(c.def.lax_name, c.scope.mesh, AxesOf(c.attrs));
+  return CheckBound(c.def.lax_name, c.scope, AxesOf(c.attrs));
 }
 
 absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
@@ -57,7 +74,7 @@ absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
                     " for operand ", c.in[0].ToString());
 }
 
-bool Contains(const AxisSet& set, const AxisList& axes) {
+bool ContainsAll(const AxisSet& set, const AxisList& axes) {
   return std::all_of(axes.begin(), axes.end(),
                      [&](const std::string& a) { return set.contains(a); });
 }
@@ -78,8 +95,8 @@ std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes
 // The operand must vary over all the axes.
 absl::Status CheckVaries(const InferContext& c) {
   const Type& t = c.in[0];
-  const AxisList& axes = AxesOf(c.attrs);
-  if (Contains(t.varying, axes)) return absl::OkStatus();
+  const AxisList axes = MeshAxesOf(c);
+  if (ContainsAll(t.varying, axes)) return absl::OkStatus();
   for (const std::string& a : axes)
     if (t.unreduced.contains(a) || t.reduced.contains(a))
       return MakeError(ErrorKind::kNotImplemented,
@@ -101,14 +118,15 @@ absl::Status StaysVarying(const InferContext& c, std::vector<Type>* out) {
 }
 absl::Status BecomesInvarying(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(StaysVarying(c, out));
-  for (const std::string& a : AxesOf(c.attrs)) (*out)[0].varying.erase(a);
+  for (const std::string& a : MeshAxesOf(c)) (*out)[0].varying.erase(a);
   return absl::OkStatus();
 }
 absl::Status GatherStates(const InferContext& c, std::vector<Type>* out) {
   return c.attrs.Str("to") == "invarying" ? BecomesInvarying(c, out) : StaysVarying(c, out);
 }
 absl::Status AxisIndexStates(const InferContext& c, std::vector<Type>* out) {
-  (*out)[0].varying = AxisSet(AxesOf(c.attrs).begin(), AxesOf(c.attrs).end());
+  const AxisList axes = MeshAxesOf(c);
+  (*out)[0].varying = AxisSet(axes.begin(), axes.end());
   return absl::OkStatus();
 }
 absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
@@ -131,6 +149,10 @@ absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
 
 absl::StatusOr<std::vector<Type>> InferPvary(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
+  if (const AxisList mapped = OfVmaps(c.scope, AxesOf(c.attrs)); !mapped.empty())
+    return ValueError(c, "axis '", mapped[0],
+                      "' is that of a vmap, along which types are not tracked; expected axes of "
+                      "the mesh");
   return std::vector<Type>{c.in[0]};
 }
 
@@ -164,6 +186,11 @@ absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
   const std::string& to = c.attrs.Str("to");
   if (to != "varying" && to != "invarying")
     return ValueError(c, "to is '", to, "'; expected 'varying' or 'invarying'");
+  if (const AxisList of_mesh = MeshAxesOf(c);
+      to == "invarying" && !of_mesh.empty() && of_mesh != AxesOf(c.attrs))
+    return MakeError(ErrorKind::kNotImplemented,
+                     "all_gather: to='invarying' over axes of the mesh and of a vmap together is "
+                     "not implemented; gather over one after the other");
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "all_gather_dimension", c.in[0].rank() + (tiled ? 0 : 1)));
   const int64_t dim = c.attrs.Int("all_gather_dimension"), n = SizeAlong(c);
   Dims& shape = out[0].shape;
@@ -310,8 +337,9 @@ Cost ExchangeCost(const InferContext& c, absl::Span<const Type> out) {
 
 std::vector<Value> PsumTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
   const AxisList& axes = AxesOf(c.attrs);
-  if (c.b.scope().check_vma) return {Pvary(ct[0], AxisSet(axes.begin(), axes.end()))};
-  return {Psum(ct[0], axes)};
+  if (!c.b.scope().check_vma) return {Psum(ct[0], axes)};
+  const AxisList of_mesh = OfMesh(c.b.scope(), axes);
+  return {Psum(Pvary(ct[0], AxisSet(of_mesh.begin(), of_mesh.end())), OfVmaps(c.b.scope(), axes))};
 }
 
 std::vector<Value> PvaryTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
@@ -322,7 +350,7 @@ std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std
   const AxisList& axes = AxesOf(c.attrs);
   const int dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
   const bool tiled = c.attrs.Bool("tiled");
-  if (c.attrs.Str("to") == "varying" || !c.b.scope().check_vma)
+  if (c.attrs.Str("to") == "varying" || !c.b.scope().check_vma || OfMesh(c.b.scope(), axes).empty())
     return {PsumScatter(ct[0], axes, dim, tiled)};
   // Every coordinate has the whole cotangent and takes its own slice.
   const Value i = AxisIndex(c.b, axes);
@@ -383,6 +411,198 @@ Batched BatchPsumScatter(const RuleContext& c, absl::Span<const int> dims, int64
 }
 Batched BatchAllToAll(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return BatchExchange(c, dims[0], {"split_dimension", "concat_dimension"});
+}
+
+// ---- Batching of a call whose axes name the batch, on the batch dim. The axes before and after it
+// are those of the mesh, or of vmaps further out. ----
+
+// The axes of the call around the batch, in the destination. Axes of the mesh that cut the batch
+// come just before what each coordinate has of it.
+struct Around {
+  AxisList before, after, rest;  // rest: both
+  int64_t num_before = 1, size = 1, num_after = 1;
+  bool is_cut = false;  // by axes of the mesh
+
+  explicit Around(const RuleContext& c) : size(c.batch.size) {
+    bool passed = false;
+    for (const std::string& a : AxesOf(c.attrs)) {
+      if (a != c.batch.name) {
+        (passed ? after : before).push_back(a);
+        continue;
+      }
+      passed = true;
+      for (const std::string& cut : c.batch.spmd) {
+        if (!c.b.mesh().IsManual(cut)) continue;
+        before.push_back(cut);
+        is_cut = true;
+      }
+    }
+    rest = before;
+    rest.insert(rest.end(), after.begin(), after.end());
+    num_before = c.b.scope().SizeOf(before);
+    num_after = c.b.scope().SizeOf(after);
+  }
+};
+
+// `x` with its first dim sharded over `axes`.
+Value FirstDimOver(Value x, const AxisList& axes) {
+  Type type = x.type();
+  type.set_axes_of(0, axes);
+  Normalize(&type);
+  return ShardedLike(x, type);
+}
+
+// The operand with the batch dim in front, unsharded; and the result that carries it there.
+Value BatchFirst(const RuleContext& c, absl::Span<const int> dims) {
+  if (dims[0] >= 0) return FirstDimOver(MoveDim(c.in[0], dims[0], 0), {});
+  return BroadcastNewDim(Pvary(c.in[0], walk::CutMissing(c.batch, c.in[0])), 0, c.batch.size);
+}
+Batched FirstIsBatch(const RuleContext& c, Value x) {
+  return {{FirstDimOver(x, c.batch.sharding)}, {0}};
+}
+
+// Dim `at` in place of `count` dims, from there on; and dims of these sizes in place of dim `at`.
+Value Fold(Value x, int at, int count) {
+  Dims shape = x.shape();
+  for (int i = 1; i < count; ++i) {
+    shape[at] *= shape[at + 1];
+    shape.erase(shape.begin() + at + 1);
+  }
+  return Reshape(x, shape);
+}
+Value Unfold(Value x, int at, const Dims& sizes) {
+  Dims shape = x.shape();
+  shape.erase(shape.begin() + at);
+  shape.insert(shape.begin() + at, sizes.begin(), sizes.end());
+  return Reshape(x, shape);
+}
+
+// The sum, largest or smallest of the batch.
+Value ReduceBatch(ReduceKind kind, Value x, int dim) {
+  if (kind == ReduceKind::kMax) return ReduceMax(x, {dim});
+  if (kind == ReduceKind::kMin) return ReduceMin(x, {dim});
+  return ReduceSum(x, {dim});
+}
+// The same where all members are `x`, `size` in number.
+Value ReduceCopies(ReduceKind kind, Value x, int64_t size) {
+  return kind == ReduceKind::kSum ? Mul(x, FullLike(x, static_cast<double>(size))) : x;
+}
+
+Value AlongAxes(const OpDef& def, Value x, const AxisList& axes) {
+  if (axes.empty()) return x;
+  const AxisList of_mesh = OfMesh(x.builder().scope(), axes);
+  AxisSet missing(of_mesh.begin(), of_mesh.end());
+  for (const std::string& a : x.type().varying) missing.erase(a);
+  x = Pvary(x, missing);
+  return x.builder().Emit1(def, {x}, {{"axes", axes}});
+}
+
+Batched ReduceAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const Value x = dims[0] < 0 ? ReduceCopies(c.def.reduce, c.in[0], size)
+                              : ReduceBatch(c.def.reduce, c.in[0], dims[0]);
+  return {{AlongAxes(c.def, x, Around(c).rest)}, {-1}};
+}
+
+// What all have, one behind the other in front, then put where it goes.
+Batched GatherAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const Around along(c);
+  const auto dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
+  Value x;
+  if (dims[0] < 0 && along.rest.empty()) {
+    x = BroadcastNewDim(c.in[0], dim, size);
+  } else {
+    x = BatchFirst(c, dims);
+    if (!along.rest.empty()) {
+      x = AllGather(x, along.rest, 0, /*tiled=*/false, c.attrs.Str("to"));
+      x = Fold(MoveDim(Unfold(x, 0, {along.num_before, along.num_after}), 2, 1), 0, 3);
+    }
+    x = MoveDim(x, 0, dim);
+  }
+  if (c.attrs.Bool("tiled")) x = Fold(x, dim, 2);
+  // The type does not say that it is equal along the axes that cut the batch, as what is the same
+  // for all members must be.
+  if (along.is_cut) return {{walk::WithBatchDim(c.batch, x, 0)}, {0}};
+  return {{x}, {-1}};
+}
+
+Batched ScatterAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  const Around along(c);
+  const auto dim = static_cast<int>(c.attrs.Int("scatter_dimension"));
+  const bool tiled = c.attrs.Bool("tiled");
+  Value x = dims[0] < 0 ? ReduceCopies(c.def.reduce, c.in[0], size)
+                        : ReduceBatch(c.def.reduce, c.in[0], dims[0]);
+  Dims blocks{along.num_before, along.size, along.num_after};
+  if (tiled) blocks.push_back(x.dim(dim) / (along.num_before * along.size * along.num_after));
+  x = MoveDim(Unfold(x, dim, blocks), dim + 1, 0);
+  x = Fold(x, dim + 1, 2);
+  x = along.rest.empty() ? Squeeze(x, {dim + 1})
+                         : PsumScatter(x, along.rest, dim + 1, /*tiled=*/false);
+  return FirstIsBatch(c, x);
+}
+
+// Members that stand one behind the other at the destinations take each other's place in whole.
+Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+  if (!Around(c).rest.empty())
+    Throw(ErrorKind::kNotImplemented,
+          absl::StrCat("ppermute: over axes (", absl::StrJoin(AxesOf(c.attrs), ","),
+                       "), of which '", c.batch.name,
+                       "' is that of a vmap, together is not implemented; permute over one after "
+                       "the other"));
+  const std::vector<int64_t>& perm = c.attrs.Ints("perm");
+  if (dims[0] < 0 && static_cast<int64_t>(perm.size()) == 2 * size) return {{c.in[0]}, {-1}};
+  std::vector<int64_t> source(size, -1);
+  for (size_t i = 0; i + 1 < perm.size(); i += 2) source[perm[i + 1]] = perm[i];
+  const Value x = BatchFirst(c, dims);
+  std::vector<Value> parts;
+  for (int64_t begin = 0, end = 0; begin < size; begin = end) {
+    const int64_t from = source[begin], step = from < 0 ? 0 : 1;
+    end = begin + 1;
+    while (end < size && source[end] == from + step * (end - begin)) ++end;
+    Type zeros = x.type();
+    zeros.shape[0] = end - begin;
+    parts.push_back(from < 0 ? Zeros(c.b, zeros) : SliceInDim(x, 0, from, from + end - begin));
+  }
+  return FirstIsBatch(
+      c, parts.size() == 1 ? parts[0] : Concatenate(MatchVarying(std::move(parts)), 0));
+}
+
+// Each receiver's pieces go to it, and become one dim of what all its senders sent.
+Batched ExchangeAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  const Around along(c);
+  const auto split = static_cast<int>(c.attrs.Int("split_dimension"));
+  const auto concat = static_cast<int>(c.attrs.Int("concat_dimension"));
+  const bool tiled = c.attrs.Bool("tiled");
+  Value x = BatchFirst(c, dims);
+  Dims blocks{along.num_before, along.size, along.num_after};
+  if (tiled) blocks.push_back(x.dim(split + 1) / (along.num_before * along.size * along.num_after));
+  x = Unfold(x, split + 1, blocks);
+  // From [sender, ..., before, receiver, after, ...] to [receiver, before, after, sender, ...].
+  DimList order{split + 2, split + 1, split + 3, 0};
+  const DimList others = DimsExcept(x.rank(), order);
+  order.insert(order.end(), others.begin(), others.end());
+  x = Transpose(x, order);
+  if (!along.rest.empty()) {
+    x = AllToAll(Fold(x, 1, 2), along.rest, 1, 1, /*tiled=*/false);
+    x = Unfold(x, 1, {along.num_before, along.num_after});
+  }
+  x = Fold(MoveDim(x, 3, 2), 1, 3);  // [receiver, senders, ...]
+  x = MoveDim(x, 1, concat + 1);
+  return FirstIsBatch(c, tiled ? Fold(x, concat + 1, 2) : x);
+}
+
+Batched IndexAlongBatch(const RuleContext& c, absl::Span<const int>, int64_t size) {
+  const Around along(c);
+  Value index = Iota(c.b, DType::kS32, {size}, 0);
+  if (!along.before.empty()) {
+    const Value outer = AxisIndex(c.b, along.before);
+    const Value start = Mul(outer, FullLike(outer, static_cast<double>(size)));
+    index = Add(BroadcastNewDim(start, 0, size), index);
+  }
+  if (!along.after.empty()) {
+    const Value scaled = Mul(index, FullLike(index, static_cast<double>(along.num_after)));
+    index = Add(scaled, BroadcastNewDim(AxisIndex(c.b, along.after), 0, size));
+  }
+  return FirstIsBatch(c, index);
 }
 
 // ---- Reference semantics, on all shards at once. ----
@@ -599,6 +819,7 @@ consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
                       "local max or min"},
        .transpose = Refused{"the op is not linear"},
        .batch = BatchElementwise,
+       .batch_along = ReduceAlongBatch,
        .eval_shards = EvalReduce,
        .reduce = kind,
        .collective = CollectiveKind::kAllReduce});
@@ -614,6 +835,7 @@ const OpDef kPsum = Collective({.name = "psum",
                                 .varying = BecomesInvarying,
                                 .transpose = PsumTranspose,
                                 .batch = BatchElementwise,
+                                .batch_along = ReduceAlongBatch,
                                 .eval_shards = EvalReduce,
                                 .reduce = ReduceKind::kSum,
                                 .collective = CollectiveKind::kAllReduce});
@@ -627,6 +849,7 @@ const OpDef kAllGather = Collective({.name = "all_gather",
                                      .varying = GatherStates,
                                      .transpose = AllGatherTranspose,
                                      .batch = BatchAllGather,
+                                     .batch_along = GatherAlongBatch,
                                      .eval_shards = EvalAllGather,
                                      .collective = CollectiveKind::kAllGather});
 const OpDef kPsumScatter = Collective({.name = "psum_scatter",
@@ -637,6 +860,7 @@ const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .varying = StaysVarying,
                                        .transpose = PsumScatterTranspose,
                                        .batch = BatchPsumScatter,
+                                       .batch_along = ScatterAlongBatch,
                                        .eval_shards = EvalPsumScatter,
                                        .reduce = ReduceKind::kSum,
                                        .collective = CollectiveKind::kReduceScatter});
@@ -648,6 +872,7 @@ const OpDef kPpermute = Collective({.name = "ppermute",
                                     .varying = StaysVarying,
                                     .transpose = PpermuteTranspose,
                                     .batch = BatchElementwise,
+                                    .batch_along = PermuteAlongBatch,
                                     .eval_shards = EvalPpermute,
                                     .collective = CollectiveKind::kPermute});
 const OpDef kAllToAll = Collective({.name = "all_to_all",
@@ -658,6 +883,7 @@ const OpDef kAllToAll = Collective({.name = "all_to_all",
                                     .varying = StaysVarying,
                                     .transpose = AllToAllTranspose,
                                     .batch = BatchAllToAll,
+                                    .batch_along = ExchangeAlongBatch,
                                     .eval_shards = EvalAllToAll,
                                     .collective = CollectiveKind::kAllToAll});
 const OpDef kAxisIndex = Checked({.name = "axis_index",
@@ -673,6 +899,7 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .jvp = Refused{"it has no operand"},
                                   .transpose = Refused{"it has no operand"},
                                   .batch = Refused{"it has no operand"},
+                                  .batch_along = IndexAlongBatch,
                                   .partition = kPerShard,
                                   .cost = NoCost,
                                   .eval_shards = EvalAxisIndex,
@@ -701,11 +928,12 @@ namespace {
 // The operand cast to vary over all of `axes`.
 Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   const Scope& scope = x.builder().scope();
-  ThrowIfError(ops::CheckBound(def.lax_name, scope.mesh, axes));
-  if (!scope.check_vma || ops::Contains(x.type().varying, axes)) return x;
-  if (!ops::Disjoint(x.type().NonInvaryingAxes(), axes))
-    Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), axes));
-  return Pvary(x, AxisSet(axes.begin(), axes.end()));
+  ThrowIfError(ops::CheckBound(def.lax_name, scope, axes));
+  const AxisList of_mesh = ops::OfMesh(scope, axes);
+  if (!scope.check_vma || ops::ContainsAll(x.type().varying, of_mesh)) return x;
+  if (!ops::Disjoint(x.type().NonInvaryingAxes(), of_mesh))
+    Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), of_mesh));
+  return Pvary(x, AxisSet(of_mesh.begin(), of_mesh.end()));
 }
 
 Value Reduce(Value x, AxisList axes, const OpDef& def) {

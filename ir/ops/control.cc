@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "ir/ops/region.h"
 #include "ir/spec.h"
@@ -95,8 +96,9 @@ std::vector<Value> CheckpointTranspose(const RuleContext& c, Values cts,
   return TransposeCall(behind, in, linear, c.def, c.attrs);
 }
 
-Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
+Batched CallBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  const BatchResult batched =
+      ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, c.batch));
   return {c.b.Emit(c.def, c.in, c.attrs, {batched.fn}), batched.out_dims};
 }
 
@@ -194,12 +196,20 @@ std::vector<Value> ConstraintTranspose(const RuleContext& c, Values cts, const s
   return {c.b.Emit1(c.def, {cts[0]}, c.attrs)};
 }
 
+// The batch dim is cut over vmap's spmd_axis_name; without one it is left to the planner.
 Batched ConstraintBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   PartitionSpec spec = c.attrs.Spec("sharding");
+  const AxisList& spmd = c.batch.spmd;
+  for (const std::string& a : spmd)
+    if (spec.Mentions(a))
+      Throw(ErrorKind::kValueError,
+            absl::StrCat("vmap spmd_axis_name ('", absl::StrJoin(spmd, "','"),
+                         "') cannot appear in with_sharding_constraint spec, but got spec ",
+                         spec.ToString()));
   spec.dims.resize(c.in_types[0].rank());
   spec.open.resize(c.in_types[0].rank(), false);
-  spec.dims.insert(spec.dims.begin() + dims[0], AxisList{});
-  spec.open.insert(spec.open.begin() + dims[0], true);
+  spec.dims.insert(spec.dims.begin() + dims[0], spmd);
+  spec.open.insert(spec.open.begin() + dims[0], spmd.empty());
   return {c.b.Emit(c.def, c.in, {{"sharding", spec}}), {dims[0]}};
 }
 

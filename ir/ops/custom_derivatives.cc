@@ -134,21 +134,21 @@ std::vector<Value> CustomJvpJvp(const RuleContext& c, Values tangents) {
   return SpreadTangents(Inline(c.b, *c.regions[1], Concat(c.in, dots)), AreInexact(c.out_types));
 }
 
-Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const std::vector<int> in(dims.begin(), dims.end());
   const std::vector<int> rule_in =
       Concat<int>(in, InexactOf(ArgsOf(in, NumConsts(c)), ArgsOf(c.in_types, NumConsts(c))));
-  const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, size)).out_dims;
-  const std::vector<int> of_rule = ValueOrThrow(Batch(*c.regions[1], rule_in, size)).out_dims;
+  const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, c.batch)).out_dims;
+  const std::vector<int> of_rule = ValueOrThrow(Batch(*c.regions[1], rule_in, c.batch)).out_dims;
   // A result has a batch if the function, the rule or its tangent has one.
   const auto n = static_cast<int>(of_function.size());
   std::vector<int> of_tangents(n, -1);
   int next = n;
   for (int r : walk::Where(AreInexact(c.out_types))) of_tangents[r] = of_rule[next++];
   const std::vector<int> force = ForceBatched({of_function, Part(of_rule, 0, n), of_tangents});
-  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, size, force));
+  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, c.batch, force));
   const BatchResult rule = ValueOrThrow(
-      Batch(*c.regions[1], rule_in, size, Concat<int>(force, InexactOf(force, c.out_types))));
+      Batch(*c.regions[1], rule_in, c.batch, Concat<int>(force, InexactOf(force, c.out_types))));
   return {c.b.Emit(c.def, c.in, c.attrs, {function.fn, rule.fn}), function.out_dims};
 }
 
@@ -233,32 +233,34 @@ std::vector<Value> CustomVjpJvp(const RuleContext& c, Values tangents) {
 // The backward rule for a batch. The cotangent of an argument that the whole batch shares is the
 // sum of those of its members.
 FunctionRef BatchedBackward(const Function& bwd, const std::vector<int>& in,
-                            const std::vector<int>& arg_dims, int64_t size) {
+                            const std::vector<int>& arg_dims, const MappedAxis& axis) {
   std::vector<int> force;
   for (int dim : arg_dims) force.push_back(dim < 0 ? -2 : dim);
-  const BatchResult batched = ValueOrThrow(Batch(bwd, in, size, force));
+  const BatchResult batched = ValueOrThrow(Batch(bwd, in, axis, force));
   return WithMappedResults(*batched.fn, [&](int i, Value v) {
-    return arg_dims[i] < 0 && batched.out_dims[i] >= 0 ? ReduceSum(v, {batched.out_dims[i]}) : v;
+    return arg_dims[i] < 0 && batched.out_dims[i] >= 0
+               ? walk::SumOfBatch(axis, v, batched.out_dims[i])
+               : v;
   });
 }
 
-Batched CustomVjpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+Batched CustomVjpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const std::vector<int> in(dims.begin(), dims.end());
   const int num_consts = NumConsts(c);
-  const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, size)).out_dims;
-  const std::vector<int> of_fwd = ValueOrThrow(Batch(*c.regions[1], in, size)).out_dims;
+  const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, c.batch)).out_dims;
+  const std::vector<int> of_fwd = ValueOrThrow(Batch(*c.regions[1], in, c.batch)).out_dims;
   const auto n = static_cast<int>(of_function.size());
   const std::vector<int> force = ForceBatched({of_function, Part(of_fwd, 0, n)});
   std::vector<int> fwd_force = force;
   fwd_force.resize(of_fwd.size(), -2);
-  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, size, force));
-  const BatchResult fwd = ValueOrThrow(Batch(*c.regions[1], in, size, fwd_force));
+  const BatchResult function = ValueOrThrow(Batch(*c.regions[0], in, c.batch, force));
+  const BatchResult fwd = ValueOrThrow(Batch(*c.regions[1], in, c.batch, fwd_force));
   std::vector<int> bwd_in = Part(in, 0, num_consts);
   bwd_in.insert(bwd_in.end(), fwd.out_dims.begin() + n, fwd.out_dims.end());
   bwd_in = Concat<int>(bwd_in, InexactOf(function.out_dims, c.out_types));
   const FunctionRef bwd =
       BatchedBackward(*c.regions[2], bwd_in,
-                      InexactOf(ArgsOf(in, num_consts), ArgsOf(c.in_types, num_consts)), size);
+                      InexactOf(ArgsOf(in, num_consts), ArgsOf(c.in_types, num_consts)), c.batch);
   return {c.b.Emit(c.def, c.in, c.attrs, {function.fn, fwd.fn, bwd}), function.out_dims};
 }
 

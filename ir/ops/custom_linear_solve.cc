@@ -102,12 +102,12 @@ std::vector<Value> SolveTranspose(const RuleContext& c, Values cts, const std::v
 
 // ---- Batching: x and b have a batch in front, whichever of them asked for it. ----
 
-Batched SolveBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+Batched SolveBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const int n = NumConsts(c);
   std::vector<Value> operands = c.in;
   std::vector<int> in(dims.begin(), dims.end());
   for (size_t i = n; i < in.size(); ++i) {
-    operands[i] = in[i] < 0   ? BroadcastNewDim(c.in[i], 0, size)
+    operands[i] = in[i] < 0   ? walk::WithBatchDim(c.batch, c.in[i], 0)
                   : in[i] > 0 ? MoveDim(c.in[i], in[i], 0)
                               : c.in[i];
     in[i] = 0;
@@ -115,7 +115,7 @@ Batched SolveBatch(const RuleContext& c, absl::Span<const int> dims, int64_t siz
   const std::vector<int> out(c.out_types.size(), 0);
   std::vector<FunctionRef> regions;
   for (const FunctionRef& region : c.regions)
-    regions.push_back(ValueOrThrow(Batch(*region, in, size, out)).fn);
+    regions.push_back(ValueOrThrow(Batch(*region, in, c.batch, out)).fn);
   return {c.b.Emit(c.def, operands, c.attrs, std::move(regions)), out};
 }
 

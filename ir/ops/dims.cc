@@ -109,6 +109,7 @@ DimList PastBatch(absl::Span<const int64_t> dims, int batch) {
 }
 
 AxisList BatchAxes(const RuleContext& c, absl::Span<const int> dims) {
+  if (!c.batch.sharding.empty()) return c.batch.sharding;
   for (size_t i = 0; i < dims.size(); ++i)
     if (dims[i] >= 0 && c.in[i]) return c.in[i].type().axes_of(dims[i]);
   return {};

@@ -21,7 +21,7 @@ using Specs = std::vector<PartitionSpec>;
 
 // The scope of the body.
 Scope Inside(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
-  return {outer.mesh.With(manual_axes, AxisType::kManual), check_vma};
+  return {outer.mesh.With(manual_axes, AxisType::kManual), check_vma, outer.mapped};
 }
 bool Contains(const AxisList& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
@@ -69,6 +69,15 @@ absl::Status CheckMeshAndAxes(const InferContext& c) {
       return ValueError(c, "axis '", a, "' is already manual in mesh ", mesh.ToString(),
                         "; a nested shard_map must name axes that are not yet manual");
     if (!seen.insert(a).second) return ValueError(c, "axis_names has axis '", a, "' twice");
+    if (c.scope.Mapped(a))
+      return ValueError(c, "axis '", a, "' of mesh ", mesh.ToString(),
+                        " can't be Manual under a vmap whose axis_name is '", a,
+                        "'; give the vmap another axis_name");
+    for (const MappedAxis& mapped : c.scope.mapped)
+      if (Contains(mapped.sharding, a))
+        return ValueError(c, "requires axis_names={", absl::StrJoin(manual, ","),
+                          "} to be a subset of the axes of mesh ", mesh.ToString(), " without '", a,
+                          "', which shards the dim that a vmap maps over");
   }
   if (c.attrs.Bool("check_vma") != c.scope.check_vma && !mesh.AxesOfType(AxisType::kManual).empty())
     return ValueError(c, "check_vma is ", c.attrs.Bool("check_vma") ? "true" : "false",
@@ -90,6 +99,12 @@ absl::Status CheckSpec(const BoundaryValue& s, const PartitionSpec& spec, const 
   AxisSet seen;
   for (const AxisList& axes : spec.dims)
     for (const std::string& a : axes) {
+      for (const MappedAxis& mapped : c.scope.mapped)
+        if (Contains(mapped.spmd, a))
+          return ValueError(c, "vmap spmd_axis_name cannot appear in shard_map ", s.specs, ", but ",
+                            s.Name(), " is ", spec.ToString(),
+                            " under a vmap whose spmd_axis_name ", "is ('",
+                            absl::StrJoin(mapped.spmd, "','"), "')");
       if (!Contains(manual, a))
         return ValueError(c, s.specs, " must refer to an axis marked as manual (",
                           absl::StrJoin(manual, ","), "), but ", s.Name(), " refers to '", a,
@@ -410,20 +425,37 @@ std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
       linear);
 }
 
-// ---- Batching: the batch dim is whole on every coordinate. --------------------------------------
+// ---- Batching: the batch dim is whole on every coordinate, but for vmap's spmd_axis_name.
+// --------
 
-Specs Unsharded(Specs specs, absl::Span<const int> dims) {
-  for (size_t i = 0; i < specs.size(); ++i)
-    if (dims[i] >= 0 && dims[i] < static_cast<int>(specs[i].dims.size()))
-      specs[i].dims.insert(specs[i].dims.begin() + dims[i], AxisList{});
+Specs WithBatchAxes(Specs specs, absl::Span<const int> dims, const AxisList& cut) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto dim = static_cast<size_t>(dims[i]);
+    if (dims[i] < 0 || (cut.empty() && dim >= specs[i].dims.size())) continue;
+    if (dim > specs[i].dims.size()) specs[i].dims.resize(dim);
+    specs[i].dims.insert(specs[i].dims.begin() + dims[i], cut);
+  }
   return specs;
 }
 
+// Those of vmap's spmd axes that are Manual in the body cut the batch there.
 Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const ManualAttrs p(c.attrs);
-  const BatchResult batched = ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, size));
-  return {p.Emit(c.b, batched.fn, c.in, Unsharded(p.in_specs, dims),
-                 Unsharded(p.out_specs, batched.out_dims)),
+  AxisList cut;
+  for (const std::string& a : c.batch.spmd)
+    if (Contains(p.manual_axes, a)) cut.push_back(a);
+  MappedAxis inside = c.batch;
+  const int64_t parts = c.b.mesh().SizeOf(cut);
+  if (size % parts != 0)
+    Throw(ErrorKind::kValueError,
+          absl::StrCat("shard_map: the batch of the vmap around it, of size ", size,
+                       ", is not evenly divisible by ", parts,
+                       ", the size of its spmd_axis_name ('", absl::StrJoin(cut, "','"), "')"));
+  inside.size = size / parts;
+  const BatchResult batched =
+      ValueOrThrow(Batch(*c.regions[0], {dims.begin(), dims.end()}, inside));
+  return {p.Emit(c.b, batched.fn, c.in, WithBatchAxes(p.in_specs, dims, cut),
+                 WithBatchAxes(p.out_specs, batched.out_dims, cut)),
           batched.out_dims};
 }
 

@@ -352,7 +352,7 @@ std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
 
 // ---- Batching. ----
 
-Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const Layout l(c);
   const Function& body = *c.regions[0];
   std::vector<Value> operands = c.in;
@@ -369,7 +369,7 @@ Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size
   BatchResult batched;
   for (bool grew = true; grew;) {
     for (int k = 0; k < l.num_carry; ++k) force[k] = body_dims[l.carry0() + k] >= 0 ? 0 : -2;
-    batched = ValueOrThrow(Batch(body, body_dims, size, force));
+    batched = ValueOrThrow(Batch(body, body_dims, c.batch, force));
     grew = false;
     for (int k = 0; k < l.num_carry; ++k)
       if (batched.out_dims[k] >= 0 && body_dims[l.carry0() + k] < 0) {
@@ -380,7 +380,7 @@ Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size
   for (int i = l.carry0(); i < l.xs0(); ++i) {
     if (body_dims[i] < 0) continue;
     if (dims[i] < 0)
-      operands[i] = BroadcastNewDim(operands[i], 0, size);
+      operands[i] = walk::WithBatchDim(c.batch, operands[i], 0);
     else if (dims[i] > 0)
       operands[i] = MoveDim(operands[i], dims[i], 0);
   }

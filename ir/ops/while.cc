@@ -194,7 +194,7 @@ FunctionRef KeepEnded(const Function& predicate, const Function& body, int num_p
   return b.Build(out);
 }
 
-Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
+Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const Layout l(c);
   const Function &predicate = *c.regions[0], &body = *c.regions[1];
   const std::vector<int> all(dims.begin(), dims.end());
@@ -208,11 +208,11 @@ Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t siz
     std::vector<int> carries = Part(body_dims, l.num_body_consts, l.num_carry);
     std::vector<int> predicate_dims = predicate_consts;
     predicate_dims.insert(predicate_dims.end(), carries.begin(), carries.end());
-    batched_predicate = ValueOrThrow(Batch(predicate, predicate_dims, size));
+    batched_predicate = ValueOrThrow(Batch(predicate, predicate_dims, c.batch));
     ends_apart = batched_predicate.out_dims[0] >= 0;
     std::vector<int> force;
     for (int dim : carries) force.push_back(dim >= 0 || ends_apart ? 0 : -2);
-    batched_body = ValueOrThrow(Batch(body, body_dims, size, force));
+    batched_body = ValueOrThrow(Batch(body, body_dims, c.batch, force));
     grew = false;
     for (int k = 0; k < l.num_carry; ++k)
       if (batched_body.out_dims[k] >= 0 && carries[k] < 0) {
@@ -225,7 +225,7 @@ Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t siz
     const Value& x = c.in[l.carry0() + k];
     const int dim = dims[l.carry0() + k];
     carries.push_back(body_dims[l.num_body_consts + k] < 0 ? x
-                      : dim < 0                            ? BroadcastNewDim(x, 0, size)
+                      : dim < 0                            ? walk::WithBatchDim(c.batch, x, 0)
                       : dim > 0                            ? MoveDim(x, dim, 0)
                                                            : x);
   }

@@ -59,6 +59,19 @@ TEST(ProgramSerialTest, ProgramsComeBackEqualWithTheirSites) {
   EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
 }
 
+// The axes of vmaps have no place on the wire: who names one there has not batched its body.
+TEST(ProgramSerialTest, MappedAxesAreLeftOutAndUnbound) {
+  MappedAxis axis = 2;
+  axis.name = "i";
+  Builder f({Mesh{}, true, {axis}}, "main");
+  const Value x = f.Param(MakeType(DType::kF32, {8}));
+  Program p;
+  p.entry = f.Build({f.Emit1(*FindOp("psum"), {x}, {{"axes", AxisList{"i"}}})});
+  const absl::Status read = FromProto(ToProto(p)).status();
+  EXPECT_THAT(read, ReasonIs("NAME_ERROR"));
+  EXPECT_THAT(std::string(read.message()), ::testing::HasSubstr("Found an unbound axis name: i"));
+}
+
 TEST(ProgramSerialTest, NamesAndSitesAreInAHashOfTheirOwn) {
   const Program p = Sample();
   Program named = p;

@@ -6,9 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_exception.h"
+#include "ir/any_op.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/ops/family.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
@@ -16,19 +18,57 @@
 namespace tessera::ir {
 namespace {
 
+// ---- The scope of the result. ----
+
+// `scope` without the mapped axis, which is the innermost one.
+Scope WithoutAxis(Scope scope, const MappedAxis& axis) {
+  const auto matches = [&](const MappedAxis& a) {
+    return a.name == axis.name && a.sharding == axis.sharding && a.spmd == axis.spmd;
+  };
+  if (!axis.in_scope()) return scope;
+  TESSERA_CHECK(!scope.mapped.empty() && matches(scope.mapped.back()))
+      << "a body that was not traced under the mapped axis " << axis.ToString();
+  scope.mapped.pop_back();
+  return scope;
+}
+
+// ---- Who names the axis. A vmap within that has the same name is batched already. ----
+
+bool NamesAxis(const Op& op, const std::string& name) {
+  if (name.empty() || op.def->batch_along == nullptr) return false;
+  const AxisList& axes = op.attrs.Strings("axes");
+  return std::find(axes.begin(), axes.end(), name) != axes.end();
+}
+bool RegionsName(const Op& op, const std::string& name) {
+  return !name.empty() &&
+         std::any_of(op.regions.begin(), op.regions.end(), [&](const FunctionRef& region) {
+           return AnyOp(*region, [&](const Function&, const Op& o) { return NamesAxis(o, name); });
+         });
+}
+
 struct BatchWalk {
   const Function& f;
-  int64_t size;
+  const MappedAxis& axis;
   Builder b;
   std::vector<Value> env;
   std::vector<int> dims;
 
-  BatchWalk(const Function& fn, int64_t batch_size)
+  BatchWalk(const Function& fn, const MappedAxis& mapped)
       : f(fn),
-        size(batch_size),
-        b(fn.scope, fn.name),
+        axis(mapped),
+        b(WithoutAxis(fn.scope, mapped), fn.name),
         env(fn.types.size()),
         dims(fn.types.size(), -1) {}
+
+  // The type of a batched value whose members have type `t`: it varies over the axes that cut the
+  // batch, inside a shard_map.
+  Type BatchedType(const Type& t, int dim) const {
+    Type out = walk::InsertDim(t, dim, axis.size);
+    out.set_axes_of(dim, axis.sharding);
+    for (const std::string& a : axis.spmd)
+      if (b.mesh().IsManual(a)) out.varying.insert(a);
+    return out;
+  }
 
   void AddParams(const std::vector<int>& param_dims) {
     TESSERA_CHECK_EQ(static_cast<int>(param_dims.size()), f.num_params);
@@ -38,29 +78,46 @@ struct BatchWalk {
         Throw(ErrorKind::kValueError,
               absl::StrCat("vmap of ", f.name, ": in_axes ", dims[i], " is out of range for param ",
                            i, " of rank ", f.types[i].rank() + 1));
-      env[i] = b.Param(dims[i] < 0 ? f.types[i] : walk::InsertDim(f.types[i], dims[i], size));
+      env[i] = b.Param(dims[i] < 0 ? f.types[i] : BatchedType(f.types[i], dims[i]));
     }
   }
 
   void Visit(const Op& op, const Site& site) {
     std::vector<Value> in = ElementsAt(env, op.operands);
     const std::vector<int> in_dims = ElementsAt(dims, op.operands);
+    const bool along = NamesAxis(op, axis.name);
+    const bool alike = !along && !RegionsName(op, axis.name) &&
+                       std::all_of(in_dims.begin(), in_dims.end(), [](int d) { return d < 0; });
     Batched out;
-    if (std::all_of(in_dims.begin(), in_dims.end(), [](int d) { return d < 0; })) {
-      out = {walk::EmitPlain(b, op, in), std::vector<int>(op.results.size(), -1)};
-    } else if (op.def->batch.refused()) {
+    if (alike) {
+      out = {
+          b.Emit(*op.def, in, op.attrs, walk::RegionsUnder(*op.def, op.regions, b.scope().mapped)),
+          std::vector<int>(op.results.size(), -1)};
+    } else if (!along && op.def->batch.refused()) {
       ThrowRefused("Batching rule", *op.def, op.def->batch.reason, site);
     } else {
-      const RuleContext c =
-          walk::Context(b, f, op, std::move(in), std::vector<Value>(op.results.size()));
-      out = op.def->batch.derived() ? derive::ElementwiseBatch(c, in_dims, size)
-                                    : op.def->batch.fn(c, in_dims, size);
+      // Ops whose operands may vary as they like keep them as they are.
+      if (op.def->varying.fn != ops::Inferred) in = MatchCut(std::move(in), in_dims);
+      RuleContext c = walk::Context(b, f, op, std::move(in), std::vector<Value>(op.results.size()));
+      c.batch = axis;
+      out = along                     ? op.def->batch_along(c, in_dims, axis.size)
+            : op.def->batch.derived() ? derive::ElementwiseBatch(c, in_dims, axis.size)
+                                      : op.def->batch.fn(c, in_dims, axis.size);
     }
     TESSERA_CHECK_EQ(out.values.size(), op.results.size());
     for (size_t r = 0; r < op.results.size(); ++r) {
       env[op.results[r]] = out.values[r];
       dims[op.results[r]] = out.dims[r];
     }
+  }
+
+  // Operands that are the same for the whole batch vary as those that are batched do, over the axes
+  // that cut it.
+  std::vector<Value> MatchCut(std::vector<Value> in, const std::vector<int>& in_dims) {
+    if (axis.spmd.empty()) return in;
+    for (size_t i = 0; i < in.size(); ++i)
+      if (in_dims[i] < 0) in[i] = Pvary(in[i], walk::CutMissing(axis, in[i]));
+    return in;
   }
 
   BatchResult Finish(const std::vector<int>& force_out) {
@@ -73,13 +130,14 @@ struct BatchWalk {
       if (want == -1 && dim >= 0)
         Throw(ErrorKind::kValueError,
               absl::StrCat("vmap of ", f.name, " has mapped output ", r,
+                           axis.name.empty() ? "" : absl::StrCat(" (axis_name=", axis.name, ")"),
                            " but out_axes is None; give the axis where the batch is to go"));
       if (want >= 0 && want > f.types[f.results[r]].rank())
         Throw(ErrorKind::kValueError,
               absl::StrCat("vmap of ", f.name, ": out_axes ", want, " is out of range for output ",
                            r, " of rank ", f.types[f.results[r]].rank() + 1));
       if (want >= 0) {
-        v = dim < 0 ? BroadcastNewDim(v, want, size) : dim == want ? v : MoveDim(v, dim, want);
+        v = dim < 0 ? walk::WithBatchDim(axis, v, want) : dim == want ? v : MoveDim(v, dim, want);
         dim = want;
       }
       results.push_back(v);
@@ -92,12 +150,12 @@ struct BatchWalk {
 
 }  // namespace
 
-absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
-                                  const std::vector<int>& force_out) {
+absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims,
+                                  const MappedAxis& axis, const std::vector<int>& force_out) {
   struct Tag {};
-  return walk::Memoized<Tag, BatchResult>(f, std::tuple(dims, size, force_out), [&] {
+  return walk::Memoized<Tag, BatchResult>(f, std::tuple(dims, axis, force_out), [&] {
     return CatchStatusOr([&] {
-      BatchWalk w(f, size);
+      BatchWalk w(f, axis);
       w.AddParams(dims);
       for (size_t i = 0; i < f.ops.size(); ++i) {
         SiteScope site(w.b, f.sites[i]);

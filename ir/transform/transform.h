@@ -54,12 +54,14 @@ absl::StatusOr<FunctionRef> TransposeFunction(const Function& f, const std::vect
 
 // vmap: param i carries the batch at dims[i], or is not batched when -1.  Results carry it at
 // out_dims[i], or are unbatched when -1.  `force_out`: -2 leaves the choice, else the dim wanted.
+// The result's scope is f's without the mapped axis, its last one if `axis` stands in a scope;
+// collectives over it become ops on the batch dim.
 struct BatchResult {
   FunctionRef fn;
   std::vector<int> out_dims;
 };
-absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims, int64_t size,
-                                  const std::vector<int>& force_out = {});
+absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dims,
+                                  const MappedAxis& axis, const std::vector<int>& force_out = {});
 
 // Dead-code elimination, in regions too: of an op with regions, what its unused results need goes.
 // `keep_params`: false also drops unused params; `kept`, if not null, gets

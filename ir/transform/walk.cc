@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "ir/ops.h"
+#include "ir/ops/dims.h"
 
 namespace tessera::ir::walk {
 namespace {
@@ -130,6 +131,44 @@ Type DropDim(Type type, int dim) {
   if (type.is_sharded()) type.sharding.erase(type.sharding.begin() + dim);
   Normalize(&type);
   return type;
+}
+
+std::vector<FunctionRef> RegionsUnder(const OpDef& def, std::vector<FunctionRef> regions,
+                                      const std::vector<MappedAxis>& mapped) {
+  const bool computes = !def.regions.empty() && def.RoleOf(0) == RegionRole::kComputation;
+  for (FunctionRef& region : regions) {
+    if (computes || region->scope.mapped == mapped) continue;
+    auto copy = std::make_shared<Function>(*region);
+    copy->scope.mapped = mapped;
+    for (Op& op : copy->ops) op.regions = RegionsUnder(*op.def, std::move(op.regions), mapped);
+    region = std::move(copy);
+  }
+  return regions;
+}
+
+AxisSet CutMissing(const MappedAxis& axis, Value v) {
+  AxisSet out;
+  for (const std::string& a : axis.spmd)
+    if (v.builder().mesh().IsManual(a) && !v.type().varying.contains(a)) out.insert(a);
+  return out;
+}
+
+Value WithBatchDim(const MappedAxis& axis, Value v, int dim) {
+  v = Pvary(v, CutMissing(axis, v));
+  if (axis.sharding.empty()) return BroadcastNewDim(v, dim, axis.size);
+  Type like = InsertDim(v.type(), dim, axis.size);
+  like.set_axes_of(dim, axis.sharding);
+  std::vector<int64_t> dims;
+  for (int d = 0; d <= v.rank(); ++d)
+    if (d != dim) dims.push_back(d);
+  return ops::BroadcastLike(v, like, std::move(dims));
+}
+
+Value SumOfBatch(const MappedAxis& axis, Value v, int dim) {
+  AxisList cut;
+  for (const std::string& a : axis.spmd)
+    if (v.builder().mesh().IsManual(a)) cut.push_back(a);
+  return Psum(ReduceSum(v, {dim}), cut);
 }
 
 }  // namespace tessera::ir::walk

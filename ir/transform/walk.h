@@ -38,4 +38,16 @@ Type InsertDim(Type type, int dim, int64_t size);
 // The type without `dim`.
 Type DropDim(Type type, int dim);
 
+// Regions of an op of `def` for a scope with these mapped axes, with which types do not change.
+std::vector<FunctionRef> RegionsUnder(const OpDef& def, std::vector<FunctionRef> regions,
+                                      const std::vector<MappedAxis>& mapped);
+
+// For batching, in a shard_map whose Manual axes cut the batch (MappedAxis::spmd): those of the
+// axes over which `v` does not vary.
+AxisSet CutMissing(const MappedAxis& axis, Value v);
+// `v`, which is the same for the whole batch, with the batch dim at `dim`.
+Value WithBatchDim(const MappedAxis& axis, Value v, int dim);
+// The sum over the batch of a value that carries it at `dim`, the same for all.
+Value SumOfBatch(const MappedAxis& axis, Value v, int dim);
+
 }  // namespace tessera::ir::walk
