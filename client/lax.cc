@@ -27,11 +27,12 @@ Array Comparison(const Arg& x, const Arg& y, const char* name, const char* direc
 
 // Throws JAX's error if one of the axes is not Manual in the current scope.
 void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) {
-  const ir::Mesh mesh = internal::CurrentScope().mesh;
+  const ir::Scope scope = internal::CurrentScope();
   for (const std::string& axis : axes.names) {
-    if (!mesh.IsManual(axis)) {
+    if (!scope.IsBound(axis)) {
       ThrowError(ErrorKind::kNameError, site, "Found an unbound axis name: ", axis,
-                 ". To fix this, please call ", ToAbsl(op), " under shard_map");
+                 ". To fix this, please call ", ToAbsl(op),
+                 " under shard_map, or under a vmap or pmap with this axis_name");
     }
   }
 }
@@ -349,7 +350,7 @@ Array pmin(const Arg& x, const AxisNames& axes) {
 }
 Array pmean(const Arg& x, const AxisNames& axes) {
   return Collective("pmean", x, axes, [&](ir::Value v) {
-    const double n = static_cast<double>(v.builder().mesh().SizeOf(axes.names));
+    const double n = static_cast<double>(v.builder().scope().SizeOf(axes.names));
     if (!ir::IsInexact(v.dtype())) v = ir::Convert(v, DType::kF32);
     const ir::Value sum = ir::Psum(v, axes.names);
     return sum / ir::FullLike(sum, n);
@@ -384,7 +385,7 @@ Array axis_index(const AxisNames& axes, Site site) {
 }
 int64_t axis_size(const AxisNames& axes, Site site) {
   RequireBound("axis_size", axes, site);
-  return internal::CurrentScope().mesh.SizeOf(axes.names);
+  return internal::CurrentScope().SizeOf(axes.names);
 }
 
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {

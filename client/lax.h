@@ -235,7 +235,7 @@ Array reduce_window(const Array& operand, const Arg& init_value,
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
 
-// ---- Collectives: axes are names of Manual axes. ------------------------------------------------
+// ---- Collectives: axes are names of Manual axes (shard_map, pmap), or axis_names of vmaps. -------
 
 struct AxisNames {
   ir::AxisList names;

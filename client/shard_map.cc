@@ -21,9 +21,13 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
     }
   }
   if (!call.axis_names.empty()) return call.axis_names;
+  // Not those that shard the mapped dim of a vmap around it.
+  ir::AxisSet taken;
+  for (const ir::MappedAxis& axis : CurrentScope().mapped)
+    taken.insert(axis.sharding.begin(), axis.sharding.end());
   ir::AxisList out;
   for (const ir::MeshAxis& a : mesh.axes) {
-    if (a.type != AxisType::kManual) out.push_back(a.name);
+    if (a.type != AxisType::kManual && !taken.contains(a.name)) out.push_back(a.name);
   }
   return out;
 }
@@ -110,7 +114,7 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
                  call.mesh.ToString());
     }
     const ir::AxisList manual = ManualAxes(call, outer.mesh, site);
-    const ir::Scope inside{outer.mesh.With(manual, AxisType::kManual), call.check_vma};
+    const ir::Scope inside = ir::ManualScope(outer, manual, call.check_vma);
     std::vector<Type> blocks;
     const std::vector<std::string> in_paths = call.args.paths();
     for (size_t i = 0; i < call.args.leaves.size(); ++i) {

@@ -195,50 +195,6 @@ TEST(LinearTransposeTest, ChecksTheCotangent) {
   EXPECT_THAT(e.what(), HasSubstr("cotangent type does not match function output"));
 }
 
-// ---- vmap. --------------------------------------------------------------------------------------
-
-TEST(VmapTest, MapsTheNamedAxes) {
-  const auto f = [](Array x, Array y) {
-    return vmap([](Array a, Array b) { return dot(a, b); }, {0, 1})(x, y);
-  };
-  EXPECT_THAT(Values(f, Host({1, 2, 3, 4}, {2, 2}), Host({5, 6, 7, 8}, {2, 2})),
-              ElementsAre(19, 50));
-}
-
-TEST(VmapTest, NoneIsTheSameForAllAndOutAxesMove) {
-  const auto f = [](Array x, Array y) {
-    return vmap([](Array a, Array b) { return a * b; }, {0, None}, 1)(x, y);
-  };
-  const auto out = Evaluated(f, Vec({1, 2, 3}), Vec({10, 20}));
-  EXPECT_EQ(out[0].shape(), (Dims{2, 3}));
-  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(10, 20, 30, 20, 40, 60));
-}
-
-TEST(VmapTest, OfGradIsPerExample) {
-  const auto f = [](Array w, Array xs) {
-    return vmap(grad([](Array p, Array x) { return square(dot(p, x)); }), {None, 0})(w, xs);
-  };
-  const auto out = Evaluated(f, Vec({1, 2}), Host({1, 0, 0, 1, 1, 1}, {3, 2}));
-  EXPECT_EQ(out[0].shape(), (Dims{3, 2}));
-  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 0, 0, 4, 6, 6));
-}
-
-TEST(VmapTest, RefusesWrongAxes) {
-  const auto id = [](Array a) { return a; };
-  const auto two = [](Array a, Array) { return a; };
-  const Error rank = ErrorOf([&] { trace(vmap(id, 2), abstract({4})); });
-  EXPECT_THAT(rank.what(),
-              AllOf(HasSubstr("rank should be at least 3, but is only 1"), HasSubstr("args[0]")));
-  const Error size = ErrorOf([&] { trace(vmap(two), abstract({4}), abstract({5})); });
-  EXPECT_THAT(size.what(), HasSubstr("inconsistent sizes for array axes to be mapped"));
-  const Error none = ErrorOf([&] { trace(vmap(id, None), abstract({4})); });
-  EXPECT_THAT(none.what(), HasSubstr("at least one non-None value in in_axes"));
-  const Error out = ErrorOf([&] { trace(vmap(id, 0, None), abstract({4})); });
-  EXPECT_THAT(out.what(), HasSubstr("out_axes is None"));
-  const Error many = ErrorOf([&] { trace(vmap(id, {0, 0}), abstract({4})); });
-  EXPECT_THAT(many.what(), HasSubstr("vmap in_axes pytree structure error"));
-}
-
 // ---- shard_map. ---------------------------------------------------------------------------------
 
 TEST(ShardMapTest, RepeatedPsumVariesAgain) {  // reference A03

@@ -48,6 +48,65 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
   return size;
 }
 
+// The Explicit axes that shard the mapped dim of every mapped argument, and no other argument.
+ir::AxisList ExplicitAxes(const VmapFlat& call, const std::vector<int>& dims, const Site& site) {
+  std::optional<size_t> first;
+  const auto axes_of = [&](size_t i) { return call.args.leaves[i].type().axes_of(dims[i]); };
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0) continue;
+    if (!first) first = i;
+    if (axes_of(i) == axes_of(*first)) continue;
+    ThrowError(ErrorKind::kValueError, site,
+               "Mapped away dimension of inputs passed to vmap should be sharded the same. Got "
+               "inconsistent axis specs: ",
+               call.args.path(*first), " is a ", call.args.leaves[*first].type().ToString(),
+               ", mapped over axis ", dims[*first], ", but ", call.args.path(i), " a ",
+               call.args.leaves[i].type().ToString(), ", mapped over axis ", dims[i],
+               "; reshard one of them");
+  }
+  if (!first) return {};
+  const ir::AxisList axes = axes_of(*first);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] >= 0) continue;
+    for (const ir::AxisList& used : call.args.leaves[i].type().sharding) {
+      for (const std::string& axis : axes) {
+        if (std::find(used.begin(), used.end(), axis) == used.end()) continue;
+        ThrowError(ErrorKind::kValueError, site,
+                   "Unmapped values passed to vmap cannot be sharded along the mesh axis you are "
+                   "vmapping over. Got type: ",
+                   call.args.leaves[i].type().ToString(), " of ", call.args.path(i),
+                   ", in_axes: None and vmapped mesh axis: ", axis);
+      }
+    }
+  }
+  return axes;
+}
+
+ir::MappedAxis MappedAxisOf(const VmapFlat& call, const std::vector<int>& dims, int64_t size,
+                            const Site& site) {
+  ir::MappedAxis axis = size;
+  axis.name = call.axis_name;
+  axis.sharding = ExplicitAxes(call, dims, site);
+  if (axis.sharding != call.spmd_axis_name) axis.spmd = call.spmd_axis_name;
+  if (!axis.sharding.empty() && !axis.spmd.empty()) {
+    ThrowError(ErrorKind::kValueError, site,
+               "Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is "
+               "allowed. Got spmd_axis_name=(",
+               absl::StrJoin(axis.spmd, ", "), ") and arrays sharded on explicit_mesh_axis=(",
+               absl::StrJoin(axis.sharding, ", "), ")");
+  }
+  const ir::Mesh mesh = CurrentScope().mesh;
+  const auto refuse_manual = [&](std::string_view what, const std::string& name) {
+    if (!mesh.IsManual(name)) return;
+    ThrowError(ErrorKind::kValueError, site, "vmap: ", ToAbsl(what), " '", name,
+               "' is the name of an axis of mesh ", mesh.ToString(),
+               " that is Manual here; give another one");
+  };
+  refuse_manual("axis_name", axis.name);
+  for (const std::string& name : axis.spmd) refuse_manual("spmd_axis_name", name);
+  return axis;
+}
+
 }  // namespace
 
 std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body,
@@ -60,7 +119,10 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
       const Type& t = call.args.leaves[i].type();
       inner.push_back(dims[i] < 0 ? t : WithoutDim(t, dims[i]));
     }
-    const Nested n = TraceFlat(CurrentScope(), inner, "vmap", site, body);
+    const ir::MappedAxis axis = MappedAxisOf(call, dims, size, site);
+    ir::Scope scope = CurrentScope();
+    if (axis.in_scope()) scope.mapped.push_back(axis);
+    const Nested n = TraceFlat(scope, inner, "vmap", site, body);
     std::vector<int> param_dims = dims;
     param_dims.insert(param_dims.end(), n.captures.size(), -1);
     std::vector<int> result_dims;
@@ -74,17 +136,8 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
       }
       result_dims.push_back(d);
     }
-    ir::FunctionRef batched = OrThrow(ir::Batch(*n.fn, param_dims, size, result_dims), site).fn;
-    const std::vector<Array> in = Concat(call.args.leaves, n.captures);
-    // A mapped dim that is sharded on an Explicit axis changes the types in the batched body.
-    const std::vector<Type> types = TypesOf(in);
-    for (size_t i = 0; i < types.size(); ++i) {
-      if (types[i].sharding != batched->types[i].sharding) {
-        batched = OrThrow(ir::Rescope(*batched, batched->scope, types), site);
-        break;
-      }
-    }
-    return CallFunction(batched, in, "vmap", site);
+    const ir::BatchResult batched = OrThrow(ir::Batch(*n.fn, param_dims, axis, result_dims), site);
+    return CallFunction(batched.fn, Concat(call.args.leaves, n.captures), "vmap", site);
   });
 }
 
