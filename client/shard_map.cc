@@ -95,6 +95,26 @@ Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string&
 
 }  // namespace
 
+std::vector<PartitionSpec> AxisSpecs(const Prefix<int>& axes, const Flat& flat,
+                                     const std::string& axis_name, std::string_view what,
+                                     const Site& site) {
+  const std::vector<std::optional<int>> dims = BroadcastPrefix(axes, flat.tree, what, site);
+  std::vector<PartitionSpec> specs(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (!dims[i]) continue;
+    const int rank = flat.leaves[i].rank();
+    const int dim = *dims[i] < 0 ? *dims[i] + rank : *dims[i];
+    if (dim < 0) {
+      ThrowError(ErrorKind::kValueError, site, ToAbsl(what), ": axis ", *dims[i],
+                 " is out of bounds for ", flat.leaves[i].type().ToString(), "; an axis from ",
+                 -rank, " to ", rank - 1, " is expected");
+    }
+    specs[i].dims.resize(dim + 1);
+    specs[i].dims[dim] = {axis_name};
+  }
+  return specs;
+}
+
 std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatBody body,
                                absl::FunctionRef<std::vector<PartitionSpec>()> out_specs,
                                absl::FunctionRef<std::vector<std::string>()> out_paths) {

@@ -24,6 +24,12 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
 }  // namespace internal
 
 namespace internal {
+// One spec per leaf of `flat`, that of the dim which `axes` names there; None is P(). Of an axis
+// that is out of bounds, the spec is too long.
+std::vector<PartitionSpec> AxisSpecs(const Prefix<int>& axes, const Flat& flat,
+                                     const std::string& axis_name, std::string_view what,
+                                     const Site& site);
+
 // One spec per leaf of `tree`; None is P().
 inline std::vector<PartitionSpec> LeafSpecs(const Prefix<PartitionSpec>& specs,
                                             const TreeNode& tree, std::string_view what,
@@ -61,6 +67,34 @@ auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionS
     std::optional<R> like;
     auto specs = [&] {
       return internal::LeafSpecs(out_specs, flatten(*like).tree, "shard_map out_specs", site);
+    };
+    auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    const std::vector<Array> out = internal::RunShardMap(
+        call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs, paths);
+    return unflatten(*like, out);
+  };
+}
+
+// shard_map over one axis of the mesh in context, with axes in place of specs: the one of each
+// argument, or result, that is cut over it; None: none is. Other axes of the mesh stay as they are.
+template <class F>
+auto smap(F f, Prefix<int> in_axes, Prefix<int> out_axes, std::string axis_name,
+          Site site = Site::Here()) {
+  return [
+    f = std::move(f), in_axes = std::move(in_axes), out_axes = std::move(out_axes),
+    axis_name = std::move(axis_name),
+    site
+  ](const auto&... args) requires internal::Callable<F, decltype(args)...> {
+    using Tuple = internal::ArgTuple<decltype(args)...>;
+    using R = internal::ResultOf<F, Tuple>;
+    const Tuple tuple(args...);
+    internal::ShardMapFlat call;
+    call.args = internal::FlattenArgs(tuple, "args");
+    call.in_specs = internal::AxisSpecs(in_axes, call.args, axis_name, "smap in_axes", site);
+    call.axis_names = {axis_name};
+    std::optional<R> like;
+    auto specs = [&] {
+      return internal::AxisSpecs(out_axes, flatten(*like), axis_name, "smap out_axes", site);
     };
     auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
     const std::vector<Array> out = internal::RunShardMap(

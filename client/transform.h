@@ -8,5 +8,6 @@
 #include "client/control_flow.h"  // IWYU pragma: export
 #include "client/custom_rules.h"  // IWYU pragma: export
 #include "client/jit.h"           // IWYU pragma: export
+#include "client/pmap.h"          // IWYU pragma: export
 #include "client/shard_map.h"     // IWYU pragma: export
 #include "client/vmap.h"          // IWYU pragma: export

@@ -1,0 +1,134 @@
+// pmap: a function of one element as one of many, each on a device of its own.
+#pragma once
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client/call.h"
+#include "client/jit.h"
+#include "client/mesh.h"
+
+namespace tessera {
+
+struct PmapOptions {
+  // The axis of each argument, and of each result, that is mapped; not negative. None: the argument
+  // is the same for every element; of the result the first element's is taken, which f promises to
+  // be that of all.
+  Prefix<int> in_axes = 0, out_axes = 0;
+  int64_t axis_size = -1;  // if given, that of the arguments
+  // Of the session, in the order of the elements; not given: its first ones.
+  std::optional<std::vector<int64_t>> devices = {};
+  std::vector<int> donate_argnums = {};  // as jit's
+};
+
+namespace internal {
+
+struct PmapFlat {
+  FlatArgs args;
+  std::vector<std::optional<int>> dims;
+  std::string axis_name;
+  int64_t axis_size = -1;
+  const std::optional<std::vector<int64_t>>& devices;
+};
+
+// Throws for options that no call can have.
+void CheckPmap(const PmapOptions& options, const Site& site);
+// The mesh of a call; while a function is being traced, with devices only if these are given.
+Mesh PmapMesh(const PmapFlat& call, const Site& site);
+std::vector<Array> RunPmap(const PmapFlat& call, const Site& site, FlatBody body,
+                           absl::FunctionRef<std::vector<std::optional<int>>()> out_dims,
+                           absl::FunctionRef<std::vector<std::string>()> out_paths);
+// Where the mapped axis lies, as shardings for jit.
+Prefix<PartitionSpec> PmapSpecs(const Prefix<int>& axes, const std::string& axis_name);
+
+// What a call of pmap compiles: the shard_map of f.
+template <class F>
+struct PmapBody {
+  F f;
+  std::string axis_name;
+  PmapOptions options;
+  Site site;
+
+  template <class Tuple>
+  PmapFlat FlatCall(const Tuple& args) const {
+    FlatArgs flat = FlattenArgs(args, "args");
+    auto dims = BroadcastPrefix(options.in_axes, flat.tree, "pmap in_axes", site);
+    return {std::move(flat), std::move(dims), axis_name, options.axis_size, options.devices};
+  }
+
+  template <class... A>
+  requires Callable<F, A...>
+  auto operator()(const A&... args) const {
+    using Tuple = ArgTuple<A...>;
+    using R = ResultOf<F, Tuple>;
+    const Tuple tuple(args...);
+    std::optional<R> like;
+    auto out_dims = [&] {
+      return BroadcastPrefix(options.out_axes, flatten(*like).tree, "pmap out_axes", site);
+    };
+    auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    const std::vector<Array> out =
+        RunPmap(FlatCall(tuple), site, TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims, paths);
+    return unflatten(*like, out);
+  }
+};
+
+}  // namespace internal
+
+// Compiled as by jit, once per structure, types and placement of the arguments.
+template <class F>
+class Pmapped {
+ public:
+  Pmapped(F f, std::string axis_name, PmapOptions options, Site site)
+      : body_{std::move(f), std::move(axis_name), std::move(options), site},
+        jitted_(body_,
+                {.name = "pmap(" + site.ToString() + ")",
+                 .donate_argnums = body_.options.donate_argnums,
+                 .in_shardings = internal::PmapSpecs(body_.options.in_axes, body_.axis_name),
+                 .out_shardings = internal::PmapSpecs(body_.options.out_axes, body_.axis_name)},
+                site) {}
+
+  template <class... A>
+  requires internal::Traceable<F, A...> internal::ResultOf<F, internal::Traced<F, A...>>
+  operator()(const A&... args) const {
+    return OnItsMesh([](const auto& jitted, const auto&... a) { return jitted(a...); }, args...);
+  }
+  // The plan for these arguments.
+  template <class... A>
+  api::CompileReply Explain(const A&... args) const {
+    return OnItsMesh([](const auto& jitted, const auto&... a) { return jitted.Explain(a...); },
+                     args...);
+  }
+  int64_t num_compiled() const { return jitted_.num_compiled(); }
+
+ private:
+  // `use` of the jitted function and the arguments, numbers as arrays, with the call's mesh in
+  // context.
+  template <class Use, class... A>
+  auto OnItsMesh(Use use, const A&... args) const {
+    const auto traced = internal::TracedArgs<F>(body_.site, args...);
+    const Mesh mesh = internal::PmapMesh(body_.FlatCall(traced), body_.site);
+    std::optional<set_mesh> context;
+    if (!internal::CurrentFrame()) context.emplace(mesh);
+    return std::apply([&](const auto&... a) { return use(jitted_, a...); }, traced);
+  }
+
+  internal::PmapBody<F> body_;
+  Jitted<internal::PmapBody<F>> jitted_;
+};
+
+// Maps f over an axis of its arguments, one element per device: jit of shard_map, without
+// check_vma, over a mesh of as many devices as the axis has elements, which f does not see: each
+// array loses the axis in it. By axis_name, collectives in f exchange among the elements, and
+// psum's derivative is psum. Numbers that f declares as such, and what is no array, are static. In
+// another pmap, or where another mesh is in context, it is refused.
+template <class F>
+Pmapped<F> pmap(F f, std::string axis_name = "_internal_pmap_axis_name", PmapOptions options = {},
+                Site site = Site::Here()) {
+  internal::CheckPmap(options, site);
+  return Pmapped<F>(std::move(f), std::move(axis_name), std::move(options), site);
+}
+
+}  // namespace tessera
