@@ -247,11 +247,70 @@ def a14_boundary():
           jnp.arange(128.0).reshape(8, 16), jnp.arange(64.0).reshape(16, 4))
 
 
+def a20_vmap_of_explicit_axes():
+    m = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+
+    def put(x, *spec):
+        return jax.device_put(x, jax.sharding.NamedSharding(m, P(*spec)))
+
+    rows = jnp.arange(16.0).reshape(8, 2)
+    with jax.set_mesh(m):
+        x, whole, z = put(rows, "x", "y"), put(rows), put(jnp.arange(8.0), "x")
+        gives("A20 inside", jax.vmap(lambda a: a * 2), x)
+        gives("A20 out_axes", jax.vmap(lambda a: jnp.zeros((4,)), out_axes=-1), z)
+        gives("A20 unmapped", jax.vmap(lambda a, b: a * b, in_axes=(0, None)), z, put(jnp.float32(3)))
+        gives("A20 dot", jax.vmap(jnp.dot, in_axes=(0, None)), put(rows, "x"),
+              put(jnp.arange(6.0).reshape(2, 3)))
+        gives("A20 shard_map", jax.vmap(jax.shard_map(lambda b: b * 2, in_specs=P("y"),
+                                                      out_specs=P("y"))), x)
+        refuses("A20 differ", ["Mapped away dimension", "sharded the same"],
+                jax.vmap(lambda a, b: a + b), x, whole)
+        refuses("A20 unmapped sharded", ["Unmapped values passed to vmap cannot be sharded"],
+                jax.vmap(lambda a, b: a + b, in_axes=(None, 0)), z, x)
+        refuses("A20 spmd", ["Only one of spmd_axis_name or arrays sharded on `Explicit`"],
+                jax.vmap(lambda a: a * 2, spmd_axis_name="y"), x)
+        refuses("A20 shard_map used", ["must refer to an axis marked as manual"],
+                jax.vmap(jax.shard_map(lambda b: b, in_specs=P("x"), out_specs=P("x"))), x)
+
+
+def a24_pmap():
+    four = jnp.arange(4.0)
+    gives("A24 share", jax.pmap(lambda x: x / lax.psum(x, "i"), "i"), four)
+    gives("A24 in_axes", jax.pmap(lambda x, y: (x + y, y * 2), "i", in_axes=(0, None)),
+          jnp.arange(2.0), jnp.float32(4))
+    gives("A24 grad inside",
+          jax.pmap(lambda x: jax.grad(lambda p: lax.psum(p * x, "i"))(jnp.ones_like(x)), "i"),
+          four + 1)
+    gives("A24 grad outside",
+          jax.grad(lambda x: jnp.sum(jax.pmap(lambda a: a * lax.psum(a, "i"), "i")(x))), four)
+    gives("A24 axes", jax.pmap(lambda x: x * 2, "i", in_axes=1, out_axes=1),
+          jnp.arange(8.0).reshape(2, 4))
+    gives("A24 out_axes none", jax.pmap(lambda x: lax.psum(x, "i"), "i", out_axes=None), four)
+    gives("A24 devices", jax.pmap(lambda x: x + lax.axis_index("i"), "i",
+                                  devices=jax.devices()[3::-1]), four)
+    refuses("A24 too many", ["should evenly divide the shape"],
+            jax.pmap(lambda x: x, "i", devices=jax.devices()[:4]), jnp.arange(5.0))
+    refuses("A24 sizes", ["is partitioned 4 times", "should evenly divide the shape"],
+            jax.pmap(lambda x, y: x, "i"), four, jnp.arange(3.0))
+    refuses("A24 nested", ["context mesh", "should match the mesh passed to shard_map"],
+            jax.pmap(lambda r: jax.pmap(lambda x: x, "j")(r), "i"), jnp.ones((2, 2)))
+    refuses("A24 unknown", ["Found an unbound axis name: q"],
+            jax.pmap(lambda x: lax.psum(x, "q"), "i"), four)
+    refuses("A24 prefix", ["pmap in_axes", "pytree structure error"],
+            jax.pmap(lambda p, x: x, "i", in_axes=((0, 0, 0), 0)), ((four, four), four), four)
+    refuses("A24 none", ["requires at least one argument with a mapped axis"],
+            jax.pmap(lambda x: x, "i", in_axes=None), four)
+    refuses("A24 axis_size", ["Specified axis_size 2 doesn't match received axis_size 4"],
+            jax.pmap(lambda x: x, "i", axis_size=2), four)
+    refuses("A24 no devices", ["'devices' argument to pmap must be non-empty"],
+            lambda x: jax.pmap(lambda a: a, "i", devices=[])(x), four)
+
+
 def main():
     for program in (a01_a02_linearize, a03_repeated_psum, a04_out_specs_promise,
                     a05_grads_of_invarying_params, a06_psum_transpose, a07_grad_of_shard_map,
                     a08_implicit_cast, a09_scan_carry, a11_gather_scatter, a12_ppermute,
-                    a13_all_to_all_axis_index, a14_boundary):
+                    a13_all_to_all_axis_index, a14_boundary, a20_vmap_of_explicit_axes, a24_pmap):
         program()
     path = pathlib.Path(__file__).resolve().parent.parent / "tests/acceptance/recorded.json"
     source = f"jax {jax.__version__}, jaxlib {jax.lib.__version__}, numpy {np.__version__}, cpu"
