@@ -97,7 +97,7 @@ Mesh PmapMesh(const PmapFlat& call, const Site& site) {
                " should match the mesh passed to shard_map, ", mesh.ToString(),
                "; call it where no mesh is in context, and in no other pmap or shard_map");
   }
-  if (!CurrentFrame()) mesh.devices = Devices(call, mesh.size(), site);
+  if (call.devices || !CurrentFrame()) mesh.devices = Devices(call, mesh.size(), site);
   return mesh;
 }
 

@@ -35,7 +35,7 @@ struct PmapFlat {
 
 // Throws for options that no call can have.
 void CheckPmap(const PmapOptions& options, const Site& site);
-// The mesh of a call, with devices unless a function is being traced.
+// The mesh of a call; while a function is being traced, with devices only if these are given.
 Mesh PmapMesh(const PmapFlat& call, const Site& site);
 std::vector<Array> RunPmap(const PmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims,
@@ -111,7 +111,7 @@ class Pmapped {
     const auto traced = internal::TracedArgs<F>(body_.site, args...);
     const Mesh mesh = internal::PmapMesh(body_.FlatCall(traced), body_.site);
     std::optional<set_mesh> context;
-    if (!mesh.devices.empty()) context.emplace(mesh);
+    if (!internal::CurrentFrame()) context.emplace(mesh);
     return std::apply([&](const auto&... a) { return use(jitted_, a...); }, traced);
   }
 

@@ -317,23 +317,6 @@ def a19_movement():
         gives("A19 sum", lambda a: jnp.sum(a, 0), square)
 
 
-def a20_vmap_types():
-    with jax.set_mesh(explicit_mesh(x=2, y=2)):
-        a = arange(16, (8, 2), P("x", "y"))
-
-        def row(v):
-            assert str(jax.typeof(v)) == "float32[2@y]", jax.typeof(v)
-            return 2 * v
-        gives("A20 inside", jax.vmap(row), a)
-        add = lambda v, w: v + w
-        refuses("A20 mixed", ["Mapped away dimension of inputs passed to vmap",
-                              "sharded the same"], jax.vmap(add), a, arange(16, (8, 2), P()))
-        refuses("A20 unmapped", ["Unmapped values passed to vmap cannot be sharded"],
-                jax.vmap(add, (None, 0)), arange(2, (2,), P("x")), arange(16, (8, 2), P("x")))
-        gives("A20 out_axes", jax.vmap(lambda _: jnp.zeros(4), out_axes=-1),
-              arange(8, (8,), P("x")))
-
-
 def seed_f1(x, i, j):
     values = x.at[:, j].get(out_sharding=jax.typeof(i).sharding)
     return x.at[:, i].set(values, out_sharding=jax.typeof(x).sharding)
@@ -411,13 +394,72 @@ def given_shardings():
             lambda v: jax.reshard(v, P("x")), jnp.arange(4.0))
 
 
+def a20_vmap_of_explicit_axes():
+    m = jax.make_mesh((2, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+
+    def put(x, *spec):
+        return jax.device_put(x, jax.sharding.NamedSharding(m, P(*spec)))
+
+    rows = jnp.arange(16.0).reshape(8, 2)
+    with jax.set_mesh(m):
+        x, whole, z = put(rows, "x", "y"), put(rows), put(jnp.arange(8.0), "x")
+        gives("A20 inside", jax.vmap(lambda a: a * 2), x)
+        gives("A20 out_axes", jax.vmap(lambda a: jnp.zeros((4,)), out_axes=-1), z)
+        gives("A20 unmapped", jax.vmap(lambda a, b: a * b, in_axes=(0, None)), z, put(jnp.float32(3)))
+        gives("A20 dot", jax.vmap(jnp.dot, in_axes=(0, None)), put(rows, "x"),
+              put(jnp.arange(6.0).reshape(2, 3)))
+        gives("A20 shard_map", jax.vmap(jax.shard_map(lambda b: b * 2, in_specs=P("y"),
+                                                      out_specs=P("y"))), x)
+        refuses("A20 differ", ["Mapped away dimension", "sharded the same"],
+                jax.vmap(lambda a, b: a + b), x, whole)
+        refuses("A20 unmapped sharded", ["Unmapped values passed to vmap cannot be sharded"],
+                jax.vmap(lambda a, b: a + b, in_axes=(None, 0)), z, x)
+        refuses("A20 spmd", ["Only one of spmd_axis_name or arrays sharded on `Explicit`"],
+                jax.vmap(lambda a: a * 2, spmd_axis_name="y"), x)
+        refuses("A20 shard_map used", ["must refer to an axis marked as manual"],
+                jax.vmap(jax.shard_map(lambda b: b, in_specs=P("x"), out_specs=P("x"))), x)
+
+
+def a24_pmap():
+    four = jnp.arange(4.0)
+    gives("A24 share", jax.pmap(lambda x: x / lax.psum(x, "i"), "i"), four)
+    gives("A24 in_axes", jax.pmap(lambda x, y: (x + y, y * 2), "i", in_axes=(0, None)),
+          jnp.arange(2.0), jnp.float32(4))
+    gives("A24 grad inside",
+          jax.pmap(lambda x: jax.grad(lambda p: lax.psum(p * x, "i"))(jnp.ones_like(x)), "i"),
+          four + 1)
+    gives("A24 grad outside",
+          jax.grad(lambda x: jnp.sum(jax.pmap(lambda a: a * lax.psum(a, "i"), "i")(x))), four)
+    gives("A24 axes", jax.pmap(lambda x: x * 2, "i", in_axes=1, out_axes=1),
+          jnp.arange(8.0).reshape(2, 4))
+    gives("A24 out_axes none", jax.pmap(lambda x: lax.psum(x, "i"), "i", out_axes=None), four)
+    gives("A24 devices", jax.pmap(lambda x: x + lax.axis_index("i"), "i",
+                                  devices=jax.devices()[3::-1]), four)
+    refuses("A24 too many", ["should evenly divide the shape"],
+            jax.pmap(lambda x: x, "i", devices=jax.devices()[:4]), jnp.arange(5.0))
+    refuses("A24 sizes", ["is partitioned 4 times", "should evenly divide the shape"],
+            jax.pmap(lambda x, y: x, "i"), four, jnp.arange(3.0))
+    refuses("A24 nested", ["context mesh", "should match the mesh passed to shard_map"],
+            jax.pmap(lambda r: jax.pmap(lambda x: x, "j")(r), "i"), jnp.ones((2, 2)))
+    refuses("A24 unknown", ["Found an unbound axis name: q"],
+            jax.pmap(lambda x: lax.psum(x, "q"), "i"), four)
+    refuses("A24 prefix", ["pmap in_axes", "pytree structure error"],
+            jax.pmap(lambda p, x: x, "i", in_axes=((0, 0, 0), 0)), ((four, four), four), four)
+    refuses("A24 none", ["requires at least one argument with a mapped axis"],
+            jax.pmap(lambda x: x, "i", in_axes=None), four)
+    refuses("A24 axis_size", ["Specified axis_size 2 doesn't match received axis_size 4"],
+            jax.pmap(lambda x: x, "i", axis_size=2), four)
+    refuses("A24 no devices", ["'devices' argument to pmap must be non-empty"],
+            lambda x: jax.pmap(lambda a: a, "i", devices=[])(x), four)
+
+
 def main():
     for program in (a01_a02_linearize, a03_repeated_psum, a04_out_specs_promise,
                     a05_grads_of_invarying_params, a06_psum_transpose, a07_grad_of_shard_map,
                     a08_implicit_cast, a09_scan_carry, a11_gather_scatter, a12_ppermute,
                     a13_all_to_all_axis_index, a14_boundary, a15_elementwise_types, a16_dot_types,
-                    a18_reshape, a19_movement, a20_vmap_types, a22_a23_seed, axis_types,
-                    given_shardings):
+                    a18_reshape, a19_movement, a20_vmap_of_explicit_axes, a22_a23_seed, a24_pmap,
+                    axis_types, given_shardings):
         program()
     path = pathlib.Path(__file__).resolve().parent.parent / "tests/acceptance/recorded.json"
     source = f"jax {jax.__version__}, jaxlib {jax.lib.__version__}, numpy {np.__version__}, cpu"

@@ -10,6 +10,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/ops/family.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
@@ -95,8 +96,8 @@ struct BatchWalk {
     } else if (!along && op.def->batch.refused()) {
       ThrowRefused("Batching rule", *op.def, op.def->batch.reason, site);
     } else {
-      // Regions match their own operands.
-      if (!op.def->has_planned_regions()) in = MatchCut(std::move(in), in_dims);
+      // Ops whose operands may vary as they like keep them as they are.
+      if (op.def->varying.fn != ops::Inferred) in = MatchCut(std::move(in), in_dims);
       RuleContext c = walk::Context(b, f, op, std::move(in), std::vector<Value>(op.results.size()));
       c.batch = axis;
       out = along                     ? op.def->batch_along(c, in_dims, axis.size)

@@ -358,6 +358,19 @@ TEST(Spmd, CutsTheBatchOfShardMaps) {
        {3},
        [](Value x) { return x * Iota(x.builder(), DType::kF64, {3}, 0) + Sin(x); }},
       {"a scan whose carry starts the same for all", {3}, loop},
+      {"a barrier around both, then a branch",
+       {3},
+       [](Value x) {
+         Builder& b = x.builder();
+         const Value same = FullLike(x, 0.5);
+         const std::vector<Value> held = OptimizationBarrier(b, {x, same});
+         const FunctionRef branch =
+             Fn(b.scope(), {x.type(), same.type()}, [](Builder&, const std::vector<Value>& p) {
+               return std::vector<Value>{p[0] + p[1], p[1]};
+             });
+         const std::vector<Value> out = Case(Constant(b, DType::kS32, 0), {branch, branch}, held);
+         return out[0] * out[1];
+       }},
       {"psum among the members", {3}, [](Value x) { return Psum(x, {"i"}); }},
       {"psum among all",
        {3},

