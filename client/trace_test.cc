@@ -35,8 +35,11 @@ TEST(TraceTest, LiteralsTakeTheDTypeTheyMeet) {
             ir::MakeType(kS32, {2}));
   EXPECT_EQ(trace([](Array x) { return 2.5 * x; }, abstract({2}, kBF16)).fn()->result_types()[0],
             ir::MakeType(kBF16, {2}));
+  // The number decides, so that the result gives way as it does.
+  Type weak = ir::MakeType(kF32, {2});
+  weak.weak = true;
   EXPECT_EQ(trace([](Array x) { return 2.5 * x; }, abstract({2}, kS32)).fn()->result_types()[0],
-            ir::MakeType(kF32, {2}));
+            weak);
   EXPECT_EQ(trace([](Array x, Array y) { return x + y; }, abstract({2}, kS32), abstract({2}, kF64))
                 .fn()
                 ->result_types()[0],
