@@ -37,8 +37,13 @@ void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& s
                "set_mesh, or an array that lies on a mesh. Got ",
                spec.ToString());
   }
+  ir::AxisSet seen;
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {
+      if (!seen.insert(axis).second) {
+        ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": the sharding ", spec.ToString(),
+                   " has duplicate entries for axis '", axis, "'");
+      }
       if (!mesh.Has(axis)) {
         ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": Resource axis: ", axis, " of ",
                    spec.ToString(), " is not found in mesh: ", mesh.ToString());
