@@ -89,7 +89,7 @@ TEST_F(Explicit, OutShardingIsTakenWhereArraysAreMadeAndChanged) {
   const auto made = [](Array v) {
     return std::make_tuple(zeros({4}, kF32, P("x")), ones({4, 2}, kBF16, P(None, "y")),
                            full({4}, 3, kS32, P({"x", "y"})), arange(4, kS32, P("y")),
-                           one_hot(v, 4, kF32, P("x")));
+                           one_hot(v, 4, kF32, -1, P("x")));
   };
   EXPECT_THAT(TypesOf(made, "s32[2]"),
               ElementsAre("f32[4@x]", "bf16[4,2@y]", "s32[4@x@y]", "s32[4@y]", "f32[2@x,4]"));

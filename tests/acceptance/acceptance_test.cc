@@ -65,7 +65,9 @@ void ExpectRecorded(const std::string& name, const std::vector<Array>& got, bool
     EXPECT_EQ(ir::DTypeName(got[i].dtype()), want[i].at("dtype").get<std::string>());
     EXPECT_EQ(got[i].shape(), want[i].at("shape").get<Dims>());
     EXPECT_EQ(got[i].value().ToDoubles(), want[i].at("values").get<std::vector<double>>());
-    if (placed) EXPECT_EQ(AxesOf(got[i]), want[i].at("sharding").get<ir::DimAxes>());
+    if (placed) {
+      EXPECT_EQ(AxesOf(got[i]), want[i].at("sharding").get<ir::DimAxes>());
+    }
   }
 }
 
@@ -553,7 +555,7 @@ TEST_F(Acceptance, SeedShardingsAreGivenWhereArraysAreMade) {
   EXPECT_EQ(spec(zeros({4, 4}, kF32, P("x"))), (DimAxes{{"x"}, {}}));
   EXPECT_EQ(spec(ones({4, 4}, kF32, P(None, "y"))), (DimAxes{{}, {"y"}}));
   EXPECT_EQ(spec(arange(4, kS32, P({"x", "y"}))), (DimAxes{{"x", "y"}}));
-  EXPECT_EQ(spec(one_hot(arange(4, kS32), 4, kF32, P("x"))), (DimAxes{{"x"}, {}}));
+  EXPECT_EQ(spec(one_hot(arange(4, kS32), 4, kF32, -1, P("x"))), (DimAxes{{"x"}, {}}));
   const Array a = Sharded(16, {4, 4}, P("x", "y"));
   GivesSharded(
       "einsum given",
