@@ -55,7 +55,7 @@ TEST_F(Explicit, ReshardChecksItsSpec) {
   };
   EXPECT_THAT(to(P("q")).what(), HasSubstr("Resource axis: q of"));
   EXPECT_THAT(to(P("x", None, "y")).what(), HasSubstr("must be equal to aval's ndim (2)"));
-  EXPECT_THAT(to(P("x", "x")).what(), HasSubstr("twice"));
+  EXPECT_THAT(to(P("x", "x")).what(), HasSubstr("duplicate entries for axis 'x'"));
   EXPECT_THAT(TypesOf([](Array v) { return reshard(v, P("x", None, None)); }, "f32[4,2]"),
               ElementsAre("f32[4@x,2]"));
   set_mesh automatic(abstract_mesh({2}, {"x"}, {AxisType::kAuto}));

@@ -20,6 +20,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import jax  # noqa: E402
+import jax.ad_checkpoint  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
@@ -341,6 +342,7 @@ OPS = {
     "reduce_precision": lambda a, x, r: lax.reduce_precision(
         x[0], a["exponent_bits"], a["mantissa_bits"]),
     "stop_gradient": unary("stop_gradient"),
+    "checkpoint_name": lambda a, x, r: jax.ad_checkpoint.checkpoint_name(x[0], a["name"]),
     "constant": lambda a, x, r: jnp.asarray(array(a["value"], a["value"]["hex"])),
     "iota": lambda a, x, r: lax.broadcasted_iota(
         DTYPES[a["dtype"]], a["shape"], a["iota_dimension"]),

@@ -302,6 +302,7 @@ const std::map<std::string, std::string>& NotInPrograms() {
       {"schur", kMatrices},
       {"hessenberg", kMatrices},
       {"tridiagonal", kMatrices},
+      {"checkpoint_name", "it is its operand; only a checkpoint around it reads the name"},
       {"fft", "it is exact to a part of the largest result, which others do not carry on"},
       {"psum", kCollective},
       {"pmax", kCollective},

@@ -69,7 +69,7 @@ TEST(LoadDevicePlugin, NoPlugin) {
 
 TEST(LoadDevicePlugin, AnotherVersion) {
   EXPECT_THAT(LoadInChild(TESSERA_OLD_PLUGIN, [] {}),
-              HasSubstr("it does not speak version 2 of the device interface; install the plugin "
+              HasSubstr("it does not speak version 3 of the device interface; install the plugin "
                         "and the worker from the same release"));
 }
 
