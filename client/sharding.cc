@@ -37,8 +37,18 @@ void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& s
                "set_mesh, or an array that lies on a mesh. Got ",
                spec.ToString());
   }
+  if (!spec.unreduced.empty() || !spec.reduced.empty()) {
+    ThrowError(ErrorKind::kNotImplemented, site, ToAbsl(op),
+               ": unreduced and reduced axes in a spec are not implemented; got ", spec.ToString());
+  }
+  ir::AxisSet used;
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {
+      if (!used.insert(axis).second) {
+        ThrowError(ErrorKind::kValueError, site, ToAbsl(op),
+                   ": A spec can map every mesh axis to at most one dimension, but ",
+                   spec.ToString(), " has duplicate entries for '", axis, "'");
+      }
       if (!mesh.Has(axis)) {
         ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": Resource axis: ", axis, " of ",
                    spec.ToString(), " is not found in mesh: ", mesh.ToString());
