@@ -264,7 +264,7 @@ def main():
     parser.add_argument("dump")
     parser.add_argument("rows", nargs="*")
     parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     warnings.simplefilter("ignore")
     listed = subprocess.run([args.dump], check=True, capture_output=True, text=True).stdout
     rows = [json.loads(line) for line in listed.splitlines()]
