@@ -47,8 +47,7 @@ examples::State GptState(int64_t layers) {
     p.blocks.push_back(block);
   }
   p.norm = norm();
-  const auto zero = [](const Array& a) { return a * 0; };
-  return {p, tree_map(zero, p), tree_map(zero, p), put(ir::Array(kF32, {}))};
+  return {p, Optimizer().init(p)};
 }
 
 }  // namespace tessera::bench

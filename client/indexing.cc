@@ -350,6 +350,18 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
     const GatherIndex g = ToGather(b, p, Vs(in.begin() + 1, in.end() - 1), to.shape());
     Value u = broadcast(g.shape);
     if (!g.added.empty()) u = ir::Squeeze(u, g.added);
+    if (to.type().is_sharded() && !u.type().is_sharded() && given.shape() != u.shape()) {
+      // What was repeated lies where the windows that it fills do.
+      Type like = u.type();
+      size_t k = 0;
+      for (int d = 0; d < to.rank(); ++d) {
+        const auto& gone = g.dims.collapsed_slice_dims;
+        if (std::find(gone.begin(), gone.end(), d) != gone.end()) continue;
+        const auto at = static_cast<int>(g.dims.offset_dims[k++]);
+        if (u.dim(at) == to.dim(d)) like.set_axes_of(at, to.type().axes_of(d));
+      }
+      u = internal::Resharded(name, u, ir::SpecOf(like), p.site);
+    }
     const ir::ScatterDimensionNumbers dims{.update_window_dims = g.dims.offset_dims,
                                            .inserted_window_dims = g.dims.collapsed_slice_dims,
                                            .scatter_dims_to_operand_dims = g.dims.start_index_map};

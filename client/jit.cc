@@ -28,7 +28,12 @@ TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options
   for (size_t i = 0; i < options.in_shardings.size(); ++i) {
     if (options.in_shardings[i]) traced.program.in_shardings[i] = options.in_shardings[i];
   }
-  traced.program.out_shardings = options.out_shardings();
+  // What is given goes before the types' shardings.
+  std::vector<std::optional<PartitionSpec>> given = options.out_shardings();
+  for (size_t i = 0; i < given.size(); ++i)
+    if (!given[i] && i < traced.program.out_shardings.size())
+      given[i] = traced.program.out_shardings[i];
+  if (!given.empty()) traced.program.out_shardings = std::move(given);
   for (const std::string& path : args.paths()) traced.program.in_names.push_back(ValueName(path));
   for (size_t i = 0; i < traced.captures.size(); ++i)
     traced.program.in_names.push_back(absl::StrCat("captured[", i, "]"));

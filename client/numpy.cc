@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/operand.h"
+#include "client/reductions.h"
 #include "client/sharding.h"
 #include "ir/ops.h"
 
@@ -18,18 +19,22 @@ namespace {
 
 using internal::Apply1;
 using internal::ApplyArgs;
+using internal::BroadcastBack;
 using internal::BroadcastTo;
+using internal::InexactOf;
+using internal::KeptDims;
+using internal::MeanOf;
+using internal::NormalAxes;
+using internal::NormalAxis;
+using internal::NumReduced;
 using internal::Operands;
+using internal::RankOf;
+using internal::Reduce;
 using internal::ThrowError;
+using internal::ToInexact;
+using internal::UnaryInexact;
 using ir::Value;
 using Vs = std::vector<Value>;
-
-// The dtype in which a function of real numbers computes.
-DType Inexact(DType d) {
-  if (ir::IsInexact(d)) return d;
-  return ir::IsInteger(d) && ir::ByteWidth(d) == 8 ? DType::kF64 : DType::kF32;
-}
-Value ToInexact(Value x) { return internal::ConvertTo(x, {Inexact(x.dtype()), x.type().weak}); }
 
 Array Promoted(std::string_view name, const Arg& x, const Arg& y,
                absl::FunctionRef<Value(Value, Value)> op,
@@ -39,78 +44,6 @@ Array Promoted(std::string_view name, const Arg& x, const Arg& y,
 }
 Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
   return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0]); });
-}
-// The same, but integers become floats first.
-Array UnaryInexact(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
-  return Unary(name, x, [&](Value v) { return op(ToInexact(v)); });
-}
-
-int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
-  if (axis < -rank || axis >= rank) {
-    ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": axis ", axis,
-               " is out of bounds for array of dimension ", rank);
-  }
-  return static_cast<int>(axis < 0 ? axis + rank : axis);
-}
-
-std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank, const Site& site) {
-  std::vector<int64_t> out;
-  if (!axes.list) {
-    out.resize(rank);
-    std::iota(out.begin(), out.end(), 0);
-    return out;
-  }
-  for (int64_t a : *axes.list) out.push_back(NormalAxis(op, a, rank, site));
-  std::sort(out.begin(), out.end());
-  if (std::adjacent_find(out.begin(), out.end()) != out.end()) {
-    ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": duplicate value in axes");
-  }
-  return out;
-}
-
-int RankOf(const Arg& x) { return x.kind == Arg::kArray ? x.array->rank() : 0; }
-
-Dims KeptDims(Dims shape, const std::vector<int64_t>& axes) {
-  for (int64_t a : axes) shape[a] = 1;
-  return shape;
-}
-
-// The number of elements that a reduction over `axes` combines into one.
-int64_t NumReduced(const Dims& shape, const std::vector<int64_t>& axes) {
-  int64_t n = 1;
-  for (int64_t a : axes) n *= shape[a];
-  return n;
-}
-
-// A reduction over axes; `keepdims` keeps the dims with size 1.
-Array Reduce(std::string_view name, const Arg& x, const Axes& axes, bool keepdims,
-             absl::FunctionRef<Value(Value, const std::vector<int64_t>&)> op) {
-  const std::vector<int64_t> dims = NormalAxes(name, axes, RankOf(x), x.site);
-  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
-    const Value r = op(v[0], dims);
-    return keepdims ? ir::Reshape(r, KeptDims(v[0].shape(), dims)) : r;
-  });
-}
-
-// Broadcasts `reduced`, a reduction of `x` over `axes`, to the shape of `x`.
-Value BroadcastBack(Value reduced, Value x, const std::vector<int64_t>& axes) {
-  std::vector<int64_t> kept;
-  for (int d = 0; d < x.rank(); ++d) {
-    if (!std::binary_search(axes.begin(), axes.end(), d)) kept.push_back(d);
-  }
-  return ir::BroadcastInDim(reduced, x.shape(), kept);
-}
-
-Value Mean(Value x, const std::vector<int64_t>& axes) {
-  x = ToInexact(x);
-  const Value s = ir::ReduceSum(x, axes);
-  return s / ir::FullLike(s, static_cast<double>(NumReduced(x.shape(), axes)));
-}
-
-// The maximum, with zero derivative, and 0 where it is not finite.
-Value SafeMax(Value x, const std::vector<int64_t>& axes) {
-  const Value m = ir::StopGradient(ir::ReduceMax(x, axes));
-  return ir::Select(ir::IsFinite(m), m, ir::FullLike(m, 0));
 }
 
 Value ToBool(Value x) {
@@ -135,7 +68,7 @@ Array operator*(const Arg& x, const Arg& y) {
   });
 }
 Array operator/(const Arg& x, const Arg& y) {
-  return Promoted("div", x, y, ir::Div, Inexact(internal::CommonDType({x, y})));
+  return Promoted("div", x, y, ir::Div, InexactOf(internal::CommonDType({x, y})));
 }
 
 #define TESSERA_DEFINE_COMPARE(function, name, direction)                                       \
@@ -231,7 +164,6 @@ TESSERA_DEFINE_INEXACT(sin, Sin)
 TESSERA_DEFINE_INEXACT(cos, Cos)
 TESSERA_DEFINE_INEXACT(sqrt, Sqrt)
 TESSERA_DEFINE_INEXACT(rsqrt, Rsqrt)
-TESSERA_DEFINE_INEXACT(sigmoid, Logistic)
 TESSERA_DEFINE_INEXACT(tanh, Tanh)
 TESSERA_DEFINE_INEXACT(exp2, Exp2)
 TESSERA_DEFINE_INEXACT(tan, Tan)
@@ -247,10 +179,10 @@ TESSERA_DEFINE_INEXACT(cbrt, Cbrt)
 #undef TESSERA_DEFINE_INEXACT
 
 Array arctan2(const Arg& y, const Arg& x) {
-  return Promoted("arctan2", y, x, ir::Atan2, Inexact(internal::CommonDType({y, x})));
+  return Promoted("arctan2", y, x, ir::Atan2, InexactOf(internal::CommonDType({y, x})));
 }
 Array nextafter(const Arg& x, const Arg& y) {
-  return Promoted("nextafter", x, y, ir::Nextafter, Inexact(internal::CommonDType({x, y})));
+  return Promoted("nextafter", x, y, ir::Nextafter, InexactOf(internal::CommonDType({x, y})));
 }
 
 // Integers need no rounding, and are finite.
@@ -267,24 +199,6 @@ Array round(const Arg& x) {
 Array is_finite(const Arg& x) {
   return Unary("is_finite", x, [](Value v) {
     return ir::IsInexact(v.dtype()) ? ir::IsFinite(v) : ir::Compare(v, v, "EQ");
-  });
-}
-
-Array relu(const Arg& x) {
-  return Unary("relu", x, [](Value v) {
-    const Value zero = ir::FullLike(v, 0);
-    return ir::Select(ir::Compare(v, zero, "GT"), v, zero);
-  });
-}
-Array silu(const Arg& x) {
-  return UnaryInexact("silu", x, [](Value v) { return v * ir::Logistic(v); });
-}
-Array gelu(const Arg& x, bool approximate) {
-  return UnaryInexact("gelu", x, [&](Value v) {
-    const auto c = [&](double value) { return ir::FullLike(v, value); };
-    if (!approximate) return c(0.5) * v * (c(1) + ir::Erf(v * c(std::sqrt(0.5))));
-    const Value inner = c(std::sqrt(2 / M_PI)) * (v + c(0.044715) * v * v * v);
-    return c(0.5) * v * (c(1) + ir::Tanh(inner));
   });
 }
 
@@ -337,12 +251,12 @@ Array any(const Arg& x, const Axes& axes, bool keepdims) {
                 [](Value v, const std::vector<int64_t>& d) { return ir::ReduceOr(ToBool(v), d); });
 }
 Array mean(const Arg& x, const Axes& axes, bool keepdims) {
-  return Reduce("mean", x, axes, keepdims, Mean);
+  return Reduce("mean", x, axes, keepdims, MeanOf);
 }
 Array var(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("var", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
     v = ToInexact(v);
-    return Mean(ir::Square(v - BroadcastBack(Mean(v, d), v, d)), d);
+    return MeanOf(ir::Square(v - BroadcastBack(MeanOf(v, d), v, d)), d);
   });
 }
 
@@ -403,40 +317,6 @@ Array argsort(const Arg& x, int axis) {
         "argsort", ir::Iota(v.builder(), index, v.shape(), dim),
         v.type().is_sharded() ? OutSharding(ir::SpecOf(v.type())) : std::nullopt, x.site);
     return ir::Sort({v, places}, dim)[1];
-  });
-}
-
-Array logsumexp(const Arg& x, const Axes& axes, bool keepdims) {
-  return Reduce("logsumexp", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    v = ToInexact(v);
-    const Value m = SafeMax(v, d);
-    return ir::Log(ir::ReduceSum(ir::Exp(v - BroadcastBack(m, v, d)), d)) + m;
-  });
-}
-Array softmax(const Arg& x, int axis) {
-  const int64_t d = NormalAxis("softmax", axis, RankOf(x), x.site);
-  return UnaryInexact("softmax", x, [&](Value v) {
-    const Value e = ir::Exp(v - BroadcastBack(SafeMax(v, {d}), v, {d}));
-    return e / BroadcastBack(ir::ReduceSum(e, {d}), e, {d});
-  });
-}
-Array log_softmax(const Arg& x, int axis) {
-  const int64_t d = NormalAxis("log_softmax", axis, RankOf(x), x.site);
-  return UnaryInexact("log_softmax", x, [&](Value v) {
-    const Value shifted = v - BroadcastBack(SafeMax(v, {d}), v, {d});
-    return shifted - BroadcastBack(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
-  });
-}
-Array standardize(const Arg& x, const Axes& axes, double epsilon) {
-  const std::vector<int64_t> dims = NormalAxes("standardize", axes, RankOf(x), x.site);
-  return UnaryInexact("standardize", x, [&](Value v) {
-    const Value average = Mean(v, dims);
-    const Value of_squares = Mean(ir::Square(v), dims);
-    const Value apart = of_squares - ir::Square(average);
-    const Value variance = ir::Max(apart, ir::FullLike(apart, 0));
-    const Value scale = ir::Rsqrt(variance + ir::FullLike(variance, epsilon));
-    const Value centered = v - BroadcastBack(average, v, dims);
-    return centered * BroadcastBack(scale, v, dims);
   });
 }
 
@@ -817,18 +697,6 @@ Array eye(int64_t n, DType dtype, Site site) {
     return ir::Convert(
         ir::Compare(ir::Iota(b, DType::kS32, {n, n}, 0), ir::Iota(b, DType::kS32, {n, n}, 1), "EQ"),
         dtype);
-  });
-}
-Array one_hot(const Arg& x, int64_t classes, DType dtype, const OutSharding& out_sharding) {
-  return Unary("one_hot", x, [&](Value v) {
-    Dims shape = v.shape();
-    shape.push_back(classes);
-    std::vector<int64_t> kept(v.rank());
-    std::iota(kept.begin(), kept.end(), 0);
-    const Value wide = ir::BroadcastInDim(v, shape, kept);
-    const Value hot = ir::Convert(
-        ir::Compare(wide, ir::Iota(v.builder(), v.dtype(), shape, v.rank()), "EQ"), dtype);
-    return internal::Resharded("one_hot", hot, out_sharding, x.site);
   });
 }
 

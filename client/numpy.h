@@ -67,10 +67,6 @@ Array arcsinh(const Arg& x);
 Array arccosh(const Arg& x);
 Array arctanh(const Arg& x);
 Array nextafter(const Arg& x, const Arg& y);
-Array sigmoid(const Arg& x);
-Array relu(const Arg& x);  // the derivative at 0 is 0
-Array silu(const Arg& x);
-Array gelu(const Arg& x, bool approximate = true);
 
 // The axes of a reduction; all by default.
 struct Axes {
@@ -101,12 +97,6 @@ Array cumprod(const Arg& x, std::optional<int> axis = std::nullopt);
 Array sort(const Arg& x, int axis = -1);
 Array argsort(const Arg& x, int axis = -1);
 using lax::top_k;
-Array logsumexp(const Arg& x, const Axes& axes = {}, bool keepdims = false);
-Array softmax(const Arg& x, int axis = -1);
-Array log_softmax(const Arg& x, int axis = -1);
-// (x - mean) / sqrt(variance + epsilon) over the axes, whose variance is that of jax.nn's "fast"
-// algorithm: mean(x^2) - mean(x)^2, or 0 if that is less.
-Array standardize(const Arg& x, const Axes& axes = -1, double epsilon = 1e-5);
 
 Array matmul(const Arg& x, const Arg& y,  // vectors, matrices, leading dims broadcast
              const lax::DotOptions& options = {});
@@ -151,7 +141,5 @@ Array arange(int64_t stop, DType dtype, const OutSharding& out_sharding, Site si
 Array arange(double start, double stop, double step, DType dtype = DType::kF32,
              Site site = Site::Here());
 Array eye(int64_t n, DType dtype = DType::kF32, Site site = Site::Here());
-Array one_hot(const Arg& x, int64_t classes, DType dtype = DType::kF32,
-              const OutSharding& out_sharding = {});
 
 }  // namespace tessera

@@ -41,13 +41,12 @@ void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& s
     ThrowError(ErrorKind::kNotImplemented, site, ToAbsl(op),
                ": unreduced and reduced axes in a spec are not implemented; got ", spec.ToString());
   }
-  ir::AxisSet used;
+  ir::AxisSet seen;
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {
-      if (!used.insert(axis).second) {
-        ThrowError(ErrorKind::kValueError, site, ToAbsl(op),
-                   ": A spec can map every mesh axis to at most one dimension, but ",
-                   spec.ToString(), " has duplicate entries for '", axis, "'");
+      if (!seen.insert(axis).second) {
+        ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": the sharding ", spec.ToString(),
+                   " has duplicate entries for axis '", axis, "'");
       }
       if (!mesh.Has(axis)) {
         ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": Resource axis: ", axis, " of ",

@@ -10,11 +10,11 @@
 #include <cstdint>
 
 #include "client/array.h"
-#include "client/numpy.h"
+#include "client/nn.h"
 
 namespace tessera::special {
 
-using tessera::log_softmax, tessera::logsumexp, tessera::softmax;
+using nn::log_softmax, nn::logsumexp, nn::softmax;
 
 // ---- Gamma and beta functions. ------------------------------------------------------------------
 

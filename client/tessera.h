@@ -19,8 +19,10 @@
 #include "client/lax.h"        // IWYU pragma: export
 #include "client/linalg.h"     // IWYU pragma: export
 #include "client/mesh.h"       // IWYU pragma: export
+#include "client/nn.h"         // IWYU pragma: export
 #include "client/numpy.h"      // IWYU pragma: export
 #include "client/precision.h"  // IWYU pragma: export
+#include "client/optim.h"      // IWYU pragma: export
 #include "client/random.h"     // IWYU pragma: export
 #include "client/session.h"    // IWYU pragma: export
 #include "client/sets.h"       // IWYU pragma: export

@@ -1,5 +1,6 @@
 #include "client/trace.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/status_exception.h"
@@ -253,6 +254,15 @@ ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& 
   return traced.fn;
 }
 
+namespace {
+// Whether all of the mesh's axes are Explicit: types say where values lie.
+bool IsExplicit(const ir::Mesh& mesh) {
+  return !mesh.empty() && std::all_of(mesh.axes.begin(), mesh.axes.end(), [](const auto& axis) {
+    return axis.type == AxisType::kExplicit;
+  });
+}
+}  // namespace
+
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints) {
   Mesh mesh = ProgramMesh(args);
@@ -280,6 +290,9 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
           const ConcreteState* c = AsConcrete(a);
           out.program.in_shardings.push_back(c ? InSharding(*c, mesh.logical) : std::nullopt);
         }
+        if (IsExplicit(mesh.logical))
+          for (const Type& type : out.program.entry->result_types())
+            out.program.out_shardings.push_back(ir::SpecOf(type));
         return out;
       });
     } catch (const RetraceWithMesh& need) {

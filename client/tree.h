@@ -6,6 +6,9 @@
 //   struct Params { Array w, b; int layers; };
 //   TESSERA_TREE(Params, w, b, layers)
 //
+// A class template has TESSERA_TREE_MEMBERS among its members instead. An optional value is the
+// tree of the value, or without one a tree without leaves.
+//
 // Code below these templates uses a TreeNode and a flat list of arrays. Values; thread-safe.
 #pragma once
 #include <array>
@@ -146,8 +149,11 @@ void Walk(T& t, Sink& sink) {
     sink.Child("[0]", t.first);
     sink.Child("[1]", t.second);
   } else if constexpr (IsOptional<U>::value) {
-    sink.Enter(t ? "some" : "none");
-    if (t) sink.Child("", *t);
+    if (t) {
+      Walk(*t, sink);
+    } else {
+      sink.Enter("none");
+    }
   } else if constexpr (UserTree<T>) {
     sink.Enter(TesseraTreeName(static_cast<const U*>(nullptr)));
     auto field = [&](const char* name, auto& child) { sink.Child(std::string(".") + name, child); };
@@ -335,3 +341,23 @@ std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode
     TESSERA_FOR_EACH(TESSERA_TREE_FIELD_, __VA_ARGS__)                                             \
   }                                                                                                \
   inline const char* TesseraTreeName(const Struct*) { return #Struct; }
+
+// The same as a member of a struct, which may be a class template:
+//   template <class Params>
+//   struct Training {
+//     Params params;
+//     Array step;
+//     TESSERA_TREE_MEMBERS(Training, params, step)
+//   };
+#define TESSERA_TREE_MEMBERS(Struct, ...)                               \
+  template <class TreeSink>                                             \
+  friend void TesseraTreeWalk([[maybe_unused]] Struct& tree_self,       \
+                              [[maybe_unused]] TreeSink& tree_sink) {   \
+    TESSERA_FOR_EACH(TESSERA_TREE_FIELD_, __VA_ARGS__)                  \
+  }                                                                     \
+  template <class TreeSink>                                             \
+  friend void TesseraTreeWalk([[maybe_unused]] const Struct& tree_self, \
+                              [[maybe_unused]] TreeSink& tree_sink) {   \
+    TESSERA_FOR_EACH(TESSERA_TREE_FIELD_, __VA_ARGS__)                  \
+  }                                                                     \
+  friend const char* TesseraTreeName(const Struct*) { return #Struct; }

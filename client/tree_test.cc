@@ -67,10 +67,31 @@ TEST(TreeTest, NoStaticTextPassesForStructure) {
 TEST(TreeTest, MapsAndPairsAndOptionals) {
   const auto t = std::make_pair(std::optional<Array>(abstract({1})), std::optional<Array>());
   EXPECT_EQ(flatten(t).leaves.size(), 1u);
+  // A value is its own tree, with or without the optional; none is a tree of its own.
+  EXPECT_EQ(LeafPaths(flatten(t).tree, "t"), std::vector<std::string>{"t[0]"});
+  EXPECT_TRUE(flatten(std::optional(SomeModel())).tree == flatten(SomeModel()).tree);
+  EXPECT_FALSE(flatten(std::optional<Array>()).tree == flatten(std::vector<Array>()).tree);
   const Layer doubled = tree_map([](const Array& a) { return abstract({2 * a.dim(0)}); },
                                  Layer{abstract({2}), abstract({3}), 1});
   EXPECT_EQ(doubled.w.dim(0), 4);
   EXPECT_EQ(doubled.b.dim(0), 6);
+}
+
+template <class T>
+struct Pointed {
+  T value;
+  Array at;
+  TESSERA_TREE_MEMBERS(Pointed, value, at)
+};
+TEST(TreeTest, ClassTemplatesAreTrees) {
+  Pointed<std::vector<Array>> p{{abstract({1}), abstract({2})}, abstract({3})};
+  const Flat flat = flatten(p);
+  EXPECT_EQ(flat.tree.text, "Pointed");
+  EXPECT_EQ(LeafPaths(flat.tree, "p"),
+            (std::vector<std::string>{"p.value[0]", "p.value[1]", "p.at"}));
+  p = tree_map([](const Array& a) { return abstract({2 * a.dim(0)}); }, p);
+  EXPECT_EQ(p.value[1].dim(0), 4);
+  EXPECT_EQ(p.at.dim(0), 6);
 }
 
 TEST(TreeTest, MapOverTreesOfOtherShapeNamesThePath) {

@@ -5,7 +5,6 @@
 //
 //   conv_net                            on four CPU devices inside this process
 //   conv_net --epochs 20 --mesh data=1,model=1
-#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <string>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "client/tessera.h"
-#include "examples/adam.h"
 #include "examples/command_line.h"
 #include "examples/digits.h"
 
@@ -87,21 +85,23 @@ Array Logits(const Net& net, const Statistics& known, const Array& x, Statistics
 }
 
 struct State {
-  AdamState<Net> training;
+  Net params;
+  optim::OptState<Net> opt_state;
   Statistics statistics;
 };
-TESSERA_TREE(State, training, statistics)
+TESSERA_TREE(State, params, opt_state, statistics)
 
-std::pair<State, Array> Step(const State& state, const Images& batch, double learning_rate) {
+std::pair<State, Array> Step(const State& state, const Images& batch,
+                             const optim::GradientTransformation& optimizer) {
   const auto loss = [](const Net& net, const Statistics& known, const Images& images) {
     Statistics seen;
     const Array logits = Logits(net, known, images.x, &seen);
-    const Array targets = one_hot(images.labels, kClasses);
-    return std::pair(-mean(sum(targets * log_softmax(logits), 1)), seen);
+    const Array losses = optim::softmax_cross_entropy_with_integer_labels(logits, images.labels);
+    return std::pair(mean(losses), seen);
   };
-  const auto [result, grads] = value_and_grad(loss)(state.training.params, state.statistics, batch);
-  return {{AdamStep(state.training, grads, {.learning_rate = learning_rate}), result.second},
-          result.first};
+  const auto [result, grads] = value_and_grad(loss)(state.params, state.statistics, batch);
+  const auto [updates, opt_state] = optimizer.update(grads, state.opt_state);
+  return {{optim::apply_updates(state.params, updates), opt_state, result.second}, result.first};
 }
 
 Array Right(const Net& net, const Statistics& known, const Images& images) {
@@ -116,13 +116,13 @@ Images PutImages(const Digits& d, const Mesh& mesh) {
           put(labels, mesh, spread)};
 }
 
-State Initial(const Mesh& mesh) {
+State Initial(const Mesh& mesh, const optim::GradientTransformation& optimizer) {
   const auto put_whole = [&](const Array& a) { return put(a, mesh, P()); };
   const Array keys = random::split(random::key(8), 4);
+  const auto kernel = nn::initializers::variance_scaling(2, "fan_in", "normal");
   const auto layer = [&](int64_t key, int64_t in, int64_t out) {
-    const double scale = std::sqrt(2.0 / static_cast<double>(9 * in));
-    return Layer{put_whole(random::normal(keys[key], {3, 3, in, out}) * scale),
-                 put_whole(ones({out})), put_whole(zeros({out}))};
+    return Layer{put_whole(kernel(keys[key], {3, 3, in, out})), put_whole(ones({out})),
+                 put_whole(zeros({out}))};
   };
   const auto moments = [&](int64_t n) {
     return Moments{put_whole(zeros({n})), put_whole(ones({n}))};
@@ -130,9 +130,7 @@ State Initial(const Mesh& mesh) {
   const Net net{layer(0, 1, 16), layer(1, 16, 32), layer(2, 32, 64),
                 put_whole(random::normal(keys[3], {64, kClasses}) * 0.125),
                 put_whole(zeros({kClasses}))};
-  const auto zero = [&](const Array& a) { return put_whole(zeros(a.shape())); };
-  return {{net, tree_map(zero, net), tree_map(zero, net), put_whole(zeros({}))},
-          {moments(16), moments(32), moments(64)}};
+  return {net, optimizer.init(net), {moments(16), moments(32), moments(64)}};
 }
 
 struct Flags {
@@ -164,26 +162,27 @@ int Run(int argc, char** argv) {
   const Images test =
       PutImages(all.Select(split, for_training, for_training + tests), cluster.mesh);
 
-  State state = Initial(cluster.mesh);
-  const auto step_by = [](double rate) {
-    return jit([rate](const State& state, const Images& batch) { return Step(state, batch, rate); },
-               {.name = "train_step", .donate_argnums = {0}});
-  };
-  const auto large_step = step_by(3e-3), small_step = step_by(3e-4);
+  // The rate falls to a tenth for the last third.
+  const int64_t steps = train.size() / kBatch;
+  const auto optimizer =
+      optim::adam(optim::piecewise_constant_schedule(3e-3, {{2 * flags.epochs / 3 * steps, 0.1}}));
+  State state = Initial(cluster.mesh, optimizer);
+  const auto step =
+      jit([&](const State& state, const Images& batch) { return Step(state, batch, optimizer); },
+          {.name = "train_step", .donate_argnums = {0}});
   const auto right = jit(Right);
   double accuracy = 0;
   for (int64_t epoch = 1; epoch <= flags.epochs; ++epoch) {
     const std::vector<int64_t> order =
         Permutation(train.size(), 2000 + static_cast<uint64_t>(epoch));
-    const auto& step = 3 * epoch <= 2 * flags.epochs ? large_step : small_step;
     Array last;
-    for (int64_t s = 0; s < train.size() / kBatch; ++s) {
+    for (int64_t s = 0; s < steps; ++s) {
       auto [next, loss] =
           step(state, PutImages(train.Select(order, s * kBatch, (s + 1) * kBatch), cluster.mesh));
       state = next;
       last = loss;
     }
-    accuracy = 100.0 * right(state.training.params, state.statistics, test).item<int32_t>() /
+    accuracy = 100.0 * right(state.params, state.statistics, test).item<int32_t>() /
                static_cast<double>(tests);
     std::printf("epoch %lld/%lld  loss %.4f  test images %.1f%%\n", static_cast<long long>(epoch),
                 static_cast<long long>(flags.epochs), last.item<float>(), accuracy);

@@ -35,20 +35,21 @@ constexpr double kLearningRate = 2;
 
 Array Logits(const Model& m, const Array& x) { return matmul(x, m.w) + m.b; }
 Array Loss(const Model& m, const Images& images) {
-  const Array targets = one_hot(images.labels, kClasses);
-  return -mean(sum(targets * log_softmax(Logits(m, images.x)), 1));
+  const Array logits = Logits(m, images.x);
+  return mean(optim::softmax_cross_entropy_with_integer_labels(logits, images.labels));
 }
 
 // The best model of a training on `train`, by its loss on `valid`. `patience` and `limit` are
 // numbers of steps.
 Training Train(const Images& train, const Images& valid, Array patience, Array limit) {
+  const auto sgd = optim::sgd(kLearningRate);  // which keeps nothing
   const auto goes_on = [&](const Training& t) {
     return logical_and(t.step - t.best_step < patience, t.step < limit);
   };
   const auto next = [&](const Training& t) {
     const Model grads = grad(Loss)(t.model, train);
-    const Model model =
-        tree_map([](Array p, Array g) { return p - kLearningRate * g; }, t.model, grads);
+    const Model updates = sgd.update(grads, sgd.init(t.model)).first;
+    const Model model = optim::apply_updates(t.model, updates);
     const Array loss = Loss(model, valid), better = loss < t.best_loss;
     const auto keep = [&](Array a, Array b) { return where(better, a, b); };
     const Array step = t.step + 1;

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "client/tessera.h"
-#include "examples/adam.h"
 #include "examples/command_line.h"
 
 namespace tessera::examples {
@@ -66,10 +65,16 @@ Array Predict(const Kernel& k, const Points& p, const Array& at) {
   return squeeze(matmul(Covariance(k, at, p.x), weights), 2);
 }
 
-using State = AdamState<Kernel>;
+struct State {
+  Kernel params;
+  optim::OptState<Kernel> opt_state;
+};
+TESSERA_TREE(State, params, opt_state)
+optim::GradientTransformation Optimizer() { return optim::adam(5e-2); }
 std::pair<State, Array> Step(const State& state, const Points& p) {
   const auto [loss, grads] = value_and_grad(Loss)(state.params, p);
-  return {AdamStep(state, grads, {.learning_rate = 5e-2}), loss};
+  const auto [updates, opt_state] = Optimizer().update(grads, state.opt_state);
+  return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 
 // A sum of waves, another for each function; `shape` is [functions, n].
@@ -111,8 +116,8 @@ int Run(int argc, char** argv) {
   const Array at = put(places, mesh, spread), want = put(Truth(phase, places), mesh, spread);
 
   const auto replicated = [&] { return put(zeros({}), mesh, P()); };
-  const auto kernel = [&] { return Kernel{replicated(), replicated(), replicated()}; };
-  State state{kernel(), kernel(), kernel(), replicated()};
+  const Kernel first{replicated(), replicated(), replicated()};
+  State state{first, Optimizer().init(first)};
 
   const auto step = jit(Step, {.name = "train_step", .donate_argnums = {0}});
   for (int64_t i = 1; i <= flags.steps; ++i) {

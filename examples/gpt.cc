@@ -59,8 +59,7 @@ State Initial(const Mesh& mesh) {
                         drawn({kHeads, kHeadWidth, kWidth}, narrow, P("model")), one(),
                         drawn({kWidth, kHidden}, narrow, P(None, "model")),
                         drawn({kHidden, kWidth}, wide, P("model"))});
-  const auto zero = [](const Array& a) { return a * 0; };
-  return {p, tree_map(zero, p), tree_map(zero, p), put(zeros({}), mesh, P())};
+  return {p, Optimizer().init(p)};
 }
 
 // ---- The text. ----------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ int Run(int argc, char** argv) {
   if (const std::string& path = flags.checkpoint; !path.empty()) {
     try {
       state = load(state, path);
-      done = static_cast<int64_t>(state.step.item<float>());
+      done = state.opt_state[0].count->item<int64_t>();
       std::printf("goes on from step %lld of %s\n", static_cast<long long>(done), path.c_str());
     } catch (const Error& e) {
       if (e.reason() != "FILE_NOT_FOUND") throw;
@@ -130,9 +129,9 @@ int Run(int argc, char** argv) {
   }
 
   const Prefix<PartitionSpec> gpt = {P(), P(), {kBlockSpecs, kBlockSpecs}, P()};
-  const auto step = jit(
-      Step,
-      {.name = "train_step", .donate_argnums = {0}, .out_shardings = {{gpt, gpt, gpt, P()}, P()}});
+  const auto step = jit(Step, {.name = "train_step",
+                               .donate_argnums = {0},
+                               .out_shardings = {{gpt, Optimizer().specs(gpt)}, P()}});
   const auto excerpts = jit(Excerpts, {.name = "excerpts", .out_shardings = kBatchSpec});
   const Array text = put(Tokens(learnt), mesh, P());
   const Array key = put(random::key(1), mesh, P());

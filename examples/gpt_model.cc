@@ -51,10 +51,13 @@ Array Loss(const Gpt& p, const Array& text, const std::optional<Array>& key) {
   return -mean(take_along_axis(log_p, expand_dims(next, -1), -1));
 }
 
+optim::GradientTransformation Optimizer() { return optim::adam(3e-3); }
+
 std::pair<State, Array> Step(const State& state, const Array& text, const Array& key) {
   const auto [loss, grads] =
       value_and_grad([&](const Gpt& p) { return Loss(p, text, key); })(state.params);
-  return {AdamStep(state, grads, {.learning_rate = 3e-3}), loss};
+  const auto [updates, opt_state] = Optimizer().update(grads, state.opt_state);
+  return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 
 }  // namespace tessera::examples

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "client/tessera.h"
-#include "examples/adam.h"
 
 namespace tessera::examples {
 
@@ -32,7 +31,12 @@ Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key 
 // text: s32[batch, length + 1]; the mean of -log p of each token after the first.
 Array Loss(const Gpt& p, const Array& text, const std::optional<Array>& key);
 
-using State = AdamState<Gpt>;
+struct State {
+  Gpt params;
+  optim::OptState<Gpt> opt_state;
+};
+TESSERA_TREE(State, params, opt_state)
+optim::GradientTransformation Optimizer();
 // The next state, and the loss before.
 std::pair<State, Array> Step(const State& state, const Array& text, const Array& key);
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "client/tessera.h"
-#include "examples/adam.h"
 #include "examples/command_line.h"
 
 namespace tessera::examples {
@@ -50,10 +49,16 @@ Array Loss(const Network& p, const Graph& g) {
   return -sum(where(g.known, own, 0)) / sum(g.known.astype(kF32));
 }
 
-using State = AdamState<Network>;
+struct State {
+  Network params;
+  optim::OptState<Network> opt_state;
+};
+TESSERA_TREE(State, params, opt_state)
+optim::GradientTransformation Optimizer() { return optim::adam(1e-2); }
 std::pair<State, Array> Step(const State& state, const Graph& g) {
   const auto [loss, grads] = value_and_grad(Loss)(state.params, g);
-  return {AdamStep(state, grads, {.learning_rate = 1e-2}), loss};
+  const auto [updates, opt_state] = Optimizer().update(grads, state.opt_state);
+  return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 // Over the others.
 Array Accuracy(const Network& p, const Graph& g) {
@@ -117,8 +122,7 @@ int Run(int argc, char** argv) {
     return put(random::normal(keys[i], std::move(shape)) * scale, mesh, P());
   };
   const Network first{drawn(0, {kFeatures, kHidden}), drawn(1, {kHidden, kCommunities})};
-  const auto zero = [](const Array& a) { return a * 0; };
-  State state{first, tree_map(zero, first), tree_map(zero, first), put(zeros({}), mesh, P())};
+  State state{first, Optimizer().init(first)};
 
   const auto step = jit(Step, {.name = "train_step", .donate_argnums = {0}});
   const auto accuracy_of = jit(Accuracy);

@@ -8,7 +8,6 @@
 //   mlp_digits --address 127.0.0.1:8470            on a cluster
 //   mlp_digits --checkpoint mlp.safetensors        saves after every epoch, and resumes from there
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <limits>
@@ -19,7 +18,6 @@
 #include <vector>
 
 #include "client/tessera.h"
-#include "examples/adam.h"
 #include "examples/command_line.h"
 #include "examples/digits.h"
 
@@ -41,36 +39,39 @@ constexpr uint64_t kSplitSeed = 7;
 Array Logits(const Mlp& p, Array x) { return matmul(relu(matmul(x, p.w1) + p.b1), p.w2) + p.b2; }
 
 Array Loss(const Mlp& p, Array x, Array labels) {
-  const Array targets = one_hot(labels, kClasses, x.dtype());
-  return -mean(sum(targets * log_softmax(Logits(p, x)), 1));
+  return mean(optim::softmax_cross_entropy_with_integer_labels(Logits(p, x), labels));
 }
 
-using State = AdamState<Mlp>;
+// What the training keeps: the parameters, and the moments that Adam has of each.
+struct State {
+  Mlp params;
+  optim::OptState<Mlp> opt_state;
+};
+TESSERA_TREE(State, params, opt_state)
+optim::GradientTransformation Optimizer() { return optim::adam(4e-3); }
 
 // One step of training: what jit compiles into a single program.
 std::pair<State, Array> Step(const State& state, Array x, Array labels) {
   const auto [loss, grads] = value_and_grad(Loss)(state.params, x, labels);
-  return {AdamStep(state, grads, {.learning_rate = 4e-3}), loss};
+  const auto [updates, opt_state] = Optimizer().update(grads, state.opt_state);
+  return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 
 Array Predict(const Mlp& p, Array x) { return argmax(Logits(p, x), 1); }
 
 // 3. Where the parameters live.
 const PartitionSpec kW1 = P(None, "model"), kB1 = P("model"), kW2 = P("model", None), kB2 = P();
+const Prefix<PartitionSpec> kSpecs = {kW1, kB1, kW2, kB2};
 
 State Initial(const Mesh& mesh, DType dtype) {
   const Array keys = random::split(random::key(0), 2);
-  const Mlp drawn{random::normal(keys[0], {kPixels, kHidden}, dtype) * std::sqrt(2.0 / kPixels),
-                  zeros({kHidden}, dtype),
-                  random::normal(keys[1], {kHidden, kClasses}, dtype) * std::sqrt(1.0 / kHidden),
-                  zeros({kClasses}, dtype)};
-  const auto place = [&](const Mlp& p) {
-    return Mlp{put(p.w1, mesh, kW1), put(p.b1, mesh, kB1), put(p.w2, mesh, kW2),
-               put(p.b2, mesh, kB2)};
-  };
-  const auto zero = [](const Array& a) { return zeros(a.shape(), a.dtype()); };
-  return {place(drawn), place(tree_map(zero, drawn)), place(tree_map(zero, drawn)),
-          put(zeros({}, dtype), mesh, P())};
+  const auto hidden = nn::initializers::variance_scaling(2, "fan_in", "normal");
+  const auto output = nn::initializers::variance_scaling(1, "fan_in", "normal");
+  const Mlp params{put(hidden(keys[0], {kPixels, kHidden}, dtype), mesh, kW1),
+                   put(zeros({kHidden}, dtype), mesh, kB1),
+                   put(output(keys[1], {kHidden, kClasses}, dtype), mesh, kW2),
+                   put(zeros({kClasses}, dtype), mesh, kB2)};
+  return {params, Optimizer().init(params)};
 }
 
 struct Batch {
@@ -213,11 +214,9 @@ int Run(int argc, char** argv) {
               static_cast<long long>(test.size()));
 
   State state = Initial(mesh, flags.dtype);
-  const auto step = jit(
-      Step, {.name = "train_step",
-             .donate_argnums = {0},
-             .out_shardings = {
-                 {{kW1, kB1, kW2, kB2}, {kW1, kB1, kW2, kB2}, {kW1, kB1, kW2, kB2}, P()}, P()}});
+  const auto step = jit(Step, {.name = "train_step",
+                               .donate_argnums = {0},
+                               .out_shardings = {{kSpecs, Optimizer().specs(kSpecs)}, P()}});
   const auto predict = jit(Predict, {.name = "predict"});
   const Batch test_batch = PutBatch(test, mesh, flags.dtype);
   const int64_t steps = train.size() / kBatch;

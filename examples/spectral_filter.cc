@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "client/tessera.h"
-#include "examples/adam.h"
 #include "examples/command_line.h"
 
 namespace tessera::examples {
@@ -39,10 +38,16 @@ Array Filtered(const Filter& f, const Array& x) {
 Array Error(const Array& x, const Array& clean) { return mean(square(x - clean)); }
 Array Loss(const Filter& f, const Signals& s) { return Error(Filtered(f, s.noisy), s.clean); }
 
-using State = AdamState<Filter>;
+struct State {
+  Filter params;
+  optim::OptState<Filter> opt_state;
+};
+TESSERA_TREE(State, params, opt_state)
+optim::GradientTransformation Optimizer() { return optim::adam(1e-1); }
 std::pair<State, Array> Step(const State& state, const Signals& s) {
   const auto [loss, grads] = value_and_grad(Loss)(state.params, s);
-  return {AdamStep(state, grads, {.learning_rate = 1e-1}), loss};
+  const auto [updates, opt_state] = Optimizer().update(grads, state.opt_state);
+  return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 
 // Sums of a few slow waves, and noise, which has all frequencies.
@@ -84,8 +89,8 @@ int Run(int argc, char** argv) {
     return Signals{put(s.noisy, mesh, spread), put(s.clean, mesh, spread)};
   };
   const Signals train = signals(0), test = signals(1);
-  const auto gains = [&] { return Filter{put(zeros({flags.length / 2 + 1}), mesh, P())}; };
-  State state{gains(), gains(), gains(), put(zeros({}), mesh, P())};
+  const Filter first{put(zeros({flags.length / 2 + 1}), mesh, P())};
+  State state{first, Optimizer().init(first)};
 
   const auto step = jit(Step, {.name = "train_step", .donate_argnums = {0}});
   for (int64_t i = 1; i <= flags.steps; ++i) {

@@ -129,7 +129,7 @@ with set_mesh(m):
     put(ar(4, 3), m, P('x')).at[jnp.array([2, 0])].set(0.)
 )py")
       .Is([] {
-        strict_sharding strict;
+        const strict_sharding strict;  // without it the array keeps its sharding: decision 0024
         put(Ar({4, 3}), Explicit({{"x", 2}}), P("x")).at(array<int32_t>({2, 0})).set(0.0);
       });
   t.Gives("explicit_at/write_with_out_sharding", R"py(

@@ -1,0 +1,203 @@
+// Shardings in types while tracing; no cluster. The same programs run: tests/acceptance.
+#include "client/sharding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/testing/evaluated.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::ErrorOf;
+using ::testing::HasSubstr;
+using testing::Host;
+using testing::Vec;
+
+Array Of(std::string_view type) { return abstract_of(*ir::ParseType(type)); }
+
+// What f gives of arguments of these types: its results' types. The traced program is well formed,
+// and its text says all of it.
+template <class F, class... T>
+std::vector<std::string> TypesOf(const F& f, T... types) {
+  const auto traced = trace(f, Of(types)...);
+  EXPECT_TRUE(ir::Verify(traced.program).ok()) << ir::Verify(traced.program);
+  const std::string text = ir::PrintProgram(traced.program);
+  const auto parsed = ir::ParseProgram(text);
+  EXPECT_EQ(parsed.ok() ? ir::PrintProgram(*parsed) : parsed.status().ToString(), text);
+  std::vector<std::string> out;
+  for (const Type& t : traced.fn()->result_types()) out.push_back(t.ToString());
+  return out;
+}
+
+class Explicit : public ::testing::Test {
+ protected:
+  set_mesh context_{abstract_mesh({2, 2}, {"x", "y"})};
+};
+
+TEST_F(Explicit, ReshardChangesTheTypeAndTransposes) {
+  const auto f = [](Array v) { return reshard(v, P(None, "y")); };
+  EXPECT_THAT(TypesOf(f, "f32[4@x,2]"), ElementsAre("f32[4,2@y]"));
+  EXPECT_THAT(TypesOf(grad([=](Array v) { return sum(square(f(v))); }), "f32[4@x,2]"),
+              ElementsAre("f32[4@x,2]"));
+  // One that changes nothing is no op.
+  const auto same = trace([](Array v) { return reshard(v, P("x", None)); }, Of("f32[4@x,2]"));
+  EXPECT_TRUE(same.fn()->ops.empty());
+}
+
+TEST_F(Explicit, ReshardChecksItsSpec) {
+  const auto to = [](const PartitionSpec& spec) {
+    return ErrorOf([&] { trace([&](Array v) { return reshard(v, spec); }, Of("f32[4,2]")); });
+  };
+  EXPECT_THAT(to(P("q")).what(), HasSubstr("Resource axis: q of"));
+  EXPECT_THAT(to(P("x", None, "y")).what(), HasSubstr("must be equal to aval's ndim (2)"));
+  EXPECT_THAT(to(P("x", "x")).what(), HasSubstr("twice"));
+  EXPECT_THAT(TypesOf([](Array v) { return reshard(v, P("x", None, None)); }, "f32[4,2]"),
+              ElementsAre("f32[4@x,2]"));
+  set_mesh automatic(abstract_mesh({2}, {"x"}, {AxisType::kAuto}));
+  const Error e = to(P("x"));
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(),
+              AllOf(HasSubstr("cannot contain axis names that are of type Auto or Manual"),
+                    HasSubstr("sharding_test.cc:")));
+}
+
+TEST_F(Explicit, OutShardingIsTakenWhereArraysAreMadeAndChanged) {
+  EXPECT_THAT(TypesOf(
+                  [](Array v) {
+                    return reshape(v, {2, 2, 2}, P("y"));
+                  },
+                  "f32[4@x,2]"),
+              ElementsAre("f32[2@y,2,2]"));
+  EXPECT_THAT(TypesOf([](Array v) { return v.reshape({-1}, P("y")); }, "f32[4@x,2]"),
+              ElementsAre("f32[8@y]"));
+  EXPECT_THAT(
+      TypesOf([](Array v, Array w) { return dot(v, w, {}, P("x")); }, "f32[4,2@y]", "f32[2@y,4]"),
+      ElementsAre("f32[4@x,4]"));
+  EXPECT_THAT(TypesOf(
+                  [](Array v) {
+                    return einsum("ij,kj->ki", {v, v}, {}, P("y", "x"));
+                  },
+                  "f32[4@x,4@y]"),
+              ElementsAre("f32[4@y,4@x]"));
+  EXPECT_THAT(TypesOf([](Array v) { return lax::reduce_max(v, {0}, P("x")); }, "f32[4@x,4]"),
+              ElementsAre("f32[4@x]"));
+  const auto made = [](Array v) {
+    return std::make_tuple(zeros({4}, kF32, P("x")), ones({4, 2}, kBF16, P(None, "y")),
+                           full({4}, 3, kS32, P({"x", "y"})), arange(4, kS32, P("y")),
+                           one_hot(v, 4, kF32, -1, P("x")));
+  };
+  EXPECT_THAT(TypesOf(made, "s32[2]"),
+              ElementsAre("f32[4@x]", "bf16[4,2@y]", "s32[4@x@y]", "s32[4@y]", "f32[2@x,4]"));
+}
+
+TEST_F(Explicit, AWriteKeepsTheShardingUnlessStrict) {
+  const auto write = [](Array v, Array i) { return v.at({Slice{}, i}).set(1); };
+  {
+    collect_diagnostics said;
+    EXPECT_THAT(TypesOf(write, "f32[4@x,4]", "s32[2@x]"), ElementsAre("f32[4@x,4]"));
+    ASSERT_EQ(said.list().size(), 1);
+    EXPECT_THAT(said.list()[0].message, HasSubstr("at(...).set keeps the sharding of the array"));
+    EXPECT_THAT(said.list()[0].site.ToString(), HasSubstr("sharding_test.cc:"));
+  }
+  strict_sharding strict;
+  collect_diagnostics said;
+  const Error e = ErrorOf([&] { TypesOf(write, "f32[4@x,4]", "s32[2@x]"); });
+  EXPECT_EQ(e.kind(), ErrorKind::kShardingTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("Use `.at[...].set(out_sharding=)`"));
+  EXPECT_TRUE(said.list().empty());
+}
+
+TEST_F(Explicit, AWriteOfNewDimsAndWindowsHasTheValuesOfOneDevice) {
+  const auto f = [](Array v, Array u) {
+    v = reshard(v, P("x"));
+    const Array rows = v.at(Slice{1, 3}).add(u, P("x"));
+    return std::make_pair(rows, rows.at({0, None, Slice{}}).multiply(2, P("x")));
+  };
+  const auto out = testing::Evaluated(f, Host({0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}), Vec({10, 20}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(0, 1, 12, 23, 14, 25, 6, 7));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(0, 2, 12, 23, 14, 25, 6, 7));
+}
+
+TEST_F(Explicit, AutoAxesAskForNothing) {
+  const auto f = [](Array v, Array w) {
+    return auto_axes(
+        [w](Array u) {  // w is closed over
+          EXPECT_EQ(u.type().ToString(), "f32[4,2]");
+          return matmul(u, w);
+        },
+        {}, P(None, "x"))(v);
+  };
+  EXPECT_THAT(TypesOf(f, "f32[4@x,2@y]", "f32[2@y,4]"), ElementsAre("f32[4,4@x]"));
+  const auto both = grad<0, 1>([=](Array v, Array w) { return sum(square(f(v, w))); });
+  EXPECT_THAT(TypesOf(both, "f32[4@x,2@y]", "f32[2@y,4]"),
+              ElementsAre("f32[4@x,2@y]", "f32[2@y,4]"));
+  EXPECT_THAT(TypesOf(vmap(f), "f32[3,4@x,2@y]", "f32[3,2@y,4]"), ElementsAre("f32[3,4,4@x]"));
+  // One axis alone: the other one stays in the types.
+  const auto one = [](Array v) {
+    return auto_axes(
+        [](Array u) {
+          EXPECT_EQ(u.type().ToString(), "f32[4,2@y]");
+          return u + 1;
+        },
+        {"x"}, P("x", "y"))(v);
+  };
+  EXPECT_THAT(TypesOf(one, "f32[4@x,2@y]"), ElementsAre("f32[4@x,2@y]"));
+}
+
+TEST_F(Explicit, AutoAxesGiveTheValuesOfOneDevice) {
+  const auto f = [](Array v) {
+    return auto_axes([](Array u) { return u * u; }, {}, P("x"))(reshard(v, P("y")));
+  };
+  EXPECT_THAT(testing::Values(f, Vec({1, 2, 3, 4})), ElementsAre(1, 4, 9, 16));
+  EXPECT_THAT(testing::Values(grad([=](Array v) { return sum(f(v)); }), Vec({1, 2, 3, 4})),
+              ElementsAre(2, 4, 6, 8));
+}
+
+TEST_F(Explicit, AutoAxesRefuseManualAndUnknownAxes) {
+  const auto id = [](Array u) { return u; };
+  const auto inner = [=](Array v) { return auto_axes(id, {"x"}, P())(v); };
+  const Error manual =
+      ErrorOf([&] { trace(shard_map(inner, context_mesh(), {P("x")}, P("x")), Of("f32[4@x]")); });
+  EXPECT_EQ(manual.kind(), ErrorKind::kNotImplemented);
+  EXPECT_THAT(manual.what(), HasSubstr("Going from Manual AxisType to Auto or Explicit"));
+  EXPECT_THAT(ErrorOf([&] { trace(auto_axes(id, {"q"}, P()), Of("f32[4]")); }).what(),
+              HasSubstr("has no 'q'"));
+}
+
+TEST(AutoMesh, ExplicitAxesHaveShardingsInTypes) {
+  set_mesh context(abstract_mesh({2}, {"x"}, {AxisType::kAuto}));
+  const auto f = [](Array v) {
+    return explicit_axes(
+        [](Array u) {
+          EXPECT_EQ(u.type().ToString(), "f32[4@x,2]");
+          return reshard(u, P(None, "x")) * 2;
+        },
+        {}, P("x"))(v);
+  };
+  EXPECT_THAT(TypesOf(f, "f32[4,2]"), ElementsAre("f32[4,2]"));
+  EXPECT_THAT(TypesOf(grad([=](Array v) { return sum(square(f(v))); }), "f32[4,2]"),
+              ElementsAre("f32[4,2]"));
+  EXPECT_THAT(testing::Values(f, Host({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2})),
+              ElementsAre(2, 4, 6, 8, 10, 12, 14, 16));
+  const Error e = ErrorOf([] {
+    trace(explicit_axes([](Array u) { return matmul(u, u.T()); }, {}, P("x")), Of("f32[4,2]"));
+  });
+  EXPECT_EQ(e.kind(), ErrorKind::kShardingTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("illegally sharded result"));
+}
+
+TEST(NoMesh, ThereIsNothingToReshardOver) {
+  const Error e = ErrorOf([] { trace([](Array v) { return reshard(v, P("x")); }, abstract({4})); });
+  EXPECT_THAT(e.what(), HasSubstr("when you are not under a mesh context"));
+  EXPECT_THAT(
+      ErrorOf([] { trace(auto_axes([](Array v) { return v; }, {}, P()), abstract({4})); }).what(),
+      HasSubstr("the context mesh cannot be empty"));
+}
+
+}  // namespace
+}  // namespace tessera
