@@ -29,6 +29,19 @@ Array PvaryLike(const Array& x, const Type& like, const Site& site) {
   });
 }
 
+// Cotangents of what has these types: those of weakly typed arrays are so too.
+std::vector<Array> WeakLike(std::vector<Array> cotangents, const std::vector<Type>& like,
+                            const Site& site) {
+  for (size_t i = 0; i < cotangents.size(); ++i) {
+    Array& c = cotangents[i];
+    if (!like[i].weak || c.type().weak || c.dtype() != like[i].dtype) continue;
+    c = Apply1("convert", site, {c}, [&](ir::Builder&, const std::vector<ir::Value>& in) {
+      return ConvertTo(in[0], {like[i].dtype, true});
+    });
+  }
+  return cotangents;
+}
+
 void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents) {
   for (size_t i = 0; i < tangents.size(); ++i) {
     const Type &want = linear.in_types[i], &got = tangents[i].type();
@@ -114,13 +127,15 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     std::vector<Array> out = CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
     const std::vector<Array> residuals(out.end() - lin.num_residuals, out.end());
     out.resize(out.size() - lin.num_residuals);
-    if (!lin.out_active[0]) return Concat(out, ZerosLike(wanted, site));
+    if (!lin.out_active[0])
+      return Concat(out, WeakLike(ZerosLike(wanted, site), TypesOf(wanted), site));
     const ir::FunctionRef linear = KeepResults(*lin.linear, {0});
     std::vector<bool> mask(residuals.size(), false);
     const ir::FunctionRef transposed =
         OrThrow(ir::TransposeFunction(*linear, Extended(mask, wanted.size(), true)), site);
     const Array one = FullArray(ir::CotangentType(out[0].type()), 1, site);
-    return Concat(out, CallFunction(transposed, Concat(residuals, {one}), name, site));
+    return Concat(out, WeakLike(CallFunction(transposed, Concat(residuals, {one}), name, site),
+                                TypesOf(wanted), site));
   });
 }
 
@@ -221,8 +236,9 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
         ir::TransposeFunction(*linear.parts.linear,
                               Extended(mask, std::count(active.begin(), active.end(), true), true)),
         linear.site);
-    return FillWithZeros(linear.in_types, active, CallFunction(transposed, in, "vjp", linear.site),
-                         linear.site);
+    return WeakLike(FillWithZeros(linear.in_types, active,
+                                  CallFunction(transposed, in, "vjp", linear.site), linear.site),
+                    linear.in_types, linear.site);
   });
 }
 

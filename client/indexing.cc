@@ -283,7 +283,8 @@ Array Read(const Array& x, const std::vector<Index>& index, const OutSharding& o
   std::vector<Array> inputs = {x};
   inputs.insert(inputs.end(), p.arrays.begin(), p.arrays.end());
   return internal::Apply1("indexing", p.site, inputs, [&](ir::Builder& b, Vs v) {
-    if (p.arrays.empty()) return ReadBox(v[0], BoxOf(p));
+    if (p.arrays.empty())
+      return internal::Resharded("get", ReadBox(v[0], BoxOf(p)), out_sharding, p.site);
     const GatherIndex g = ToGather(b, p, Vs(v.begin() + 1, v.end()), v[0].shape());
     ir::GatherScatterOptions options{.mode = ir::GatherScatterMode::kPromiseInBounds};
     std::optional<PartitionSpec> spec;

@@ -56,6 +56,11 @@ Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const Partitio
 
 void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
                const PartitionSpec& spec, const Site& site) {
+  if (!spec.unreduced.empty() || !spec.reduced.empty()) {
+    internal::ThrowError(ErrorKind::kNotImplemented, site, what,
+                         ": unreduced and reduced axes in a spec are not implemented; got ",
+                         spec.ToString());
+  }
   const std::optional<ir::SpecFault> fault = ir::FindSpecFault(spec, mesh.logical, shape);
   if (!fault) return;
   switch (fault->kind) {

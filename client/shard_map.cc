@@ -32,8 +32,31 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
   return out;
 }
 
+// Sums that are still to be made, and what asks for them, are of Explicit axes only.
+void RefuseUnreduced(std::string_view which, const PartitionSpec& spec, const std::string& path,
+                     const ir::AxisList& manual, const ir::Mesh& mesh, const Site& site) {
+  if (spec.unreduced.empty() && spec.reduced.empty()) return;
+  for (const ir::MeshAxis& a : mesh.axes) {
+    if (a.type == AxisType::kAuto) {
+      ThrowError(ErrorKind::kValueError, site, "shard_map: unreduced and reduced in ",
+                 ToAbsl(which), " can only be used when all axes of the mesh are of type ",
+                 "Explicit; got ", spec.ToString(), " for ", path, " and ", mesh.ToString());
+    }
+  }
+  if (manual.size() < mesh.axes.size()) {
+    ThrowError(ErrorKind::kNotImplemented, site,
+               "shard_map: unreduced/reduced can only be passed to ", ToAbsl(which),
+               " when all axes of the mesh are manual; got ", spec.ToString(), " for ", path,
+               ", and of ", mesh.ToString(), " those named ", absl::StrJoin(manual, ", "));
+  }
+  ThrowError(ErrorKind::kNotImplemented, site, "shard_map ", ToAbsl(which),
+             ": unreduced and reduced axes in a spec are not implemented; got ", spec.ToString(),
+             " for ", path);
+}
+
 void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std::string& path,
-                   const ir::AxisList& manual, const Site& site) {
+                   const ir::AxisList& manual, const ir::Mesh& mesh, const Site& site) {
+  RefuseUnreduced(which, spec, path, manual, mesh, site);
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {
       if (std::find(manual.begin(), manual.end(), axis) == manual.end()) {
@@ -138,7 +161,7 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
     std::vector<Type> blocks;
     const std::vector<std::string> in_paths = call.args.paths();
     for (size_t i = 0; i < call.args.leaves.size(); ++i) {
-      CheckSpecAxes("in_specs", call.in_specs[i], in_paths[i], manual, site);
+      CheckSpecAxes("in_specs", call.in_specs[i], in_paths[i], manual, outer.mesh, site);
       blocks.push_back(
           BlockType(call.args.leaves[i], call.in_specs[i], in_paths[i], inside, manual, site));
     }
@@ -149,7 +172,7 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
           specs = out_specs();
           const std::vector<std::string> paths = out_paths();
           for (size_t r = 0; r < out.size(); ++r) {
-            CheckSpecAxes("out_specs", specs[r], paths[r], manual, site);
+            CheckSpecAxes("out_specs", specs[r], paths[r], manual, outer.mesh, site);
             out[r] = MatchOutSpec(out[r], specs[r], paths[r], inside, site);
           }
           return out;

@@ -37,6 +37,10 @@ void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& s
                "set_mesh, or an array that lies on a mesh. Got ",
                spec.ToString());
   }
+  if (!spec.unreduced.empty() || !spec.reduced.empty()) {
+    ThrowError(ErrorKind::kNotImplemented, site, ToAbsl(op),
+               ": unreduced and reduced axes in a spec are not implemented; got ", spec.ToString());
+  }
   ir::AxisSet seen;
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {

@@ -112,7 +112,9 @@ def dataclass_tree(cls):
 # ---- What Equinox's documentation says of its filters, in a few lines: it need not be installed. --
 
 class Filters:
-    """The functions of Equinox that rows named filters/ use, written from its documentation."""
+    """The functions of Equinox that rows named filters/ use, written from its documentation.
+
+    Equinox 0.13.8 answers every row as this does."""
 
     @staticmethod
     def is_array(x):
@@ -190,6 +192,15 @@ class Filters:
         return Filters.combine(lax.with_sharding_constraint(arrays, sharding), static)
 
 
+def filters():
+    """Equinox if it is installed, else the few lines above."""
+    try:
+        import equinox
+        return equinox
+    except ImportError:
+        return Filters
+
+
 def names():
     """What the programs see."""
     seen = []
@@ -220,7 +231,7 @@ def names():
             "linearize": jax.linearize, "linear_transpose": jax.linear_transpose,
             "auto": mesh_of(AxisType.Auto), "explicit": mesh_of(AxisType.Explicit), "mixed": mixed,
             "put": lambda x, mesh, spec: jax.device_put(x, NamedSharding(mesh, spec)),
-            "ar": ar, "ints": ints, "see": see, "seen": seen, "eqx": Filters,
+            "ar": ar, "ints": ints, "see": see, "seen": seen, "eqx": filters(),
             "dataclass_tree": dataclass_tree}
 
 
@@ -253,7 +264,7 @@ def main():
     parser.add_argument("dump")
     parser.add_argument("rows", nargs="*")
     parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     warnings.simplefilter("ignore")
     listed = subprocess.run([args.dump], check=True, capture_output=True, text=True).stdout
     rows = [json.loads(line) for line in listed.splitlines()]

@@ -351,34 +351,66 @@ linear_transpose(lambda x: x.astype(jnp.int32), ar(3))(ints(3))
   // ---- Jacobians. ----
   t.Gives("autodiff/jacfwd", R"py(
 out = jax.jacfwd(lambda x: x[:2] * x[1:])(ar(3) + 1)
-)py");
+)py")
+      .Is([] {
+        return jacfwd([](Array x) { return x[Slice{.stop = 2}] * x[Slice{1}]; })(Ar({3}) + 1);
+      });
   t.Gives("autodiff/jacrev", R"py(
 out = jax.jacrev(lambda x: x[:2] * x[1:])(ar(3) + 1)
-)py");
+)py")
+      .Is([] {
+        return jacrev([](Array x) { return x[Slice{.stop = 2}] * x[Slice{1}]; })(Ar({3}) + 1);
+      });
   t.Gives("autodiff/jacobian_of_matrices", R"py(
 out = jax.jacfwd(lambda x: x.T * 2)(ar(2, 3))
-)py");
+)py")
+      .Is([] {
+        return jacfwd([](Array x) { return x.T() * 2; })(Ar({2, 3}));
+      });
   t.Gives("autodiff/jacrev_of_trees", R"py(
 out = jax.jacrev(lambda p: {'u': p['a'] * 2, 'v': p['b'] * p['a'][0]})({'a': ar(2), 'b': ar(3)})
-)py");
+)py")
+      .Is([] {
+        using Map = std::map<std::string, Array>;
+        return jacrev([](Map p) {
+          return Map{{"u", p["a"] * 2}, {"v", p["b"] * p["a"][0]}};
+        })(Map{{"a", Ar({2})}, {"b", Ar({3})}});
+      });
   t.Gives("autodiff/jacfwd_argnums", R"py(
 out = jax.jacfwd(lambda x, y: x * y, argnums=(0, 1))(ar(2), ar(2) + 1)
-)py");
+)py")
+      .Is([] {
+        return jacfwd<0, 1>([](Array x, Array y) { return x * y; })(Ar({2}), Ar({2}) + 1);
+      });
   t.Gives("autodiff/jacrev_has_aux", R"py(
 out = jax.jacrev(lambda x: (x * x, jnp.sum(x)), has_aux=True)(ar(2))
-)py");
+)py")
+      .Is([] {
+        return jacrev([](Array x) { return std::pair(x * x, sum(x)); }, has_aux)(Ar({2}));
+      });
   t.Gives("autodiff/hessian", R"py(
 out = jax.hessian(lambda x: jnp.sum(x ** 3) + x[0] * x[1])(ar(2) + 1)
-)py");
+)py")
+      .Is([] {
+        return hessian([](Array x) { return sum(lax::integer_pow(x, 3)) + x[0] * x[1]; })(Ar({2}) +
+                                                                                          1);
+      });
   t.Gives("autodiff/hessian_of_trees", R"py(
 out = jax.hessian(lambda p: p['a'] * p['a'] * p['b'])({'a': jnp.float32(2), 'b': jnp.float32(3)})
-)py");
+)py")
+      .Is([] {
+        using Map = std::map<std::string, Array>;
+        return hessian([](Map p) { return p["a"] * p["a"] * p["b"]; })(
+            Map{{"a", scalar(2.0f)}, {"b", scalar(3.0f)}});
+      });
   t.Fails("autodiff/jacfwd_by_an_integer", "jacfwd requires real-valued inputs", R"py(
 jax.jacfwd(lambda x: x * x)(ints(2))
-)py");
+)py")
+      .Is([] { jacfwd([](Array x) { return x * x; })(Ints({2})); });
   t.Fails("autodiff/jacrev_of_an_integer_result", "real-valued outputs", R"py(
 jax.jacrev(lambda x: x.astype(jnp.int32))(ar(2))
-)py");
+)py")
+      .Is([] { jacrev([](Array x) { return x.astype(kS32); })(Ar({2})); });
   // ---- checkpoint. ----
   t.Gives("autodiff/checkpoint", R"py(
 out = grad(lambda x: jnp.sum(jax.checkpoint(lambda y: y * y * y)(x)))(ar(3))
@@ -412,7 +444,17 @@ out = vmap(grad(jax.checkpoint(lambda x: jnp.sum(x * x))))(ar(2, 3))
 f = lambda policy: grad(lambda x: jnp.sum(jax.checkpoint(lambda y: (y @ y) * y, policy=policy)(x)))(ar(2, 2))
 p = jax.checkpoint_policies
 out = f(p.everything_saveable), f(p.nothing_saveable), f(p.dots_saveable)
-)py");
+)py")
+      .Is([] {
+        const auto f = [](const CheckpointPolicy& policy) {
+          const auto body =
+              checkpoint([](Array y) { return matmul(y, y) * y; }, {.policy = policy});
+          return grad([&](Array x) { return sum(body(x)); })(Ar({2, 2}));
+        };
+        return std::tuple(f(checkpoint_policies::everything_saveable),
+                          f(checkpoint_policies::nothing_saveable),
+                          f(checkpoint_policies::dots_saveable));
+      });
   t.Gives("autodiff/checkpoint_static_argnums", R"py(
 f = jax.checkpoint(lambda x, n: x ** n, static_argnums=1)
 out = grad(lambda x: jnp.sum(f(x, 3)))(ar(3))

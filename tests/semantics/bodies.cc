@@ -285,11 +285,26 @@ out = shard_map(f, mesh=auto(x=3), in_specs=P('x'), out_specs=P('x'))(ints(3) + 
 def f(x):
     return lax.map(lambda v: v * 2 + lax.axis_index('x').astype(jnp.float32), x)
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
-)py");
+)py")
+      .Is([] {
+        const auto f = [](Array x) {
+          return lax::map([](Array v) { return v * 2 + lax::axis_index("x").astype(kF32); }, x);
+        };
+        return shard_map(f, Auto({{"x", 2}}), {P("x")}, P("x"))(Ar({4}));
+      });
   t.Gives("body/associative_scan", R"py(
 out = shard_map(lambda x: see(lax.associative_scan(jnp.add, x)), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(
     ints(8)), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Array y = shard_map(
+            [&](Array x) {
+              return see(associative_scan([](Array a, Array b) { return a + b; }, x));
+            },
+            Auto({{"x", 2}}), {P("x")}, P("x"))(Ints({8}));
+        return std::pair(y, see.types());
+      });
   t.Gives("body/jit_inside", R"py(
 g = jit(lambda v: see(v * 2))
 out = shard_map(lambda x: g(x), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
@@ -569,7 +584,13 @@ m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: auto_axes(lambda y: y, axes='i', out_sharding=P())(x)
     shard_map(f, in_specs=P('i'), out_specs=P('i'))(put(ar(4), m, P('i')))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        const auto f = [](Array x) { return auto_axes([](Array y) { return y; }, {"i"}, P())(x); };
+        shard_map(f, Mesh(), {P("i")}, P("i"))(put(Ar({4}), m, P("i")));
+      });
 }
 
 }  // namespace tessera::semantics

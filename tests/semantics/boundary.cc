@@ -3,6 +3,22 @@
 
 namespace tessera::semantics {
 
+namespace {
+
+// P(unreduced={axis}) and P(reduced={axis}).
+PartitionSpec Unreduced(const std::string& axis) {
+  PartitionSpec spec;
+  spec.unreduced = {axis};
+  return spec;
+}
+PartitionSpec Reduced(const std::string& axis) {
+  PartitionSpec spec;
+  spec.reduced = {axis};
+  return spec;
+}
+
+}  // namespace
+
 void AddBoundary(Table& t) {
   // ---- How blocks are cut and put together. ----
   t.Gives("boundary/block_shape", R"py(
@@ -311,7 +327,8 @@ shard_map(lambda x: x, mesh=auto(x=2), in_specs=P(), out_specs=P(), axis_names='
       .DoesNotCompile();
   t.Fails("boundary/empty_mesh", "requires a non-empty mesh", R"py(
 shard_map(lambda x: x, mesh=jax.sharding.Mesh(np.empty((), object), ()), in_specs=P(), out_specs=P())(ar(4))
-)py");
+)py")
+      .Is([] { shard_map([](Array x) { return x; }, Mesh(), {P()}, P())(Ar({4})); });
   t.Fails("boundary/arguments_on_other_devices", "Received incompatible devices", R"py(
 x = shard_map(lambda x: x + 1, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(8))
 out = shard_map(lambda x: x * 2, mesh=auto(i=2, j=2), in_specs=P(('i', 'j')), out_specs=P(('i', 'j')))(x)
@@ -431,11 +448,18 @@ shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x', 'x'), out_specs=P('x'))(a
 m = explicit(x=2, y=2)
 with set_mesh(m):
     shard_map(lambda x: x, in_specs=P(reduced={'x'}), out_specs=P(), axis_names={'x'})(ar(4))
-)py");
+)py")
+      .Is([] {
+        set_mesh context(Explicit({{"x", 2}, {"y", 2}}));
+        shard_map([](Array x) { return x; }, Mesh(), {Reduced("x")}, P(), Only({"x"}))(Ar({4}));
+      });
   t.Fails("boundary/unreduced_over_auto_axes", "of type", R"py(
 shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x'), out_specs=P(unreduced={'x'}))(ar(4))
 )py",
-          "xplicit");
+          "xplicit")
+      .Is([] {
+        shard_map([](Array x) { return x; }, Auto({{"x", 2}}), {P("x")}, Unreduced("x"))(Ar({4}));
+      });
   // ---- What out_specs promise. ----
   t.Fails("boundary/promise_not_proven", "require replication which can't be statically inferred",
           R"py(
@@ -509,7 +533,14 @@ out = f(ar(8))
 with set_mesh(explicit(x=2)):
     x = reshard(ar(4, 2), P('x'))
     out = jax.smap(lambda b: see(b) * 2, in_axes=0, out_axes=0, axis_name='x')(x), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        set_mesh context(Explicit({{"x", 2}}));
+        const Array x = reshard(Ar({4, 2}), P("x"));
+        const Array y = smap([&](Array b) { return see(b) * 2; }, 0, 0, "x")(x);
+        return std::pair(y, see.types());
+      });
   t.Gives("boundary/as_a_decorator", R"py(
 from functools import partial
 @partial(shard_map, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))
@@ -523,7 +554,12 @@ out = f(ar(4))
   t.Gives("boundary/eval_shape", R"py(
 f = shard_map(lambda x: lax.psum(x, 'x'), mesh=auto(x=4), in_specs=P('x'), out_specs=P())
 out = jax.eval_shape(f, ar(8, 3))
-)py");
+)py")
+      .Is([] {
+        const auto f =
+            shard_map([](Array x) { return lax::psum(x, "x"); }, Auto({{"x", 4}}), {P("x")}, P());
+        return TypeOf(eval_shape(f, Ar({8, 3})));
+      });
   t.Fails("boundary/device_put_inside", "device_put with explicit device not allowed", R"py(
 shard_map(lambda x: jax.device_put(x, jax.devices()[0]), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 )py")

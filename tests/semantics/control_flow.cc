@@ -66,7 +66,10 @@ out = len(seen) >= 1
       });
   t.Gives("control/scan_weak_carry_is_strengthened", R"py(
 out = lax.scan(lambda c, x: (c + x, c), 0., ar(3))
-)py");
+)py")
+      .Is([] {
+        return scan([](Array c, Array x) { return std::pair(c + x, c); }, Weak(0.0), Ar({3}));
+      });
   t.Gives("control/scan_grad", R"py(
 f = lambda c, xs: lax.scan(lambda c, x: (c * x, c), c, xs)[0]
 out = grad(f, (0, 1))(jnp.float32(2), ar(3) + 1)
@@ -446,7 +449,12 @@ lax.cond(jnp.array([True, False]), lambda: 1., lambda: 2.)
       });
   t.Gives("control/cond_of_weak_and_strong", R"py(
 out = lax.cond(True, lambda: 1., lambda: jnp.float32(2))
-)py");
+)py")
+      .Is([] {
+        const Array one = Weak(1.0);
+        return cond(
+            true, [&] { return one; }, [] { return scalar(2.0f); });
+      });
   t.Gives("control/switch", R"py(
 f = lambda i: lax.switch(i, [lambda v: v, lambda v: v * 10, lambda v: v * 100], jnp.float32(2))
 out = f(0), f(1), f(jnp.int32(2))
@@ -506,35 +514,78 @@ out = grad(f, 1)(1, jnp.float32(3))
   // ---- Others. ----
   t.Gives("control/map", R"py(
 out = lax.map(lambda x: x * 2, ar(3, 2))
-)py");
+)py")
+      .Is([] {
+        return lax::map([](Array x) { return x * 2; }, Ar({3, 2}));
+      });
   t.Gives("control/map_of_trees", R"py(
 out = lax.map(lambda p: {'s': p[0] + p[1]}, (ar(3), ar(3)))
-)py");
+)py")
+      .Is([] {
+        using Two = std::pair<Array, Array>;
+        using Map = std::map<std::string, Array>;
+        return lax::map(
+            [](Two p) {
+              return Map{{"s", p.first + p.second}};
+            },
+            Two(Ar({3}), Ar({3})));
+      });
   t.Gives("control/map_batch_size", R"py(
 out = lax.map(lambda x: x * x, ar(5), batch_size=2)
-)py");
+)py")
+      .Is([] { return lax::map([](Array x) { return x * x; }, Ar({5}), {.batch_size = 2}); });
   t.Gives("control/map_grad", R"py(
 out = grad(lambda x: jnp.sum(lax.map(lambda v: v * v, x)))(ar(3))
-)py");
+)py")
+      .Is([] {
+        return grad([](Array x) { return sum(lax::map([](Array v) { return v * v; }, x)); })(
+            Ar({3}));
+      });
   t.Gives("control/associative_scan", R"py(
 out = lax.associative_scan(jnp.add, ints(6))
-)py");
+)py")
+      .Is([] { return associative_scan([](Array a, Array b) { return a + b; }, Ints({6})); });
   t.Gives("control/associative_scan_reverse", R"py(
 out = lax.associative_scan(jnp.add, ints(5), reverse=True)
-)py");
+)py")
+      .Is([] {
+        return associative_scan([](Array a, Array b) { return a + b; }, Ints({5}),
+                                /*reverse=*/true);
+      });
   t.Gives("control/associative_scan_of_another_axis", R"py(
 out = lax.associative_scan(jnp.maximum, ints(2, 3) % 4, axis=1)
-)py");
+)py")
+      .Is([] {
+        return associative_scan([](Array a, Array b) { return maximum(a, b); },
+                                remainder(Ints({2, 3}), 4), /*reverse=*/false, /*axis=*/1);
+      });
   t.Gives("control/associative_scan_of_trees", R"py(
 f = lambda l, r: (l[0] * r[0], l[1] * r[0] + r[1])
 out = lax.associative_scan(f, (ints(4) + 1, ints(4)))
-)py");
+)py")
+      .Is([] {
+        using Two = std::pair<Array, Array>;
+        const auto f = [](Two l, Two r) {
+          return Two(l.first * r.first, l.second * r.first + r.second);
+        };
+        return associative_scan(f, Two(Ints({4}) + 1, Ints({4})));
+      });
   t.Gives("control/associative_scan_grad", R"py(
 out = grad(lambda x: jnp.sum(lax.associative_scan(jnp.multiply, x)))(ar(4) + 1)
-)py");
+)py")
+      .Is([] {
+        return grad([](Array x) {
+          return sum(associative_scan([](Array a, Array b) { return a * b; }, x));
+        })(Ar({4}) + 1);
+      });
   t.Fails("control/associative_scan_of_other_sizes", "", R"py(
 lax.associative_scan(lambda l, r: (l[0] + r[0], l[1] + r[1]), (ints(4), ints(3)))
-)py");
+)py")
+      .Is([] {
+        using Two = std::pair<Array, Array>;
+        associative_scan([](Two l, Two r) { return Two(l.first + r.first, l.second + r.second); },
+                         Two(Ints({4}), Ints({3})));
+      });
 }
 
 }  // namespace tessera::semantics

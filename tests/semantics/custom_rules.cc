@@ -89,7 +89,17 @@ def f(x, y):
     return x * y
 f.defjvps(lambda t, ans, x, y: 2 * t, lambda t, ans, x, y: 3 * t)
 out = grad(f, (0, 1))(jnp.float32(5), jnp.float32(7))
-)py");
+)py")
+      .Is([] {
+        const auto f = custom_jvp([](Array x, Array y) { return x * y; },
+                                  [](const auto& primals, const auto& tangents) {
+                                    const auto& [x, y] = primals;
+                                    const auto& [dx, dy] = tangents;
+                                    return std::pair(x * y, 2 * dx + 3 * dy);
+                                  });
+        return grad<0, 1>(f)(scalar(5.0f), scalar(7.0f));
+      })
+      .Note("the twin has one rule, the sum of the two");
   t.Fails("custom/jvp_without_a_rule", "No JVP defined for custom_jvp function", R"py(
 @jax.custom_jvp
 def f(x):

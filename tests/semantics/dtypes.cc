@@ -83,7 +83,17 @@ out = jax.value_and_grad(lambda x: x * x)(2.0)
   t.Gives("dtypes/weak_type_through_vmap", R"py(
 vmap(lambda x, n: see(n) * see(x * n), (0, None))(jnp.ones(2, jnp.bfloat16), 3)
 out = seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        vmap(
+            [&](Array x, Array n) {
+              const Array seen = see(n);
+              return seen * see(x * n);
+            },
+            {0, None})(ones({2}, kBF16), Weak(3));
+        return see.types();
+      });
   t.Gives("dtypes/weak_type_of_full_like", R"py(
 out = typeof(jnp.full_like(jnp.ones(2, jnp.bfloat16), 3.)), typeof(jnp.zeros_like(ints(2)))
 )py")
@@ -93,13 +103,23 @@ out = typeof(jnp.full_like(jnp.ones(2, jnp.bfloat16), 3.)), typeof(jnp.zeros_lik
       });
   t.Gives("dtypes/weak_tangent_of_a_strong_primal", R"py(
 out = jvp(lambda x: x * x, (jnp.float32(2),), (1.0,))
-)py");
+)py")
+      .Is([] {
+        return jvp([](Array x) { return x * x; }, std::tuple(scalar(2.0f)), std::tuple(Weak(1.0)));
+      });
   t.Gives("dtypes/while_carry_of_a_number", R"py(
 out = lax.while_loop(lambda c: c < 3, lambda c: c + 1, 0)
-)py");
+)py")
+      .Is([] {
+        return while_loop([](Array c) { return c < 3; }, [](Array c) { return c + 1; }, Weak(0));
+      });
   t.Gives("dtypes/scan_carry_that_becomes_strong", R"py(
 out = lax.scan(lambda c, x: (c * x, None), 1, ints(3) + 1)[0]
-)py");
+)py")
+      .Is([] {
+        return scan([](Array c, Array x) { return std::pair(c * x, None); }, Weak(1), Ints({3}) + 1)
+            .first;
+      });
   t.Fails("dtypes/scan_carry_that_widens", "carry input and carry output must have equal types",
           R"py(
 lax.scan(lambda c, x: (c * x, None), jnp.bfloat16(1), ar(3))
@@ -109,7 +129,12 @@ lax.scan(lambda c, x: (c * x, None), jnp.bfloat16(1), ar(3))
       });
   t.Gives("dtypes/cond_of_a_number_and_an_array", R"py(
 out = lax.cond(True, lambda: 1, lambda: jnp.int32(2))
-)py");
+)py")
+      .Is([] {
+        const Array one = Weak(1);
+        return cond(
+            true, [&] { return one; }, [] { return scalar(int32_t{2}); });
+      });
   t.Gives("dtypes/astype_strengthens", R"py(
 f = jit(lambda n: see(n.astype(jnp.float32)))
 f(2.0)

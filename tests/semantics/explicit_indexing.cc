@@ -47,7 +47,13 @@ m = explicit(x=2)
 with set_mesh(m):
     y = put(ar(4, 3), m, P()).at[put(ints(4), m, P('x'))].get(out_sharding=P('x'))
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array y = put(Ar({4, 3}), m, P()).at(put(Ints({4}), m, P("x"))).get(P("x"));
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit_at/read_a_number_of_another_dim", R"py(
 m = explicit(x=2)
 with set_mesh(m):
@@ -58,18 +64,29 @@ with set_mesh(m):
         const Array a = put(Ar({3, 4}), Explicit({{"x", 2}}), P(None, "x"));
         return std::tuple(TypeOf(a[1]), TypeOf(a[{Slice{}, None}]), a[-1]);
       });
-  t.Gives("explicit_at/read_a_slice_ignores_out_sharding", R"py(
+  t.Gives("explicit_at/read_a_slice_with_out_sharding", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     y = put(ar(4, 4), m, P('x')).at[:, 1:3].get(out_sharding=P())
     out = typeof(y)
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        return TypeOf(put(Ar({4, 4}), m, P("x")).at({Slice{}, Slice{1, 3}}).get(P()));
+      });
   t.Gives("explicit_at/take_with_out_sharding", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     y = put(ar(4, 3), m, P('x')).at[jnp.array([2, 0])].get(out_sharding=P())
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array y = put(Ar({4, 3}), m, P("x")).at(array<int32_t>({2, 0})).get(P());
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit_at/take_along_axis", R"py(
 m = explicit(x=2)
 with set_mesh(m):
@@ -121,14 +138,28 @@ with set_mesh(m):
     a = put(ar(4, 3), m, P('x'))
     y = a.at[jnp.array([2, 0])].add(1., out_sharding=P('x'))
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array a = put(Ar({4, 3}), m, P("x"));
+        const Array y = a.at(array<int32_t>({2, 0})).add(1.0, P("x"));
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit_at/add_by_sharded_indices_with_out_sharding", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     i = put(jnp.array([0, 1, 1, 2]), m, P('x'))
     y = jnp.zeros((3,), jnp.float32).at[i].add(1., out_sharding=P())
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array i = put(array<int32_t>({0, 1, 1, 2}), m, P("x"));
+        const Array y = zeros({3}).at(i).add(1.0, P());
+        return std::pair(TypeOf(y), y);
+      });
   // ---- The programs of jax#28111. ----
   t.Gives("explicit_at/columns_of_sharded_rows", R"py(
 m = explicit(x=2)
@@ -139,6 +170,16 @@ with set_mesh(m):
     y = x.at[:, i].set(v, out_sharding=typeof(x).sharding)
     out = typeof(v), v, typeof(y), y
 )py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array x = put(Ar({4, 3}), m, P("x"));
+        const Array i = put(array<int32_t>({0, 1, 2, 0}), m, P("x"));
+        const Array j = put(array<int32_t>({2, 0, 1, 2}), m, P("x"));
+        const Array v = x.at({Slice{}, j}).get(i.sharding());
+        const Array y = x.at({Slice{}, i}).set(v, x.sharding());
+        return std::tuple(TypeOf(v), v, TypeOf(y), y);
+      })
       .For("A22");
   t.Fails("explicit_at/columns_of_sharded_rows_without_out_sharding", "duplicate entries", R"py(
 m = explicit(x=2)
@@ -158,6 +199,7 @@ with set_mesh(m):
     x.at[:, put(jnp.array([0, 1, 2, 0]), m, P('x'))].set(1.)
 )py")
       .Is([] {
+        strict_sharding strict;
         const Mesh m = Explicit({{"x", 2}});
         put(Ar({4, 3}), m, P("x"))
             .at({Slice{}, put(array<int32_t>({0, 1, 2, 0}), m, P("x"))})
@@ -176,6 +218,20 @@ with set_mesh(m):
     g = jit(grad(lambda x: jnp.sum(w * f1(x))))(x)
     out = typeof(g), g
 )py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array x = put(Ar({4, 3}), m, P("x"));
+        const Array i = put(array<int32_t>({0, 1, 2, 0}), m, P("x"));
+        const Array j = put(array<int32_t>({2, 0, 1, 2}), m, P("x"));
+        const auto f1 = [&](Array x) {
+          const Array v = x.at({Slice{}, j}).get(P("x"));
+          return x.at({Slice{}, i}).set(v, P("x"));
+        };
+        const Array w = put(Ar({4, 3}) + 1, m, P("x"));
+        const Array g = jit(grad([&](Array x) { return sum(w * f1(x)); }))(x);
+        return std::pair(TypeOf(g), g);
+      })
       .For("A22");
   t.Gives("explicit_at/mapped_rows", R"py(
 m = explicit(x=2)
@@ -331,12 +387,24 @@ with set_mesh(m):
 m = explicit(x=2, y=2)
 with set_mesh(m):
     vmap(lambda a: a, spmd_axis_name='y')(put(ar(4, 2), m, P('x')))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}, {"y", 2}});
+        set_mesh context(m);
+        vmap([](Array a) { return a; }, 0, 0,
+             {.spmd_axis_name = {"y"}})(put(Ar({4, 2}), m, P("x")));
+      });
   t.Gives("explicit_at/spmd_axis_name_of_the_same_axis", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     out = typeof(vmap(lambda a: a * 2, spmd_axis_name='x')(put(ar(4, 2), m, P('x'))))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const auto f = vmap([](Array a) { return a * 2; }, 0, 0, {.spmd_axis_name = {"x"}});
+        return TypeOf(f(put(Ar({4, 2}), m, P("x"))));
+      });
   t.Gives("explicit_at/reshard_under_vmap", R"py(
 m = explicit(x=2, y=2)
 with set_mesh(m):
@@ -475,6 +543,14 @@ with set_mesh(m):
     a = put(ar(4), m, P('x'))
     out = jax.jacfwd(lambda v: v * v)(a), jax.jacrev(lambda v: v * v)(a)
 )py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array a = put(Ar({4}), m, P("x"));
+        const auto f = [](Array v) { return v * v; };
+        const Array forward = jacfwd(f)(a);
+        return std::pair(forward, jacrev(f)(a));
+      })
       .Anywhere();
 }
 

@@ -235,7 +235,13 @@ m = explicit(x=2)
 with set_mesh(m):
     y = jnp.reshape(put(ar(3, 4), m, P(None, 'x')), (12,), out_sharding=P('x'))
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array y = reshape(put(Ar({3, 4}), m, P(None, "x")), {12}, P("x"));
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit_ops/rev", R"py(
 m = explicit(x=2)
 with set_mesh(m):
@@ -446,7 +452,14 @@ m = explicit(x=2)
 with set_mesh(m):
     y = jnp.einsum('ij,jk->ik', put(ar(2, 4), m, P(None, 'x')), put(ar(4, 2), m, P('x')), out_sharding=P())
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array a = put(Ar({2, 4}), m, P(None, "x")), b = put(Ar({4, 2}), m, P("x"));
+        const Array y = einsum("ij,jk->ik", {a, b}, {}, P());
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit_ops/conv_of_a_sharded_batch", R"py(
 m = explicit(x=2)
 with set_mesh(m):

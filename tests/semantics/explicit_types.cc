@@ -74,12 +74,22 @@ with set_mesh(explicit(x=2)):
 with set_mesh(explicit(x=2)):
     y = jnp.zeros((4, 2), jnp.float32, out_sharding=P('x'))
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        set_mesh context(Explicit({{"x", 2}}));
+        const Array y = zeros({4, 2}, kF32, P("x"));
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit/arange_with_out_sharding", R"py(
 with set_mesh(explicit(x=2)):
     y = jnp.arange(4, dtype=jnp.int32, out_sharding=P('x'))
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        set_mesh context(Explicit({{"x", 2}}));
+        const Array y = arange(4, kS32, P("x"));
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit/random_with_out_sharding", R"py(
 with set_mesh(explicit(x=2)):
     y = jax.random.bits(jax.random.key(0), (4,), jnp.uint32, out_sharding=P('x'))
@@ -306,25 +316,51 @@ m = explicit(x=2)
 with set_mesh(m):
     y = auto_axes(lambda a: see(jnp.sort(a, 0)), out_sharding=P('x'))(put(-ar(4), m, P('x')))
     out = seen, typeof(y), y
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array y = auto_axes([&](Array a) { return see(sort(a, 0)); }, {},
+                                  P("x"))(put(-Ar({4}), m, P("x")));
+        return std::tuple(see.types(), TypeOf(y), y);
+      });
   t.Gives("explicit/auto_axes_of_some", R"py(
 m = explicit(x=2, y=2)
 with set_mesh(m):
     y = jit(lambda a: auto_axes(lambda a: see(a * 2), axes='x', out_sharding=P('x', 'y'))(a))(
         put(ar(4, 4), m, P('x', 'y')))
     out = seen, typeof(y), y
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"x", 2}, {"y", 2}});
+        set_mesh context(m);
+        const auto f = [&](Array a) {
+          return auto_axes([&](Array b) { return see(b * 2); }, {"x"}, P("x", "y"))(a);
+        };
+        const Array y = jit(f)(put(Ar({4, 4}), m, P("x", "y")));
+        return std::tuple(see.types(), TypeOf(y), y);
+      });
   t.Fails("explicit/auto_axes_without_out_sharding",
           "Missing required keyword argument: 'out_sharding'", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     auto_axes(lambda a: a)(put(ar(4), m, P('x')))
-)py");
+)py")
+      .DoesNotCompile();
   t.Gives("explicit/explicit_axes", R"py(
 m = auto(x=2)
 with set_mesh(m):
     out = jit(explicit_axes(lambda a: see(see(a) * 2), in_sharding=P('x')))(ar(4)), seen
 )py")
+      .Is([] {
+        Seen see;
+        set_mesh context(Auto({{"x", 2}}));
+        const Array y =
+            jit(explicit_axes([&](Array a) { return see(see(a) * 2); }, {}, P("x")))(Ar({4}));
+        return std::pair(y, see.types());
+      })
       .Anywhere();
   t.Gives("explicit/grad_of_auto_axes", R"py(
 m = explicit(x=2)
@@ -332,7 +368,16 @@ with set_mesh(m):
     f = lambda a: jnp.sum(auto_axes(lambda b: b * b, out_sharding=P('x'))(a))
     g = grad(f)(put(ar(4), m, P('x')))
     out = typeof(g), g
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const auto f = [](Array a) {
+          return sum(auto_axes([](Array b) { return b * b; }, {}, P("x"))(a));
+        };
+        const Array g = grad(f)(put(Ar({4}), m, P("x")));
+        return std::pair(TypeOf(g), g);
+      });
   // ---- Meshes. ----
   t.Fails("explicit/arrays_of_other_meshes", "mesh", R"py(
 put(ar(4), explicit(x=2), P('x')) + put(ar(4), explicit(y=2), P('y'))
@@ -454,7 +499,12 @@ with set_mesh(m):
 m = explicit(x=2)
 with set_mesh(m):
     out = jax.eval_shape(lambda a: a * 2, put(ar(4), m, P('x')))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        return TypeOf(eval_shape([](Array a) { return a * 2; }, put(Ar({4}), m, P("x"))));
+      });
 }
 
 }  // namespace tessera::semantics

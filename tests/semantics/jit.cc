@@ -115,6 +115,8 @@ out = f(ar(2), mode='double'), f(ar(2), mode='none')
   t.Fails("jit/static_argument_that_does_not_hash", "Non-hashable static arguments", R"py(
 jit(lambda x, n: x, static_argnums=1)(ar(2), [1])
 )py")
+      .DoesNotCompile()
+      .Note("in C++ a static argument is what has a text: of another the types say so")
       .Note("a static leaf of C++ is compared by its text");
   t.Fails("jit/branch_on_a_traced_value", "", R"py(
 jit(lambda x: x if x[0] > 0 else -x)(ar(2))
@@ -322,16 +324,35 @@ out = jit(f)(put(ar(4), m, P()))
   // ---- eval_shape, types. ----
   t.Gives("jit/eval_shape", R"py(
 out = jax.eval_shape(lambda a, b: {'c': a @ b, 'n': 3 * jnp.sum(a)}, ar(2, 3), ar(3, 4))
-)py");
+)py")
+      .Is([] {
+        const auto f = [](Array a, Array b) {
+          return std::map<std::string, Array>{{"c", matmul(a, b)}, {"n", 3 * sum(a)}};
+        };
+        const auto out = eval_shape(f, Ar({2, 3}), Ar({3, 4}));
+        return std::pair(TypeOf(out.at("c")), TypeOf(out.at("n")));
+      });
   t.Gives("jit/eval_shape_of_types", R"py(
 out = jax.eval_shape(lambda x: x.reshape(-1), jax.ShapeDtypeStruct((2, 3), jnp.bfloat16))
-)py");
+)py")
+      .Is([] {
+        return TypeOf(eval_shape([](Array x) { return x.reshape({-1}); }, abstract({2, 3}, kBF16)));
+      });
   t.Fails("jit/eval_shape_of_what_does_not_fit", "", R"py(
 jax.eval_shape(lambda a, b: a @ b, ar(2, 3), ar(2, 3))
-)py");
+)py")
+      .Is([] {
+        eval_shape([](Array a, Array b) { return matmul(a, b); }, Ar({2, 3}), Ar({2, 3}));
+      });
   t.Gives("jit/eval_shape_does_not_run", R"py(
 out = jax.eval_shape(lambda x: lax.while_loop(lambda c: True, lambda c: c, x), jnp.float32(0))
-)py");
+)py")
+      .Is([] {
+        const auto f = [](Array x) {
+          return while_loop([](Array) { return ones({}, kBool); }, [](Array c) { return c; }, x);
+        };
+        return TypeOf(eval_shape(f, scalar(0.0f)));
+      });
   t.Gives("jit/lowered_and_compiled_ahead", R"py(
 compiled = jit(lambda x: x * 2).lower(ar(3)).compile()
 out = compiled(ar(3))

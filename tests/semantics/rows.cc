@@ -49,7 +49,8 @@ const std::vector<Row>& Rows() {
 void Table::Append(const TreeNode& node, const std::vector<Array>& arrays, size_t* next,
                    std::vector<Leaf>* out) {
   if (node.kind == TreeNode::kLeaf) {
-    out->push_back({.array = arrays.at((*next)++), .text = {}});
+    const Array& array = arrays.at((*next)++);
+    out->push_back({.array = array, .text = array.valid() ? "" : "None"});
   } else if (node.kind == TreeNode::kStatic) {
     static const std::string kNone = flatten(None).tree.text;
     std::string text = node.text == kNone ? "None" : node.text;

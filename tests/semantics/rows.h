@@ -134,6 +134,11 @@ Mesh Explicit(const AxisSizes& axes);
 // ar(4, 3): 0, 1, 2... as f32.
 Array Ar(Dims shape);
 Array Ints(Dims shape);  // as s32
+// What a number is in a program: an array of a weak type.
+template <class T>
+Array Weak(T number) {
+  return jit([](Array x) { return x; })(number);
+}
 // check_vma=False, and axis_names.
 inline const ShardMapOptions kUnchecked = {.axis_names = {}, .check_vma = false};
 inline ShardMapOptions Only(std::vector<std::string> axis_names) {

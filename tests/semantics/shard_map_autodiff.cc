@@ -579,11 +579,23 @@ out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(
   t.Gives("shmap_ad/jacfwd_inside", R"py(
 f = lambda x: see(jax.jacfwd(lambda v: v * v)(x))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4)), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const auto f = [&](Array x) { return see(jacfwd([](Array v) { return v * v; })(x)); };
+        const Array y = shard_map(f, Auto({{"i", 2}}), {P("i")}, P("i"))(Ar({4}));
+        return std::pair(y, see.types());
+      });
   t.Gives("shmap_ad/jacrev_inside", R"py(
 f = lambda x: see(jax.jacrev(lambda v: v * v)(x))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4)), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const auto f = [&](Array x) { return see(jacrev([](Array v) { return v * v; })(x)); };
+        const Array y = shard_map(f, Auto({{"i", 2}}), {P("i")}, P("i"))(Ar({4}));
+        return std::pair(y, see.types());
+      });
   t.Gives("shmap_ad/custom_jvp_inside", R"py(
 @jax.custom_jvp
 def g(x):
@@ -713,12 +725,23 @@ out = vmap(grad(f))(ar(3, 4))
 f = shard_map(lambda b: see(lax.psum(b, 'i')), mesh=auto(i=2, d=2), in_specs=P('i'), out_specs=P())
 out = jit(vmap(f, spmd_axis_name='d'))(ar(4, 2)), seen
 )py")
+      .Is([] {
+        Seen see;
+        const auto f = shard_map([&](Array b) { return see(lax::psum(b, "i")); },
+                                 Auto({{"i", 2}, {"d", 2}}), {P("i")}, P());
+        const Array y = jit(vmap(f, 0, 0, {.spmd_axis_name = {"d"}}))(Ar({4, 2}));
+        return std::pair(y, see.types());
+      })
       .Anywhere();
   t.Fails("shmap_ad/spmd_axis_name_in_specs", "spmd_axis_name cannot appear in shard_map in_specs",
           R"py(
 f = shard_map(lambda b: b, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))
 vmap(f, spmd_axis_name='i')(ar(4, 2))
-)py");
+)py")
+      .Is([] {
+        const auto f = shard_map([](Array b) { return b; }, Auto({{"i", 2}}), {P("i")}, P("i"));
+        vmap(f, 0, 0, {.spmd_axis_name = {"i"}})(Ar({4, 2}));
+      });
   t.Gives("shmap_ad/vmap_over_an_explicit_axis", R"py(
 m = explicit(d=2, i=2)
 with set_mesh(m):

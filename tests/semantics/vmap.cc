@@ -261,49 +261,119 @@ out = vmap(jnp.linalg.solve)(a, ar(2, 2))
   // ---- Names. ----
   t.Gives("vmap/psum_over_its_axis", R"py(
 out = vmap(lambda x: lax.psum(x, 'b'), axis_name='b')(ints(3))
-)py");
+)py")
+      .Is([] {
+        return vmap([](Array x) { return lax::psum(x, "b"); }, 0, 0, {.axis_name = "b"})(Ints({3}));
+      });
   t.Gives("vmap/psum_of_what_is_not_mapped", R"py(
 out = vmap(lambda x: lax.psum(jnp.int32(2), 'b') + x, axis_name='b')(ints(3))
-)py");
+)py")
+      .Is([] {
+        const auto f = [](Array x) { return lax::psum(scalar(int32_t{2}), "b") + x; };
+        return vmap(f, 0, 0, {.axis_name = "b"})(Ints({3}));
+      });
   t.Gives("vmap/pmean_pmax_pmin", R"py(
 out = vmap(lambda x: (lax.pmean(x, 'b'), lax.pmax(x, 'b'), lax.pmin(x, 'b')), axis_name='b')(ar(4))
-)py");
+)py")
+      .Is([] {
+        const auto f = [](Array x) {
+          return std::tuple(lax::pmean(x, "b"), lax::pmax(x, "b"), lax::pmin(x, "b"));
+        };
+        return vmap(f, 0, 0, {.axis_name = "b"})(Ar({4}));
+      });
   t.Gives("vmap/axis_index_and_size", R"py(
 out = vmap(lambda x: (lax.axis_index('b'), x * lax.axis_size('b')), axis_name='b')(ints(3))
-)py");
+)py")
+      .Is([] {
+        const auto f = [](Array x) {
+          return std::pair(lax::axis_index("b"), x * lax::axis_size("b"));
+        };
+        return vmap(f, 0, 0, {.axis_name = "b"})(Ints({3}));
+      });
   t.Gives("vmap/all_gather_over_its_axis", R"py(
 out = vmap(lambda x: lax.all_gather(x, 'b'), axis_name='b')(ints(2, 2))
-)py");
+)py")
+      .Is([] {
+        return vmap([](Array x) { return lax::all_gather(x, "b"); }, 0, 0,
+                    {.axis_name = "b"})(Ints({2, 2}));
+      });
   t.Gives("vmap/all_gather_tiled_over_its_axis", R"py(
 out = vmap(lambda x: lax.all_gather(x, 'b', tiled=True), axis_name='b')(ints(2, 2))
-)py");
+)py")
+      .Is([] {
+        return vmap([](Array x) { return lax::all_gather(x, "b", 0, /*tiled=*/true); }, 0, 0,
+                    {.axis_name = "b"})(Ints({2, 2}));
+      });
   t.Gives("vmap/ppermute_over_its_axis", R"py(
 out = vmap(lambda x: lax.ppermute(x, 'b', [(0, 1), (1, 2), (2, 0)]), axis_name='b')(ints(3))
-)py");
+)py")
+      .Is([] {
+        return vmap(
+            [](Array x) {
+              return lax::ppermute(x, "b", {{0, 1}, {1, 2}, {2, 0}});
+            },
+            0, 0, {.axis_name = "b"})(Ints({3}));
+      });
   t.Gives("vmap/all_to_all_over_its_axis", R"py(
 out = vmap(lambda x: lax.all_to_all(x, 'b', 0, 0), axis_name='b')(ints(3, 3))
-)py");
+)py")
+      .Is([] {
+        return vmap([](Array x) { return lax::all_to_all(x, "b", 0, 0); }, 0, 0,
+                    {.axis_name = "b"})(Ints({3, 3}));
+      });
   t.Gives("vmap/psum_scatter_over_its_axis", R"py(
 out = vmap(lambda x: lax.psum_scatter(x, 'b'), axis_name='b')(ints(3, 3))
-)py");
+)py")
+      .Is([] {
+        return vmap([](Array x) { return lax::psum_scatter(x, "b"); }, 0, 0,
+                    {.axis_name = "b"})(Ints({3, 3}));
+      });
   t.Gives("vmap/psum_over_two_of_its_axes", R"py(
 f = lambda x: lax.psum(x, ('a', 'b'))
 out = vmap(vmap(f, axis_name='b'), axis_name='a')(ints(2, 3))
-)py");
+)py")
+      .Is([] {
+        const auto f = vmap(
+            [](Array x) {
+              return lax::psum(x, {"a", "b"});
+            },
+            0, 0, {.axis_name = "b"});
+        return vmap(f, 0, 0, {.axis_name = "a"})(Ints({2, 3}));
+      });
   t.Gives("vmap/grad_of_psum_over_its_axis", R"py(
 out = grad(lambda x: jnp.sum(vmap(lambda v: v * lax.psum(v, 'b'), axis_name='b')(x)))(ar(3))
-)py");
+)py")
+      .Is([] {
+        const auto f =
+            vmap([](Array v) { return v * lax::psum(v, "b"); }, 0, 0, {.axis_name = "b"});
+        return grad([&](Array x) { return sum(f(x)); })(Ar({3}));
+      });
   t.Gives("vmap/grad_inside_of_psum_over_its_axis", R"py(
 out = vmap(grad(lambda v: lax.psum(v * v, 'b')), axis_name='b')(ar(3))
-)py");
+)py")
+      .Is([] {
+        return vmap(grad([](Array v) { return lax::psum(v * v, "b"); }), 0, 0,
+                    {.axis_name = "b"})(Ar({3}));
+      });
   t.Gives("vmap/axis_name_in_shard_map", R"py(
 f = lambda x: vmap(lambda v: lax.psum(v, ('b', 'i')), axis_name='b')(x)
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P(), check_vma=False)(ints(4, 2))
 )py")
+      .Is([] {
+        const auto f = vmap(
+            [](Array v) {
+              return lax::psum(v, {"b", "i"});
+            },
+            0, 0, {.axis_name = "b"});
+        return shard_map(f, Auto({{"i", 2}}), {P("i")}, P(), kUnchecked)(Ints({4, 2}));
+      })
       .Note("checked, 0.10.2 takes the axis of vmap for one of another state");
   t.Fails("vmap/another_name", "unbound axis name: q", R"py(
 vmap(lambda x: lax.psum(x, 'q'), axis_name='b')(ints(3))
-)py");
+)py")
+      .Is([] {
+        vmap([](Array x) { return lax::psum(x, "q"); }, 0, 0, {.axis_name = "b"})(Ints({3}));
+      });
   t.Gives("vmap/ragged_trees_of_rows", R"py(
 out = vmap(lambda p: jnp.sum(p['a']) + p['b'])({'a': ar(2, 3), 'b': ar(2)})
 )py")
