@@ -8,11 +8,11 @@
 namespace tessera {
 
 // In scope, on this thread, what jit and ops outside of it run is checked for NaNs: if a result has
-// one, the program is run again op by op, so to say, and an error names the first op that made one,
-// with its line, the element and the device that holds it, or the argument that had one already.
-// Errors: FLOATING_POINT_ERROR. Every run waits for its results, and donates nothing. Without a
-// scope the environment variable TESSERA_DEBUG_NANS=1 says so for the process. Reference:
-// jax.debug_nans.
+// one, the program is run again with a look at what each op answers, and an error names the first
+// op that made one, with its line, the element and the device that holds it, or the argument that
+// had one already. Every call traces its function anew. Errors: FLOATING_POINT_ERROR. Every run
+// waits for its results, and donates nothing. Without a scope the environment variable
+// TESSERA_DEBUG_NANS=1 says so for the process. Reference: jax.debug_nans.
 class [[nodiscard]] debug_nans {
  public:
   explicit debug_nans(bool enabled = true);

@@ -1,4 +1,4 @@
-// The transforms on flat lists of arrays, called by the templates of transform.h.
+// What the transforms share below their templates, where a tree is a flat list of arrays.
 //
 // Each traces the body into a function, transforms it, and applies the result in the current frame,
 // or runs it as a program if there is none. Used by the SDK only.

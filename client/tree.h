@@ -257,6 +257,8 @@ struct Prefix {
   Prefix(L value) : kind(kLeaf), leaf(std::move(value)) {}
   Prefix(NoneType) : kind(kNone) {}
   // NOLINTEND(google-explicit-constructor)
+  // A list of one Prefix must be spelled out, as std::initializer_list<Prefix>{p}: clang takes
+  // braces around one Prefix for the Prefix itself.
   Prefix(std::initializer_list<Prefix> list) : kind(kList) {
     for (const Prefix& p : list) children.emplace_back("", p);
   }
