@@ -1,6 +1,7 @@
 #include "ir/lapack/lapack.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <complex>
@@ -15,9 +16,42 @@
 namespace tessera::ir::lapack {
 namespace {
 
-// The system's, or the one beside the program; then Debian's serial variant, by its folder.
+// The one beside the program, or the system's; then Debian's variant with threads, by its folder.
 constexpr const char* kFiles[] = {"libopenblas.so.0",
-                                  "/usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.so.0"};
+                                  "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0"};
+
+// Opens `file`, or says why not. OpenBLAS starts a thread for each processor that the one which
+// opens it may run on, and none of ours has work for them: it sees a single processor.
+void* OpenForCallers(const char* file, std::string* why) {
+  cpu_set_t all, one;
+  const bool narrowed = sched_getaffinity(0, sizeof all, &all) == 0;
+  if (narrowed) {
+    CPU_ZERO(&one);
+    int first = 0;
+    while (first + 1 < CPU_SETSIZE && !CPU_ISSET(first, &all)) ++first;
+    CPU_SET(first, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  const char* const error = handle == nullptr ? dlerror() : nullptr;
+  if (narrowed) sched_setaffinity(0, sizeof all, &all);
+  if (handle == nullptr) {
+    *why = error ? error : file;
+    return nullptr;
+  }
+  // Built without threads it does not lock its scratch either: two callers at once get the same,
+  // and wrong results. Built with OpenMP it locks against OpenMP's threads alone.
+  constexpr int kPthreads = 1;
+  void* const variant = dlsym(handle, "openblas_get_parallel");
+  if (variant == nullptr || reinterpret_cast<int (*)()>(variant)() != kPthreads) {
+    *why = absl::StrCat(file, " is a variant that several threads may not call at once");
+    dlclose(handle);
+    return nullptr;
+  }
+  if (void* const set = dlsym(handle, "openblas_set_num_threads"))
+    reinterpret_cast<void (*)(int)>(set)(1);
+  return handle;
+}
 
 struct Library {
   void* handle = nullptr;
@@ -27,14 +61,11 @@ const Library& OpenBlas() {
   static const auto* const kLibrary = [] {
     auto* const library = new Library;
     for (const char* const file : kFiles) {
-      library->handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+      std::string why;
+      library->handle = OpenForCallers(file, &why);
       if (library->handle != nullptr) break;
-      const char* const why = dlerror();
-      absl::StrAppend(&library->error, library->error.empty() ? "" : "; ", why ? why : file);
+      absl::StrAppend(&library->error, library->error.empty() ? "" : "; ", why);
     }
-    if (library->handle != nullptr)
-      if (void* const set = dlsym(library->handle, "openblas_set_num_threads"))
-        reinterpret_cast<void (*)(int)>(set)(1);
     return library;
   }();
   return *kLibrary;
@@ -350,7 +381,7 @@ absl::StatusOr<const Routines<T>*> Load() {
       *loaded =
           MakeError(ErrorKind::kNotImplemented,
                     absl::StrCat("linear algebra needs OpenBLAS where the program runs, and ",
-                                 problem, ". Install it there (Debian: libopenblas0-serial)"));
+                                 problem, ". Install it there (Debian: libopenblas0-pthread)"));
     };
     if (library.handle == nullptr) {
       lacks(absl::StrCat("it is not there: ", library.error));

@@ -63,9 +63,10 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   return {dl + Matmul(Triu(x), u), Value(), Value()};
 }
 
-// l and u of columns of m elements in place, by blocks of columns: a block is factored, and what it
+// l and u in place of a, m rows of n, by blocks of columns: a block is factored, and what it
 // changes of those behind it is computed in parts that threads share. Parts are of one size, so
-// that the bits do not depend on the threads. An error stops it.
+// that the bits do not depend on the threads. An error stops it. LAPACK sees rows as columns, so
+// that it multiplies transposes, from the right; the block alone is turned for it.
 template <class T>
 absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack, int64_t m,
                          int64_t n, T* a, int* swaps) {
@@ -73,25 +74,30 @@ absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack
   const auto& share = c.evaluator.options().parallel_for;
   const int64_t k = std::min(m, n);
   const auto size = [](int64_t s) { return static_cast<int>(s); };
+  std::vector<T> columns(m * std::min(kBlock, k));
   for (int64_t at = 0; at < k; at += kBlock) {
     const int64_t width = std::min(kBlock, k - at), below = m - at, behind = at + width;
-    T* const block = a + at * m + at;
-    lapack.Getrf(size(below), size(width), block, size(m), swaps + at);
-    const auto swap_rows = [&](T* column) {
-      for (int64_t i = at; i < behind; ++i) std::swap(column[i], column[at + swaps[i] - 1]);
+    T* const block = a + at * n + at;
+    TransposeMatrix(below, width, block, n, columns.data(), below);
+    lapack.Getrf(size(below), size(width), columns.data(), size(below), swaps + at);
+    TransposeMatrix(width, below, columns.data(), below, block, n);
+    const auto swap_rows = [&](int64_t first, int64_t last) {
+      for (int64_t i = 0; i < width; ++i)
+        if (const int64_t other = swaps[at + i] - 1; other != i)
+          std::swap_ranges(a + (at + i) * n + first, a + (at + i) * n + last,
+                           a + (at + other) * n + first);
     };
-    for (int64_t j = 0; j < at; ++j) swap_rows(a + j * m);
+    swap_rows(0, at);
     const int64_t parts = (n - behind + kPart - 1) / kPart;
     const auto update = [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
         const int64_t first = behind + p * kPart, cols = std::min(kPart, n - first);
-        T* const of_part = a + first * m;
-        for (int64_t j = 0; j < cols; ++j) swap_rows(of_part + j * m);
-        lapack.Trsm('L', 'L', 'N', 'U', size(width), size(cols), block, size(m), of_part + at,
-                    size(m));
+        swap_rows(first, first + cols);
+        T* const of_part = a + at * n + first;
+        lapack.Trsm('R', 'U', 'N', 'U', size(cols), size(width), block, size(n), of_part, size(n));
         if (m > behind)
-          lapack.SubtractProduct(size(m - behind), size(cols), size(width), block + width, size(m),
-                                 of_part + at, size(m), of_part + behind, size(m));
+          lapack.SubtractProduct(size(cols), size(m - behind), size(width), of_part, size(n),
+                                 block + width * n, size(n), of_part + width * n, size(n));
       }
     };
     if (share) {
@@ -118,16 +124,18 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
       std::vector<Array> done,
       ForEachMatrix(c, in[0].dtype(), count, out,
                     [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {
-                      std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
                       std::vector<int> swaps(k);
                       if (k >= kLargeMin && count == 1) {
-                        stopped = FactorLarge(c, lapack, m, n, a.data(), swaps.data());
+                        T* const a = At<T>(&out[0], 0, m * n);
+                        std::copy_n(reinterpret_cast<const T*>(in[0].data()), m * n, a);
+                        stopped = FactorLarge(c, lapack, m, n, a, swaps.data());
                         if (!stopped.ok()) return;
                       } else {
+                        std::vector<T> a = ColumnsOf<T>(in[0], index, m, n);
                         lapack.Getrf(static_cast<int>(m), static_cast<int>(n), a.data(),
                                      static_cast<int>(m), swaps.data());
+                        PutColumns(a, m, m, n, &out[0], index);
                       }
-                      PutColumns(a, m, m, n, &out[0], index);
                       auto* const pivots = At<int32_t>(&out[1], index, k);
                       auto* const rows = At<int32_t>(&out[2], index, m);
                       std::iota(rows, rows + m, 0);

@@ -18,29 +18,33 @@
 
 namespace tessera::ir::ops {
 
-// Calls f(i, j) for all i < m and j < n, in squares whose rows and columns stay in the caches.
-template <class F>
-void ForEachElement(int64_t m, int64_t n, const F& f) {
-  constexpr int64_t kSide = 32;
+// Writes the transpose of m rows of n elements, `ld` apart, as n rows of m, `ldt` apart: in squares
+// that stay in the caches, and whose rows are written whole.
+template <class T>
+void TransposeMatrix(int64_t m, int64_t n, const T* rows, int64_t ld, T* transpose, int64_t ldt) {
+  constexpr int64_t kSide = 16;
   for (int64_t top = 0; top < m; top += kSide)
-    for (int64_t left = 0; left < n; left += kSide)
-      for (int64_t i = top; i < std::min(top + kSide, m); ++i)
-        for (int64_t j = left; j < std::min(left + kSide, n); ++j) f(i, j);
+    for (int64_t left = 0; left < n; left += kSide) {
+      const int64_t height = std::min(kSide, m - top), width = std::min(kSide, n - left);
+      const T* const from = rows + top * ld + left;
+      T* const to = transpose + left * ldt + top;
+      for (int64_t j = 0; j < width; ++j)
+        for (int64_t i = 0; i < height; ++i) to[j * ldt + i] = from[i * ld + j];
+    }
 }
 // Matrix `index` of `x`, m x n, column after column.
 template <class T>
 std::vector<T> ColumnsOf(const Array& x, int64_t index, int64_t m, int64_t n) {
-  const T* const rows = reinterpret_cast<const T*>(x.data()) + index * m * n;
   std::vector<T> columns(m * n);
-  ForEachElement(m, n, [&](int64_t i, int64_t j) { columns[j * m + i] = rows[i * n + j]; });
+  TransposeMatrix(m, n, reinterpret_cast<const T*>(x.data()) + index * m * n, n, columns.data(), m);
   return columns;
 }
 // The first m rows and n columns of a matrix whose columns are `ld` apart, as matrix `index`.
 template <class T>
 void PutColumns(const std::vector<T>& columns, int64_t ld, int64_t m, int64_t n, Array* out,
                 int64_t index) {
-  T* const rows = reinterpret_cast<T*>(out->MutableData()) + index * m * n;
-  ForEachElement(m, n, [&](int64_t i, int64_t j) { rows[i * n + j] = columns[j * ld + i]; });
+  TransposeMatrix(n, m, columns.data(), ld,
+                  reinterpret_cast<T*>(out->MutableData()) + index * m * n, n);
 }
 // What is at `index` of arrays of `size` elements each.
 template <class T>

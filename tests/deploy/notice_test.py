@@ -21,7 +21,7 @@ class NoticeTest(unittest.TestCase):
             self.assertTrue(notice.startswith((ROOT / "NOTICE").read_text()))
             lines = notice.splitlines()
             for package, licence, library in (
-                    ("libopenblas0-serial", "BSD-3-clause", "libopenblas.so.0"),
+                    ("libopenblas0-pthread", "BSD-3-clause", "libopenblas.so.0"),
                     ("libgfortran5", "GPL-3 with the GCC Runtime Library Exception", "libgfortran.so.5"),
                     ("libquadmath0", "LGPL-2.1 or later", "libquadmath.so.0")):
                 at = next(i for i, line in enumerate(lines) if line.startswith(package + ": "))
