@@ -363,9 +363,9 @@ Array pmean(const Arg& x, const AxisNames& axes) {
   });
 }
 Array all_gather(const Arg& x, const AxisNames& axes, int axis, bool tiled, std::string_view to) {
-  if (to != "varying" && to != "invarying") {
-    ThrowError(ErrorKind::kNotImplemented, x.site, "all_gather: to='", ToAbsl(to),
-               "' is not one of 'varying', 'invarying'");
+  if (to != "varying" && to != "invarying" && to != "reduced") {
+    ThrowError(ErrorKind::kValueError, x.site, "all_gather: to='", ToAbsl(to),
+               "' is not one of 'varying', 'invarying', 'reduced'");
   }
   return Collective("all_gather", x, axes,
                     [&](ir::Value v) { return ir::AllGather(v, axes.names, axis, tiled, to); });
@@ -401,9 +401,9 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
   }
   RequireBound("pcast", axes, x.site);
   if (!scope.check_vma) return Unary("pcast", x, [](ir::Value v) { return v; });
-  if (to != "varying") {
-    ThrowError(ErrorKind::kValueError, x.site, "Unsupported pcast to='", ToAbsl(to),
-               "'. Got unexpected `to` value. Allowed `to` values are: 'varying'");
+  if (to != "varying" && to != "unreduced" && to != "reduced") {
+    ThrowError(ErrorKind::kValueError, x.site, "pcast: Got unexpected `to` value '", ToAbsl(to),
+               "'. Allowed `to` values are: 'varying', 'unreduced', 'reduced'");
   }
   return Unary("pcast", x, [&](ir::Value v) {
     const ir::AxisSet held = v.type().NonInvaryingAxes();
@@ -417,19 +417,31 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
                  v.type().ToString(), " over axes (", absl::StrJoin(axes.names, ","),
                  "), which is invarying over some of them alone: name those");
     }
-    ir::AxisSet set;
-    for (const std::string& axis : axes.names) {
-      const Type& t = v.type();
-      if (t.varying.contains(axis) || t.unreduced.contains(axis) || t.reduced.contains(axis)) {
-        ThrowError(ErrorKind::kValueError, x.site, "Unsupported pcast from=",
-                   t.varying.contains(axis)     ? "varying"
-                   : t.unreduced.contains(axis) ? "unreduced"
-                                                : "reduced",
-                   ", to=varying on axis '", axis, "' for a value of type ", t.ToString());
-      }
-      set.insert(axis);
+    const ir::AxisSet set(axes.names.begin(), axes.names.end());
+    if (set.empty()) return v;
+    const auto is_all = [&](const ir::AxisSet& state) {
+      return std::all_of(set.begin(), set.end(),
+                         [&](const std::string& axis) { return state.contains(axis); });
+    };
+    const Type& t = v.type();
+    const std::string_view from = num_held == 0         ? "invarying"
+                                  : is_all(t.varying)   ? "varying"
+                                  : is_all(t.unreduced) ? "unreduced"
+                                  : is_all(t.reduced)   ? "reduced"
+                                                        : "";
+    if (from == "invarying" && to == "varying") return ir::Pvary(v, set);
+    if (from == "invarying" && to == "reduced") return ir::Preduced(v, set);
+    if (from == "varying" && to == "unreduced") return ir::VaryUnreducedCast(v, set);
+    if (from == "reduced" && to == "varying") return ir::ReducedVaryCast(v, set);
+    if (from.empty()) {
+      ThrowError(ErrorKind::kValueError, x.site,
+                 "pcast can only accept axis_name which corresponds to one of varying, unreduced, "
+                 "reduced or invarying state of the input; it got ",
+                 t.ToString(), " over axes (", absl::StrJoin(axes.names, ","), ")");
     }
-    return ir::Pvary(v, set);
+    ThrowError(ErrorKind::kValueError, x.site, "Unsupported pcast from=", ToAbsl(from), ", to='",
+               ToAbsl(to), "' over axes (", absl::StrJoin(axes.names, ","), ") of a value of type ",
+               t.ToString());
   });
 }
 Array pvary(const Arg& x, const AxisNames& axes) { return pcast(x, axes); }

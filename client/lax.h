@@ -265,7 +265,7 @@ requires(!std::is_convertible_v<const T&, Arg>) T
     pmean(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
   return tree_map([&](const Array& a) { return pmean(Arg(a, site), axes); }, tree);
 }
-// `to`: "varying" or "invarying".
+// `to`: "varying", "invarying", or "reduced", whose cotangent is summed where it is scattered.
 Array all_gather(const Arg& x, const AxisNames& axes, int axis = 0, bool tiled = false,
                  std::string_view to = "varying");
 Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension = 0,
@@ -276,7 +276,9 @@ Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat
                  bool tiled = false);
 Array axis_index(const AxisNames& axes, Site site = Site::Here());
 int64_t axis_size(const AxisNames& axes, Site site = Site::Here());
-// Casts between the states of a value across Manual axes; free at run time.  `to`: "varying".
+// Casts between the states of a value across Manual axes; free at run time. From invarying `to`
+// "varying" or "reduced", from varying to "unreduced", terms of a sum that psum and psum_scatter add
+// up, from reduced to "varying". VALUE_ERROR for others.
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to = "varying");
 Array pvary(const Arg& x, const AxisNames& axes);
 

@@ -65,4 +65,13 @@ PartitionSpec P(const DimSpec& d0, const DimSpec& d1, const DimSpec& d2, const D
   return spec;
 }
 
+PartitionSpec unreduced(const DimSpec& axes, PartitionSpec spec) {
+  spec.unreduced = axes.axes;
+  return spec;
+}
+PartitionSpec reduced(const DimSpec& axes, PartitionSpec spec) {
+  spec.reduced = axes.axes;
+  return spec;
+}
+
 }  // namespace tessera

@@ -88,6 +88,13 @@ PartitionSpec P(const DimSpec& d0 = DimSpec::Absent(), const DimSpec& d1 = DimSp
                 const DimSpec& d2 = DimSpec::Absent(), const DimSpec& d3 = DimSpec::Absent(),
                 const DimSpec& d4 = DimSpec::Absent(), const DimSpec& d5 = DimSpec::Absent());
 
+// JAX's P(..., unreduced={...}): that of an array whose shards are terms of a sum along these
+// Explicit axes, which nobody has added up yet. And P(..., reduced={...}): of one that is equal
+// along them, and whose gradient is to be unreduced there, so that it is added up once. The axes
+// shard no dim.
+PartitionSpec unreduced(const DimSpec& axes, PartitionSpec spec = {});
+PartitionSpec reduced(const DimSpec& axes, PartitionSpec spec = {});
+
 // The sharding of an op's result on the Explicit axes of the mesh in context; none: what follows
 // from the operands' types.
 using OutSharding = std::optional<PartitionSpec>;

@@ -177,9 +177,13 @@ Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands ho
   return Apply1(name, site, arrays, [&](ir::Builder& b, std::vector<ir::Value> values) {
     std::vector<ir::Value> in;
     size_t next = 0;
+    ir::AxisSet reduced;  // A number is reduced beside an array that is.
+    for (const ir::Value& v : values)
+      reduced.insert(v.type().reduced.begin(), v.type().reduced.end());
     for (const Arg& a : args) {
       if (a.kind != Arg::kArray) {
-        in.push_back(BroadcastTo(ConvertTo(Literal(b, a, common.dtype), common), shape));
+        const ir::Value number = ConvertTo(Literal(b, a, common.dtype), common);
+        in.push_back(BroadcastTo(ir::ReducedAlong(number, reduced), shape));
       } else if (how == Operands::kPromote) {
         in.push_back(BroadcastTo(ConvertTo(values[next++], common), shape));
       } else {

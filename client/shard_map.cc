@@ -32,9 +32,10 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
   return out;
 }
 
-// Sums that are still to be made, and what asks for them, are of Explicit axes only.
-void RefuseUnreduced(std::string_view which, const PartitionSpec& spec, const std::string& path,
-                     const ir::AxisList& manual, const ir::Mesh& mesh, const Site& site) {
+// Sums that are still to be made, and what asks for them, are of meshes whose axes are all Explicit
+// outside and Manual inside.
+void CheckUnreduced(std::string_view which, const PartitionSpec& spec, const std::string& path,
+                    const ir::AxisList& manual, const ir::Mesh& mesh, const Site& site) {
   if (spec.unreduced.empty() && spec.reduced.empty()) return;
   for (const ir::MeshAxis& a : mesh.axes) {
     if (a.type == AxisType::kAuto) {
@@ -49,14 +50,11 @@ void RefuseUnreduced(std::string_view which, const PartitionSpec& spec, const st
                " when all axes of the mesh are manual; got ", spec.ToString(), " for ", path,
                ", and of ", mesh.ToString(), " those named ", absl::StrJoin(manual, ", "));
   }
-  ThrowError(ErrorKind::kNotImplemented, site, "shard_map ", ToAbsl(which),
-             ": unreduced and reduced axes in a spec are not implemented; got ", spec.ToString(),
-             " for ", path);
 }
 
 void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std::string& path,
                    const ir::AxisList& manual, const ir::Mesh& mesh, const Site& site) {
-  RefuseUnreduced(which, spec, path, manual, mesh, site);
+  CheckUnreduced(which, spec, path, manual, mesh, site);
   for (const ir::AxisList& axes : spec.dims) {
     for (const std::string& axis : axes) {
       if (std::find(manual.begin(), manual.end(), axis) == manual.end()) {

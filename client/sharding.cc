@@ -1,5 +1,6 @@
 #include "client/sharding.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -37,12 +38,11 @@ void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& s
                "set_mesh, or an array that lies on a mesh. Got ",
                spec.ToString());
   }
-  if (!spec.unreduced.empty() || !spec.reduced.empty()) {
-    ThrowError(ErrorKind::kNotImplemented, site, ToAbsl(op),
-               ": unreduced and reduced axes in a spec are not implemented; got ", spec.ToString());
-  }
   ir::AxisSet seen;
-  for (const ir::AxisList& axes : spec.dims) {
+  std::vector<ir::AxisList> lists = spec.dims;
+  lists.push_back(spec.unreduced);
+  lists.push_back(spec.reduced);
+  for (const ir::AxisList& axes : lists) {
     for (const std::string& axis : axes) {
       if (!seen.insert(axis).second) {
         ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": the sharding ", spec.ToString(),
@@ -72,18 +72,16 @@ PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank,
                spec.ToString());
   }
   fitted.dims.resize(rank);
+  std::sort(fitted.unreduced.begin(), fitted.unreduced.end());
+  std::sort(fitted.reduced.begin(), fitted.reduced.end());
   return fitted;
 }
 
 ir::Value Resharded(std::string_view op, ir::Value x, const OutSharding& to, const Site& site) {
   if (!to) return x;
   const PartitionSpec spec = FittedTo(op, *to, x.rank(), site);
-  if (spec == ir::SpecOf(x.type())) return x;
-  std::vector<int64_t> dims;
-  for (int d = 0; d < x.rank(); ++d) dims.push_back(d);
-  return x.builder().Emit1(
-      ir::ops::kBroadcastInDim, {x},
-      {{"shape", x.shape()}, {"broadcast_dimensions", dims}, {"out_sharding", spec}});
+  return ir::Reshard(x, spec.dims, {spec.unreduced.begin(), spec.unreduced.end()},
+                     {spec.reduced.begin(), spec.reduced.end()});
 }
 
 }  // namespace internal

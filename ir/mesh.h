@@ -64,7 +64,7 @@ using AxisList = std::vector<std::string>;
 using DimAxes = std::vector<AxisList>;
 
 // A sharding as the user writes it: axes per dim (missing trailing dims are unsharded), and the
-// axes along which the array is a pending sum (`unreduced`) or asks for unreduced gradients
+// axes along which the shards are terms of a sum (`unreduced`), or equal with a gradient of terms
 // (`reduced`). An `open` dim (text `?`) leaves the rest of that dim to the planner.
 struct PartitionSpec {
   DimAxes dims;

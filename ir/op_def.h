@@ -468,6 +468,10 @@ const OpDef* FindOp(std::string_view wire_name);
 namespace derive {
 absl::Status ShardingByFactors(const InferContext&, std::vector<Type>* out);
 absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
+// Its parts: operands vary over the same axes; and the axes along which operands are reduced, where
+// each must be reduced or unreduced.
+absl::Status CheckVaryingEqual(const InferContext&);
+absl::StatusOr<AxisSet> ReducedOf(const InferContext&);
 std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
 Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
 // An operand that is the same for the whole batch, with a batch dim of this size at `dim`: sharded,

@@ -62,6 +62,12 @@ Value StopGradient(Value x);
 Value CheckpointName(Value x, std::string name);  // x, as policies of Checkpoint know it
 // Makes operands agree: weak dtypes, scalars and dims of size 1, varying axes.
 std::vector<Value> Harmonize(std::vector<Value> operands);
+// x on a mesh with Explicit axes, its dims sharded as `dims` (empty: not at all), unreduced and
+// reduced along these Explicit axes. Where its operand is unreduced and the result is not, terms
+// are added up. Reference: jax.sharding.reshard.
+Value Reshard(Value x, DimAxes dims, const AxisSet& unreduced = {}, const AxisSet& reduced = {});
+// x, which is equal along these Manual and Explicit axes, as reduced along them.
+Value ReducedAlong(Value x, const AxisSet& axes);
 // Makes only the varying axes agree: pvary up to the union.
 std::vector<Value> MatchVarying(std::vector<Value> operands);
 
@@ -302,14 +308,21 @@ std::pair<Value, Value> Threefry2x32(Value key0, Value key1, Value count0, Value
 Value Psum(Value x, AxisList axes);
 Value Pmax(Value x, AxisList axes);
 Value Pmin(Value x, AxisList axes);
-// `dimension`: where blocks are concatenated (tiled) or the new dim is inserted.  `to`: "varying"
-// or "invarying".
+// `dimension`: where blocks are concatenated (tiled) or the new dim is inserted.  `to`: "varying",
+// "invarying" or "reduced".
 Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to = "varying");
 Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled);
 Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> perm);
 Value AllToAll(Value x, AxisList axes, int split_dimension, int concat_dimension, bool tiled);
 Value AxisIndex(Builder& b, AxisList axes);  // s32, row-major over `axes`
-Value Pvary(Value x, const AxisSet& axes);   // x itself for no axes
+
+// ---- casts.cc ----
+// What x is along Manual axes, by name: from invarying to varying or to reduced, from varying to
+// unreduced, from reduced to varying. x itself for no axes, and where types are not tracked.
+Value Pvary(Value x, const AxisSet& axes);
+Value Preduced(Value x, const AxisSet& axes);
+Value VaryUnreducedCast(Value x, const AxisSet& axes);
+Value ReducedVaryCast(Value x, const AxisSet& axes);
 
 // ---- control.cc ----
 std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view name = "");

@@ -128,8 +128,12 @@ absl::Status CheckType(const Type& t, const Mesh& mesh) {
                                     t.shape[d], "; pad the dim or choose another axis"));
   }
   for (const AxisSet* set : {&t.varying, &t.unreduced, &t.reduced})
-    for (const std::string& a : *set)
-      TESSERA_RETURN_IF_ERROR(CheckAxis(t, mesh, a, AxisType::kManual, &seen));
+    for (const std::string& a : *set) {
+      const bool is_explicit =
+          set != &t.varying && mesh.Has(a) && mesh.TypeOf(a) == AxisType::kExplicit;
+      TESSERA_RETURN_IF_ERROR(
+          CheckAxis(t, mesh, a, is_explicit ? AxisType::kExplicit : AxisType::kManual, &seen));
+    }
   return absl::OkStatus();
 }
 
@@ -137,6 +141,8 @@ PartitionSpec SpecOf(const Type& type) {
   PartitionSpec spec;
   spec.dims = type.sharding;
   spec.dims.resize(type.shape.size());
+  spec.unreduced.assign(type.unreduced.begin(), type.unreduced.end());
+  spec.reduced.assign(type.reduced.begin(), type.reduced.end());
   return spec;
 }
 

@@ -2,7 +2,10 @@
 // shards (Explicit axes) or how the value varies across it (Manual axes).
 //
 // Printed in full: `f32[8@data,512]{V:model}`, a weak type as `f32[]~`.  The manual axes type
-// (reference: JAX's ManualAxisType): absent = invarying, V varying, U unreduced, R reduced.
+// (reference: JAX's ManualAxisType): absent = invarying, V varying, U unreduced, R reduced. A value
+// is unreduced along an axis if its shards there are terms of it, which nobody has added up yet,
+// and reduced if they are equal and its cotangent is to be unreduced. Both may be so of Explicit
+// axes.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -48,9 +51,10 @@ bool SameShapeAndDType(const Type& a, const Type& b);
 // Whether the types are equal but for `weak`.
 bool EqualButWeak(const Type& a, const Type& b);
 // `type` is well formed in `mesh`: non-negative dims, named axes exist, Explicit axes shard and are
-// used once and divide their dim, Manual axes are in at most one of the three sets.
+// used once and divide their dim; the axes of the three sets are Manual, unreduced and reduced ones
+// Explicit too, and none is used twice.
 absl::Status CheckType(const Type& type, const Mesh& mesh);
-// The spec written on the type's Explicit axes.
+// The spec written on the type's Explicit axes, and its unreduced and reduced axes.
 PartitionSpec SpecOf(const Type& type);
 // The type of a cotangent: integer dtypes have none (see IsInexact); U and R swap.
 Type CotangentType(const Type& type);

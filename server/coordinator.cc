@@ -65,6 +65,15 @@ std::vector<int> AllOrdinals(const ArrayInfo& info) {
   return all;
 }
 
+// The array's blocks are on devices, which those of a sum's terms are not.
+absl::Status CheckWhole(const ArrayInfo& info) {
+  if (!api::HoldsTerms(info.spec->placement)) return absl::OkStatus();
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("array ", info.array, " is ", info.spec->placement.spec.ToString(),
+                                ": its shards are terms of a sum. Reshard it to one that is not "
+                                "unreduced, or read its shards one by one"));
+}
+
 absl::Status CheckOrdinals(const ArrayInfo& info, const std::vector<int>& ordinals) {
   const int shards = static_cast<int>(info.shards.size());
   for (int k : ordinals)
@@ -219,6 +228,8 @@ void Coordinator::ReadTicketsAsync(const core::Caller& caller, uint64_t array,
                    then = std::move(then)](absl::StatusOr<ArrayInfo> info) {
                     if (!info.ok()) return then(info.status());
                     if (absl::Status s = CheckOrdinals(*info, ordinals); !s.ok()) return then(s);
+                    if (ordinals.empty())
+                      if (absl::Status s = CheckWhole(*info); !s.ok()) return then(s);
                     const std::vector<int> wanted =
                         ordinals.empty() ? api::OrdinalsOfDistinctShards(info->spec->placement,
                                                                          info->spec->shape)
@@ -355,6 +366,7 @@ void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Dur
       [this, caller, array, timeout, bytes_max,
        then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
         if (!info.ok()) return then(info.status());
+        if (absl::Status s = CheckWhole(*info); !s.ok()) return then(s);
         const api::ArraySpec& spec = *info->spec;
         const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();
         if (bytes > bytes_max)

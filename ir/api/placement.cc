@@ -100,4 +100,8 @@ std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::
   return ordinals;
 }
 
+bool HoldsTerms(const Placement& placement) {
+  return placement.mesh.SizeOf(placement.spec.unreduced) > 1;
+}
+
 }  // namespace tessera::api

@@ -20,6 +20,11 @@ ir::Dims LocalShape(const Placement& placement, const ir::Dims& shape);
 // The start indices of the shard of mesh device `ordinal`.
 ir::Dims ShardStarts(const Placement& placement, const ir::Dims& shape, int64_t ordinal);
 // One ordinal per distinct shard, ascending.
+// Requires: the shards are not terms of a sum.
 std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape);
+
+// Whether shards are terms of a sum along an axis of more than one device: no block of the array is
+// on any of them, but what they add up to.
+bool HoldsTerms(const Placement& placement);
 
 }  // namespace tessera::api

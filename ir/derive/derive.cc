@@ -71,25 +71,78 @@ absl::Status ShardingByFactors(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
-  for (size_t i = 0; i < c.in.size(); ++i) {
-    const Type &a = c.in[0], &b = c.in[i];
-    if (!b.unreduced.empty())
-      return MakeError(
-          ErrorKind::kNotImplemented,
-          absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name),
-                       " is not implemented: ", TypesToString(c.in), "; reduce the operand first"));
-    if (a.varying != b.varying || a.reduced != b.reduced)
+absl::Status CheckVaryingEqual(const InferContext& c) {
+  for (const Type& t : c.in)
+    if (t.varying != c.in[0].varying)
       return MakeError(
           ErrorKind::kValueError,
           absl::StrCat("Primitive ", ToAbsl(c.def.lax_name),
                        " requires varying manual axes to match, but got [", TypesToString(c.in),
                        "]; cast with pcast(x, axes, to='varying')"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AxisSet> ReducedOf(const InferContext& c) {
+  AxisSet reduced;
+  for (const Type& t : c.in) {
+    if (t.reduced.empty() || t.reduced == reduced) continue;
+    if (!reduced.empty())
+      return ShardingError(c, ": All inputs should be reduced across the same mesh axes, but got ",
+                           TypesToString(c.in), "; reshard or pcast one of them");
+    reduced = t.reduced;
   }
+  for (const Type& t : c.in)
+    for (const std::string& axis : reduced) {
+      if (t.reduced.contains(axis) || t.unreduced.contains(axis)) continue;
+      const bool is_cut = t.varying.contains(axis) ||
+                          std::any_of(t.sharding.begin(), t.sharding.end(), [&](const AxisList& d) {
+                            return std::find(d.begin(), d.end(), axis) != d.end();
+                          });
+      return ShardingError(
+          c,
+          is_cut ? ": Inputs cannot be sharded/varying on the same axes that another input is "
+                   "reduced on. Reshard the input which is reduced to be sharded on the mesh "
+                   "axes it is reduced on via `reshard(inp, P(...))`. Got input type: "
+                 : ": Inputs cannot be replicated on the same axes that another input is "
+                   "reduced on; reshard it to reduced={...} as well. Got input type: ",
+          t.ToString(), " and reduced spec: ", AxesToString(reduced));
+    }
+  return reduced;
+}
+
+namespace {
+
+// Whether the op of the terms of sums gives the terms of its result: it is linear in all operands
+// at once.
+bool TakesTerms(const InferContext& c, const std::vector<Type>& out) {
+  const DType dtype = c.in[0].dtype;
+  for (const Type& t : c.in)
+    if (t.dtype != dtype || t.unreduced != c.in[0].unreduced) return false;
+  for (const Type& t : out)
+    if (t.dtype != dtype) return false;
+  return c.def.lowering == Lowering::kScalar
+             ? ir::IsLinear(c.def.scalar.record(c.attrs, dtype, dtype))
+             : c.def.jvp.derived();
+}
+
+}  // namespace
+
+absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
   if (c.in.empty()) return absl::OkStatus();
+  TESSERA_RETURN_IF_ERROR(CheckVaryingEqual(c));
+  TESSERA_ASSIGN_OR_RETURN(const AxisSet reduced, ReducedOf(c));
+  const bool of_terms =
+      std::any_of(c.in.begin(), c.in.end(), [](const Type& t) { return !t.unreduced.empty(); });
+  if (of_terms && !TakesTerms(c, *out))
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name),
+                     " is not implemented: ", TypesToString(c.in),
+                     "; add up the operand first, by psum inside shard_map and reshard outside"));
   for (Type& t : *out) {
     t.varying = c.in[0].varying;
-    t.reduced = c.in[0].reduced;
+    t.reduced = reduced;
+    if (of_terms) t.unreduced = c.in[0].unreduced;
   }
   return absl::OkStatus();
 }

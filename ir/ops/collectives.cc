@@ -1,9 +1,10 @@
-// Collectives over named mesh axes, and the cast `pvary`.
+// Collectives over named mesh axes.
 //
 // Typing follows JAX's manual axis types: the ops are strict, the functions of ops.h insert
-// `pvary`. In a scope with check_vma=false no such types are tracked and psum transposes to psum.
-// So it is along the mapped axis of a vmap, along which no types are ever tracked; Batch makes
-// collectives over it ops on the batch dim.
+// `pvary`. Sums take terms as well (unreduced), and what is gathered may be reduced. In a scope
+// with check_vma=false no such types are tracked and psum transposes to psum. So it is along the
+// mapped axis of a vmap, along which no types are ever tracked; Batch makes collectives over it ops
+// on the batch dim.
 #include <algorithm>
 #include <complex>
 #include <map>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "ir/element.h"
 #include "ir/eval/eval.h"
+#include "ir/ops/axes.h"
 #include "ir/ops/dims.h"
 #include "ir/ops/family.h"
 #include "ir/ops/scalar_math.h"
@@ -24,48 +26,7 @@ namespace {
 
 // ---- Axes and manual axes types. ----
 
-const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
 int64_t SizeAlong(const InferContext& c) { return c.scope.SizeOf(AxesOf(c.attrs)); }
-
-// Those of the axes along which manual axes types are tracked: the mesh's; and the others.
-AxisList OfMesh(const Scope& scope, AxisList axes) {
-  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) != nullptr; });
-  return axes;
-}
-AxisList OfVmaps(const Scope& scope, AxisList axes) {
-  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) == nullptr; });
-  return axes;
-}
-AxisList MeshAxesOf(const InferContext& c) { return OfMesh(c.scope, AxesOf(c.attrs)); }
-
-absl::Status UnboundAxis(std::string_view op, const Mesh& mesh, std::string_view axis) {
-  const std::string hint = mesh.Has(axis) ? absl::StrCat(" (the mesh has axis '", ToAbsl(axis),
-                                                         "', but it is not manual here)")
-                                          : "";
-  return MakeError(
-      ErrorKind::kNameError,
-      absl::StrCat(
-          "Found an unbound axis name: ", ToAbsl(axis), ". To fix this, please call ", ToAbsl(op),
-          " under tessera::shard_map (jax.shard_map) over an axis of that name, or under a "
-          "vmap or pmap with this axis_name",
-          hint));
-}
-
-absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList& axes) {
-  AxisSet seen;
-  for (const std::string& a : axes) {
-    if (!scope.IsBound(a)) return UnboundAxis(op, scope.mesh, a);
-    if (!seen.insert(a).second)
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat(ToAbsl(op), ": axis '", a, "' is named twice"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAxes(const InferContext& c) {
-  if (AxesOf(c.attrs).empty()) return ValueError(c, "needs at least one axis name");
-  return CheckBound(c.def.lax_name, c.scope, AxesOf(c.attrs));
-}
 
 absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
   const int64_t d = c.attrs.Int(attr);
@@ -74,41 +35,31 @@ absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
                     " for operand ", c.in[0].ToString());
 }
 
-bool ContainsAll(const AxisSet& set, const AxisList& axes) {
-  return std::all_of(axes.begin(), axes.end(),
-                     [&](const std::string& a) { return set.contains(a); });
-}
-bool Disjoint(const AxisSet& set, const AxisList& axes) {
-  return std::none_of(axes.begin(), axes.end(),
-                      [&](const std::string& a) { return set.contains(a); });
-}
-
-std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes) {
-  return absl::StrCat(
-      ToAbsl(op),
-      " can only accept axis_name which corresponds to one of varying, "
-      "unreduced, reduced or invarying state of the input; it got ",
-      t.ToString(), " over axes (", absl::StrJoin(axes, ","),
-      "); apply pcast(..., to='varying') to the axes on which it is invarying first");
-}
-
-// The operand must vary over all the axes.
-absl::Status CheckVaries(const InferContext& c) {
+// The operand is in the state `set` says over all the axes: it varies, or is unreduced.
+absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
   const Type& t = c.in[0];
   const AxisList axes = MeshAxesOf(c);
-  if (ContainsAll(t.varying, axes)) return absl::OkStatus();
+  if (ContainsAll(set, axes)) return absl::OkStatus();
+  if (!Disjoint(t.NonInvaryingAxes(), axes) && !ContainsAll(t.unreduced, axes) &&
+      !ContainsAll(t.reduced, axes))
+    return MakeError(ErrorKind::kValueError, MixedStates(c.def.lax_name, t, axes));
   for (const std::string& a : axes)
     if (t.unreduced.contains(a) || t.reduced.contains(a))
-      return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat(ToAbsl(c.def.lax_name), ": the operand ", t.ToString(),
-                                    " is unreduced or reduced over '", a,
-                                    "', which this collective does not accept; reshard it first"));
-  if (!Disjoint(t.varying, axes))
-    return MakeError(ErrorKind::kValueError, MixedStates(c.def.lax_name, t, axes));
+      return ValueError(c, "cannot accept args which are ",
+                        t.unreduced.contains(a) ? "unreduced" : "reduced", ". Got ", t.ToString(),
+                        " and axes=(", absl::StrJoin(axes, ","), "); ",
+                        t.unreduced.contains(a) ? "add it up with psum first"
+                                                : "apply pcast(..., to='varying') first");
   return ValueError(c, "Collective ", ToAbsl(c.def.lax_name),
                     " must be applied to a device-varying type, but got ", t.ToString(),
                     " over axes (", absl::StrJoin(axes, ","),
                     "); apply pcast(..., to='varying') first");
+}
+absl::Status CheckVaries(const InferContext& c) { return CheckStates(c, c.in[0].varying); }
+// Of a sum: terms, or what varies.
+bool IsOfTerms(const InferContext& c) {
+  const AxisList axes = MeshAxesOf(c);
+  return !axes.empty() && ContainsAll(c.in[0].unreduced, axes);
 }
 
 // The manual axes type is the operand's, less the axes when the result is equal along them.
@@ -121,40 +72,36 @@ absl::Status BecomesInvarying(const InferContext& c, std::vector<Type>* out) {
   for (const std::string& a : MeshAxesOf(c)) (*out)[0].varying.erase(a);
   return absl::OkStatus();
 }
+absl::Status SumStates(const InferContext& c, std::vector<Type>* out) {
+  if (!IsOfTerms(c)) return BecomesInvarying(c, out);
+  TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
+  for (const std::string& a : MeshAxesOf(c)) (*out)[0].unreduced.erase(a);
+  return absl::OkStatus();
+}
+absl::Status ScatterStates(const InferContext& c, std::vector<Type>* out) {
+  if (!IsOfTerms(c)) return StaysVarying(c, out);
+  TESSERA_RETURN_IF_ERROR(SumStates(c, out));
+  for (const std::string& a : MeshAxesOf(c)) (*out)[0].varying.insert(a);
+  return absl::OkStatus();
+}
 absl::Status GatherStates(const InferContext& c, std::vector<Type>* out) {
-  return c.attrs.Str("to") == "invarying" ? BecomesInvarying(c, out) : StaysVarying(c, out);
+  const std::string& to = c.attrs.Str("to");
+  if (to == "varying") return StaysVarying(c, out);
+  if (to == "reduced" && !ContainsAll(c.in[0].varying, MeshAxesOf(c)))
+    return ValueError(c, "all_gather_reduced only accepts inputs that are varying. Got ",
+                      c.in[0].ToString(), " over axes (", absl::StrJoin(MeshAxesOf(c), ","),
+                      "); what is equal everywhere already is cast with pcast(..., to='reduced')");
+  TESSERA_RETURN_IF_ERROR(BecomesInvarying(c, out));
+  if (to == "reduced")
+    for (const std::string& a : MeshAxesOf(c)) (*out)[0].reduced.insert(a);
+  return absl::OkStatus();
 }
 absl::Status AxisIndexStates(const InferContext& c, std::vector<Type>* out) {
   const AxisList axes = MeshAxesOf(c);
   (*out)[0].varying = AxisSet(axes.begin(), axes.end());
   return absl::OkStatus();
 }
-absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
-  TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
-  const AxisSet held = c.in[0].NonInvaryingAxes();
-  for (const std::string& a : AxesOf(c.attrs)) {
-    if (held.contains(a))
-      return ValueError(c, "Unsupported pcast from=",
-                        c.in[0].varying.contains(a)     ? "varying"
-                        : c.in[0].unreduced.contains(a) ? "unreduced"
-                                                        : "reduced",
-                        ", to=varying over axis '", a, "' of ", c.in[0].ToString(),
-                        "; expected an operand that is invarying there");
-    (*out)[0].varying.insert(a);
-  }
-  return absl::OkStatus();
-}
-
 // ---- Shapes. ----
-
-absl::StatusOr<std::vector<Type>> InferPvary(const InferContext& c) {
-  TESSERA_RETURN_IF_ERROR(CheckAxes(c));
-  if (const AxisList mapped = OfVmaps(c.scope, AxesOf(c.attrs)); !mapped.empty())
-    return ValueError(c, "axis '", mapped[0],
-                      "' is that of a vmap, along which types are not tracked; expected axes of "
-                      "the mesh");
-  return std::vector<Type>{c.in[0]};
-}
 
 // The dtype and shape of the operand: strong, and without states along axes.
 absl::StatusOr<std::vector<Type>> InferStrong(const InferContext& c) {
@@ -184,13 +131,14 @@ absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
   TESSERA_ASSIGN_OR_RETURN(std::vector<Type> out, InferStrong(c));
   const bool tiled = c.attrs.Bool("tiled");
   const std::string& to = c.attrs.Str("to");
-  if (to != "varying" && to != "invarying")
-    return ValueError(c, "to is '", to, "'; expected 'varying' or 'invarying'");
+  if (to != "varying" && to != "invarying" && to != "reduced")
+    return ValueError(c, "to is '", to, "'; expected 'varying', 'invarying' or 'reduced'");
   if (const AxisList of_mesh = MeshAxesOf(c);
-      to == "invarying" && !of_mesh.empty() && of_mesh != AxesOf(c.attrs))
+      to != "varying" && !of_mesh.empty() && of_mesh != AxesOf(c.attrs))
     return MakeError(ErrorKind::kNotImplemented,
-                     "all_gather: to='invarying' over axes of the mesh and of a vmap together is "
-                     "not implemented; gather over one after the other");
+                     absl::StrCat("all_gather: to='", to,
+                                  "' over axes of the mesh and of a vmap together is "
+                                  "not implemented; gather over one after the other"));
   TESSERA_RETURN_IF_ERROR(CheckDim(c, "all_gather_dimension", c.in[0].rank() + (tiled ? 0 : 1)));
   const int64_t dim = c.attrs.Int("all_gather_dimension"), n = SizeAlong(c);
   Dims& shape = out[0].shape;
@@ -339,18 +287,18 @@ std::vector<Value> PsumTranspose(const RuleContext& c, Values ct, const std::vec
   const AxisList& axes = AxesOf(c.attrs);
   if (!c.b.scope().check_vma) return {Psum(ct[0], axes)};
   const AxisList of_mesh = OfMesh(c.b.scope(), axes);
-  return {Psum(Pvary(ct[0], AxisSet(of_mesh.begin(), of_mesh.end())), OfVmaps(c.b.scope(), axes))};
-}
-
-std::vector<Value> PvaryTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
-  return {c.b.scope().check_vma ? Psum(ct[0], AxesOf(c.attrs)) : ct[0]};
+  const AxisSet cast(of_mesh.begin(), of_mesh.end());
+  const bool of_terms = !of_mesh.empty() && ContainsAll(c.in_types[0].unreduced, of_mesh);
+  const Value x = of_terms ? Preduced(ct[0], cast) : Pvary(ct[0], cast);
+  return {Psum(x, OfVmaps(c.b.scope(), axes))};
 }
 
 std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
   const AxisList& axes = AxesOf(c.attrs);
   const int dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
   const bool tiled = c.attrs.Bool("tiled");
-  if (c.attrs.Str("to") == "varying" || !c.b.scope().check_vma || OfMesh(c.b.scope(), axes).empty())
+  if (c.attrs.Str("to") != "invarying" || !c.b.scope().check_vma ||
+      OfMesh(c.b.scope(), axes).empty())
     return {PsumScatter(ct[0], axes, dim, tiled)};
   // Every coordinate has the whole cotangent and takes its own slice.
   const Value i = AxisIndex(c.b, axes);
@@ -362,8 +310,10 @@ std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std
 }
 
 std::vector<Value> PsumScatterTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
+  const AxisList of_mesh = OfMesh(c.b.scope(), AxesOf(c.attrs));
+  const bool of_terms = !of_mesh.empty() && ContainsAll(c.in_types[0].unreduced, of_mesh);
   return {AllGather(ct[0], AxesOf(c.attrs), static_cast<int>(c.attrs.Int("scatter_dimension")),
-                    c.attrs.Bool("tiled"))};
+                    c.attrs.Bool("tiled"), of_terms ? "reduced" : "varying")};
 }
 
 std::vector<Value> PpermuteTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
@@ -379,11 +329,6 @@ std::vector<Value> AllToAllTranspose(const RuleContext& c, Values ct, const std:
 }
 
 // ---- Batching. ----
-
-// The collective treats all dims alike, so the batch dim is one more dim of the operand.
-Batched BatchElementwise(const RuleContext& c, absl::Span<const int> dims, int64_t) {
-  return {c.b.Emit(c.def, c.in, c.attrs), {dims[0]}};
-}
 
 // Attributes `names` are dims of the unbatched operand (of the same rank as the result).
 Attrs PastBatch(const Attrs& attrs, absl::Span<const std::string_view> names, int batch_dim) {
@@ -772,13 +717,8 @@ absl::StatusOr<std::vector<Shards>> EvalAxisIndex(const EvalContext& c, absl::Sp
   return std::vector<Shards>{std::move(out)};
 }
 
-absl::StatusOr<std::vector<Array>> EvalPvary(const EvalContext&, absl::Span<const Array> in) {
-  return std::vector<Array>{in[0]};
-}
-
 // ---- The ops. ----
 
-constexpr AttrSpec kAxesAttrs[] = {{"axes", AttrKind::kStrings}};
 constexpr AttrSpec kGatherAttrs[] = {{"axes", AttrKind::kStrings},
                                      {"all_gather_dimension", AttrKind::kInt},
                                      {"tiled", AttrKind::kBool},
@@ -832,7 +772,7 @@ const OpDef kPsum = Collective({.name = "psum",
                                 .attrs = kAxesAttrs,
                                 .infer = InferPsum,
                                 .factors = Pointwise,
-                                .varying = BecomesInvarying,
+                                .varying = SumStates,
                                 .transpose = PsumTranspose,
                                 .batch = BatchElementwise,
                                 .batch_along = ReduceAlongBatch,
@@ -857,7 +797,7 @@ const OpDef kPsumScatter = Collective({.name = "psum_scatter",
                                        .attrs = kScatterAttrs,
                                        .infer = InferPsumScatter,
                                        .factors = ScatterFactors,
-                                       .varying = StaysVarying,
+                                       .varying = ScatterStates,
                                        .transpose = PsumScatterTranspose,
                                        .batch = BatchPsumScatter,
                                        .batch_along = ScatterAlongBatch,
@@ -904,23 +844,6 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
                                   .cost = NoCost,
                                   .eval_shards = EvalAxisIndex,
                                   .collective = CollectiveKind::kAxisIndex});
-const OpDef kPvary = Checked({.name = "pvary",
-                              .lax_name = "pvary",
-                              .family = Family::kCast,
-                              .num_operands = 1,
-                              .attrs = kAxesAttrs,
-                              .lowering = Lowering::kAlias,
-                              .infer = InferPvary,
-                              .factors = Pointwise,
-                              .sharding = Derived{},
-                              .varying = PvaryStates,
-                              .jvp = Derived{},
-                              .transpose = PvaryTranspose,
-                              .batch = BatchElementwise,
-                              .partition = kPerShard,
-                              .cost = NoCost,
-                              .eval = EvalPvary});
-
 }  // namespace ops
 
 namespace {
@@ -931,6 +854,9 @@ Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   ThrowIfError(ops::CheckBound(def.lax_name, scope, axes));
   const AxisList of_mesh = ops::OfMesh(scope, axes);
   if (!scope.check_vma || ops::ContainsAll(x.type().varying, of_mesh)) return x;
+  // A sum adds up terms as they are; the others say that they do not take them.
+  if (ops::ContainsAll(x.type().unreduced, of_mesh) || ops::ContainsAll(x.type().reduced, of_mesh))
+    return x;
   if (!ops::Disjoint(x.type().NonInvaryingAxes(), of_mesh))
     Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), of_mesh));
   return Pvary(x, AxisSet(of_mesh.begin(), of_mesh.end()));
@@ -952,7 +878,7 @@ Value Pmax(Value x, AxisList axes) { return Reduce(x, std::move(axes), ops::kPma
 Value Pmin(Value x, AxisList axes) { return Reduce(x, std::move(axes), ops::kPmin); }
 
 Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to) {
-  x = Varying(x, axes, ops::kAllGather);
+  if (to != "reduced") x = Varying(x, axes, ops::kAllGather);
   return x.builder().Emit1(ops::kAllGather, {x},
                            {{"axes", std::move(axes)},
                             {"all_gather_dimension", int64_t{dimension}},
@@ -991,11 +917,6 @@ Value AllToAll(Value x, AxisList axes, int split_dimension, int concat_dimension
 
 Value AxisIndex(Builder& b, AxisList axes) {
   return b.Emit1(ops::kAxisIndex, {}, {{"axes", std::move(axes)}});
-}
-
-Value Pvary(Value x, const AxisSet& axes) {
-  if (axes.empty() || !x.builder().scope().check_vma) return x;
-  return x.builder().Emit1(ops::kPvary, {x}, {{"axes", AxisList(axes.begin(), axes.end())}});
 }
 
 }  // namespace tessera::ir

@@ -96,11 +96,33 @@ Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
 // Batch dims agree, contracting dims are sharded on one side at most, no axis is used twice.
 absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
   const Type &x = c.in[0], &y = c.in[1];
-  if (given || !(x.is_sharded() || y.is_sharded())) return absl::OkStatus();
   const OperandDims l = OperandDimsOf(c.attrs, true, x.rank()),
                     r = OperandDimsOf(c.attrs, false, y.rank());
+  if (given && !c.attrs.Spec("out_sharding").unreduced.empty()) {
+    const AxisList& named = c.attrs.Spec("out_sharding").unreduced;
+    DimAxes of_x, of_y;
+    for (int64_t d : l.contract) of_x.push_back(x.axes_of(d));
+    for (int64_t d : r.contract) of_y.push_back(y.axes_of(d));
+    PartitionSpec contracting;
+    contracting.dims = of_x;
+    if (of_x != of_y)
+      return ShardingError(c,
+                           "lhs and rhs contracting dims should be sharded identically when "
+                           "out_sharding provided to dot_general mentions unreduced_axes. Got ",
+                           x.ToString(), ", ", y.ToString());
+    AxisSet summed;
+    for (const AxisList& axes : of_x) summed.insert(axes.begin(), axes.end());
+    if (summed != AxisSet(named.begin(), named.end()))
+      return ShardingError(c,
+                           "out_sharding's unreduced axes should be equal to the contracting "
+                           "specs. Got unreduced axes={",
+                           absl::StrJoin(named, ","),
+                           "} and contracting spec=", contracting.ToString(), " of ", x.ToString(),
+                           ", ", y.ToString());
+  }
+  if (given || !(x.is_sharded() || y.is_sharded())) return absl::OkStatus();
   const std::string inputs = absl::StrCat(x.ToString(), ", ", y.ToString());
   t.sharding.clear();
   for (size_t i = 0; i < l.batch.size(); ++i) {
@@ -134,6 +156,25 @@ absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
+// A product of terms is none of the sum's. What is reduced may be multiplied with what is cut.
+absl::Status DotStates(const InferContext& c, std::vector<Type>* out) {
+  TESSERA_RETURN_IF_ERROR(derive::CheckVaryingEqual(c));
+  for (const Type& t : c.in)
+    if (!t.unreduced.empty())
+      return ShardingError(c, "lhs or rhs passed to dot_general cannot be unreduced. Got ",
+                           TypesToString(c.in), "; add up the operand first");
+  Type& t = (*out)[0];
+  t.varying = c.in[0].varying;
+  if (c.attrs.Has("out_sharding")) {
+    const PartitionSpec& spec = c.attrs.Spec("out_sharding");
+    if (!spec.reduced.empty())
+      return ValueError(c, "out_sharding ", spec.ToString(),
+                        " of a product cannot be reduced; reshard the product");
+    t.unreduced = AxisSet(spec.unreduced.begin(), spec.unreduced.end());
+  }
+  return absl::OkStatus();
+}
+
 // ---- Derivatives. ----
 
 // The cotangent of one operand: the result's, contracted with the other operand over the other's
@@ -159,6 +200,8 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   for (size_t i : by_other) mine_of.push_back(mine.contract[i]);
   PartitionSpec spec;
   for (int64_t d : mine_of) spec.dims.push_back(x.axes_of(d));
+  for (const std::string& a : x.reduced)
+    if (!c.b.mesh().IsManual(a)) spec.unreduced.push_back(a);
   const bool sharded = x.is_sharded() || y.type().is_sharded() || ct.type().is_sharded();
   // In the wider dtype of the two, where preferred_element_type made them differ.
   const DType wide = ByteWidth(ct.dtype()) < ByteWidth(y.dtype()) ? y.dtype() : ct.dtype();
@@ -292,7 +335,7 @@ constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
                                        .infer = InferDot,
                                        .factors = DotFactors,
                                        .sharding = DotSharding,
-                                       .varying = Derived{},
+                                       .varying = DotStates,
                                        .jvp = BilinearJvp,
                                        .transpose = TransposeDot,
                                        .batch = BatchDot,

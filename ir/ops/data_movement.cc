@@ -182,13 +182,28 @@ Signature BroadcastFactors(const InferContext& c, absl::Span<const Type> out) {
 
 absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
   if (given) return absl::OkStatus();
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
   t.sharding.resize(t.rank());
   for (int d = 0; d < c.in[0].rank(); ++d)
     if (!Expands(c.in[0], t, at, d)) t.sharding[at[d]] = c.in[0].axes_of(d);
   Normalize(&t);
+  return absl::OkStatus();
+}
+
+// An out_sharding says along which Explicit axes the result is unreduced or reduced: the op adds up
+// terms, or takes one value for them.
+absl::Status BroadcastStates(const InferContext& c, std::vector<Type>* out) {
+  TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
+  if (!c.attrs.Has("out_sharding")) return absl::OkStatus();
+  const PartitionSpec& spec = c.attrs.Spec("out_sharding");
+  const auto set = [&](const AxisList& named, AxisSet* states) {
+    std::erase_if(*states, [&](const std::string& a) { return !c.scope.mesh.IsManual(a); });
+    states->insert(named.begin(), named.end());
+  };
+  set(spec.unreduced, &(*out)[0].unreduced);
+  set(spec.reduced, &(*out)[0].reduced);
   return absl::OkStatus();
 }
 
@@ -205,7 +220,9 @@ std::vector<Value> TransposeBroadcast(const RuleContext& c, Values cts, const st
   std::sort(sorted.begin(), sorted.end());
   for (int64_t d : kept)
     order.push_back(std::lower_bound(sorted.begin(), sorted.end(), d) - sorted.begin());
-  return {ShardedLike(Reshape(Transpose(sum, order), x.shape), x)};
+  const Type want = CotangentType(x);
+  const Value moved = ShardedLike(Reshape(Transpose(sum, order), x.shape), want);
+  return {WithStates(moved, want.unreduced, want.reduced)};
 }
 
 Batched BatchBroadcast(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
@@ -239,6 +256,7 @@ constexpr OpDef kBroadcastInDim = Movement({.name = "broadcast_in_dim",
                                             .infer = InferBroadcast,
                                             .factors = BroadcastFactors,
                                             .sharding = BroadcastSharding,
+                                            .varying = BroadcastStates,
                                             .transpose = TransposeBroadcast,
                                             .batch = BatchBroadcast,
                                             .localize = LocalShape,
@@ -341,8 +359,19 @@ Signature ReshapeFactors(const InferContext& c, absl::Span<const Type> out) {
 
 absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
-  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
+  TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
   const Type& x = c.in[0];
+  if (given) {
+    const PartitionSpec &spec = c.attrs.Spec("out_sharding"), of = SpecOf(x);
+    const auto differ = [&](const AxisList& a, const AxisList& b) {
+      return AxisSet(a.begin(), a.end()) != AxisSet(b.begin(), b.end());
+    };
+    if (differ(spec.unreduced, of.unreduced) || differ(spec.reduced, of.reduced))
+      return ValueError(c,
+                        "out_sharding passed to reshape must be unreduced and reduced over the "
+                        "same mesh axes as operand. Got out_sharding: ",
+                        spec.ToString(), " and operand type: ", x.ToString());
+  }
   if (given || !x.is_sharded()) return absl::OkStatus();
   const Mesh& mesh = c.scope.mesh;
   const absl::Status refused = ShardingError(
@@ -377,7 +406,7 @@ absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
 std::vector<Value> TransposeReshape(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   Attrs attrs{{"shape", c.in_types[0].shape}};
-  SetOutSharding(&attrs, c.in_types[0]);
+  SetOutSharding(&attrs, c.in_types[0], cts[0]);
   return c.b.Emit(kReshape, {cts[0]}, attrs);
 }
 
@@ -641,11 +670,19 @@ Value Full(Builder& b, DType dtype, Dims shape, double value) {
 }
 
 Value Full(Builder& b, const Type& like, double value) {
-  if (!like.unreduced.empty() || !like.reduced.empty())
+  Value x = Pvary(Constant(b, like.dtype, value), like.varying);
+  // Outside shard_map one term is the value and the others are zeros; inside all are the same.
+  AxisSet terms;
+  for (const std::string& a : like.unreduced)
+    if (b.mesh().IsManual(a)) terms.insert(a);
+  if (!terms.empty() && value != 0)
     Throw(MakeError(ErrorKind::kNotImplemented,
                     absl::StrCat("full: a constant of type ", like.ToString(),
-                                 " is not implemented; reduce the value it is modelled on first")));
-  const Value x = Pvary(Constant(b, like.dtype, value), like.varying);
+                                 " is not implemented; add up the value it is modelled on first")));
+  x = VaryUnreducedCast(Pvary(x, terms), terms);
+  x = ReducedAlong(x, like.reduced);
+  if (terms.size() < like.unreduced.size())
+    x = ops::WithStates(x, like.unreduced, x.type().reduced);
   return like.shape.empty() ? x : ops::BroadcastLike(x, like, {});
 }
 Value FullLike(Value x, double value) { return Full(x.builder(), x.type(), value); }

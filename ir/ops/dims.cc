@@ -44,17 +44,22 @@ absl::Status CheckDimension(const InferContext& c) {
                     "; expected one in [0, ", c.in[0].rank(), ")");
 }
 
-absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out) {
+absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool takes_terms) {
   if (!c.attrs.Has("out_sharding")) return false;
   const PartitionSpec& spec = c.attrs.Spec("out_sharding");
   if (static_cast<int>(spec.dims.size()) > out->rank())
     return ValueError(c, "out_sharding ", spec.ToString(), " has ", spec.dims.size(),
                       " entries, the result has rank ", out->rank(), "; drop the extra ones");
-  if (!spec.unreduced.empty() || !spec.reduced.empty())
+  if (!takes_terms && (!spec.unreduced.empty() || !spec.reduced.empty()))
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat(ToAbsl(c.def.lax_name), ": out_sharding ", spec.ToString(),
                                   " with unreduced or reduced axes is not implemented; give the "
                                   "sharding of the finished result"));
+  for (const AxisList* axes : {&spec.unreduced, &spec.reduced})
+    for (const std::string& a : *axes)
+      if (!c.scope.mesh.Has(a) || c.scope.mesh.TypeOf(a) != AxisType::kExplicit)
+        return ValueError(c, "out_sharding ", spec.ToString(), " names axis '", a,
+                          "', which is not an Explicit axis of mesh ", c.scope.mesh.ToString());
   out->sharding = spec.dims;
   out->sharding.resize(out->rank());
   Normalize(out);
@@ -83,23 +88,59 @@ absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-Value ShardedLike(Value x, Type like) {
-  if (x.type().sharding == like.sharding) return x;
-  // On Explicit axes sharding_constraint only asserts; this moves the value.
+namespace {
+
+bool IsExplicit(const Mesh& mesh, const std::string& axis) {
+  return mesh.Has(axis) && mesh.TypeOf(axis) == AxisType::kExplicit;
+}
+// Those of the axes that are Explicit.
+AxisList ExplicitOf(const Mesh& mesh, const AxisSet& axes) {
+  AxisList out;
+  for (const std::string& a : axes)
+    if (IsExplicit(mesh, a)) out.push_back(a);
+  return out;
+}
+// The dims of `like`'s sharding, and the Explicit axes along which `x` is unreduced or reduced.
+PartitionSpec DimsOfOne(const Type& like, Value x) {
+  PartitionSpec spec;
+  spec.dims = like.sharding;
+  spec.dims.resize(like.shape.size());
+  spec.unreduced = ExplicitOf(x.builder().mesh(), x.type().unreduced);
+  spec.reduced = ExplicitOf(x.builder().mesh(), x.type().reduced);
+  return spec;
+}
+// On Explicit axes sharding_constraint only asserts; this moves the value.
+Value ReshardTo(Value x, PartitionSpec spec) {
   return x.builder().Emit1(kBroadcastInDim, {x},
                            {{"shape", x.shape()},
                             {"broadcast_dimensions", DimsExcept(x.rank(), {})},
-                            {"out_sharding", SpecOf(like)}});
+                            {"out_sharding", std::move(spec)}});
+}
+
+}  // namespace
+
+Value ShardedLike(Value x, Type like) {
+  return x.type().sharding == like.sharding ? x : ReshardTo(x, DimsOfOne(like, x));
+}
+
+Value WithStates(Value x, const AxisSet& unreduced, const AxisSet& reduced) {
+  const Mesh& mesh = x.builder().mesh();
+  PartitionSpec spec = DimsOfOne(x.type(), x);
+  const AxisList terms = ExplicitOf(mesh, unreduced), equal = ExplicitOf(mesh, reduced);
+  if (spec.unreduced == terms && spec.reduced == equal) return x;
+  spec.unreduced = terms;
+  spec.reduced = equal;
+  return ReshardTo(x, std::move(spec));
 }
 
 Value BroadcastLike(Value x, const Type& like, DimList dims) {
   Attrs attrs{{"shape", like.shape}, {"broadcast_dimensions", std::move(dims)}};
-  SetOutSharding(&attrs, like);
+  SetOutSharding(&attrs, like, x);
   return x.builder().Emit1(kBroadcastInDim, {x}, std::move(attrs));
 }
 
-void SetOutSharding(Attrs* attrs, const Type& type) {
-  if (type.is_sharded()) attrs->Set("out_sharding", SpecOf(type));
+void SetOutSharding(Attrs* attrs, const Type& like, Value x) {
+  if (like.is_sharded()) attrs->Set("out_sharding", DimsOfOne(like, x));
 }
 
 DimList PastBatch(absl::Span<const int64_t> dims, int batch) {
@@ -201,3 +242,25 @@ Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index) {
 }
 
 }  // namespace tessera::ir::ops
+
+namespace tessera::ir {
+
+Value Reshard(Value x, DimAxes dims, const AxisSet& unreduced, const AxisSet& reduced) {
+  PartitionSpec spec;
+  spec.dims = std::move(dims);
+  spec.dims.resize(x.rank());
+  spec.unreduced.assign(unreduced.begin(), unreduced.end());
+  spec.reduced.assign(reduced.begin(), reduced.end());
+  return spec == SpecOf(x.type()) ? x : ops::ReshardTo(x, std::move(spec));
+}
+
+Value ReducedAlong(Value x, const AxisSet& axes) {
+  const Mesh& mesh = x.builder().mesh();
+  AxisSet manual;
+  for (const std::string& a : axes)
+    if (mesh.IsManual(a)) manual.insert(a);
+  const Value v = Preduced(x, manual);
+  return manual.size() == axes.size() ? v : ops::WithStates(v, v.type().unreduced, axes);
+}
+
+}  // namespace tessera::ir

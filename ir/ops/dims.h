@@ -24,19 +24,24 @@ absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
 absl::Status CheckDimension(const InferContext& c);
 
 // ---- Explicit shardings. ----
-// If the op has an out_sharding, writes it to `out` and returns true.
-absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out);
+// If the op has an out_sharding, writes its dims to `out` and returns true. It may name unreduced
+// and reduced axes if the op `takes_terms`.
+absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool takes_terms = false);
 // The result keeps operand 0's sharding, also on dims whose size changes where the new size
 // divides; `doing` names the op as JAX's error does ("slicing").
 absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out);
 // Gives the result the sharding of operand 0.
 absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out);
-// `x`, resharded if its sharding is not `like`'s.
+// `x`, resharded if its dims are not sharded as `like`'s. What it is unreduced or reduced along
+// stays.
 Value ShardedLike(Value x, Type like);
+// `x`, resharded if it is not unreduced and reduced along exactly these of the Explicit axes.
+Value WithStates(Value x, const AxisSet& unreduced, const AxisSet& reduced);
 // `x` broadcast to the shape and sharding of `like`; its dim i becomes dim `dims[i]`.
 Value BroadcastLike(Value x, const Type& like, DimList dims);
-// Adds out_sharding = the spec of `type` when it is sharded.
-void SetOutSharding(Attrs* attrs, const Type& type);
+// Adds out_sharding = how `like`'s dims are sharded, if they are, for an op that leaves `x`
+// unreduced and reduced where it is.
+void SetOutSharding(Attrs* attrs, const Type& like, Value x);
 
 // ---- Batching. ----
 // The index of an unbatched operand's dim after a batch dim was inserted at `batch`.
@@ -64,9 +69,9 @@ absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape);
 Attrs LocalShape(const RuleContext& c, const PartitionContext& p);
 // The dtype of indices along a dim of `n` elements.
 DType IndexTypeFor(int64_t n);
-// `x`, this shard's block of a dim that is cut by `axes`, with `low` elements of the blocks before it
-// and `high` of those after it; zeros where there are none. A negative number leaves elements of the
-// block out. Requires: 0 < x.dim(dim).
+// `x`, this shard's block of a dim that is cut by `axes`, with `low` elements of the blocks before
+// it and `high` of those after it; zeros where there are none. A negative number leaves elements of
+// the block out. Requires: 0 < x.dim(dim).
 Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high);
 // Where the block of this shard begins in a dim that is cut by `axes` into blocks of `size`.
 Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index = DType::kS32);

@@ -182,18 +182,16 @@ Value SameCotangent(const RuleContext&, Value ct) { return ct; }
 // A sum of partial sums is a partial sum, if both operands are.
 absl::Status AddStates(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &y = c.in[1];
-  if (x.unreduced.empty() && y.unreduced.empty()) return derive::VaryingAllEqual(c, out);
-  if (x.unreduced != y.unreduced)
-    return ShardingError(c,
-                         x.unreduced.empty() ? "rhs is unreduced while lhs is not: "
-                                             : "lhs is unreduced while rhs is not: ",
-                         x.ToString(), ", ", y.ToString(),
-                         "; both must be unreduced along the same axes, or reduce one first");
-  if (x.varying != y.varying || x.reduced != y.reduced)
-    return ValueError(c, "Primitive add requires varying manual axes to match, but got [",
-                      x.ToString(), ", ", y.ToString(),
-                      "]; cast with pcast(x, axes, to='varying')");
-  return SameVmaAsFirst(c, out);
+  if (x.unreduced == y.unreduced) return derive::VaryingAllEqual(c, out);
+  if (!x.unreduced.empty() && !y.unreduced.empty())
+    return ShardingError(c, "lhs and rhs must be unreduced along the same mesh axes. Got lhs=",
+                         AxesToString(x.unreduced), ", rhs=", AxesToString(y.unreduced));
+  const char* const which = x.unreduced.empty() ? "rhs" : "lhs";
+  return ShardingError(c, which, " is unreduced while ", x.unreduced.empty() ? "lhs" : "rhs",
+                       " is not. `add` operation does not allow this because there will be "
+                       "implicit communication. Please reduce ",
+                       which, " via `reshard` before calling `add`. Got ", x.ToString(), " and ",
+                       y.ToString());
 }
 
 Value MulJvpX(Value dx, Value, Value y, Value) { return dx * y; }
@@ -205,13 +203,16 @@ Value MulAdjointY(const RuleContext& c, Value ct) { return NonLinearOperand(c, 0
 absl::Status MulStates(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &y = c.in[1];
   if (x.unreduced.empty() && y.unreduced.empty()) return derive::VaryingAllEqual(c, out);
+  TESSERA_RETURN_IF_ERROR(derive::CheckVaryingEqual(c));
   const Type &partial = x.unreduced.empty() ? y : x, &factor = x.unreduced.empty() ? x : y;
-  if (!factor.unreduced.empty() || factor.reduced != partial.unreduced ||
-      !partial.reduced.empty() || factor.varying != partial.varying)
+  if (!factor.unreduced.empty())
+    return ShardingError(c, "lhs and rhs to `mul` cannot be unreduced since mul is bilinear. Got ",
+                         x.ToString(), " and ", y.ToString());
+  if (factor.reduced != partial.unreduced || !partial.reduced.empty())
     return ShardingError(c,
-                         "one operand is unreduced, so the other must be reduced along the same "
-                         "axes, but got: ",
-                         x.ToString(), ", ", y.ToString());
+                         x.unreduced.empty() ? "LHS should be reduced along the same axes RHS"
+                                             : "RHS should be reduced along the same axes LHS",
+                         " is unreduced on. Got lhs=", x.ToString(), " and rhs=", y.ToString());
   (*out)[0].varying = partial.varying;
   (*out)[0].unreduced = partial.unreduced;
   return absl::OkStatus();

@@ -961,14 +961,23 @@ TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
               ReasonIs("SHARDING_TYPE_ERROR", "lhs is unreduced while rhs is not"));
   EXPECT_EQ(TypeOf(ops::kMul, s, {T("f32[3]{U:x}"), T("f32[3]{R:x}")}), "f32[3]{U:x}");
   EXPECT_EQ(TypeOf(ops::kMul, s, {T("f32[3]{R:x}"), T("f32[3]{U:x}")}), "f32[3]{U:x}");
-  for (const char* other : {"f32[3]", "f32[3]{U:x}", "f32[3]{V:x}"})
-    EXPECT_THAT(ErrorOf(ops::kMul, {T("f32[3]{U:x}"), T(other)}, {}, s),
-                ReasonIs("SHARDING_TYPE_ERROR", "the other must be reduced along the same axes"));
+  const auto times_terms = [&](const char* other) {
+    return ErrorOf(ops::kMul, {T("f32[3]{U:x}"), T(other)}, {}, s);
+  };
+  EXPECT_THAT(times_terms("f32[3]"),
+              ReasonIs("SHARDING_TYPE_ERROR", "RHS should be reduced along the same axes LHS is"));
+  EXPECT_THAT(times_terms("f32[3]{U:x}"), ReasonIs("SHARDING_TYPE_ERROR", "mul is bilinear"));
+  EXPECT_THAT(times_terms("f32[3]{V:x}"), ReasonIs("VALUE_ERROR", "varying manual axes to match"));
+  // What is reduced goes with what is reduced alone.
+  EXPECT_EQ(TypeOf(ops::kMax, s, {T("f32[3]{R:x}"), T("f32[3]{R:x}")}), "f32[3]{R:x}");
+  EXPECT_THAT(ErrorOf(ops::kMax, {T("f32[3]{R:x}"), T("f32[3]")}, {}, s),
+              ReasonIs("SHARDING_TYPE_ERROR", "Inputs cannot be replicated on the same axes"));
+  EXPECT_EQ(TypeOf(ops::kSub, s, {T("f32[3]{U:x}"), T("f32[3]{U:x}")}), "f32[3]{U:x}");
   EXPECT_EQ(TypeOf(ops::kNeg, s, {T("f32[3]{U:x}")}), "f32[3]{U:x}");
   EXPECT_EQ(TypeOf(ops::kConvert, s, {T("f32[3]{U:x}")}, To(DType::kBF16)), "bf16[3]{U:x}");
   EXPECT_THAT(ErrorOf(ops::kConvert, {T("f32[3]{U:x}")}, To(DType::kS32), s),
               ReasonIs("NOT_IMPLEMENTED"));
-  for (const OpDef* def : {&ops::kSub, &ops::kMax})
+  for (const OpDef* def : {&ops::kDiv, &ops::kMax})
     EXPECT_THAT(ErrorOf(*def, {T("f32[3]{U:x}"), T("f32[3]{U:x}")}, {}, s),
                 ReasonIs("NOT_IMPLEMENTED", HasSubstr("unreduced rule for")));
 }

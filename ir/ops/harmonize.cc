@@ -126,13 +126,28 @@ std::vector<Value> MatchVarying(std::vector<Value> operands) {
     AxisSet missing;
     std::set_difference(varying.begin(), varying.end(), v.type().varying.begin(),
                         v.type().varying.end(), std::inserter(missing, missing.end()));
-    v = Pvary(v, missing);
+    v = !missing.empty() && v.type().reduced == missing ? ReducedVaryCast(v, missing)
+                                                        : Pvary(v, missing);
   }
   return operands;
 }
 
+namespace {
+
+// A scalar is reduced beside an operand that is, and does not differ along these axes.
+std::vector<Value> MatchReduced(std::vector<Value> operands) {
+  AxisSet reduced;
+  for (const Value& v : operands) reduced.insert(v.type().reduced.begin(), v.type().reduced.end());
+  if (reduced.empty()) return operands;
+  for (Value& v : operands)
+    if (v.rank() == 0 && v.type().NonInvaryingAxes().empty()) v = ReducedAlong(v, reduced);
+  return operands;
+}
+
+}  // namespace
+
 std::vector<Value> Harmonize(std::vector<Value> operands) {
-  return MatchVarying(MatchShapes(MatchDTypes(std::move(operands))));
+  return MatchVarying(MatchShapes(MatchReduced(MatchDTypes(std::move(operands)))));
 }
 
 namespace {

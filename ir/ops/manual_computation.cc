@@ -86,18 +86,40 @@ absl::Status CheckMeshAndAxes(const InferContext& c) {
   return absl::OkStatus();
 }
 
+// Unreduced and reduced axes are of a mesh whose axes are Explicit outside and Manual inside, where
+// types say what is unreduced.
+absl::Status CheckTerms(const BoundaryValue& s, const PartitionSpec& spec) {
+  if (spec.unreduced.empty() && spec.reduced.empty()) return absl::OkStatus();
+  const InferContext& c = s.c;
+  const Mesh& mesh = c.scope.mesh;
+  for (const MeshAxis& a : mesh.axes)
+    if (a.type == AxisType::kAuto)
+      return ValueError(c, "unreduced and reduced in ", s.specs,
+                        " can only be used when all axes of the mesh are of type Explicit; ",
+                        s.Name(), " is ", spec.ToString(), " and the mesh ", mesh.ToString());
+  if (c.attrs.Strings("manual_axes").size() < mesh.axes.size())
+    return MakeError(ErrorKind::kNotImplemented,
+                     absl::StrCat("shard_map: unreduced/reduced can only be passed to ", s.specs,
+                                  " when all axes of the mesh are manual; ", s.Name(), " is ",
+                                  spec.ToString(), ", and of ", mesh.ToString(), " those named ",
+                                  absl::StrJoin(c.attrs.Strings("manual_axes"), ", ")));
+  if (!c.attrs.Bool("check_vma"))
+    return ValueError(c, s.Name(), " is ", spec.ToString(),
+                      "; unreduced and reduced axes need check_vma=true");
+  return absl::OkStatus();
+}
+
 absl::Status CheckSpec(const BoundaryValue& s, const PartitionSpec& spec, const Type& type) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
-  if (!spec.unreduced.empty() || !spec.reduced.empty())
-    return MakeError(ErrorKind::kNotImplemented,
-                     absl::StrCat("shard_map: ", s.Name(), " is ", spec.ToString(),
-                                  "; unreduced and reduced axes are not accepted at its boundary, "
-                                  "reduce the value first"));
+  TESSERA_RETURN_IF_ERROR(CheckTerms(s, spec));
   if (std::find(spec.open.begin(), spec.open.end(), true) != spec.open.end())
     return ValueError(c, s.Name(), " is ", spec.ToString(), "; its dims must not be left open");
   AxisSet seen;
-  for (const AxisList& axes : spec.dims)
+  std::vector<AxisList> lists = spec.dims;
+  lists.push_back(spec.unreduced);
+  lists.push_back(spec.reduced);
+  for (const AxisList& axes : lists)
     for (const std::string& a : axes) {
       for (const MappedAxis& mapped : c.scope.mapped)
         if (Contains(mapped.spmd, a))
@@ -129,6 +151,14 @@ absl::Status CheckSpec(const BoundaryValue& s, const PartitionSpec& spec, const 
 absl::Status CheckExplicit(const BoundaryValue& s, const PartitionSpec& spec, const Type& arg) {
   const Mesh& mesh = s.c.scope.mesh;
   const AxisList& manual = s.c.attrs.Strings("manual_axes");
+  const auto differ = [](const AxisList& a, const AxisSet& b) {
+    return AxisSet(a.begin(), a.end()) != b;
+  };
+  if (differ(spec.unreduced, arg.unreduced) || differ(spec.reduced, arg.reduced))
+    return ValueError(s.c, "in_specs passed to shard_map: ", spec.ToString(),
+                      " does not match the specs of the input: ", SpecOf(arg).ToString(),
+                      " for argument ", s.index, " of type ", arg.ToString(),
+                      "; use `reshard` to move it first");
   for (int d = 0; d < arg.rank(); ++d) {
     AxisList want, have;
     bool rest_seen = false, in_front = true;
@@ -202,12 +232,20 @@ absl::Status CheckPromise(const BoundaryValue& s, const PartitionSpec& spec, con
                       "}, but it was inferred to be possibly varying over {",
                       absl::StrJoin(inferred, ","), "}: ", result.ToString(),
                       "; reduce it over these axes, mention them, or pass check_vma=false");
-  for (const std::string& a : mentioned)
-    if (!result.varying.contains(a))
-      return ValueError(c, s.Name(), " is ", spec.ToString(), ", but result ", s.index, " of type ",
-                        result.ToString(), " does not vary over '", a,
-                        "'; cast it with pcast(..., to='varying')");
-  return absl::OkStatus();
+  const auto check = [&](const AxisList& axes, const AxisSet& states, const char* is_not,
+                         const char* to) -> absl::Status {
+    for (const std::string& a : axes)
+      if (!states.contains(a))
+        return ValueError(c, s.Name(), " is ", spec.ToString(), ", but result ", s.index,
+                          " of type ", result.ToString(), is_not, " over '", a,
+                          "'; cast it with pcast(..., to='", to, "')");
+    return absl::OkStatus();
+  };
+  for (const AxisList& axes : spec.dims)
+    TESSERA_RETURN_IF_ERROR(check(axes, result.varying, " does not vary", "varying"));
+  TESSERA_RETURN_IF_ERROR(
+      check(spec.unreduced, result.unreduced, " is not unreduced", "unreduced"));
+  return check(spec.reduced, result.reduced, " is not reduced", "reduced");
 }
 
 // The type of the array whose shards have type `result`.
@@ -320,12 +358,18 @@ std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
                         jvp.out_active);
 }
 
-// A residual is stacked over all the axes along which it may differ.
+// A residual is stacked over all the axes along which it may differ, or stays of terms.
 PartitionSpec ResidualSpec(const ManualAttrs& p, const Mesh& mesh, const Type& t) {
   AxisList axes;
   for (const std::string& a : InMeshOrder(mesh, p.manual_axes))
     if (!p.check_vma || t.varying.contains(a)) axes.push_back(a);
-  return axes.empty() ? PartitionSpec{} : PartitionSpec{{axes}, {}, {}, {}};
+  PartitionSpec spec;
+  if (!axes.empty()) spec.dims = {axes};
+  for (const std::string& a : InMeshOrder(mesh, p.manual_axes)) {
+    if (t.unreduced.contains(a)) spec.unreduced.push_back(a);
+    if (t.reduced.contains(a)) spec.reduced.push_back(a);
+  }
+  return spec;
 }
 bool NeedsSingleton(const PartitionSpec& spec, const Type& t) {
   return t.rank() == 0 && !spec.dims.empty();
@@ -409,6 +453,12 @@ FunctionRef Compensated(const Function& f, const ManualAttrs& p, size_t num_args
   return b.Build(out);
 }
 
+// The cotangent of what is unreduced is reduced, and the other way round.
+Specs OfCotangents(Specs specs) {
+  for (PartitionSpec& s : specs) std::swap(s.unreduced, s.reduced);
+  return specs;
+}
+
 std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
                                    const std::vector<bool>& linear) {
   const ManualAttrs p(c.attrs);
@@ -417,7 +467,8 @@ std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
   const FunctionRef wanted = walk::Reorder(body, walk::Iota(body.num_params), walk::Where(has_ct));
   FunctionRef transposed = ValueOrThrow(TransposeFunction(*wanted, linear));
   const std::vector<Value> others = ElementsAt(c.in, walk::Where(linear, false));
-  const Specs ct_specs = Where(p.out_specs, has_ct), out_specs = Where(p.in_specs, linear);
+  const Specs ct_specs = OfCotangents(Where(p.out_specs, has_ct)),
+              out_specs = OfCotangents(Where(p.in_specs, linear));
   if (!p.check_vma) transposed = Compensated(*transposed, p, others.size(), ct_specs, out_specs);
   return ScatterByMask(
       p.Emit(c.b, transposed, Concat(others, DropAbsent(cts)),
@@ -491,17 +542,30 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
   for (size_t i = 0; i < in.size(); ++i)
     for (const auto& [device, o] : shards) {
       const Dims& shape = body.types[i].shape;
+      // Of terms, the first is the value, and the others are zeros.
       args[i].push_back(
-          SliceBlock(in[i][o], ShardStarts(mesh, device, p.in_specs[i], shape), shape));
+          IsFirst(mesh, device, p.in_specs[i].unreduced)
+              ? SliceBlock(in[i][o], ShardStarts(mesh, device, p.in_specs[i], shape), shape)
+              : Array(body.types[i].dtype, shape));
     }
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<Shards> got,
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Shards> got,
                            c.evaluator.RunOnDevices(devices, body, std::move(args)));
 
   std::vector<Shards> out(got.size());
   for (size_t r = 0; r < got.size(); ++r) {
+    if (const AxisList& axes = p.out_specs[r].unreduced; !axes.empty()) {
+      Builder b({body.scope.mesh, /*check_vma=*/false}, "sum");
+      const Value term = b.Param(MakeType(got[r][0].dtype(), got[r][0].shape()));
+      const FunctionRef sum = b.Build({Psum(term, axes)});
+      TESSERA_ASSIGN_OR_RETURN(const std::vector<Shards> whole,
+                               c.evaluator.RunOnDevices(devices, *sum, {got[r]}));
+      got[r] = whole[0];
+    }
     for (size_t o = 0; o < outside.size(); ++o)
       out[r].emplace_back(c.out_types[r].dtype, c.out_types[r].shape);
-    const AxisList copies = Unmentioned(p.out_specs[r], p.manual_axes);
+    AxisList copies = Unmentioned(p.out_specs[r], p.manual_axes);
+    for (const AxisList* equal : {&p.out_specs[r].unreduced, &p.out_specs[r].reduced})
+      copies.insert(copies.end(), equal->begin(), equal->end());
     for (size_t k = 0; k < shards.size(); ++k) {
       const auto& [device, o] = shards[k];
       if (!IsFirst(mesh, device, copies)) continue;

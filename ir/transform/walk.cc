@@ -56,6 +56,16 @@ std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in) {
 
 Value MatchTangent(Value v, const Type& want) {
   if (!v || !v.builder().scope().check_vma) return v;
+  AxisSet terms;
+  for (const std::string& a : want.unreduced)
+    if (v.type().varying.contains(a)) terms.insert(a);
+  v = ops::WithStates(VaryUnreducedCast(v, terms), want.unreduced, want.reduced);
+  if (v.type().unreduced != want.unreduced || v.type().reduced != want.reduced)
+    Throw(ErrorKind::kNotImplemented,
+          absl::StrCat("a derivative of type ", v.type().ToString(), " where one of type ",
+                       want.ToString(),
+                       " is wanted: nothing casts between these states; pcast the "
+                       "value that is differentiated to varying first"));
   if (AxisSet spare = Minus(v.type().varying, want.varying); !spare.empty())
     v = Psum(v, AxisList(spare.begin(), spare.end()));
   if (AxisSet missing = Minus(want.varying, v.type().varying); !missing.empty())

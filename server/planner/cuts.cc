@@ -55,11 +55,14 @@ CutCost CostOf(const Function& f, const Op& op, const ir::Signature& sig,
   for (size_t k = 0; k < in.size(); ++k)
     cost.bytes = Plus(cost.bytes, BytesToReshard(mesh, f.types[op.operands[k]], in[k],
                                                  ir::JoinAxes(sig.operands[k], factor_axes)));
-  const AxisList pending = ir::derive::SummedAxes(sig, factor_axes);
-  for (size_t r = 0; r < out.size(); ++r)
-    cost.bytes = Plus(cost.bytes,
-                      BytesToReshard(mesh, f.types[op.results[r]],
-                                     ir::JoinAxes(sig.results[r], factor_axes), out[r], pending));
+  for (size_t r = 0; r < out.size(); ++r) {
+    const ir::Type& type = f.types[op.results[r]];
+    AxisList pending = ir::derive::SummedAxes(sig, factor_axes);
+    std::erase_if(pending, [&](const std::string& a) { return type.unreduced.contains(a); });
+    cost.bytes = Plus(
+        cost.bytes,
+        BytesToReshard(mesh, type, ir::JoinAxes(sig.results[r], factor_axes), out[r], pending));
+  }
   return cost;
 }
 
@@ -142,12 +145,17 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
       return readers[v].reads == 1 && pending[v] == pending[op.operands[0]] && need == in[k] &&
              !Uses(need, pending[v]);
     };
-    if (!op.operands.empty() && !pending[op.operands[0]].empty() && GivesTerms(f, op)) {
+    // What types say; the rest, below, is decided here.
+    for (const ValueId v : op.operands)
+      for (std::string& axis : TermsOf(f, v))
+        if (DimOf({cut.carried}, axis) < 0) cut.carried.push_back(std::move(axis));
+    const bool typed = !cut.carried.empty();
+    if (!typed && !op.operands.empty() && !pending[op.operands[0]].empty() && GivesTerms(f, op)) {
       size_t k = 0;
       while (k < op.operands.size() && carries(k)) ++k;
       if (k == op.operands.size()) cut.carried = pending[op.operands[0]];
     }
-    if (!cut.carried.empty())
+    if (!cut.carried.empty() && !typed)
       for (const ValueId v : op.operands) plan.complete_to[v] = std::nullopt;
     AxisList terms = cut.carried;
     if (!op.def->partition.written()) {
@@ -157,6 +165,7 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
     if (terms.empty()) continue;
     for (size_t r = 0; r < op.results.size(); ++r) {
       const ValueId v = op.results[r];
+      if (!TermsOf(f, v).empty()) continue;
       plan.complete_to[v] = s.of[v];
       // What has to be moved or cut by these axes anyhow is completed on the way.
       if (ir::JoinAxes(sig.results[r], cut.factor_axes) == s.of[v] && !Uses(s.of[v], terms))

@@ -1,7 +1,8 @@
 // How each op of a function is cut by mesh axes, so that little is sent, and which sums over shards
 // wait: where an op leaves each shard with a term of the result, the sum may be taken later, when
 // terms have been added up, or when each shard wants only its block of the sum (a reduce-scatter in
-// place of an all-reduce).
+// place of an all-reduce). A value whose type is unreduced is of terms in any case, and for all its
+// readers.
 #pragma once
 #include <optional>
 #include <vector>
@@ -13,7 +14,8 @@
 namespace tessera::server::planner {
 
 // By which axes an op without planned regions is cut, and what of its operands' sums it leaves to
-// its reader: `carried` are the axes along which each operand is a term, and then so is the result.
+// its reader: `carried` are the axes along which operands are terms, and then so is the result.
+// What of these the result's type does not name is added up, or left to its reader.
 struct OpCut {
   std::vector<ir::AxisList> factor_axes;
   ir::AxisList carried;

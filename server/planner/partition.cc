@@ -26,9 +26,12 @@ using ir::Type;
 using ir::Value;
 using ir::ValueId;
 
-ir::PartitionSpec SpecFrom(const DimAxes& dims) {
+// How value `v` lies at the boundary of the program.
+ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   ir::PartitionSpec p;
   p.dims = dims;
+  p.unreduced = TermsOf(f, v);
+  p.reduced.assign(f.types[v].reduced.begin(), f.types[v].reduced.end());
   return p;
 }
 
@@ -112,6 +115,20 @@ class Partitioner {
     return Moved(env, v, to);
   }
 
+  static AxisList Minus(AxisList axes, const AxisList& less) {
+    std::erase_if(axes, [&](const std::string& a) { return DimOf({less}, a) >= 0; });
+    return axes;
+  }
+  // Terms of what is equal along `axes`: itself on the first device along them, else zeros.
+  static Value AsTerms(Value whole, const AxisList& axes) {
+    if (axes.empty()) return whole;
+    const Value index = ir::AxisIndex(whole.builder(), axes);
+    const Value first = ir::Compare(index, ir::FullLike(index, 0), "EQ");
+    const Value zeros = ir::FullLike(whole, 0);
+    const Value here = ir::BroadcastInDim(first, whole.shape(), {});
+    return ir::Select(here, whole, zeros);
+  }
+
   void Plain(const Op& op, const Signature& sig, const OpCut& cut,
              const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
              size_t note) {
@@ -142,6 +159,14 @@ class Partitioner {
     local.pending.insert(local.pending.begin(), cut.carried.begin(), cut.carried.end());
     for (size_t r = 0; r < op.results.size(); ++r) {
       const ValueId v = op.results[r];
+      if (const AxisList terms = TermsOf(f, v); !terms.empty()) {
+        NoteMove(f.types[v], got[r], env->at[v], note, "result");
+        // Each of several results is of the terms of its own operand.
+        const AxisList have = op.results.size() == 1 ? local.pending : terms;
+        env->shards[v] = AsTerms(Reshard(local.values[r], got[r], env->at[v], Minus(have, terms)),
+                                 Minus(terms, have));
+        continue;
+      }
       env->shards[v] = local.values[r];
       if (!local.pending.empty() && !complete_to[v]) continue;  // Its reader goes on with terms.
       if (!local.pending.empty()) env->at[v] = *complete_to[v];
@@ -279,7 +304,7 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const F
     std::vector<Value> params;
     for (int i = 0; i < f.num_params; ++i) {
       params.push_back(b.Param(ir::LocalType(f.types[i], s.of[i], f.scope.mesh)));
-      out.in.push_back(SpecFrom(s.of[i]));
+      out.in.push_back(SpecFrom(f, i, s.of[i]));
     }
     std::vector<DimAxes> wanted = ir::ElementsAt(s.of, f.results);
     for (size_t r = 0; r < wanted.size(); ++r) {
@@ -287,7 +312,7 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const F
         wanted[r] = program.out_shardings[r]->dims;
         wanted[r].resize(f.types[f.results[r]].rank());
       }
-      out.out.push_back(SpecFrom(wanted[r]));
+      out.out.push_back(SpecFrom(f, f.results[r], wanted[r]));
     }
     out.fn =
         b.Build(Partitioner(with_notes ? &out.notes : nullptr).Body(f, s, wanted, b, params, 0));

@@ -39,6 +39,30 @@ ir::Dims BlockStart(const ir::Mesh& mesh, const ir::PartitionSpec& spec, const i
   return start;
 }
 
+// The shard of `device` of a value; of terms, all of which differ, they sum to the value.
+Array ShardOf(const Array& value, const ir::Mesh& mesh, const ir::PartitionSpec& spec,
+              const ir::Dims& local, int64_t device) {
+  Array shard = ir::SliceBlock(value, BlockStart(mesh, spec, local, device), local);
+  const int64_t terms = mesh.SizeOf(spec.unreduced);
+  const int64_t index = mesh.IndexAlong(device, spec.unreduced);
+  // 1, 2, ... of the value, and what is missing.
+  const auto factor =
+      static_cast<double>(index + 1 < terms ? index + 1 : 1 - terms * (terms - 1) / 2);
+  for (int64_t i = 0; terms > 1 && i < shard.num_elements(); ++i)
+    shard.Set(i, factor * shard.At(i));
+  return shard;
+}
+
+// The sum of the terms that `device` and those beside it along `axes` have.
+Array SumOf(const ir::Shards& shards, const ir::Mesh& mesh, const ir::AxisList& axes,
+            int64_t device) {
+  Array sum = shards[device];
+  for (const int64_t other : mesh.GroupOf(device, axes))
+    for (int64_t i = 0; other != device && i < sum.num_elements(); ++i)
+      sum.Set(i, sum.At(i) + shards[other].At(i));
+  return sum;
+}
+
 // Runs the plan on all devices at once; an error text when a result differs from the logical run.
 std::string CompareWithLogical(const ir::Program& program, const core::Plan& plan) {
   std::vector<Array> args;
@@ -54,15 +78,14 @@ std::string CompareWithLogical(const ir::Program& program, const core::Plan& pla
   for (size_t i = 0; i < args.size(); ++i) {
     lanes.emplace_back();
     for (int64_t d : devices)
-      lanes.back().push_back(ir::SliceBlock(
-          args[i], BlockStart(plan.mesh, plan.in[i].spec, f.types[i].shape, d), f.types[i].shape));
+      lanes.back().push_back(ShardOf(args[i], plan.mesh, plan.in[i].spec, f.types[i].shape, d));
   }
   ir::Evaluator evaluator;
   auto got = evaluator.RunOnDevices(devices, f, lanes);
   if (!got.ok()) return got.status().ToString();
   for (size_t r = 0; r < expected->size(); ++r)
     for (int64_t d : devices) {
-      const Array& block = (*got)[r][d];
+      const Array block = SumOf((*got)[r], plan.mesh, plan.out[r].spec.unreduced, d);
       const Array want = ir::SliceBlock(
           (*expected)[r], BlockStart(plan.mesh, plan.out[r].spec, block.shape(), d), block.shape());
       if (!(want == block))

@@ -33,7 +33,9 @@ bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const Axi
   if (s->fixed_sharding[v] || have[dim].size() >= want.size() || !IsPrefix(have[dim], want))
     return false;
   for (size_t i = have[dim].size(); i < want.size(); ++i)
-    if (Uses(have, want[i]) || f.scope.mesh.IsManual(want[i])) return false;
+    if (Uses(have, want[i]) || f.scope.mesh.IsManual(want[i]) ||
+        f.types[v].unreduced.contains(want[i]))
+      return false;
   if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
   for (size_t i = have[dim].size(); i < want.size(); ++i) s->why[v][want[i]] = why(want[i]);
   have[dim] = want;
@@ -353,6 +355,8 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return weight[a] > weight[b]; });
   std::set<std::string> taken;
+  for (const ValueId v : op.operands)
+    taken.insert(f.types[v].unreduced.begin(), f.types[v].unreduced.end());
   for (size_t factor : order) {
     AxisList kept;
     for (const std::string& a : axes[factor]) {
@@ -363,6 +367,13 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
   }
   KeepBlocksContiguous(sig, f.scope.mesh, &axes);
   return axes;
+}
+
+AxisList TermsOf(const Function& f, ValueId v) {
+  AxisList terms;
+  for (const std::string& axis : f.types[v].unreduced)
+    if (!f.scope.mesh.IsManual(axis)) terms.push_back(axis);
+  return terms;
 }
 
 int DimOf(const DimAxes& dims, const std::string& axis) {

@@ -46,12 +46,16 @@ void Propagate(const ir::Function& f, FunctionShardings* s);
 
 // The axes of each factor of an op, as the shardings of its tensors suggest; conflicts go to the
 // larger tensor, an axis is used once.  `operands` and `results` are per tensor, per dim.  Without
-// `summed`, factors that are summed get none, and take none from others.
+// `summed`, factors that are summed get none, and take none from others. Axes along which an
+// operand is of terms cut nothing.
 std::vector<ir::AxisList> ChooseFactorAxes(const ir::Function& f, const ir::Op& op,
                                            const ir::Signature& signature,
                                            const std::vector<ir::DimAxes>& operands,
                                            const std::vector<ir::DimAxes>& results,
                                            bool summed = true);
+// The axes along which the shards of value `v` are terms, as its type says: unreduced ones that are
+// not Manual in f. They cut none of its dims.
+ir::AxisList TermsOf(const ir::Function& f, ir::ValueId v);
 // The dim that the axis cuts; -1: none.
 int DimOf(const ir::DimAxes& dims, const std::string& axis);
 

@@ -194,6 +194,7 @@ std::vector<std::pair<int32_t, int>> Machine::InlineShards(const Operation& op,
   int64_t bytes = 0;
   for (size_t r = 0; r < op.results.size(); ++r) {
     const api::ArraySpec& spec = *catalogue_.array(op.results[r]).spec;
+    if (api::HoldsTerms(spec.placement)) continue;
     bytes += ir::MakeType(spec.dtype, spec.shape).num_bytes();
     if (bytes > bytes_max) return {};
     for (int ordinal : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
@@ -224,6 +225,7 @@ api::Completion Machine::Complete(Operation& op) {
     auto* const it = catalogue_.FindArray(r);
     if (it == nullptr) continue;
     const api::ArraySpec& spec = *it->spec;
+    if (api::HoldsTerms(spec.placement)) continue;
     ir::Array whole;
     bool complete = true;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {

@@ -40,6 +40,10 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
     TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* array,
                              FindArray(e.caller, named.array, Access::kRead));
     TESSERA_RETURN_IF_ERROR(ErrorOf(named.array, *array));
+    if (const api::Placement& at = array->spec->placement; api::HoldsTerms(at))
+      return Error(
+          ErrorKind::kValueError, "save: array ", named.array, " is ", at.spec.ToString(),
+          ": its shards are terms of a sum. Reshard it to one that is not unreduced first");
     const bool named_in_file = format == api::FileFormat::kSafetensors;
     work.arrays.push_back(
         {named_in_file ? named.name : "", array->spec->dtype, array->spec->shape});

@@ -6,14 +6,31 @@
 #include "base/status_exception.h"
 #include "ir/api/placement.h"
 #include "ir/api/ticket.h"
-#include "ir/builder.h"
+#include "ir/ops.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
 
+namespace {
+
+// The axes of more than one device along which its shards are terms, by size.
+ir::AxisSet TermsOf(const api::ArraySpec& array) {
+  ir::AxisSet terms;
+  for (const std::string& axis : array.placement.spec.unreduced)
+    if (array.placement.mesh.SizeOf(axis) > 1) terms.insert(axis);
+  return terms;
+}
+
+}  // namespace
+
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   if (array.placement == wanted.placement) return true;
+  const ir::AxisSet terms = TermsOf(array);
+  if (terms != TermsOf(wanted) ||
+      (!terms.empty() && !(array.placement.mesh.SameShape(wanted.placement.mesh) &&
+                           array.placement.devices == wanted.placement.devices)))
+    return false;
   if (array.placement.devices.size() == 1 && wanted.placement.devices.size() == 1)
     return array.placement.devices == wanted.placement.devices;
   if (api::LocalShape(array.placement, array.shape) !=
@@ -72,14 +89,20 @@ absl::StatusOr<uint64_t> Machine::FindOrPlanReshard(const std::string& tenant,
                                                     const api::ArraySpec& has,
                                                     const api::ArraySpec& wanted) {
   ir::Mesh mesh = has.placement.mesh;
-  for (ir::MeshAxis& axis : mesh.axes) axis.type = ir::AxisType::kAuto;
+  const ir::AxisSet terms = TermsOf(has), wanted_terms = TermsOf(wanted);
+  for (ir::MeshAxis& axis : mesh.axes)
+    axis.type = terms.contains(axis.name) || wanted_terms.contains(axis.name)
+                    ? ir::AxisType::kExplicit
+                    : ir::AxisType::kAuto;
   api::CompileRequest request;
   request.name = "reshard";
   request.devices = has.placement.devices;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
     ir::Builder b({mesh, true}, "reshard");
-    const ir::Value v = b.Param(ir::MakeType(has.dtype, has.shape));
-    request.program.entry = b.Build({v});
+    ir::Type type = ir::MakeType(has.dtype, has.shape);
+    type.unreduced = terms;
+    const ir::Value v = b.Param(type);
+    request.program.entry = b.Build({ir::Reshard(v, {}, wanted_terms)});
   }));
   request.program.in_shardings = {has.placement.spec};
   request.program.out_shardings = {wanted.placement.spec};
@@ -113,6 +136,14 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
     TESSERA_ASSIGN_OR_RETURN(const uint64_t executable,
                              FindOrPlanReshard(ownership_.session(session).tenant, has, wanted));
     op.work = Run{.executable = executable};
+  } else if (api::HoldsTerms(has.placement) || api::HoldsTerms(wanted.placement)) {
+    if (!BlocksMatch(has, wanted))
+      return Error(ErrorKind::kNotImplemented, "reshard: array ", source, " is ",
+                   has.placement.spec.ToString(), " on mesh ", has.placement.mesh.ToString(),
+                   ", and ", wanted.placement.spec.ToString(), " on mesh ",
+                   wanted.placement.mesh.ToString(),
+                   " is wanted; terms of a sum are not moved to another mesh or other devices. "
+                   "Reshard the array where it lies to one that is not unreduced first");
   }
   const uint64_t id = NewOperation(std::move(op), {std::make_shared<const api::ArraySpec>(wanted)});
   TryStart(id);

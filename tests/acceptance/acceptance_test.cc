@@ -391,6 +391,89 @@ TEST_F(Acceptance, SeedA16DotTypes) {
   GivesSharded("A16 made legal", given(P("x")), lhs(P("x")), rhs(P(None, "x")));
 }
 
+TEST_F(Acceptance, SeedA17LeavesTermsOfAProductWhereTheyAre) {
+  const Mesh mesh = make_mesh({2}, {"X"});
+  set_mesh context(mesh);
+  const PartitionSpec to = unreduced("X", P(None, None));
+  const auto product = [&](Array a, Array b) { return matmul(a, b, {.out_sharding = &to}); };
+  const Array a = put(array<float>({0, 1, 2, 3}, {2, 2}), mesh, P(None, "X")),
+              b = put(array<float>({4, 5, 6, 7}, {2, 2}), mesh, P("X", None));
+  for (const Array& c : {product(a, b), jit(product)(a, b)}) {
+    EXPECT_EQ(c.type().ToString(), "f32[2,2]{U:X}");
+    EXPECT_EQ(c.shard(0).ToDoubles(), (std::vector<double>{0, 0, 8, 10}));
+    EXPECT_EQ(c.shard(1).ToDoubles(), (std::vector<double>{6, 7, 18, 21}));
+    EXPECT_EQ(c.sharding().ToString(), "P(None, None, unreduced={'X'})");
+    // Nobody takes a term for the value.
+    EXPECT_THAT(testing::ErrorOf([&] { c.value(); }).what(), HasSubstr("terms of a sum"));
+    EXPECT_THAT(testing::ErrorOf([&] { put(c, make_mesh({4}, {"X"}), P()); }).what(),
+                HasSubstr("terms of a sum are not moved"));
+    EXPECT_EQ(put(c, mesh, P()).value().ToDoubles(), (std::vector<double>{6, 7, 26, 31}));
+    EXPECT_EQ(reshard(c, P()).value().ToDoubles(), (std::vector<double>{6, 7, 26, 31}));
+    // As an argument it is what it was.
+    const Array twice = jit([](Array t) { return reshard(t + t, P("X")); })(c);
+    EXPECT_EQ(twice.value().ToDoubles(), (std::vector<double>{12, 14, 52, 62}));
+    EXPECT_EQ(twice.shard(1).ToDoubles(), (std::vector<double>{52, 62}));
+    const Error e = testing::ErrorOf([&] { cos(c); });
+    EXPECT_EQ(e.kind(), ErrorKind::kNotImplemented);
+    EXPECT_THAT(e.what(), HasSubstr("unreduced rule for cos is not implemented"));
+  }
+}
+
+TEST_F(Acceptance, SeedA21GradientsOfReducedWeightsAreSummedOnce) {
+  const Mesh mesh = make_mesh({2}, {"X"});
+  set_mesh context(mesh);
+  const Array rows = put(ones({4, 2}), mesh, P("X", None)), w = put(ones({2, 1}), mesh, P());
+  const auto loss = [&](Array v) { return sum(square(matmul(rows, v))); };
+  const Array plain = grad(loss)(w);
+  EXPECT_EQ(plain.value().ToDoubles(), (std::vector<double>{16, 16}));
+  const Array of_reduced = grad([&](Array v) { return loss(reshard(v, reduced("X"))); })(w);
+  EXPECT_EQ(of_reduced.type().ToString(), "f32[2,1]");
+  EXPECT_EQ(of_reduced.value().ToDoubles(), (std::vector<double>{16, 16}));
+  // By the weight itself, reduced: each device has its rows' part.
+  const Array terms = jit(grad(loss))(reshard(w, reduced("X")));
+  EXPECT_EQ(terms.type().ToString(), "f32[2,1]{U:X}");
+  for (int i : {0, 1}) EXPECT_EQ(terms.shard(i).ToDoubles(), (std::vector<double>{8, 8})) << i;
+  // Two gradients are added up before they are sent.
+  const auto twice = [&](Array v) {
+    const Array r = reshard(v, reduced("X"));
+    return loss(r) + loss(r * 2);
+  };
+  EXPECT_EQ(grad(twice)(w).value().ToDoubles(), (std::vector<double>{80, 80}));
+}
+
+TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
+  const Mesh mesh = make_mesh({2}, {"i"});
+  set_mesh context(mesh);
+  const Array x = put(array<float>({1, 2, 3, 4}), mesh, P("i"));
+  // The sum of the halves of x, made of terms inside, outside, or by a scatter.
+  const auto terms = shard_map([](Array v) { return lax::pcast(v, "i", "unreduced"); }, mesh,
+                               {P("i")}, unreduced("i"));
+  const Array t = terms(x);
+  EXPECT_EQ(t.shard(0).ToDoubles(), (std::vector<double>{1, 2}));
+  EXPECT_EQ(reshard(t, P()).value().ToDoubles(), (std::vector<double>{4, 6}));
+  const auto back =
+      shard_map([](Array u) { return lax::psum(u + u, "i"); }, mesh, {unreduced("i")}, P());
+  EXPECT_EQ(back(t).value().ToDoubles(), (std::vector<double>{8, 12}));
+  const auto scattered = shard_map([](Array u) { return lax::psum_scatter(u, "i", 0, true); }, mesh,
+                                   {unreduced("i")}, P("i"));
+  EXPECT_EQ(jit(scattered)(t).value().ToDoubles(), (std::vector<double>{4, 6}));
+  // The gradient of what is gathered as reduced is scattered, once.
+  const auto gathered = [&](Array v) {
+    return sum(shard_map(
+        [](Array b) {
+          const Array whole = lax::all_gather(b, "i", 0, true, "reduced");
+          return lax::pcast(whole, "i", "varying") * lax::axis_index("i").astype(kF32);
+        },
+        mesh, {P("i")}, P("i"))(v));
+  };
+  const Array g = grad(gathered)(x);
+  EXPECT_EQ(g.type().ToString(), "f32[4@i]");
+  EXPECT_EQ(g.value().ToDoubles(), (std::vector<double>{1, 1, 1, 1}));
+  // The derivative of a sum of terms is reduced.
+  const auto f = [&](Array v) { return sum(square(reshard(terms(v), P()))); };
+  EXPECT_EQ(grad(f)(x).value().ToDoubles(), (std::vector<double>{8, 12, 8, 12}));
+}
+
 TEST_F(Acceptance, SeedA18ReshapeTypes) {
   set_mesh context(make_mesh({2, 2}, {"x", "y"}));
   const auto to = [](const Dims& shape) { return [shape](Array a) { return reshape(a, shape); }; };

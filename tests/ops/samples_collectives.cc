@@ -132,6 +132,27 @@ std::vector<Sample> CollectiveSamples() {
                          .Without(Check::kSharded, kPerShard)
                          .Without(Check::kVarying, "what it takes is invarying"));
   }
+  // Casts to and from terms: what is cast is the same on every device.
+  const auto cast = [&](const char* op, DType d, Operand x) {
+    r.rows.push_back(
+        Make(op, N(d), {std::move(x)})
+            .Moves()
+            .With({{"axes", AxisList{"x"}}})
+            .In(OneAxis())
+            .Without(Check::kCost, kFree)
+            .Without(Check::kSharded, kPerShard)
+            .Without(Check::kRecorded, "it is its operand")
+            .Without(Check::kJvp, "terms alone are no value; the acceptance programs have it")
+            .Without(Check::kTranspose, "terms alone are no value; the acceptance programs have it")
+            .Without(Check::kVarying, "semantics/varying has what it refuses"));
+  };
+  for (DType d : AllDTypes()) {
+    cast("preduced", d, Of(d, {2, 3}));
+    cast("vary_unreduced_cast", d, Varying(d, {2, 3}, {"x"}));
+    Operand reduced = Of(d, {2, 3});
+    reduced.type.reduced = {"x"};
+    cast("reduced_vary_cast", d, std::move(reduced));
+  }
   return std::move(r.rows);
 }
 

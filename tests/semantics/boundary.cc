@@ -3,22 +3,6 @@
 
 namespace tessera::semantics {
 
-namespace {
-
-// P(unreduced={axis}) and P(reduced={axis}).
-PartitionSpec Unreduced(const std::string& axis) {
-  PartitionSpec spec;
-  spec.unreduced = {axis};
-  return spec;
-}
-PartitionSpec Reduced(const std::string& axis) {
-  PartitionSpec spec;
-  spec.reduced = {axis};
-  return spec;
-}
-
-}  // namespace
-
 void AddBoundary(Table& t) {
   // ---- How blocks are cut and put together. ----
   t.Gives("boundary/block_shape", R"py(
@@ -454,14 +438,14 @@ with set_mesh(m):
 )py")
       .Is([] {
         set_mesh context(Explicit({{"x", 2}, {"y", 2}}));
-        shard_map([](Array x) { return x; }, Mesh(), {Reduced("x")}, P(), Only({"x"}))(Ar({4}));
+        shard_map([](Array x) { return x; }, Mesh(), {reduced("x")}, P(), Only({"x"}))(Ar({4}));
       });
   t.Fails("boundary/unreduced_over_auto_axes", "of type", R"py(
 shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x'), out_specs=P(unreduced={'x'}))(ar(4))
 )py",
           "xplicit")
       .Is([] {
-        shard_map([](Array x) { return x; }, Auto({{"x", 2}}), {P("x")}, Unreduced("x"))(Ar({4}));
+        shard_map([](Array x) { return x; }, Auto({{"x", 2}}), {P("x")}, unreduced("x"))(Ar({4}));
       });
   // ---- What out_specs promise. ----
   t.Fails("boundary/promise_not_proven", "require replication which can't be statically inferred",

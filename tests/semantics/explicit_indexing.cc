@@ -458,6 +458,18 @@ with set_mesh(m):
     g = grad(loss)(put(jnp.ones((2, 1), jnp.float32), m, P()))
     out = seen, typeof(g), g
 )py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const Array rows = put(ones({4, 2}), m, P("X", None));
+        const Array g = grad([&](Array w) {
+          w = reshard(w, reduced("X"));
+          return sum(square(matmul(rows, see(w))));
+        })(put(ones({2, 1}), m, P()));
+        return std::tuple(see.types(), TypeOf(g), g);
+      })
       .For("A21");
   t.Gives("explicit_at/grad_of_what_is_reduced_is_unreduced", R"py(
 m = explicit(X=2)
@@ -466,7 +478,16 @@ with set_mesh(m):
     w = reshard(put(jnp.ones((2, 1), jnp.float32), m, P()), P(reduced={'X'}))
     g = jit(grad(lambda w: jnp.sum((X0 @ w) ** 2)))(w)
     out = typeof(g), reshard(g, P())
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const Array rows = put(ones({4, 2}), m, P("X", None));
+        const Array w = reshard(put(ones({2, 1}), m, P()), reduced("X"));
+        const Array g = jit(grad([&](Array w) { return sum(square(matmul(rows, w))); }))(w);
+        return std::pair(TypeOf(g), reshard(g, P()));
+      });
   t.Gives("explicit_at/grad_by_both_sides_of_a_product", R"py(
 m = explicit(x=2, y=2)
 with set_mesh(m):

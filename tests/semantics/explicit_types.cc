@@ -256,6 +256,15 @@ with set_mesh(m):
     c = jnp.matmul(a, b, out_sharding=P(None, None, unreduced={'X'}))
     out = typeof(c), reshard(c, P())
 )py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const PartitionSpec to = unreduced("X", P(None, None));
+        const Array a = put(Ar({2, 2}), m, P(None, "X")), b = put(Ar({2, 2}) + 4, m, P("X", None));
+        const Array c = matmul(a, b, To(&to));
+        return std::pair(TypeOf(c), reshard(c, P()));
+      })
       .For("A17");
   t.Gives("explicit/unreduced_to_sharded", R"py(
 m = explicit(X=2)
@@ -264,13 +273,30 @@ with set_mesh(m):
     c = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
     y = reshard(c, P('X'))
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const PartitionSpec to = unreduced("X");
+        const Array a = put(Ar({2, 2}), m, P(None, "X"));
+        const Array y = reshard(matmul(a, put(Ar({2, 2}), m, P("X", None)), To(&to)), P("X"));
+        return std::pair(TypeOf(y), y);
+      });
   t.Fails("explicit/unreduced_of_a_nonlinear_function", "unreduced", R"py(
 m = explicit(X=2)
 with set_mesh(m):
     a = put(ar(2, 2), m, P(None, 'X'))
     jnp.cos(jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'})))
 )py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const PartitionSpec to = unreduced("X");
+        const Array a = put(Ar({2, 2}), m, P(None, "X"));
+        cos(matmul(a, put(Ar({2, 2}), m, P("X", None)), To(&to)));
+      })
       .For("A17");
   t.Gives("explicit/unreduced_adds_to_unreduced", R"py(
 m = explicit(X=2)
@@ -279,37 +305,84 @@ with set_mesh(m):
     u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
     c = u + u
     out = typeof(c), reshard(c, P())
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const PartitionSpec to = unreduced("X");
+        const Array a = put(Ar({2, 2}), m, P(None, "X"));
+        const Array u = matmul(a, put(Ar({2, 2}), m, P("X", None)), To(&to));
+        const Array c = u + u;
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
   t.Fails("explicit/unreduced_does_not_add_to_others", "unreduced", R"py(
 m = explicit(X=2)
 with set_mesh(m):
     a = put(ar(2, 2), m, P(None, 'X'))
     u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
     u + put(ar(2, 2), m, P())
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const PartitionSpec to = unreduced("X");
+        const Array a = put(Ar({2, 2}), m, P(None, "X"));
+        const Array u = matmul(a, put(Ar({2, 2}), m, P("X", None)), To(&to));
+        u + put(Ar({2, 2}), m, P());
+      });
   t.Fails("explicit/unreduced_product_of_others", "unreduced", R"py(
 m = explicit(X=2)
 with set_mesh(m):
     jnp.matmul(put(ar(2, 2), m, P()), put(ar(2, 2), m, P()), out_sharding=P(unreduced={'X'}))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const PartitionSpec to = unreduced("X");
+        matmul(put(Ar({2, 2}), m, P()), put(Ar({2, 2}), m, P()), To(&to));
+      });
   t.Gives("explicit/reshard_replicated_to_unreduced", R"py(
 m = explicit(X=2)
 with set_mesh(m):
     u = reshard(put(ar(3), m, P()), P(unreduced={'X'}))
     out = typeof(u), reshard(u, P())
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const Array u = reshard(put(Ar({3}), m, P()), unreduced("X"));
+        return std::pair(TypeOf(u), reshard(u, P()));
+      });
   t.Gives("explicit/reshard_to_reduced", R"py(
 m = explicit(X=2)
 with set_mesh(m):
     r = reshard(put(ar(3), m, P()), P(reduced={'X'}))
     out = typeof(r), typeof(reshard(r, P()))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const Array r = reshard(put(Ar({3}), m, P()), reduced("X"));
+        return std::pair(TypeOf(r), TypeOf(reshard(r, P())));
+      });
   t.Gives("explicit/unary_of_reduced", R"py(
 m = explicit(X=2)
 with set_mesh(m):
     r = reshard(put(ar(3), m, P()), P(reduced={'X'}))
     out = typeof(-r), typeof(r * 2)
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+
+        const Array r = reshard(put(Ar({3}), m, P()), reduced("X"));
+        return std::pair(TypeOf(-r), TypeOf(r * 2));
+      });
   // ---- auto_axes and explicit_axes. ----
   t.Gives("explicit/auto_axes", R"py(
 m = explicit(x=2)

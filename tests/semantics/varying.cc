@@ -575,7 +575,12 @@ shard_map(lambda x: lax.pcast(x, 'i', to='invarying'), mesh=auto(i=2), in_specs=
   t.Fails("varying/pcast_varying_to_reduced", "Unsupported pcast", R"py(
 shard_map(lambda x: lax.pcast(x, 'i', to='reduced'), mesh=explicit(i=2), in_specs=P('i'), out_specs=P('i'))(
     put(ar(2), explicit(i=2), P('i')))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        shard_map([](Array x) { return lax::pcast(x, "i", "reduced"); }, m, {P("i")},
+                  P("i"))(put(Ar({2}), m, P("i")));
+      });
   t.Fails("varying/pcast_to_an_unknown_state", "Got unexpected `to` value", R"py(
 shard_map(lambda x: lax.pcast(x, 'i', to='both'), mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ar(2))
 )py")
@@ -627,46 +632,117 @@ m = explicit(i=2)
 with set_mesh(m):
     shard_map(lambda x: (see(lax.pcast(x, 'i', to='reduced')), x)[1], in_specs=P(), out_specs=P())(put(ar(2), m, P()))
 out = seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        shard_map(
+            [&](Array x) {
+              see(lax::pcast(x, "i", "reduced"));
+              return x;
+            },
+            m, {P()}, P())(put(Ar({2}), m, P()));
+        return see.types();
+      });
   t.Gives("varying/varying_to_unreduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     y = shard_map(lambda x: see(lax.pcast(x, 'i', to='unreduced')), in_specs=P('i'), out_specs=P(unreduced={'i'}))(
         put(ar(4), m, P('i')))
     out = seen, typeof(y), reshard(y, P())
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        const Array y = shard_map([&](Array x) { return see(lax::pcast(x, "i", "unreduced")); }, m,
+                                  {P("i")}, unreduced("i"))(put(Ar({4}), m, P("i")));
+        return std::tuple(see.types(), TypeOf(y), reshard(y, P()));
+      });
   t.Gives("varying/reduced_to_varying", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     y = shard_map(lambda x: see(lax.pcast(see(x), 'i', to='varying')), in_specs=P(reduced={'i'}), out_specs=P('i'))(
         reshard(put(ar(2), m, P()), P(reduced={'i'})))
     out = seen, y
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        const Array y =
+            shard_map([&](Array x) { return see(lax::pcast(see(x), "i", "varying")); }, m,
+                      {reduced("i")}, P("i"))(reshard(put(Ar({2}), m, P()), reduced("i")));
+        return std::tuple(see.types(), y);
+      });
   t.Gives("varying/psum_of_unreduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: see(lax.psum(lax.pcast(x, 'i', to='unreduced'), 'i'))
     out = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i'))), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        const Array y =
+            shard_map([&](Array x) { return see(lax::psum(lax::pcast(x, "i", "unreduced"), "i")); },
+                      m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::tuple(y, see.types());
+      });
   t.Gives("varying/psum_scatter_of_unreduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: see(lax.psum_scatter(lax.pcast(x, 'i', to='unreduced'), 'i', tiled=True))
     out = shard_map(f, in_specs=P('i'), out_specs=P('i'))(put(ar(4), m, P('i'))), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        const Array y = shard_map(
+            [&](Array x) {
+              return see(lax::psum_scatter(lax::pcast(x, "i", "unreduced"), "i", 0, true));
+            },
+            m, {P("i")}, P("i"))(put(Ar({4}), m, P("i")));
+        return std::tuple(y, see.types());
+      });
   t.Gives("varying/all_gather_to_reduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: see(lax.all_gather(x, 'i', tiled=True, to='reduced'))
     y = shard_map(f, in_specs=P('i'), out_specs=P(reduced={'i'}))(put(ar(4), m, P('i')))
     out = seen, typeof(y)
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        const Array y =
+            shard_map([&](Array x) { return see(lax::all_gather(x, "i", 0, true, "reduced")); }, m,
+                      {P("i")}, reduced("i"))(put(Ar({4}), m, P("i")));
+        return std::tuple(see.types(), TypeOf(y));
+      });
   t.Fails("varying/all_gather_to_reduced_of_invarying", "varying", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: lax.all_gather(x, 'i', tiled=True, to='reduced')
     shard_map(f, in_specs=P(), out_specs=P(reduced={'i'}))(put(ar(4), m, P()))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        shard_map([](Array x) { return lax::all_gather(x, "i", 0, true, "reduced"); }, m, {P()},
+                  reduced("i"))(put(Ar({4}), m, P()));
+      });
   t.Gives("varying/product_with_reduced_is_varying", R"py(
 m = explicit(i=2)
 with set_mesh(m):
@@ -674,7 +750,17 @@ with set_mesh(m):
     y = shard_map(f, in_specs=(P('i'), P(reduced={'i'})), out_specs=P('i'))(
         put(ar(4), m, P('i')), reshard(put(ar(2), m, P()), P(reduced={'i'})))
     out = seen, y
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        const Array y =
+            shard_map([&](Array x, Array w) { return see(x * w); }, m, {P("i"), reduced("i")},
+                      P("i"))(put(Ar({4}), m, P("i")), reshard(put(Ar({2}), m, P()), reduced("i")));
+        return std::tuple(see.types(), y);
+      });
   t.Gives("varying/sum_of_unreduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
@@ -682,30 +768,70 @@ with set_mesh(m):
         u = lax.pcast(x, 'i', to='unreduced')
         return see(lax.psum(see(u + u), 'i'))
     out = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i'))), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        const Array y = shard_map(
+            [&](Array x) {
+              const Array u = lax::pcast(x, "i", "unreduced");
+              return see(lax::psum(see(u + u), "i"));
+            },
+            m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::tuple(y, see.types());
+      });
   t.Fails("varying/unreduced_and_not_do_not_add", "unreduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: lax.pcast(x, 'i', to='unreduced') + jnp.ones((2,), jnp.float32)
     shard_map(f, in_specs=P('i'), out_specs=P(unreduced={'i'}))(put(ar(4), m, P('i')))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        shard_map([](Array x) { return lax::pcast(x, "i", "unreduced") + ones({2}); }, m, {P("i")},
+                  unreduced("i"))(put(Ar({4}), m, P("i")));
+      });
   t.Fails("varying/nonlinear_of_unreduced", "unreduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: jnp.cos(lax.pcast(x, 'i', to='unreduced'))
     shard_map(f, in_specs=P('i'), out_specs=P(unreduced={'i'}))(put(ar(4), m, P('i')))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        shard_map([](Array x) { return cos(lax::pcast(x, "i", "unreduced")); }, m, {P("i")},
+                  unreduced("i"))(put(Ar({4}), m, P("i")));
+      });
   t.Fails("varying/out_specs_lack_unreduced", "require replication", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     f = lambda x: lax.pcast(x, 'i', to='unreduced')
     shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        shard_map([](Array x) { return lax::pcast(x, "i", "unreduced"); }, m, {P("i")},
+                  P())(put(Ar({4}), m, P("i")));
+      });
   t.Fails("varying/in_specs_claim_reduced", "reduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):
     shard_map(lambda x: x, in_specs=P(reduced={'i'}), out_specs=P(reduced={'i'}))(put(ar(4), m, P()))
-)py");
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+
+        shard_map([](Array x) { return x; }, m, {reduced("i")}, reduced("i"))(put(Ar({4}), m, P()));
+      });
 }
 
 }  // namespace tessera::semantics

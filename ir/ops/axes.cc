@@ -1,0 +1,72 @@
+#include "ir/ops/axes.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+
+namespace tessera::ir::ops {
+namespace {
+
+absl::Status UnboundAxis(std::string_view op, const Mesh& mesh, std::string_view axis) {
+  const std::string hint = mesh.Has(axis) ? absl::StrCat(" (the mesh has axis '", ToAbsl(axis),
+                                                         "', but it is not manual here)")
+                                          : "";
+  return MakeError(
+      ErrorKind::kNameError,
+      absl::StrCat(
+          "Found an unbound axis name: ", ToAbsl(axis), ". To fix this, please call ", ToAbsl(op),
+          " under tessera::shard_map (jax.shard_map) over an axis of that name, or under a "
+          "vmap or pmap with this axis_name",
+          hint));
+}
+
+}  // namespace
+
+AxisList OfMesh(const Scope& scope, AxisList axes) {
+  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) != nullptr; });
+  return axes;
+}
+AxisList OfVmaps(const Scope& scope, AxisList axes) {
+  std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) == nullptr; });
+  return axes;
+}
+
+absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList& axes) {
+  AxisSet seen;
+  for (const std::string& a : axes) {
+    if (!scope.IsBound(a)) return UnboundAxis(op, scope.mesh, a);
+    if (!seen.insert(a).second)
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat(ToAbsl(op), ": axis '", a, "' is named twice"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAxes(const InferContext& c) {
+  if (AxesOf(c.attrs).empty()) return ValueError(c, "needs at least one axis name");
+  return CheckBound(c.def.lax_name, c.scope, AxesOf(c.attrs));
+}
+
+bool ContainsAll(const AxisSet& set, const AxisList& axes) {
+  return std::all_of(axes.begin(), axes.end(),
+                     [&](const std::string& a) { return set.contains(a); });
+}
+bool Disjoint(const AxisSet& set, const AxisList& axes) {
+  return std::none_of(axes.begin(), axes.end(),
+                      [&](const std::string& a) { return set.contains(a); });
+}
+
+std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes) {
+  return absl::StrCat(
+      ToAbsl(op),
+      " can only accept axis_name which corresponds to one of varying, "
+      "unreduced, reduced or invarying state of the input; it got ",
+      t.ToString(), " over axes (", absl::StrJoin(axes, ","),
+      "); apply pcast(..., to='varying') to the axes on which it is invarying first");
+}
+
+Batched BatchElementwise(const RuleContext& c, absl::Span<const int> dims, int64_t) {
+  return {c.b.Emit(c.def, c.in, c.attrs), {dims[0]}};
+}
+
+}  // namespace tessera::ir::ops
