@@ -351,7 +351,7 @@ TEST(ShardMapTest, CastsThatDoNotExistAreRefused) {
   EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "varying"); }).what(),
               HasSubstr("Unsupported pcast from=varying"));
   EXPECT_THAT(with([](Array b) { return lax::pcast(b, "i", "invarying"); }).what(),
-              HasSubstr("Unsupported pcast to='invarying'"));
+              HasSubstr("Got unexpected `to` value 'invarying'"));
   EXPECT_THAT(
       ErrorOf([] { trace([](Array x) { return lax::pcast(x, "i"); }, abstract({2})); }).what(),
       HasSubstr("should be called under shard_map"));

@@ -244,7 +244,14 @@ TEST(DataMovement, ExplicitShardingsFollowJax) {
                  {{"shape", Dims{4}},
                   {"broadcast_dimensions", Ints{0}},
                   {"out_sharding", PartitionSpec{{{}}, {"x"}, {}, {}}}}),
-              ReasonIs("NOT_IMPLEMENTED", "unreduced"));
+              IsOkAndHolds("f32[4]{U:x}"));
+  const Attrs whole = {{"shape", Dims{4}},
+                       {"broadcast_dimensions", Ints{0}},
+                       {"out_sharding", PartitionSpec{{{"x"}}, {}, {"y"}, {}}}};
+  EXPECT_THAT(On(kBroadcastInDim, {"f32[4]{U:x}"}, whole), IsOkAndHolds("f32[4@x]{R:y}"));
+  EXPECT_THAT(
+      On(kReshape, {"f32[4]{U:x}"}, {{"shape", Dims{2, 2}}, {"out_sharding", PartitionSpec{}}}),
+      ReasonIs("VALUE_ERROR", "must be unreduced and reduced over the same mesh axes"));
   EXPECT_THAT(On(kReshape, {"f32[4]"},
                  {{"shape", Dims{4}}, {"out_sharding", PartitionSpec{{{}, {"x"}}, {}, {}, {}}}}),
               ReasonIs("VALUE_ERROR", "drop the extra ones"));

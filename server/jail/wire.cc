@@ -46,12 +46,11 @@ void AddValues(const std::vector<core::PlanValue>& values,
 }
 
 // The shape of each shard. INVALID_ARGUMENT unless the spec cuts the shape evenly, by axes of the
-// mesh that are used once.
+// mesh that are used once, as are those along which its shards are terms, or reduced.
 absl::StatusOr<ir::Dims> ShardShape(ir::Dims shape, const ir::PartitionSpec& spec,
                                     const ir::Mesh& mesh) {
   std::set<std::string> used;
-  if (spec.dims.size() > shape.size() || !spec.unreduced.empty() || !spec.reduced.empty() ||
-      !spec.open.empty())
+  if (spec.dims.size() > shape.size() || !spec.open.empty())
     return absl::InvalidArgumentError("a sharding does not fit");
   for (size_t d = 0; d < spec.dims.size(); ++d) {
     for (const std::string& axis : spec.dims[d]) {
@@ -61,7 +60,15 @@ absl::StatusOr<ir::Dims> ShardShape(ir::Dims shape, const ir::PartitionSpec& spe
       shape[d] /= size;
     }
   }
+  for (const ir::AxisList* axes : {&spec.unreduced, &spec.reduced})
+    for (const std::string& axis : *axes)
+      if (!mesh.Has(axis) || !used.insert(axis).second)
+        return absl::InvalidArgumentError("a sharding does not fit");
   return shape;
+}
+
+bool IsOf(const ir::AxisList& axes, const ir::AxisSet& states) {
+  return ir::AxisSet(axes.begin(), axes.end()) == states;
 }
 
 // The values, which must have the types of the program, and of whose shards the device program must
@@ -81,7 +88,8 @@ absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
     TESSERA_ASSIGN_OR_RETURN(to.spec, ir::serial::FromProto(value.spec(), limits));
     TESSERA_ASSIGN_OR_RETURN(const ir::Dims shard, ShardShape(to.shape, to.spec, mesh));
     if (to.dtype != types[i].dtype || to.shape != types[i].shape || to.dtype != shards[i].dtype ||
-        shard != shards[i].shape)
+        shard != shards[i].shape || !IsOf(to.spec.unreduced, types[i].unreduced) ||
+        !IsOf(to.spec.reduced, types[i].reduced))
       return absl::InvalidArgumentError(absl::StrCat("value ", i, " has another type"));
   }
   return out;

@@ -469,6 +469,30 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   const Array g = grad(gathered)(x);
   EXPECT_EQ(g.type().ToString(), "f32[4@i]");
   EXPECT_EQ(g.value().ToDoubles(), (std::vector<double>{1, 1, 1, 1}));
+  // A weight that enters reduced has a gradient of terms outside, which is added up once.
+  const auto scaled = [&](Array w) {
+    return sum(shard_map([](Array b, Array v) { return b * v; }, mesh, {P("i"), reduced("i")},
+                         P("i"))(x, reshard(w, reduced("i"))));
+  };
+  const Array w = put(array<float>({5, 6}), mesh, P());
+  EXPECT_EQ(scaled(w).value().ToDoubles()[0], 1 * 5 + 2 * 6 + 3 * 5 + 4 * 6);
+  EXPECT_EQ(grad(scaled)(w).value().ToDoubles(), (std::vector<double>{4, 6}));
+  EXPECT_EQ(jit(grad(scaled))(w).value().ToDoubles(), (std::vector<double>{4, 6}));
+  // The same of vectors of weights, and in a loop that carries terms.
+  const Array each = vmap(grad(scaled))(put(array<float>({5, 6, 7, 8}, {2, 2}), mesh, P()));
+  EXPECT_EQ(each.value().ToDoubles(), (std::vector<double>{4, 6, 4, 6}));
+  const auto summed = [&](Array v) {
+    const Array r = reshard(v, reduced("i"));
+    const auto step = [&](Array total, NoneType) {
+      const Array g = grad([&](Array u) {
+        return sum(shard_map([](Array b, Array c) { return b * c; }, mesh, {P("i"), reduced("i")},
+                             P("i"))(x, u));
+      })(r);
+      return std::pair(total + g, None);
+    };
+    return reshard(scan(step, reshard(zeros({2}), unreduced("i")), None, {.length = 3}).first, P());
+  };
+  EXPECT_EQ(jit(summed)(w).value().ToDoubles(), (std::vector<double>{12, 18}));
   // The derivative of a sum of terms is reduced.
   const auto f = [&](Array v) { return sum(square(reshard(terms(v), P()))); };
   EXPECT_EQ(grad(f)(x).value().ToDoubles(), (std::vector<double>{8, 12, 8, 12}));

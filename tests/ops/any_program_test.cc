@@ -107,18 +107,28 @@ FunctionRef InManualCode(const Candidate& c) {
     return spec;
   };
   Builder body(c.scope, "body");
+  // What is unreduced or reduced inside is cast there.
+  std::vector<Type> params = c.in;
   std::vector<Value> in;
-  for (const Type& t : c.in) in.push_back(body.Param(t));
+  for (Type& t : params) {
+    const AxisSet terms = std::exchange(t.unreduced, {}), equal = std::exchange(t.reduced, {});
+    t.varying.insert(terms.begin(), terms.end());
+    in.push_back(Preduced(VaryUnreducedCast(body.Param(t), terms), equal));
+  }
   std::vector<Value> out = body.Emit(*c.def, in, c.attrs, c.regions);
-  for (Value& v : out)  // What varies needs a dim that says so.
-    if (v.rank() == 0 && !v.type().varying.empty()) v = Reshape(v, {1});
+  for (Value& v : out) {
+    const AxisSet terms = v.type().unreduced;
+    v = ReducedVaryCast(Psum(v, {terms.begin(), terms.end()}), v.type().reduced);
+    if (v.rank() == 0 && !v.type().varying.empty())  // What varies needs a dim that says so.
+      v = Reshape(v, {1});
+  }
   std::vector<PartitionSpec> in_specs, out_specs;
   int64_t blocks;
   for (const Value& v : out) out_specs.push_back(spec_of(v.type(), &blocks, mesh));
   const FunctionRef region = body.Build(out);
   Builder b({mesh, true}, "main");
   std::vector<Value> args;
-  for (Type t : c.in) {
+  for (Type t : params) {
     in_specs.push_back(spec_of(t, &blocks, mesh));
     if (t.rank() > 0) t.shape[0] *= blocks;
     t.varying = t.unreduced = t.reduced = {};

@@ -142,7 +142,6 @@ std::vector<Sample> CollectiveSamples() {
             .Without(Check::kCost, kFree)
             .Without(Check::kSharded, kPerShard)
             .Without(Check::kRecorded, "it is its operand")
-            .Without(Check::kJvp, "terms alone are no value; the acceptance programs have it")
             .Without(Check::kTranspose, "terms alone are no value; the acceptance programs have it")
             .Without(Check::kVarying, "semantics/varying has what it refuses"));
   };
