@@ -1,6 +1,7 @@
 #include "client/autodiff.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -86,7 +87,7 @@ std::vector<Array> ZerosLike(const std::vector<Array>& like, const Site& site) {
   return out;
 }
 
-void CheckLoss(const char* name, const Nested& n, const Site& site) {
+void CheckLoss(const char* name, const Nested& n, bool holomorphic, const Site& site) {
   const Type loss = n.fn->type(n.fn->results[0]);
   if (loss.rank() != 0) {
     ThrowError(ErrorKind::kTypeError, site, name,
@@ -94,34 +95,57 @@ void CheckLoss(const char* name, const Nested& n, const Site& site) {
                "shape: (",
                ir::DimsToString(loss.shape), "). Reduce it, e.g. by sum");
   }
-  if (!ir::IsFloat(loss.dtype)) {
+  if (holomorphic && !ir::IsComplex(loss.dtype)) {
+    ThrowError(ErrorKind::kTypeError, site, name,
+               " with holomorphic=True requires outputs with complex dtype, but got ",
+               std::string(ir::DTypeName(loss.dtype)));
+  }
+  if (!holomorphic && !ir::IsFloat(loss.dtype)) {
     ThrowError(ErrorKind::kTypeError, site, name,
                " requires real-valued outputs (output dtype that is a float), "
                "but got ",
-               std::string(ir::DTypeName(loss.dtype)));
+               std::string(ir::DTypeName(loss.dtype)),
+               ir::IsComplex(loss.dtype)
+                   ? ". For holomorphic differentiation, pass holomorphic=True"
+                   : "");
   }
+}
+
+void CheckByWhat(const char* name, const Type& type, const std::string& path,
+                 const GradOptions& options, const Site& site) {
+  if (options.holomorphic && !ir::IsComplex(type.dtype)) {
+    ThrowError(ErrorKind::kTypeError, site, name,
+               " with holomorphic=True requires inputs with complex dtype, but ", path, " is ",
+               type.ToString());
+  }
+  const bool whole = ir::IsInteger(type.dtype) || type.dtype == DType::kBool;
+  if (ir::IsInexact(type.dtype) || (options.allow_int && whole)) return;
+  ThrowError(ErrorKind::kTypeError, site, name,
+             " requires real- or complex-valued inputs (input dtype that is a float or complex), "
+             "but ",
+             path, " is ", type.ToString(),
+             ". Convert it, differentiate by another argument, or pass allow_int=True, which gives "
+             "it a gradient without a value");
 }
 
 }  // namespace
 
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
-                                    const std::vector<bool>& active, const Site& site,
-                                    FlatBody body) {
+                                    const std::vector<bool>& asked, const GradOptions& options,
+                                    const Site& site, FlatBody body) {
+  std::vector<bool> active = asked;
   std::vector<Array> wanted;
   for (size_t i = 0; i < args.leaves.size(); ++i) {
-    if (!active[i]) continue;
-    wanted.push_back(args.leaves[i]);
-    if (!ir::IsFloat(args.leaves[i].dtype())) {
-      ThrowError(ErrorKind::kTypeError, site, name,
-                 " requires real-valued inputs (input dtype that is a float), "
-                 "but ",
-                 args.path(i), " is ", args.leaves[i].type().ToString(),
-                 ". Convert it, or differentiate by another argument");
-    }
+    if (!asked[i]) continue;
+    const Type& type = args.leaves[i].type();
+    if (options.holomorphic || !ir::IsInexact(type.dtype))
+      CheckByWhat(name, type, args.path(i), options, site);
+    active[i] = ir::IsInexact(type.dtype);
+    if (active[i]) wanted.push_back(args.leaves[i]);
   }
-  return InProgram(name, site, args.leaves, [&] {
+  std::vector<Array> all = InProgram(name, site, args.leaves, [&] {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, site, body);
-    CheckLoss(name, n, site);
+    CheckLoss(name, n, options.holomorphic, site);
     const ir::Linearized lin =
         OrThrow(ir::Linearize(*n.fn, Extended(active, n.captures.size(), false)), site);
     std::vector<Array> out = CallFunction(lin.forward, Concat(args.leaves, n.captures), name, site);
@@ -132,11 +156,18 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     const ir::FunctionRef linear = KeepResults(*lin.linear, {0});
     std::vector<bool> mask(residuals.size(), false);
     const ir::FunctionRef transposed =
-        OrThrow(ir::TransposeFunction(*linear, Extended(mask, wanted.size(), true)), site);
+        Transposed(*linear, Extended(mask, wanted.size(), true), site);
     const Array one = FullArray(ir::CotangentType(out[0].type()), 1, site);
     return Concat(out, WeakLike(CallFunction(transposed, Concat(residuals, {one}), name, site),
                                 TypesOf(wanted), site));
   });
+  if (active == asked) return all;
+  const std::vector<Array> gradients(all.end() - static_cast<int64_t>(wanted.size()), all.end());
+  all.resize(all.size() - wanted.size());
+  size_t next = 0;
+  for (size_t i = 0; i < asked.size(); ++i)
+    if (asked[i]) all.push_back(active[i] ? gradients[next++] : Array());
+  return all;
 }
 
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
@@ -190,7 +221,7 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
 }
 
 LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
-                             FlatBody body) {
+                             FlatBody body, absl::FunctionRef<size_t()> num_aux) {
   auto linear = std::make_shared<Linear>();
   linear->site = site;
   linear->in_types = TypesOf(args.leaves);
@@ -201,6 +232,16 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
     linear->parts = OrThrow(
         ir::Linearize(*n.fn, Extended(HaveTangents(linear->in_types), n.captures.size(), false)),
         site);
+    // The map has no aux: those are the last results.
+    const size_t kept = linear->out_types.size() - num_aux();
+    const std::vector<bool>& given = linear->parts.out_active;
+    if (kept < given.size()) {
+      std::vector<int> which(std::count(given.begin(), given.begin() + kept, true));
+      std::iota(which.begin(), which.end(), 0);
+      linear->parts.linear = KeepResults(*linear->parts.linear, which);
+      linear->parts.out_active.resize(kept);
+      linear->out_types.resize(kept);
+    }
     return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
   });
   const int n = linear->parts.num_residuals;
@@ -232,9 +273,8 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
   return InProgram("vjp", linear.site, in, [&] {
     const std::vector<bool> active = HaveTangents(linear.in_types);
     const std::vector<bool> mask(linear.residuals.size(), false);
-    const ir::FunctionRef transposed = OrThrow(
-        ir::TransposeFunction(*linear.parts.linear,
-                              Extended(mask, std::count(active.begin(), active.end(), true), true)),
+    const ir::FunctionRef transposed = Transposed(
+        *linear.parts.linear, Extended(mask, std::count(active.begin(), active.end(), true), true),
         linear.site);
     return WeakLike(FillWithZeros(linear.in_types, active,
                                   CallFunction(transposed, in, "vjp", linear.site), linear.site),
@@ -262,7 +302,7 @@ std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<A
                         ErrorKind::kTypeError, n.fn->result_types(), cotangents, site);
     const std::vector<bool> mask(like.leaves.size(), true);
     const ir::FunctionRef transposed =
-        OrThrow(ir::TransposeFunction(*n.fn, Extended(mask, n.captures.size(), false)), site);
+        Transposed(*n.fn, Extended(mask, n.captures.size(), false), site);
     return CallFunction(transposed, Concat(n.captures, cotangents), "linear_transpose", site);
   });
 }

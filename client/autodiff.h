@@ -12,12 +12,18 @@
 
 namespace tessera {
 
+struct GradOptions {
+  bool holomorphic = false;  // arguments and loss are complex, and the loss has one derivative
+  bool allow_int = false;  // arguments may be integers: their gradient is an Array without a value
+};
+
 namespace internal {
 
-// The body's result 0 is the loss. Returns its results, then the gradients of the active arguments.
+// The body's result 0 is the loss. Returns its results, then the gradients of the active arguments,
+// one without a value for each of integers.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
-                                    const std::vector<bool>& active, const Site& site,
-                                    FlatBody body);
+                                    const std::vector<bool>& active, const GradOptions& options,
+                                    const Site& site, FlatBody body);
 
 // Returns the results, then their tangents, which are zeros if a result has none.
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
@@ -35,8 +41,10 @@ struct LinearizedFlat {
   std::vector<Array> results;
   std::shared_ptr<const Linear> linear;
 };
+// `num_aux`, called after the body: how many of its results, the last ones, the map leaves out.
+inline size_t NoAux() { return 0; }
 LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
-                             FlatBody body);
+                             FlatBody body, absl::FunctionRef<size_t()> num_aux = NoAux);
 std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& tangents);
 std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents);
 
@@ -56,7 +64,8 @@ std::vector<Array> CheckpointFlat(const FlatArgs& args, const ir::CheckpointPoli
 template <class F, size_t... I>
 class ValueAndGrad {
  public:
-  ValueAndGrad(F f, const char* name, Site site) : f_(std::move(f)), name_(name), site_(site) {}
+  ValueAndGrad(F f, const char* name, GradOptions options, Site site)
+      : f_(std::move(f)), name_(name), options_(options), site_(site) {}
 
   template <class... A>
   requires internal::Traceable<F, A...>
@@ -79,7 +88,7 @@ class ValueAndGrad {
     }
     std::optional<R> like;
     std::vector<Array> out = internal::ValueAndGradFlat(
-        name_, flat, active, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
+        name_, flat, active, options_, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
     R value = internal::TakeFront(&out, *like);
     // `out` has the gradients in the order of the arguments.
     Tuple grads = tuple;
@@ -100,26 +109,32 @@ class ValueAndGrad {
   }
   F f_;
   const char* name_;
+  GradOptions options_;
   Site site_;
 };
 namespace internal {
 template <size_t... I, class F>
-auto MakeValueAndGrad(F f, const char* name, Site site) {
+auto MakeValueAndGrad(F f, const char* name, GradOptions options, Site site) {
   if constexpr (sizeof...(I) == 0) {
-    return ValueAndGrad<F, 0>(std::move(f), name, site);
+    return ValueAndGrad<F, 0>(std::move(f), name, options, site);
   } else {
-    return ValueAndGrad<F, I...>(std::move(f), name, site);
+    return ValueAndGrad<F, I...>(std::move(f), name, options, site);
   }
 }
 }  // namespace internal
 template <size_t... I, class F>
-auto value_and_grad(F f, Site site = Site::Here()) {
-  return internal::MakeValueAndGrad<I...>(std::move(f), "value_and_grad", site);
+auto value_and_grad(F f, GradOptions options, Site site = Site::Here()) {
+  return internal::MakeValueAndGrad<I...>(std::move(f), "value_and_grad", options, site);
 }
-// grad<I...>(f)(args...): the gradient, or {gradient, aux} if f returns {loss, aux}.
 template <size_t... I, class F>
-auto grad(F f, Site site = Site::Here()) {
-  return [both = internal::MakeValueAndGrad<I...>(std::move(f), "grad", site)](
+auto value_and_grad(F f, Site site = Site::Here()) {
+  return value_and_grad<I...>(std::move(f), GradOptions(), site);
+}
+// grad<I...>(f)(args...): the gradient, or {gradient, aux} if f returns {loss, aux}. That by a
+// complex argument z = x + iy is, as in JAX, the loss's derivative by x minus i times that by y.
+template <size_t... I, class F>
+auto grad(F f, GradOptions options, Site site = Site::Here()) {
+  return [both = internal::MakeValueAndGrad<I...>(std::move(f), "grad", options, site)](
       const auto&... args) requires internal::Traceable<F, decltype(args)...> {
     auto [value, gradient] = both(args...);
     if constexpr (tree::IsPair<std::decay_t<decltype(value)>>::value) {
@@ -128,6 +143,10 @@ auto grad(F f, Site site = Site::Here()) {
       return gradient;
     }
   };
+}
+template <size_t... I, class F>
+auto grad(F f, Site site = Site::Here()) {
+  return grad<I...>(std::move(f), GradOptions(), site);
 }
 
 // ---- jvp, vjp, linearize, linear_transpose ------------------------------------------------------
@@ -223,6 +242,55 @@ auto vjp(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) 
 template <class F, class A>
 auto vjp(const F& f, const A& x, Site site = Site::Here()) {
   return vjp(f, std::tuple<A>(x), site);
+}
+
+// With has_aux as the last argument f answers a pair {result, aux}, any tree, which is no part of
+// the derivative: jvp gives {result, tangent, aux}, linearize and vjp {f(x), the function, aux}.
+struct HasAux {};
+inline constexpr HasAux has_aux;
+
+namespace internal {
+template <template <class, class...> class Fn, class F, class... A>
+auto LinearizeTreeWithAux(const char* name, const F& f, const std::tuple<A...>& primals,
+                          const Site& site) {
+  using R = ResultOf<F, std::tuple<A...>>;
+  static_assert(tree::IsPair<R>::value, "with has_aux the function answers a pair {result, aux}");
+  std::optional<R> like;
+  const auto num_aux = [&] { return flatten(like->second).leaves.size(); };
+  const LinearizedFlat out =
+      LinearizeFlat(name, FlattenArgs(primals, "primals"), site,
+                    TreeBody<F, std::tuple<A...>, R>{f, primals, &like}, num_aux);
+  R both = unflatten(*like, out.results);
+  using First = typename R::first_type;
+  return std::tuple(both.first, Fn<First, A...>(out.linear, both.first, primals), both.second);
+}
+}  // namespace internal
+
+template <class F, class... A, class... T>
+auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents, HasAux,
+         Site site = Site::Here()) {
+  auto [both, tangent] = jvp(std::move(f), primals, tangents, site);
+  static_assert(tree::IsPair<decltype(both)>::value,
+                "with has_aux the function answers a pair {result, aux}");
+  return std::tuple(std::move(both.first), std::move(tangent.first), std::move(both.second));
+}
+template <class F, class... A>
+auto linearize(const F& f, const std::tuple<A...>& primals, HasAux, Site site = Site::Here()) {
+  return internal::LinearizeTreeWithAux<LinearFn>("linearize", f,
+                                                  internal::TracedTuple<F>(primals, site), site);
+}
+template <class F, class A>
+auto linearize(const F& f, const A& x, HasAux aux, Site site = Site::Here()) {
+  return linearize(f, std::tuple<A>(x), aux, site);
+}
+template <class F, class... A>
+auto vjp(const F& f, const std::tuple<A...>& primals, HasAux, Site site = Site::Here()) {
+  return internal::LinearizeTreeWithAux<VjpFn>("vjp", f, internal::TracedTuple<F>(primals, site),
+                                               site);
+}
+template <class F, class A>
+auto vjp(const F& f, const A& x, HasAux aux, Site site = Site::Here()) {
+  return vjp(f, std::tuple<A>(x), aux, site);
 }
 
 // linear_transpose(f, x) of a linear f: returns a function from the cotangents of f's result to the

@@ -82,8 +82,104 @@ ir::FunctionRef CapturesFirst(const Nested& n, const Site& site) {
 
 }  // namespace
 
+namespace {
+
+// `count` steps of a scan as a function: of its constants, the carry, and blocks of `count` x to
+// the carry and blocks of `count` y.
+ir::FunctionRef Steps(const ir::Function& step, int num_consts, int num_carry, int64_t count,
+                      bool reverse) {
+  ir::Builder b(step.scope, step.name);
+  std::vector<ir::Value> consts, carry, xs;
+  for (int i = 0; i < step.num_params; ++i) {
+    Type type = step.types[i];
+    if (i < num_consts) {
+      consts.push_back(b.Param(type));
+    } else if (i < num_consts + num_carry) {
+      carry.push_back(b.Param(type));
+    } else {
+      xs.push_back(b.Param(WithDim(std::move(type), count)));
+    }
+  }
+  std::vector<std::vector<ir::Value>> ys(step.results.size() - num_carry);
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t at = reverse ? count - 1 - k : k;
+    std::vector<ir::Value> in = consts;
+    in.insert(in.end(), carry.begin(), carry.end());
+    for (const ir::Value& x : xs) in.push_back(ir::Squeeze(ir::SliceInDim(x, 0, at, at + 1), {0}));
+    const std::vector<ir::Value> out = ir::Inline(b, step, in);
+    carry.assign(out.begin(), out.begin() + num_carry);
+    for (size_t i = 0; i < ys.size(); ++i) {
+      const ir::Value row = ir::ExpandDims(out[num_carry + i], {0});
+      ys[i].insert(reverse ? ys[i].begin() : ys[i].end(), row);
+    }
+  }
+  for (const std::vector<ir::Value>& rows : ys) carry.push_back(ir::Concatenate(rows, 0));
+  return b.Build(carry);
+}
+
+// Scans, as ir::Scan does, `unroll` steps at a time, and what is left over after them. Operands are
+// the constants, the carry, then xs; results the carry, then ys.
+std::vector<ir::Value> UnrolledScan(ir::Builder& b, const ir::FunctionRef& step,
+                                    const std::vector<ir::Value>& operands, int num_consts,
+                                    int num_carry, int64_t length, bool reverse, int64_t unroll) {
+  const int64_t turns = length / unroll, rest = length % unroll, whole = turns * unroll;
+  // In reverse the rows at the beginning come last.
+  const int64_t first_of_turns = reverse ? rest : 0, first_of_rest = reverse ? 0 : whole;
+  const std::vector<ir::Value> consts(operands.begin(), operands.begin() + num_consts);
+  std::vector<ir::Value> carry(operands.begin() + num_consts,
+                               operands.begin() + num_consts + num_carry);
+  const std::vector<ir::Value> xs(operands.begin() + num_consts + num_carry, operands.end());
+  const auto with = [&](std::vector<ir::Value> rows) {
+    std::vector<ir::Value> in = consts;
+    in.insert(in.end(), carry.begin(), carry.end());
+    in.insert(in.end(), rows.begin(), rows.end());
+    return in;
+  };
+  const ir::FunctionRef steps = Steps(*step, num_consts, num_carry, unroll, reverse);
+  std::vector<ir::Value> rows;
+  for (const ir::Value& x : xs) {
+    const ir::Value part = ir::SliceInDim(x, 0, first_of_turns, first_of_turns + whole);
+    Dims shape = part.shape();
+    shape[0] = unroll;
+    if (turns > 1) shape.insert(shape.begin(), turns);
+    rows.push_back(ir::Reshape(part, shape));
+  }
+  std::vector<ir::Value> out =
+      turns > 1 ? ir::Scan(b, steps, with(rows), num_consts, num_carry, turns, reverse)
+                : ir::Inline(b, *steps, with(rows));
+  carry.assign(out.begin(), out.begin() + num_carry);
+  std::vector<ir::Value> ys(out.begin() + num_carry, out.end());
+  for (ir::Value& y : ys) {
+    if (turns == 1) continue;
+    Dims shape = y.shape();
+    shape.erase(shape.begin());
+    shape[0] = whole;
+    y = ir::Reshape(y, shape);
+  }
+  if (rest > 0) {
+    rows.clear();
+    for (const ir::Value& x : xs)
+      rows.push_back(ir::SliceInDim(x, 0, first_of_rest, first_of_rest + rest));
+    out = ir::Inline(b, *Steps(*step, num_consts, num_carry, rest, reverse), with(rows));
+    carry.assign(out.begin(), out.begin() + num_carry);
+    for (size_t i = 0; i < ys.size(); ++i) {
+      const ir::Value last = out[num_carry + i];
+      ys[i] = reverse ? ir::Concatenate({last, ys[i]}, 0) : ir::Concatenate({ys[i], last}, 0);
+    }
+  }
+  carry.insert(carry.end(), ys.begin(), ys.end());
+  return carry;
+}
+
+}  // namespace
+
 std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body) {
   const int64_t length = ScanLength(call, site);
+  if (call.unroll < 0) {
+    ThrowError(ErrorKind::kValueError, site,
+               "scan: `unroll` must be a `bool` or a non-negative `int`, got ", call.unroll);
+  }
+  const int64_t unroll = call.unroll == 0 ? length : std::min(call.unroll, length);
   const std::vector<Array> args = Concat(call.carry.leaves, call.xs.leaves);
   return InProgram("scan", site, args, [&] {
     std::vector<Type> params = TypesOf(call.carry.leaves);
@@ -93,8 +189,11 @@ std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body
     const ir::FunctionRef fn = CapturesFirst(n, site);
     return Apply(
         "scan", site, Concat(n.captures, args), [&](ir::Builder& b, std::vector<ir::Value> in) {
-          return ir::Scan(b, fn, in, static_cast<int>(n.captures.size()),
-                          static_cast<int>(call.carry.leaves.size()), length, call.reverse);
+          const auto num_consts = static_cast<int>(n.captures.size());
+          const auto num_carry = static_cast<int>(call.carry.leaves.size());
+          if (unroll > 1)
+            return UnrolledScan(b, fn, in, num_consts, num_carry, length, call.reverse, unroll);
+          return ir::Scan(b, fn, in, num_consts, num_carry, length, call.reverse);
         });
   });
 }
@@ -206,10 +305,12 @@ ForiBounds CheckedBounds(const Arg& lower, const Arg& upper) {
   }
   const Arg& like = lower.array ? lower : upper;
   const DType dtype = like.array ? like.array->dtype() : DType::kS32;
+  // Two numbers are as weak as numbers are.
   const auto array_of = [&](const Arg& bound) {
-    return bound.array
-               ? *bound.array
-               : FullArray(ir::MakeType(dtype, {}), static_cast<double>(bound.integer), bound.site);
+    if (bound.array) return *bound.array;
+    return Apply1("constant", bound.site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
+      return ConvertTo(Literal(b, bound, dtype), {dtype, !like.array});
+    });
   };
   out.lower = array_of(lower);
   out.upper = array_of(upper);

@@ -19,6 +19,7 @@ struct ScanFlat {
   FlatArgs carry, xs;
   int64_t length = -1;  // -1: from xs
   bool reverse = false;
+  int64_t unroll = 1;  // 0: all
 };
 // `body`: carry then x slices -> carry then y slices. Returns carry then stacked ys.
 std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body);
@@ -56,9 +57,20 @@ Array IndexOfBranch(const Arg& index, size_t size);
 
 }  // namespace internal
 
+// How many steps one turn of a loop takes. It changes no value.
+struct Unroll {
+  int64_t steps = 1;  // 0: all
+  Unroll() = default;
+  // NOLINTBEGIN(google-explicit-constructor): reads as the number; true: all
+  Unroll(int n) : steps(n) {}
+  Unroll(int64_t n) : steps(n) {}
+  Unroll(bool all) : steps(all ? 0 : 1) {}
+  // NOLINTEND(google-explicit-constructor)
+};
 struct ScanOptions {
   int64_t length = -1;  // required if xs has no array
   bool reverse = false;
+  Unroll unroll = {};  // VALUE_ERROR for less than 0
 };
 // f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs). Returns {carry, stacked
 // ys}.
@@ -71,7 +83,7 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
                 "the body of scan answers a carry of the tree it was given");
   const std::tuple<C, X> tuple(init, xs);
   internal::ScanFlat call{internal::FlattenArgs(init, "carry"), internal::FlattenArgs(xs, "xs"),
-                          options.length, options.reverse};
+                          options.length, options.reverse, options.unroll.steps};
   std::optional<R> like;
   const internal::TreeBody<F, std::tuple<C, X>, R> body{f, tuple, &like};
   const TreeNode want = flatten(init).tree;

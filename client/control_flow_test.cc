@@ -48,6 +48,51 @@ TEST(ScanTest, GradientThroughMatchesTheProduct) {
   EXPECT_THAT(Values(f, Host({3}, {})), ElementsAre(108));  // d w^4 = 4 w^3
 }
 
+// Whatever is unrolled, and with a rest.
+TEST(ScanTest, UnrollChangesNoValueAndNoGradient) {
+  const auto with = [](Unroll unroll, bool reverse) {
+    return [=](Array w, Array xs) {
+      const auto run = [&](Array v) {
+        return scan(
+            [&](Array c, Array x) {
+              const Array next = c * v + x;
+              return std::pair(next, next * x);
+            },
+            zeros({}), xs, {.reverse = reverse, .unroll = unroll});
+      };
+      const auto total = [&](Array v) {
+        const auto [c, ys] = run(v);
+        return c + sum(ys * ys);
+      };
+      const auto [c, ys] = run(w);
+      return std::tuple(c, ys, grad(total)(w));
+    };
+  };
+  const ir::Array w = Host({0.5}, {}), xs = Vec({1, 2, 3, 4, 5});
+  for (const bool reverse : {false, true}) {
+    const auto want = Evaluated(with(1, reverse), w, xs);
+    for (const Unroll& unroll :
+         {Unroll(2), Unroll(3), Unroll(5), Unroll(7), Unroll(0), Unroll(true)}) {
+      const auto got = Evaluated(with(unroll, reverse), w, xs);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_EQ(got[i].ToDoubles(), want[i].ToDoubles()) << unroll.steps << ", " << reverse;
+    }
+  }
+  // All of it is no loop.
+  const auto loops = [&](Unroll unroll) {
+    const auto traced = trace(with(unroll, false), abstract({}), abstract({5}));
+    int n = 0;
+    for (const ir::Op& op : traced.fn()->ops) n += op.def->name == "scan";
+    return n;
+  };
+  EXPECT_EQ(loops(true), 0);
+  EXPECT_GT(loops(2), 0);
+  const Error e = ErrorOf([&] { trace(with(-1, false), abstract({}), abstract({5})); });
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(), HasSubstr("non-negative `int`, got -1"));
+}
+
 // The square root by Newton's method, until it no longer moves.
 Array NewtonSqrt(const Array& x) {
   const auto moves = [&](const std::pair<Array, Array>& c) {
@@ -72,7 +117,7 @@ TEST(WhileTest, HasForwardDerivativesOnly) {
   };
   EXPECT_NEAR(Values(tangent, Host({4}, {}))[0], 0.25, 1e-3);
   const Error e = ErrorOf([] { trace([](Array x) { return grad(NewtonSqrt)(x); }, abstract({})); });
-  EXPECT_EQ(e.kind(), ErrorKind::kNotImplemented);
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(), HasSubstr("Reverse-mode differentiation does not work for lax.while_loop"));
   EXPECT_THAT(e.what(), HasSubstr("control_flow_test.cc:"));
 }

@@ -240,4 +240,102 @@ std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site)
   });
 }
 
+namespace {
+
+using Arrays = std::vector<Array>;
+
+// f, and its root, as functions: both of f's captures, the second after that of what solve
+// captures.
+struct TracedRoot {
+  const RootFlat& call;
+  ir::FunctionRef f, solve;
+  Site site;
+
+  Arrays FAt(const Arrays& x, const Arrays& params) const {
+    return CallFunction(f, Concat(x, params), "custom_root", site);
+  }
+  void Check(const char* name, const Arrays& got) const {
+    for (size_t i = 0; i < got.size(); ++i) {
+      ThrowIfNoValue(got[i], site);
+      const Type &have = got[i].type(), &want = call.guess.leaves[i].type();
+      if (ir::EqualButWeak(have, want)) continue;
+      ThrowError(ErrorKind::kValueError, site, name,
+                 "() output shapes must match initial_guess, got ", have.ToString(), " and ",
+                 want.ToString(), " for ", call.guess.path(i));
+    }
+  }
+};
+
+FlatArgs Listed(const Arrays& arrays, std::string_view name) {
+  Flat list = flatten(arrays);
+  return {std::move(list), name};
+}
+
+// The root by f's captures, `params`; `held` is what solve captures. Its rule finds it again with
+// one of `depth` - 1, and at last as it is.
+Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& held, int depth) {
+  const auto n = static_cast<int64_t>(params.size()), m = static_cast<int64_t>(held.size());
+  const auto solved = [&](const Arrays& in) {
+    return CallFunction(root.solve, in, "custom_root", root.site);
+  };
+  if (depth == 0) return solved(Concat(params, held));
+  // f(x(p), p) = 0, so that f's derivative by x, times dx, is minus that by p, times dp.
+  const auto rule = [&](const Arrays& in) {
+    const Arrays p(in.begin(), in.begin() + n), h(in.begin() + n, in.begin() + n + m),
+        dp(in.begin() + n + m, in.begin() + n + m + n);
+    Arrays x = RootOf(root, p, h, depth - 1);
+    const Arrays both = JvpFlat(Listed(p, "params"), dp, root.site,
+                                [&](const Arrays& q) { return root.FAt(x, q); });
+    const Arrays change(both.begin() + static_cast<int64_t>(x.size()), both.end());
+    const LinearizedFlat at_x = LinearizeFlat("custom_root", Listed(x, "x"), root.site,
+                                              [&](const Arrays& y) { return root.FAt(y, p); });
+    const auto g = [&](const Arrays& dx) { return PushForward(*at_x.linear, dx); };
+    const Arrays minus_dx = root.call.tangent_solve(g, change);
+    root.Check("tangent_solve", minus_dx);
+    for (const Array& dx : minus_dx) {
+      x.push_back(Apply1("neg", root.site, {dx}, [](ir::Builder&, const std::vector<ir::Value>& v) {
+        return ir::Neg(v[0]);
+      }));
+    }
+    return x;
+  };
+  return CustomJvpFlat(Listed(Concat(params, held), "params"), root.site, solved, rule);
+}
+
+}  // namespace
+
+std::vector<Array> RunRoot(const RootFlat& call, const Site& site) {
+  return InProgram("custom_root", site, call.guess.leaves, [&] {
+    const std::vector<Type> types = TypesOf(call.guess.leaves);
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (ir::IsInexact(types[i].dtype)) continue;
+      ThrowError(ErrorKind::kTypeError, site, "custom_root: ", call.guess.path(i), " has type ",
+                 types[i].ToString(), "; a float or complex array is expected");
+    }
+    TracedRoot root{call, nullptr, nullptr, site};
+    const Nested f = TraceFlat(CurrentScope(), types, "custom_root", site, [&](const Arrays& x) {
+      Arrays out = call.f(x);
+      root.Check("f", out);
+      return out;
+    });
+    root.f = f.fn;
+    const Nested solve =
+        TraceFlat(CurrentScope(), TypesOf(f.captures), "custom_root", site, [&](const Arrays& p) {
+          Arrays out =
+              call.solve([&](const Arrays& x) { return root.FAt(x, p); }, call.guess.leaves);
+          root.Check("solve", out);
+          return out;
+        });
+    root.solve = solve.fn;
+    Arrays held;
+    for (const Array& x : solve.captures) {
+      held.push_back(Apply1(
+          "stop_gradient", site, {x},
+          [](ir::Builder&, const std::vector<ir::Value>& v) { return ir::StopGradient(v[0]); }));
+    }
+    constexpr int kImplicitOrders = 2;
+    return RootOf(root, f.captures, held, kImplicitOrders);
+  });
+}
+
 }  // namespace tessera::internal

@@ -30,6 +30,14 @@ struct LinearSolveFlat {
   std::optional<FlatBody> transpose_solve, transpose_matvec;
 };
 std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site);
+// `f`: leaves like those of the guess -> the same. `solve`, of f and the guess, and
+// `tangent_solve`, of a linear function and y, -> the same.
+struct RootFlat {
+  FlatArgs guess;
+  FlatBody f;
+  absl::FunctionRef<std::vector<Array>(FlatBody, const std::vector<Array>&)> solve, tangent_solve;
+};
+std::vector<Array> RunRoot(const RootFlat& call, const Site& site);
 
 }  // namespace internal
 
@@ -158,7 +166,7 @@ struct LinearSolveOptions {
 // x and b are trees of the same kind; what matvec captures has derivatives, what only solve
 // captures none. transpose_solve(vecmat, b), where vecmat is the transpose of matvec, is what a
 // gradient runs; without it there is none. Errors: TYPE_ERROR or VALUE_ERROR if the result of one
-// of the functions has another structure or type than b; NOT_IMPLEMENTED by grad without
+// of the functions has another structure or type than b; TYPE_ERROR by grad without
 // transpose_solve ("transpose_solve required for backwards mode automatic differentiation").
 template <class M, class B, class S, class T = NoneType>
 B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& transpose_solve = {},
@@ -203,6 +211,45 @@ B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& tran
     }
     return run();
   }
+}
+
+// x of f(x) = 0 as solve(f, initial_guess) finds it, with derivatives by implicit differentiation:
+// by what f captures, not by what only solve does, nor by the guess. All are trees of the guess's
+// type. tangent_solve(g, y) is the x of g(x) = y, where g is f linearized at the root: of scalars
+// y / g(1); it must capture nothing that is differentiated. First and second derivatives do not
+// differentiate solve, which may loop until it has converged; third ones do. Errors: TYPE_ERROR if
+// one of the functions answers another structure, VALUE_ERROR another type, than the guess's.
+// Reference: jax.lax.custom_root.
+template <class F, class X, class S, class T>
+X custom_root(const F& f, const X& initial_guess, const S& solve, const T& tangent_solve,
+              Site site = Site::Here()) {
+  static_assert(std::is_invocable_r_v<X, const F&, const X&>,
+                "f of custom_root answers a tree of the guess's type");
+  const internal::FlatArgs guess = internal::FlattenArgs(initial_guess, "initial_guess");
+  const auto checked = [&](const char* name, const X& x) {
+    const Flat out = flatten(x);
+    internal::CheckSameStructure(
+        guess.tree, out.tree, "initial_guess", ErrorKind::kTypeError,
+        std::string(name) + "() output pytree structure must match initial_guess; ", site);
+    return out.leaves;
+  };
+  // A function of leaves as one of trees.
+  const auto of_trees = [&](internal::FlatBody fn) {
+    return [&initial_guess, fn](const X& x) -> X {
+      return unflatten(initial_guess, fn(flatten(x).leaves));
+    };
+  };
+  const auto flat_f = [&](const std::vector<Array>& x) {
+    return checked("f", f(unflatten(initial_guess, x)));
+  };
+  const auto flat_solve = [&](internal::FlatBody fn, const std::vector<Array>& x) {
+    return checked("solve", solve(of_trees(fn), unflatten(initial_guess, x)));
+  };
+  const auto flat_tangent_solve = [&](internal::FlatBody fn, const std::vector<Array>& y) {
+    return checked("tangent_solve", tangent_solve(of_trees(fn), unflatten(initial_guess, y)));
+  };
+  return unflatten(initial_guess,
+                   internal::RunRoot({guess, flat_f, flat_solve, flat_tangent_solve}, site));
 }
 
 }  // namespace lax

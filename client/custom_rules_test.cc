@@ -523,8 +523,94 @@ TEST(LinearSolveTest, WhatDoesNotFitIsTold) {
         },
         abstract({3}));
   });
-  EXPECT_EQ(gradient.kind(), ErrorKind::kNotImplemented);
+  EXPECT_EQ(gradient.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(gradient.what(), HasSubstr("transpose_solve required for backwards mode"));
+}
+
+// The root of x^3 = a by bisection, which has no derivative of its own.
+Array CubeRoot(const Array& a) {
+  const auto f = [&](const Array& x) { return x * x * x - a; };
+  const auto bisect = [](const auto& g, const Array& guess) {
+    using Interval = std::pair<Array, Array>;
+    const auto wide = [](const Interval& at) { return lax::gt(at.second - at.first, 1e-6); };
+    const auto halved = [&](const Interval& at) {
+      const Array middle = (at.first + at.second) / 2;
+      const Array above = g(middle) > 0;
+      return Interval(where(above, at.first, middle), where(above, middle, at.second));
+    };
+    return while_loop(wide, halved, Interval(guess * 0, guess)).first;
+  };
+  const auto tangent = [](const auto& g, const Array& y) { return y / g(ones_like(y)); };
+  return lax::custom_root(f, full({}, 10), bisect, tangent);
+}
+
+TEST(RootTest, HasTheDerivativesOfTheRoot) {
+  const ir::Array a = Host({8}, {});
+  EXPECT_NEAR(Values(CubeRoot, a)[0], 2, 1e-5);
+  const auto first = [](Array x) { return grad(CubeRoot)(x); };
+  EXPECT_NEAR(Values(first, a)[0], 1 / 12., 1e-5);
+  const auto forward = [](Array x) {
+    return jvp(CubeRoot, std::tuple(x), std::tuple(ones_like(x))).second;
+  };
+  EXPECT_NEAR(Values(forward, a)[0], 1 / 12., 1e-5);
+  const auto second = [](Array x) { return grad(grad(CubeRoot))(x); };
+  EXPECT_NEAR(Values(second, a)[0], -1 / 144., 1e-5);  // -2/9 a^(-5/3)
+  const auto mapped = [](Array x) { return vmap(grad(CubeRoot))(x); };
+  EXPECT_THAT(Values(mapped, Vec({1, 27})), Pointwise(DoubleNear(1e-4), {1 / 3., 1 / 27.}));
+}
+
+// x + y = s and x y = p, of trees: by the quadratic formula.
+TEST(RootTest, IsOfTrees) {
+  using Pair = std::pair<Array, Array>;
+  const auto larger = [](Array s, Array p) {
+    const auto f = [&](const Pair& v) {
+      return Pair(v.first + v.second - s, v.first * v.second - p);
+    };
+    const auto solve = [&](const auto&, const Pair&) {
+      const Array root = sqrt(s * s - 4 * p);
+      return Pair((s + root) / 2, (s - root) / 2);
+    };
+    // Cramer's rule.
+    const auto tangent = [](const auto& g, const Pair& y) {
+      const Array one = ones({}), zero = zeros({});
+      const Pair by_x = g(Pair(one, zero)), by_y = g(Pair(zero, one));
+      const Array det = by_x.first * by_y.second - by_y.first * by_x.second;
+      return Pair((y.first * by_y.second - by_y.first * y.second) / det,
+                  (by_x.first * y.second - y.first * by_x.second) / det);
+    };
+    return lax::custom_root(f, Pair(ones({}), ones({})), solve, tangent).first;
+  };
+  const auto slopes = [&](Array s, Array p) { return grad<0, 1>(larger)(s, p); };
+  const auto out = Evaluated(slopes, Host({5}, {}), Host({6}, {}));  // 3 and 2
+  EXPECT_NEAR(out[0].At(0), 3, 1e-5);                                // x / (x - y)
+  EXPECT_NEAR(out[1].At(0), -1, 1e-5);                               // -1 / (x - y)
+}
+
+TEST(RootTest, WhatDoesNotFitIsTold) {
+  const auto same = [](const Array& x) { return x; };
+  const auto keep = [](const auto&, const Array& x) { return x; };
+  const auto total = [](const auto&, const Array& x) { return sum(x); };
+  const auto refusal = [](const auto& f, const auto& solve, const auto& tangent,
+                          DType dtype = kF32) {
+    return ErrorOf([&] {
+      trace([&](Array x) { return lax::custom_root(f, x, solve, tangent); }, abstract({3}, dtype));
+    });
+  };
+  const Error wrong = refusal([](const Array& x) { return sum(x); }, keep, keep);
+  EXPECT_EQ(wrong.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(wrong.what(),
+              HasSubstr("f() output shapes must match initial_guess, got f32[] and f32[3]"));
+  EXPECT_THAT(refusal(same, total, keep).what(), HasSubstr("solve() output shapes must match"));
+  EXPECT_THAT(refusal(same, keep, keep, kS32).what(),
+              HasSubstr("a float or complex array is expected"));
+  const Error tangent = ErrorOf([&] {
+    trace(
+        [&](Array x) {
+          return lax::custom_root([&](const Array& y) { return y - x; }, x, keep, total);
+        },
+        abstract({3}));
+  });
+  EXPECT_THAT(tangent.what(), HasSubstr("tangent_solve() output shapes must match"));
 }
 
 }  // namespace

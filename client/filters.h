@@ -119,7 +119,7 @@ auto filter_value_and_grad(F f, Site site = Site::Here()) {
     for (size_t i = 0; i < own; ++i) active[i] = is_inexact_array(flat.leaves[i]);
     std::optional<R> like;
     std::vector<Array> out =
-        internal::ValueAndGradFlat("filter_value_and_grad", flat, active, site,
+        internal::ValueAndGradFlat("filter_value_and_grad", flat, active, {}, site,
                                    internal::TreeBody<F, Tuple, R>{f, tuple, &like});
     R value = internal::TakeFront(&out, *like);
     std::vector<Array> gradient(own);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -34,6 +35,15 @@ std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vect
     out.push_back(given[i] ? arrays[next++] : FullArray(types[i], 0, site));
   }
   return out;
+}
+
+ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linear,
+                           const Site& site) {
+  absl::StatusOr<ir::FunctionRef> out = ir::TransposeFunction(f, linear);
+  if (!out.ok() &&
+      absl::StrContains(out.status().message(), ToAbsl(ir::ops::kWhile.transpose.reason)))
+    ThrowError(ErrorKind::kValueError, site, out.status().message());
+  return OrThrow(std::move(out), site);
 }
 
 ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {
@@ -93,6 +103,12 @@ Array NumberArgument(const Arg& number, bool use_f64) {
   state->value = number.kind == Arg::kReal ? ir::Array::Scalar(dtype, number.number)
                                            : ir::Array::ScalarInt(dtype, number.integer);
   return Array(std::move(state));
+}
+
+Type WithDim(Type type, int64_t size) {
+  type.shape.insert(type.shape.begin(), size);
+  if (type.is_sharded()) type.sharding.insert(type.sharding.begin(), ir::AxisList());
+  return type;
 }
 
 bool HasFloat64(const std::vector<Array>& arrays) {

@@ -21,8 +21,9 @@
 namespace tessera::internal {
 
 std::vector<Type> TypesOf(const std::vector<Array>& arrays);
-// `type` without dim `d`.
+// `type` without dim `d`; with a new first dim.
 Type WithoutDim(Type type, int d);
+Type WithDim(Type type, int64_t size);
 std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b);
 Array FullArray(const Type& type, double value, const Site& site);
 // Which values have tangents: those of inexact dtypes.
@@ -30,6 +31,10 @@ std::vector<bool> HaveTangents(const std::vector<Type>& types);
 // One array for each type: the next one of `arrays` if `given`, else zeros.
 std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
                                  absl::Span<const Array> arrays, const Site& site);
+// `f`, which is linear in the params that `linear` says, transposed. Throws VALUE_ERROR for a
+// while_loop, as JAX does.
+ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linear,
+                           const Site& site);
 // `f` with only the results `which`.
 ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which);
 // "pcast(...)" if that makes the manual axes type of a value of type `have` that of `want`; else

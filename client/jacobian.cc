@@ -173,7 +173,7 @@ std::vector<Array> ByRows(const Call& call) {
     std::vector<bool> linear(residuals.size(), false);
     linear.insert(linear.end(), call.in.size(), true);
     const ir::FunctionRef transposed =
-        OrThrow(ir::TransposeFunction(*KeepResults(*lin.linear, kept), linear), call.site);
+        Transposed(*KeepResults(*lin.linear, kept), linear, call.site);
     for (const Array& gradient :
          CallForEachRow(call, *transposed, residuals, StandardBasis(cotangents, call.site),
                         std::vector<int>(call.in.size(), 0)))

@@ -168,10 +168,7 @@ auto MakeJacobian(F f, Differentiation how, Site site) {
 struct JacobianOptions {
   bool holomorphic = false;  // arguments and results are complex, and f is holomorphic
 };
-// For functions that answer a pair {result, aux}, of which aux is not differentiated:
-// jacfwd(f, has_aux).
-struct HasAux {};
-inline constexpr HasAux has_aux;
+// With has_aux f answers a pair {result, aux}, of which aux is not differentiated.
 
 // jacfwd<I...>(f)(args...): the Jacobian of f by argument I (by a tuple for several; the first
 // without), found column by column by jvp: for few numbers in, many out. Where f answers an Array

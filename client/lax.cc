@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
+#include "client/numpy.h"
 #include "client/operand.h"
 #include "ir/ops.h"
 
@@ -329,11 +330,12 @@ Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const DotOptions& options) {
   return ApplyArgs("dot_general", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
-    internal::CheckPreferred("dot_general", v[0].dtype(), options.preferred_element_type);
-    return ir::DotGeneral(v[0], v[1],
-                          {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
-                          options.out_sharding, options.preferred_element_type,
-                          internal::PrecisionOr(options.precision));
+    if (options.precision.algorithm == DotAlgorithmPreset::kDEFAULT)
+      internal::CheckPreferred("dot_general", v[0].dtype(), options.preferred_element_type);
+    return internal::DotBy(v[0], v[1],
+                           {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
+                           options.out_sharding, options.preferred_element_type, options.precision,
+                           internal::SiteOf({lhs, rhs}));
   });
 }
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {
@@ -345,16 +347,71 @@ std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site)
                          [&](ir::Builder& b, Vs v) { return ir::OptimizationBarrier(b, v); });
 }
 
-Array psum(const Arg& x, const AxisNames& axes) {
-  return Collective("psum", x, axes, [&](ir::Value v) { return ir::Psum(v, axes.names); });
+namespace {
+
+// Of every device of its own group, the values along a new first dim.
+Array GatheredInGroups(const char* name, const Arg& x, const AxisNames& axes,
+                       const AxisIndexGroups& groups) {
+  RequireBound(name, axes, x.site);
+  const ir::Scope scope = internal::CurrentScope();
+  const bool mapped = std::any_of(axes.names.begin(), axes.names.end(),
+                                  [&](const auto& axis) { return !scope.mesh.Has(axis); });
+  if (mapped || scope.check_vma) {
+    ThrowError(ErrorKind::kNotImplemented, x.site, name, ": axis_index_groups are not implemented ",
+               mapped ? "for the axis of a vmap"
+                      : "where it is checked what varies; pass check_vma = false to shard_map");
+  }
+  const int64_t n = scope.SizeOf(axes.names);
+  const size_t size = groups[0].size();
+  std::vector<double> members(n * size, -1);  // of the group of each device
+  int64_t found = 0;
+  for (const std::vector<int64_t>& group : groups) {
+    if (group.size() != size) {
+      ThrowError(ErrorKind::kValueError, x.site, name,
+                 ": axis_index_groups must all be the same size, but there are groups of ", size,
+                 " and of ", group.size());
+    }
+    for (const int64_t i : group) {
+      if (i < 0 || i >= n || members[i * size] >= 0) {
+        ThrowError(ErrorKind::kValueError, x.site, name,
+                   ": axis_index_groups must cover all indices exactly once; ", i,
+                   i < 0 || i >= n ? " is none of the " : " is there twice, of the ", n,
+                   " indices along the axes");
+      }
+      std::copy(group.begin(), group.end(), members.begin() + i * static_cast<int64_t>(size));
+      ++found;
+    }
+  }
+  if (found != n) {
+    ThrowError(ErrorKind::kValueError, x.site, name,
+               ": axis_index_groups must cover all indices exactly once; they have ", found,
+               " of the ", n, " indices along the axes");
+  }
+  const Array table = Apply1("constant", x.site, {}, [&](ir::Builder& b, Vs) {
+    return ir::Constant(b, ir::Array::Of(DType::kS32, {n, static_cast<int64_t>(size)}, members));
+  });
+  const Array group = take(table, Arg(axis_index(axes, x.site), x.site), 0);
+  return take(Arg(all_gather(x, axes), x.site), Arg(group, x.site), 0);
 }
-Array pmax(const Arg& x, const AxisNames& axes) {
+
+}  // namespace
+
+Array psum(const Arg& x, const AxisNames& axes, const AxisIndexGroups& groups) {
+  if (groups.empty())
+    return Collective("psum", x, axes, [&](ir::Value v) { return ir::Psum(v, axes.names); });
+  const Array all = GatheredInGroups("psum", x, axes, groups);
+  return reduce_sum(all.dtype() == DType::kBool ? all.astype(DType::kS32, x.site) : all, {0});
+}
+Array pmax(const Arg& x, const AxisNames& axes, const AxisIndexGroups& groups) {
+  if (!groups.empty()) return reduce_max(GatheredInGroups("pmax", x, axes, groups), {0});
   return Collective("pmax", x, axes, [&](ir::Value v) { return ir::Pmax(v, axes.names); });
 }
-Array pmin(const Arg& x, const AxisNames& axes) {
+Array pmin(const Arg& x, const AxisNames& axes, const AxisIndexGroups& groups) {
+  if (!groups.empty()) return reduce_min(GatheredInGroups("pmin", x, axes, groups), {0});
   return Collective("pmin", x, axes, [&](ir::Value v) { return ir::Pmin(v, axes.names); });
 }
-Array pmean(const Arg& x, const AxisNames& axes) {
+Array pmean(const Arg& x, const AxisNames& axes, const AxisIndexGroups& groups) {
+  if (!groups.empty()) return mean(GatheredInGroups("pmean", x, axes, groups), 0);
   return Collective("pmean", x, axes, [&](ir::Value v) {
     const double n = static_cast<double>(v.builder().scope().SizeOf(axes.names));
     if (!ir::IsInexact(v.dtype())) v = ir::Convert(v, DType::kF32);
@@ -379,10 +436,39 @@ Array ppermute(const Arg& x, const AxisNames& axes, std::vector<std::pair<int64_
   return Collective("ppermute", x, axes,
                     [&](ir::Value v) { return ir::Ppermute(v, axes.names, perm); });
 }
+Array pshuffle(const Arg& x, const AxisNames& axes, const std::vector<int64_t>& perm) {
+  const auto n = static_cast<int64_t>(perm.size());
+  std::vector<std::pair<int64_t, int64_t>> pairs;
+  std::set<int64_t> sources;
+  for (int64_t i = 0; i < n; ++i) {
+    if (perm[i] < 0 || perm[i] >= n || !sources.insert(perm[i]).second) {
+      ThrowError(ErrorKind::kValueError, x.site,
+                 "pshuffle: `perm` does not represent a permutation: [", absl::StrJoin(perm, ", "),
+                 "]");
+    }
+    pairs.emplace_back(perm[i], i);
+  }
+  return ppermute(x, axes, std::move(pairs));
+}
+Array pbroadcast(const Arg& x, const AxisNames& axes, int64_t source) {
+  RequireBound("pbroadcast", axes, x.site);
+  const int64_t n = internal::CurrentScope().SizeOf(axes.names);
+  if (source < 0 || source >= n) {
+    ThrowError(ErrorKind::kValueError, x.site, "pbroadcast: source ", source, " is none of the ", n,
+               " indices along (", absl::StrJoin(axes.names, ","), ")");
+  }
+  return Collective("pbroadcast", x, axes, [&](ir::Value v) {
+    const ir::Value all = ir::AllGather(v, axes.names, 0, /*tiled=*/false, "varying");
+    return ir::Squeeze(ir::SliceInDim(all, 0, source, source + 1), {0});
+  });
+}
 Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis, bool tiled) {
   return Collective("all_to_all", x, axes, [&](ir::Value v) {
     return ir::AllToAll(v, axes.names, split_axis, concat_axis, tiled);
   });
+}
+Array pswapaxes(const Arg& x, const AxisNames& axes, int axis) {
+  return all_to_all(x, axes, axis, axis);
 }
 Array axis_index(const AxisNames& axes, Site site) {
   RequireBound("axis_index", axes, site);

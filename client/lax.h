@@ -170,7 +170,7 @@ struct DotDimensions {
   std::vector<int64_t> lhs_contract, rhs_contract, lhs_batch, rhs_batch;
 };
 struct DotOptions {
-  std::optional<Precision> precision = {};  // none: default_matmul_precision's
+  PrecisionLike precision = {};  // none: default_matmul_precision's
   // As what products are added up, and what the result has: a number of the operands' kind, of
   // integers none with fewer bits.  None: the operands' dtype.
   std::optional<DType> preferred_element_type = {};
@@ -238,7 +238,8 @@ Array reduce_window(const Array& operand, const Arg& init_value,
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
 
-// ---- Collectives: axes are names of Manual axes (shard_map, pmap), or axis_names of vmaps. -------
+// ---- Collectives: axes are names of Manual axes (shard_map, pmap), or axis_names of vmaps.
+// -------
 
 struct AxisNames {
   ir::AxisList names;
@@ -250,10 +251,15 @@ struct AxisNames {
   AxisNames(std::initializer_list<const char*> list) : names(list.begin(), list.end()) {}
 };
 
-Array psum(const Arg& x, const AxisNames& axes);
-Array pmax(const Arg& x, const AxisNames& axes);
-Array pmin(const Arg& x, const AxisNames& axes);
-Array pmean(const Arg& x, const AxisNames& axes);
+// Groups of the indices along the axes, in which each index is once, and which are all as large: a
+// reduction is over the devices of each group. Every device gets the values of all groups first.
+// Under shard_map with check_vma = false or pmap; NOT_IMPLEMENTED elsewhere, as in JAX. Empty: one
+// group.
+using AxisIndexGroups = std::vector<std::vector<int64_t>>;
+Array psum(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
+Array pmax(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
+Array pmin(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
+Array pmean(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
 // The psum or pmean of every array of a tree.
 template <class T>
 requires(!std::is_convertible_v<const T&, Arg>) T
@@ -272,8 +278,15 @@ Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension = 
                    bool tiled = false);
 // Pairs {source, destination}; a device that is no destination gets zeros.
 Array ppermute(const Arg& x, const AxisNames& axes, std::vector<std::pair<int64_t, int64_t>> perm);
+// ppermute by the sources: device i gets what device perm[i] has. VALUE_ERROR for no permutation.
+Array pshuffle(const Arg& x, const AxisNames& axes, const std::vector<int64_t>& perm);
+// What the device at index `source` along the axes has, on all of them. VALUE_ERROR for an index
+// that there is not.
+Array pbroadcast(const Arg& x, const AxisNames& axes, int64_t source);
 Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis,
                  bool tiled = false);
+// all_to_all with one axis for both: dim `axis`, as large as the axes, is swapped with these.
+Array pswapaxes(const Arg& x, const AxisNames& axes, int axis);
 Array axis_index(const AxisNames& axes, Site site = Site::Here());
 int64_t axis_size(const AxisNames& axes, Site site = Site::Here());
 // Casts between the states of a value across Manual axes; free at run time. From invarying `to`

@@ -284,6 +284,61 @@ TEST(PrecisionTest, IsThatOfTheOptionsOrElseTheDefaultOfTheThread) {
   EXPECT_THAT(e.what(), HasSubstr("default_matmul_precision: got 'bf16'; expected default, high"));
 }
 
+TEST(PrecisionTest, AnAlgorithmSaysWhatIsMultipliedAndAddedUp) {
+  using Preset = lax::DotAlgorithmPreset;
+  const auto with = [](Preset algorithm) {
+    return [=](Array x, Array y) { return matmul(x, y, {.precision = algorithm}); };
+  };
+  // 1 + 2^-12 takes more digits than TF32 and bf16 have.
+  const ir::Array x = Vec({1 + 0x1p-12, 1}), y = Vec({1, 1});
+  const std::vector<std::pair<Preset, double>> wants = {{Preset::kDEFAULT, 2 + 0x1p-12},
+                                                        {Preset::kF32_F32_F32, 2 + 0x1p-12},
+                                                        {Preset::kF64_F64_F64, 2 + 0x1p-12},
+                                                        {Preset::kTF32_TF32_F32, 2},
+                                                        {Preset::kTF32_TF32_F32_X3, 2 + 0x1p-12},
+                                                        {Preset::kBF16_BF16_F32, 2 + 0x1p-12},
+                                                        {Preset::kBF16_BF16_F32_X6, 2 + 0x1p-12},
+                                                        {Preset::kBF16_BF16_BF16, 2},
+                                                        {Preset::kF16_F16_F32, 2},
+                                                        {Preset::kF16_F16_F16, 2}};
+  for (const auto& [algorithm, want] : wants) {
+    const auto out = Evaluated(with(algorithm), x, y);
+    EXPECT_EQ(out[0].dtype(), kF32);
+    EXPECT_EQ(out[0].At(0), want) << static_cast<int>(algorithm);
+  }
+  // Sums of f16 and of f32; the result is of the operands' dtype.
+  const ir::Array large = Vec({2048, 1}, kF16), ones = Vec({1, 1}, kF16);
+  EXPECT_EQ(Evaluated(with(Preset::kF16_F16_F32), large, ones)[0].dtype(), kF16);
+  const auto wide = [](Array x, Array y) {
+    return matmul(x, y, {.precision = Preset::kF16_F16_F32, .preferred_element_type = kF32});
+  };
+  EXPECT_EQ(Values(wide, large, ones)[0], 2049);
+  const Array m = abstract({2, 2});
+  const auto precisions = [&](Preset algorithm) { return PrecisionsOf(with(algorithm), m, m); };
+  using enum lax::Precision;
+  EXPECT_THAT(precisions(Preset::kF32_F32_F32), ElementsAre(kHighest));
+  EXPECT_THAT(precisions(Preset::kBF16_BF16_F32_X3), ElementsAre(kHighest));
+  EXPECT_THAT(precisions(Preset::kBF16_BF16_F32), ElementsAre(kDefault));
+  const auto others = [](Array x) {
+    const Preset exact = Preset::kF32_F32_F32;
+    return std::tuple(dot(x, x, exact), einsum("ij,jk->ik", {x, x}, exact),
+                      tensordot(x, x, 1, exact), linalg::multi_dot({x, x}, exact),
+                      inner(x, x, exact));
+  };
+  EXPECT_THAT(PrecisionsOf(others, m),
+              ElementsAre(kHighest, kHighest, kHighest, kHighest, kHighest));
+  const auto loss = [&](Array a, Array b) { return sum(with(Preset::kF32_F32_F32)(a, b)); };
+  EXPECT_THAT(PrecisionsOf(grad<0, 1>(loss), m, m), ::testing::Each(kHighest));
+  const auto error = [&](Preset algorithm, DType dtype) {
+    return ErrorOf([&] { trace(with(algorithm), abstract({2}, dtype), abstract({2}, dtype)); });
+  };
+  EXPECT_THAT(error(Preset::kF32_F32_F32, kS32).what(),
+              HasSubstr("The dot algorithm 'F32_F32_F32' requires floats, got s32[2]"));
+  const Error f8 = error(Preset::kANY_F8_ANY_F8_F32, kF32);
+  EXPECT_EQ(f8.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(f8.what(), HasSubstr("requires both inputs to have float8 dtypes, got f32[2]"));
+}
+
 TEST(PrecisionTest, DerivativesAndMapsHaveThatOfTheProduct) {
   using enum lax::Precision;
   const auto loss = [](Array x, Array y) { return sum(matmul(x, y, {.precision = kHighest})); };

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/numpy.h"
 #include "client/operand.h"
+#include "client/reductions.h"
 #include "client/trace.h"
 #include "client/transform.h"
 #include "ir/ops.h"
@@ -349,28 +350,46 @@ std::pair<Array, Array> slogdet(const Array& a, Site site) {
 
 std::pair<Array, Array> qr(const Array& a, std::string_view mode, Site site) {
   NeedMatrix(a, "qr", site);
-  if (mode != "reduced" && mode != "complete")
+  if (mode != "reduced" && mode != "complete" && mode != "r" && mode != "raw")
     ThrowError(ErrorKind::kValueError, site, "linalg.qr: mode is '", std::string(mode),
-               "'; expected reduced or complete");
+               "'; expected reduced, complete, r or raw");
+  if (mode == "raw") {
+    const std::vector<Array> raw =
+        Apply("geqrf", site, {Inexact(a, site)}, [&](ir::Builder&, Vs v) {
+          const auto [packed, taus] = ir::Geqrf(v[0]);
+          return Vs{packed, taus};
+        });
+    return {Transposed(raw[0]), raw[1]};
+  }
   const std::vector<Array> out = Apply("qr", site, {Inexact(a, site)}, [&](ir::Builder&, Vs v) {
     const auto [q, r] = ir::Qr(v[0], mode == "complete");
     return Vs{q, r};
   });
-  return {out[0], out[1]};
+  return {mode == "r" ? Array() : out[0], out[1]};
 }
 
 std::pair<Array, Array> eigh(const Array& a, bool symmetrize_input, Site site) {
+  return eigh(a, "L", symmetrize_input, site);
+}
+std::pair<Array, Array> eigh(const Array& a, const char* UPLO, bool symmetrize_input, Site site) {
+  const std::string_view triangle = UPLO;
+  if (triangle != "L" && triangle != "U")
+    ThrowError(ErrorKind::kValueError, site, "linalg.eigh: UPLO must be one of 'L' or 'U', got ",
+               UPLO);
   NeedSquare(a, "eigh", site);
   const Array x = Inexact(a, site);
   const std::vector<Array> out =
       Apply("eigh", site, {symmetrize_input ? Symmetrized(x) : x}, [&](ir::Builder&, Vs v) {
-        const auto [vectors, values] = ir::Eigh(v[0]);
+        const auto [vectors, values] = ir::Eigh(v[0], /*lower=*/triangle == "L");
         return Vs{values, vectors};
       });
   return {out[0], out[1]};
 }
 
 Array eigvalsh(const Array& a, Site site) { return eigh(a, true, site).first; }
+Array eigvalsh(const Array& a, const char* UPLO, bool symmetrize_input, Site site) {
+  return eigh(a, UPLO, symmetrize_input, site).first;
+}
 
 Svd svd(const Array& a, bool full_matrices, Site site) {
   NeedMatrix(a, "svd", site);
@@ -405,6 +424,8 @@ Array eigvals(const Array& a, Site site) {
 // least squares problems whose variables separate" (1973).
 Array pinv(const Array& a_in, std::optional<double> rtol, Site site) {
   NeedMatrix(a_in, "pinv", site);
+  const Array x = Inexact(a_in, site);
+  if (RowsOf(x) == 0 || ColsOf(x) == 0) return Transposed(x);
   const auto by_svd = [rtol, site](const Array& a) {
     const Svd parts = svd(a, /*full_matrices=*/false, site);
     const auto longer = static_cast<double>(std::max(RowsOf(a), ColsOf(a)));
@@ -422,7 +443,7 @@ Array pinv(const Array& a_in, std::optional<double> rtol, Site site) {
     const Array within = s - PreciseMatmul(s, PreciseMatmul(a, p)),
                 beyond = t - PreciseMatmul(p, PreciseMatmul(a, t));
     return std::pair(p, within + beyond - PreciseMatmul(PreciseMatmul(p, da), p));
-  })(Inexact(a_in, site));
+  })(x);
 }
 
 namespace {
@@ -436,12 +457,18 @@ Array SquareRootOfSquares(const Array& x, const Axes& axis, bool keepdims) {
   const Array re = real(x), im = imag(x);
   return sqrt(sum(re * re + im * im, axis, keepdims));
 }
+// Along axes; 0 of nothing.
+Array MostOf(const Array& x, const Axes& axis, bool keepdims, const Site& site) {
+  const std::vector<int64_t> dims = internal::NormalAxes("norm", axis, x.rank(), site);
+  return internal::NumReduced(x.shape(), dims) == 0 ? sum(x, axis, keepdims)
+                                                    : max(x, axis, keepdims);
+}
 Array NormOfVectors(const Array& x, const NormOptions& o, const Site& site) {
   if (!o.ord.name.empty()) ThrowNoOrder(o.ord, "expected a number for a norm of vectors", site);
   const double p = o.ord.number.value_or(2);
   if (p == 2) return SquareRootOfSquares(x, o.axis, o.keepdims);
   const Array size = abs(x);
-  if (p == HUGE_VAL) return max(size, o.axis, o.keepdims);
+  if (p == HUGE_VAL) return MostOf(size, o.axis, o.keepdims, site);
   if (p == -HUGE_VAL) return min(size, o.axis, o.keepdims);
   if (p == 0) return sum(not_equal(size, 0.0).astype(size.dtype()), o.axis, o.keepdims);
   if (p == 1) return sum(size, o.axis, o.keepdims);
@@ -453,12 +480,12 @@ Array NormOfMatrices(const Array& x, const NormOrder& ord, const Site& site) {
   if (ord.name == "fro" || ord.name == "f" || (ord.name.empty() && !ord.number))
     return SquareRootOfSquares(x, {-2, -1}, false);
   const double p = ord.number.value_or(0);
-  if (p == 2) return max(svdvals(x, site), -1);
+  if (p == 2) return MostOf(svdvals(x, site), -1, false, site);
   if (p == -2) return min(svdvals(x, site), -1);
   if (std::abs(p) != 1 && !std::isinf(p))
     ThrowNoOrder(ord, "expected fro, nuc, 1, 2, infinity or one of these with a minus", site);
   const Array sums = sum(abs(x), std::isinf(p) ? -1 : -2);
-  return p > 0 ? max(sums, -1) : min(sums, -1);
+  return p > 0 ? MostOf(sums, -1, false, site) : min(sums, -1);
 }
 
 }  // namespace
@@ -498,9 +525,23 @@ Array norm(const Array& x_in, const NormOptions& options, Site site) {
   return reshape(out, std::move(shape));
 }
 
+Array vector_norm(const Array& x_in, const VectorNormOptions& options, Site site) {
+  const Array x = Inexact(x_in, site);
+  const NormOptions given = {
+      .ord = options.ord, .axis = options.axis, .keepdims = options.keepdims};
+  return NormOfVectors(x, given, site);
+}
+Array matrix_norm(const Array& x, const MatrixNormOptions& options, Site site) {
+  NeedMatrix(x, "matrix_norm", site);
+  return norm(x, {.ord = options.ord, .axis = {-2, -1}, .keepdims = options.keepdims}, site);
+}
+
 Array cond(const Array& x_in, const NormOrder& p, Site site) {
   NeedMatrix(x_in, "cond", site);
   const Array x = Inexact(x_in, site);
+  if (RowsOf(x) == 0 || ColsOf(x) == 0)
+    ThrowError(ErrorKind::kValueError, site, "linalg.cond: input array must not be empty; got ",
+               x.type().ToString());
   const bool by_default = !p.number && p.name.empty();
   Array out;
   if (by_default || p.number == 2.0 || p.number == -2.0) {
@@ -543,8 +584,7 @@ Array matrix_power(const Array& a_in, int n, Site site) {
   return *out;
 }
 
-Array multi_dot(const std::vector<Array>& arrays, std::optional<lax::Precision> precision,
-                Site site) {
+Array multi_dot(const std::vector<Array>& arrays, const lax::PrecisionLike& precision, Site site) {
   const auto n = static_cast<int>(arrays.size());
   if (n < 2)
     ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: got ", n,
@@ -589,6 +629,64 @@ Array multi_dot(const std::vector<Array>& arrays, std::optional<lax::Precision> 
   return arrays.front().rank() == 1 ? squeeze(out, 0) : out;
 }
 
+namespace {
+int64_t SizeOfDims(const Dims& shape, size_t from, size_t to) {
+  int64_t n = 1;
+  for (size_t d = from; d < to; ++d) n *= shape[d];
+  return n;
+}
+}  // namespace
+
+Array tensorinv(const Array& a, int ind, Site site) {
+  internal::ThrowIfNoValue(a, site);
+  const Dims& shape = a.shape();
+  const size_t split = std::clamp(ind, 0, a.rank());
+  const int64_t rows = SizeOfDims(shape, 0, split), cols = SizeOfDims(shape, split, shape.size());
+  if (ind <= 0 || rows != cols)
+    ThrowError(ErrorKind::kValueError, site, "linalg.tensorinv: ind is ", ind, " of ",
+               a.type().ToString(), "; expected a positive number of first dims with a product ",
+               "that equals that of the remaining dims");
+  Dims result(shape.begin() + static_cast<int64_t>(split), shape.end());
+  result.insert(result.end(), shape.begin(), shape.begin() + static_cast<int64_t>(split));
+  return reshape(inv(reshape(a, {rows, cols}), site), std::move(result));
+}
+
+Array tensorsolve(const Array& a_in, const Array& b, const std::vector<int64_t>& axes, Site site) {
+  internal::ThrowIfNoValue(a_in, site);
+  internal::ThrowIfNoValue(b, site);
+  Array a = a_in;
+  // One after the other to the end, as JAX moves them all to the same place.
+  if (!axes.empty()) {
+    std::vector<int64_t> order, moved;
+    for (const int64_t axis : axes)
+      moved.push_back(internal::NormalAxis("linalg.tensorsolve", axis, a.rank(), site));
+    for (int64_t d = 0; d < a.rank(); ++d)
+      if (std::find(moved.begin(), moved.end(), d) == moved.end()) order.push_back(d);
+    order.insert(order.end(), moved.begin(), moved.end());
+    a = transpose(a, std::move(order));
+  }
+  const Dims& shape = a.shape();
+  const auto n = static_cast<size_t>(b.rank());
+  const bool fits =
+      shape.size() >= n && std::equal(b.shape().begin(), b.shape().end(), shape.begin());
+  const int64_t cols = fits ? SizeOfDims(shape, n, shape.size()) : -1;
+  if (cols != b.size())
+    ThrowError(ErrorKind::kValueError, site, "linalg.tensorsolve: a is ", a.type().ToString(),
+               fits ? "" : " after its axes are moved", ", b ", b.type().ToString(),
+               "; expected a to begin with b's dims, and the others to have the same product");
+  const Array x = solve(reshape(a, {b.size(), cols}), reshape(b, {b.size()}), site);
+  return reshape(x, Dims(shape.begin() + static_cast<int64_t>(n), shape.end()));
+}
+
+Array diagonal(const Array& x, int64_t offset, Site site) {
+  NeedMatrix(x, "diagonal", site);
+  return tessera::diagonal(Arg(x, site), offset, -2, -1);
+}
+Array trace(const Array& x, int64_t offset, Site site) {
+  NeedMatrix(x, "trace", site);
+  return sum(Arg(diagonal(x, offset, site), site), -1);
+}
+
 Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, Site site) {
   const auto [a, given] = Promoted(a_in, b_in, site);
   const bool vector = given.rank() == 1;
@@ -596,6 +694,12 @@ Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, S
   if (a.rank() != 2 || b.rank() != 2 || RowsOf(a) != RowsOf(b))
     ThrowError(ErrorKind::kValueError, site,
                "linalg.lstsq: expected a matrix a, and b of as many rows, a vector or a matrix");
+  if (a.size() == 0) {
+    const Array none = zeros({ColsOf(a), ColsOf(b)}, a.dtype(), site);
+    const Array length = norm(b, {.axis = 0}, site);
+    return {vector ? squeeze(none, 1) : none, length * length, zeros({}, DType::kS32, site),
+            zeros({0}, RealDType(a.dtype()), site)};
+  }
   const Svd parts = svd(a, /*full_matrices=*/false, site);
   double least = rcond.value_or(EpsOf(a) * static_cast<double>(std::max(RowsOf(a), ColsOf(a))));
   if (least < 0) least = EpsOf(a);

@@ -13,6 +13,8 @@
 
 #include "client/array.h"
 #include "client/numpy.h"
+#include "client/products.h"
+#include "client/shapes.h"
 
 namespace tessera {
 namespace lax::linalg {
@@ -80,14 +82,20 @@ Array det(const Array& a, Site site = Site::Here());
 // The sign of the determinant, and the logarithm of its magnitude.
 std::pair<Array, Array> slogdet(const Array& a, Site site = Site::Here());
 // `mode`: "reduced", min(m, n) columns of q, or "complete", m of them, which has a derivative where
-// a is square.
+// a is square; "r": r alone, and no q. "raw": what LAPACK gives in their place, transposed, r and
+// below it the reflectors, and their factors, without a derivative.
 std::pair<Array, Array> qr(const Array& a, std::string_view mode = "reduced",
                            Site site = Site::Here());
 // Eigenvalues of matrices x = x^H, ascending, and their vectors as columns. The two triangles are
 // averaged, or without symmetrize_input the lower one is read.
 std::pair<Array, Array> eigh(const Array& a, bool symmetrize_input = true,
                              Site site = Site::Here());
+// The same; `UPLO`: "L" or "U", the triangle that is read where they are not averaged.
+std::pair<Array, Array> eigh(const Array& a, const char* UPLO, bool symmetrize_input = true,
+                             Site site = Site::Here());
 Array eigvalsh(const Array& a, Site site = Site::Here());
+Array eigvalsh(const Array& a, const char* UPLO, bool symmetrize_input = true,
+               Site site = Site::Here());
 // Eigenvalues of square matrices, in no order, and their vectors as columns of length 1; all
 // complex. The vectors have a derivative in lax::linalg::eig.
 std::pair<Array, Array> eig(const Array& a, Site site = Site::Here());
@@ -120,6 +128,18 @@ struct NormOptions {
 };
 // The norm of vectors or matrices; without order and axes that of all elements.
 Array norm(const Array& x, const NormOptions& options = {}, Site site = Site::Here());
+// That of vectors along axes, together, and that of the last two dims.
+struct VectorNormOptions {
+  Axes axis = {};  // by default all
+  bool keepdims = false;
+  NormOrder ord = 2;
+};
+Array vector_norm(const Array& x, const VectorNormOptions& options = {}, Site site = Site::Here());
+struct MatrixNormOptions {
+  bool keepdims = false;
+  NormOrder ord = "fro";
+};
+Array matrix_norm(const Array& x, const MatrixNormOptions& options = {}, Site site = Site::Here());
 // The norm of a times that of its inverse; by default the largest singular value over the least.
 Array cond(const Array& x, const NormOrder& p = {}, Site site = Site::Here());
 // How many singular values are above rtol, by default max(m, n) eps times the largest.
@@ -128,8 +148,18 @@ Array matrix_rank(const Array& a, std::optional<double> rtol = std::nullopt,
 Array matrix_power(const Array& a, int n, Site site = Site::Here());
 // The product of matrices in the order that takes the fewest multiplications; the first and the
 // last may be vectors.
-Array multi_dot(const std::vector<Array>& arrays, std::optional<lax::Precision> precision = {},
+Array multi_dot(const std::vector<Array>& arrays, const lax::PrecisionLike& precision = {},
                 Site site = Site::Here());
+// The inverse of a as a map of the first `ind` dims to the others, and the x for which the sum of a
+// x over x's dims, those that b leaves, is b. `axes`: these dims of a are moved to its end before.
+Array tensorinv(const Array& a, int ind = 2, Site site = Site::Here());
+Array tensorsolve(const Array& a, const Array& b, const std::vector<int64_t>& axes = {},
+                  Site site = Site::Here());
+// Of the last two dims: the elements [i, i + offset], their sum, and the transpose.
+Array diagonal(const Array& x, int64_t offset = 0, Site site = Site::Here());
+Array trace(const Array& x, int64_t offset = 0, Site site = Site::Here());
+using tessera::cross, tessera::matmul, tessera::matrix_transpose, tessera::outer,
+    tessera::tensordot, tessera::vecdot;
 // The x for which |a x - b| is the least, and of these the shortest; |a x - b|^2 of each column;
 // the rank and the singular values of a. Singular values below rcond times the largest count as 0.
 struct Lstsq {

@@ -545,8 +545,8 @@ TEST(LinalgTest, ErrorsSayWhatIsExpected) {
               HasSubstr("linalg.solve: b has 2 rows; expected 3, as many as a"));
   EXPECT_THAT(error_of([](Array a) { return linalg::solve(a, sum(a)); }, {3, 3}),
               HasSubstr("linalg.solve: b has 1 rows; expected 3, as many as a"));
-  EXPECT_THAT(error_of([](Array a) { return linalg::qr(a, "r").first; }, {3, 3}),
-              HasSubstr("linalg.qr: mode is 'r'; expected reduced or complete"));
+  EXPECT_THAT(error_of([](Array a) { return linalg::qr(a, "full").first; }, {3, 3}),
+              HasSubstr("linalg.qr: mode is 'full'; expected reduced, complete, r or raw"));
   EXPECT_THAT(error_of([](Array a) { return linalg::cholesky(a.astype(DType::kBF16)); }, {3, 3}),
               HasSubstr("cholesky: does not accept dtype bf16; expected f32, f64, c64 or c128"));
   EXPECT_THAT(error_of([](Array a) { return linalg::norm(a, {.ord = 3}); }, {3, 3}),

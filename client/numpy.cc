@@ -19,7 +19,6 @@ namespace {
 
 using internal::Apply1;
 using internal::ApplyArgs;
-using internal::BroadcastBack;
 using internal::BroadcastTo;
 using internal::InexactOf;
 using internal::KeptDims;
@@ -31,7 +30,6 @@ using internal::Operands;
 using internal::RankOf;
 using internal::Reduce;
 using internal::ThrowError;
-using internal::ToInexact;
 using internal::UnaryInexact;
 using ir::Value;
 using Vs = std::vector<Value>;
@@ -253,13 +251,6 @@ Array any(const Arg& x, const Axes& axes, bool keepdims) {
 Array mean(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("mean", x, axes, keepdims, MeanOf);
 }
-Array var(const Arg& x, const Axes& axes, bool keepdims) {
-  return Reduce("var", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    v = ToInexact(v);
-    return MeanOf(ir::Square(v - BroadcastBack(MeanOf(v, d), v, d)), d);
-  });
-}
-
 namespace {
 Array ArgExtreme(std::string_view name, const Arg& x, std::optional<int> axis, bool keepdims,
                  absl::FunctionRef<Value(Value, int)> op) {
@@ -361,12 +352,12 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
     }
     dims.lhs_contract = {a.rank() - 1};
     dims.rhs_contract = {nb};
-    return ir::DotGeneral(a, b, dims, options.out_sharding, options.preferred_element_type,
-                          internal::PrecisionOr(options.precision));
+    return internal::DotBy(a, b, dims, options.out_sharding, options.preferred_element_type,
+                           options.precision, site);
   });
 }
 
-Array dot(const Arg& x, const Arg& y, std::optional<lax::Precision> precision,
+Array dot(const Arg& x, const Arg& y, const lax::PrecisionLike& precision,
           const OutSharding& out_sharding) {
   if (RankOf(x) == 0 || RankOf(y) == 0) {
     const Array product = x * y;
@@ -403,8 +394,9 @@ using ShardingOf = absl::FunctionRef<std::optional<PartitionSpec>(const std::str
 
 // The product of two terms, summed over the letters that are not in `later`, those of the result
 // and of the terms that follow.
-EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later, lax::Precision precision,
-                    const ShardingOf& sharding_of) {
+EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
+                    const lax::PrecisionLike& precision, const ShardingOf& sharding_of,
+                    const Site& site) {
   SumOut(&x, later + y.letters);
   SumOut(&y, later + x.letters);
   ir::DotDims dims;
@@ -429,14 +421,14 @@ EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later, lax::P
   const std::string letters = batch + free_x + free_y;
   const std::optional<PartitionSpec> spec = sharding_of(letters);
   const Value product =
-      ir::DotGeneral(x.value, y.value, dims, spec ? &*spec : nullptr, {}, precision);
+      internal::DotBy(x.value, y.value, dims, spec ? &*spec : nullptr, {}, precision, site);
   return {product, letters};
 }
 
 }  // namespace
 
 Array einsum(std::string_view spec, const std::vector<Arg>& operands,
-             std::optional<lax::Precision> precision, const OutSharding& out_sharding) {
+             const lax::PrecisionLike& precision, const OutSharding& out_sharding) {
   const Site site = internal::SiteOf(operands);
   const auto refuse = [&](const std::string& why) {
     ThrowError(ErrorKind::kValueError, site, "einsum(\"", ToAbsl(spec), "\"): ", why);
@@ -497,8 +489,8 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands,
         for (char c : letters) of_product.dims.push_back(of_result.dims[out.find(c)]);
         return of_product;
       };
-      acc = Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later,
-                     internal::PrecisionOr(precision), sharding_of);
+      acc =
+          Contract(acc, {ir::Convert(v[i], dtype), terms[i]}, later, precision, sharding_of, site);
     }
     SumOut(&acc, out);
     std::vector<int64_t> order;

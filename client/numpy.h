@@ -83,7 +83,9 @@ Array prod(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array max(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array min(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array mean(const Arg& x, const Axes& axes = {}, bool keepdims = false);
-Array var(const Arg& x, const Axes& axes = {}, bool keepdims = false);
+// The mean squared distance from the mean; the sum of squares is divided by the number of elements
+// minus `ddof`, and NaN where that is not positive.
+Array var(const Arg& x, const Axes& axes = {}, bool keepdims = false, double ddof = 0);
 Array all(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array any(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 // Without an axis, of the flattened array.
@@ -101,10 +103,10 @@ using lax::top_k;
 Array matmul(const Arg& x, const Arg& y,  // vectors, matrices, leading dims broadcast
              const lax::DotOptions& options = {});
 Array dot(const Arg& x, const Arg& y,  // matmul; products with numbers too
-          std::optional<lax::Precision> precision = {}, const OutSharding& out_sharding = {});
+          const lax::PrecisionLike& precision = {}, const OutSharding& out_sharding = {});
 // "bij,bjk->bik"; each operand's letters differ.
 Array einsum(std::string_view spec, const std::vector<Arg>& operands,
-             std::optional<lax::Precision> precision = {}, const OutSharding& out_sharding = {});
+             const lax::PrecisionLike& precision = {}, const OutSharding& out_sharding = {});
 
 Array reshape(const Arg& x, Dims shape,  // one -1 is inferred
               const OutSharding& out_sharding = {});

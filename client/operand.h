@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "client/precision.h"
 #include "client/trace.h"
 #include "ir/ops.h"
 
@@ -26,6 +27,10 @@ DType CommonDType(const std::vector<Arg>& args);
 // Throws JAX's TYPE_ERROR for a preferred_element_type with fewer bits than integers have.
 void CheckPreferred(std::string_view op, DType operands, std::optional<DType> preferred);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);
+// The product of two of one dtype by a precision or an algorithm.
+ir::Value DotBy(ir::Value lhs, ir::Value rhs, const ir::DotDims& dims,
+                const PartitionSpec* out_sharding, std::optional<DType> preferred,
+                const lax::PrecisionLike& how, const Site& site);
 // The site of the first operand that has one.
 Site SiteOf(const std::vector<Arg>& args);
 // Result shape of numpy's broadcasting; throws naming `op`.

@@ -112,7 +112,8 @@ std::vector<Array> RunPmap(const PmapFlat& call, const Site& site, FlatBody body
   const auto spec_of = [&](const std::optional<int>& dim) {
     return dim ? *PmapSpecs(*dim, call.axis_name).leaf : PartitionSpec{};
   };
-  for (const std::optional<int>& dim : call.dims) shards.in_specs.push_back(spec_of(dim));
+  shards.in_specs.emplace();
+  for (const std::optional<int>& dim : call.dims) shards.in_specs->push_back(spec_of(dim));
   std::vector<PartitionSpec> specs;
   const auto of_element = [&](const std::vector<Array>& blocks) {
     std::vector<Array> in;

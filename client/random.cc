@@ -135,7 +135,7 @@ Words Child(const Words& key, int64_t i) {
   const Value count = U32(b, static_cast<uint32_t>(i), key.high.shape());
   const std::vector<Value> in = ir::MatchVarying({key.high, key.low, zero, count});
   const auto [high, low] = ir::Threefry2x32(in[0], in[1], in[2], in[3]);
-  return {high, low};
+  return {high, low, key.out_sharding};
 }
 
 const Array& CheckedKey(std::string_view name, const Arg& k) {
@@ -194,7 +194,10 @@ Words Blocks(const Words& key, const Dims& shape, const Site& site) {
   const Value k0 = of_each ? key.high : ir::BroadcastInDim(key.high, shape, {});
   const Value k1 = of_each ? key.low : ir::BroadcastInDim(key.low, shape, {});
   const Value zero = U32(b, 0, shape);
-  const Value count = of_each ? zero : FlatIndex(b, shape, site);
+  // Each device draws the numbers that it holds.
+  const Value count = of_each ? zero
+                              : tessera::internal::Resharded("random", FlatIndex(b, shape, site),
+                                                             key.out_sharding, site);
   const std::vector<Value> in = ir::MatchVarying({k0, k1, zero, count});
   const auto [high, low] = ir::Threefry2x32(in[0], in[1], in[2], in[3]);
   return {high, low};
@@ -538,21 +541,25 @@ Array fold_in(const Arg& k, const Arg& data) {
   });
 }
 
-Array bits(const Arg& k, Dims shape, DType dtype) {
+Array bits(const Arg& k, Dims shape, DType dtype, const OutSharding& out_sharding) {
   if (!ir::IsUnsignedInt(dtype) || ir::BitWidth(dtype) < 8)
     ThrowError(ErrorKind::kValueError, k.site, "random::bits: dtype is ",
                ToAbsl(ir::DTypeName(dtype)), "; u8, u16, u32 or u64 is expected");
   return Apply1("random_bits", k.site, {CheckedKey("bits", k)}, [&](ir::Builder&, Vs v) {
-    return internal::Bits(WordsOf(v[0]), shape, dtype, k.site);
+    Words words = WordsOf(v[0]);
+    words.out_sharding = out_sharding;
+    return internal::Bits(words, shape, dtype, k.site);
   });
 }
 
-Array uniform(const Arg& k, Dims shape, DType dtype, const Arg& low, const Arg& high) {
+Array uniform(const Arg& k, Dims shape, DType dtype, const Arg& low, const Arg& high,
+              const OutSharding& out_sharding) {
   const Array& key = CheckedKey("uniform", k);
   CheckFloat("uniform", dtype, k.site);
   SampleShape("uniform", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
   return Apply1("random_uniform", k.site, ArraysOf(key, {low, high}), [&](ir::Builder& b, Vs v) {
-    const Words words = WordsOf(v[0]);
+    Words words = WordsOf(v[0]);
+    words.out_sharding = out_sharding;
     if (low.kind != Arg::kArray && high.kind != Arg::kArray)
       return internal::Uniform(words, shape, dtype, low.number, high.number, k.site);
     size_t next = 1;
@@ -565,7 +572,8 @@ Array uniform(const Arg& k, Dims shape, DType dtype, const Arg& low, const Arg& 
   });
 }
 
-Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType dtype) {
+Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType dtype,
+              const OutSharding& out_sharding) {
   const Array& key = CheckedKey("randint", k);
   internal::CheckInteger("randint", dtype, k.site);
   for (const Arg* bound : {&low, &high}) {
@@ -585,7 +593,9 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
   const DType drawn = narrow ? DType::kS32 : dtype;
   const DType word = ir::BitWidth(drawn) == 64 ? DType::kU64 : DType::kU32;
   return Apply1("random_randint", k.site, ArraysOf(key, {low, high}), [&](ir::Builder& b, Vs v) {
-    const Offsets offsets(WordsOf(v[0]), shape, word, k.site);
+    Words words = WordsOf(v[0]);
+    words.out_sharding = out_sharding;
+    const Offsets offsets(words, shape, word, k.site);
     const auto moved = [&](const Value& from, const Value& offset) {
       return ir::Convert(ir::Add(from, ir::Convert(offset, drawn)), dtype);
     };
@@ -625,7 +635,8 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
   });
 }
 
-Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode) {
+Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode,
+                const OutSharding& out_sharding) {
   const Array& key = CheckedKey("bernoulli", k);
   if (mode != "low" && mode != "high")
     ThrowError(ErrorKind::kValueError, k.site, "random::bernoulli: mode is '", ToAbsl(mode),
@@ -639,7 +650,8 @@ Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode) 
   const Dims out = SampleShape("bernoulli", shape, {ShapeOf(p)}, k.site);
   const DType dtype = p.kind == Arg::kArray ? p.array->dtype() : DType::kF32;
   return Apply1("random_bernoulli", k.site, ArraysOf(key, {p}), [&](ir::Builder&, Vs v) {
-    const Words words = WordsOf(v[0]);
+    Words words = WordsOf(v[0]);
+    if (mode == "low") words.out_sharding = out_sharding;
     if (mode == "high") {
       Dims two = out;
       two.insert(two.begin(), 2);
@@ -653,7 +665,8 @@ Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode) 
       const F finer = second * std::ldexp(1.0, -digits);
       const F limit =
           p.kind == Arg::kArray ? F(BroadcastTo(v[1], out)) : F(ir::FullLike(first, p.number));
-      return *(finer < limit - F(first));
+      return tessera::internal::Resharded("random::bernoulli", *(finer < limit - F(first)),
+                                          out_sharding, k.site);
     }
     const Value u = internal::Uniform(words, out, dtype, 0, 1, k.site);
     const Value limit = p.kind == Arg::kArray ? BroadcastTo(v[1], out) : ir::FullLike(u, p.number);

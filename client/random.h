@@ -13,6 +13,10 @@
 // last place; so that a sampler that rejects, or a choice among close ones, may differ once in a
 // great many samples. docs/from_jax.md has the numbers.
 //
+// Numbers do not depend on where they lie. bits, uniform, randint, bernoulli and normal take the
+// sharding of the result on the Explicit axes of the mesh in context, and each device draws its
+// own; the samples of others are moved by reshard.
+//
 // Errors: TYPE_ERROR for what is no key, and for a parameter that would lose digits; VALUE_ERROR
 // for a shape, a dtype, a mode or an axis that does not fit; LIMIT_EXCEEDED for 2^32 samples of one
 // key.
@@ -22,6 +26,7 @@
 #include <string_view>
 
 #include "client/array.h"
+#include "client/mesh.h"
 
 namespace tessera::random {
 
@@ -31,20 +36,21 @@ Array key(uint64_t seed, Site site = Site::Here());
 Array split(const Arg& key, int64_t n = 2);      // u32[n,2]
 Array fold_in(const Arg& key, const Arg& data);  // a key for (key, data); data 32 bits
 // u8, u16, u32 or u64.
-Array bits(const Arg& key, Dims shape = {}, DType dtype = DType::kU32);
+Array bits(const Arg& key, Dims shape = {}, DType dtype = DType::kU32,
+           const OutSharding& out_sharding = {});
 
 // ---- Uniform numbers and choices. ---------------------------------------------------------------
 
 // In [low, high). The bounds broadcast to the shape.
 Array uniform(const Arg& key, Dims shape = {}, DType dtype = DType::kF32, const Arg& low = 0.0,
-              const Arg& high = 1.0);
+              const Arg& high = 1.0, const OutSharding& out_sharding = {});
 // Integers of `dtype` in [low, high); low where that is empty. As JAX biased, by less than 2^-32.
 // The bounds are integers that broadcast to the shape; high may be one more than the dtype holds.
 Array randint(const Arg& key, Dims shape, const Arg& low, const Arg& high,
-              DType dtype = DType::kS32);
+              DType dtype = DType::kS32, const OutSharding& out_sharding = {});
 // Whether a uniform number of p's dtype is below p, a float; of mode "high" one of more digits.
-Array bernoulli(const Arg& key, const Arg& p = 0.5, Shape shape = {},
-                std::string_view mode = "low");
+Array bernoulli(const Arg& key, const Arg& p = 0.5, Shape shape = {}, std::string_view mode = "low",
+                const OutSharding& out_sharding = {});
 // -1 or 1, of any dtype.
 Array rademacher(const Arg& key, Dims shape = {}, DType dtype = DType::kS32);
 // x, or the s32 below a number, in a random order along an axis: all rows in the same, or each by
@@ -67,7 +73,8 @@ Array gumbel(const Arg& key, Dims shape = {}, DType dtype = DType::kF32,
 // ---- Distributions of real numbers. -------------------------------------------------------------
 
 // Complex numbers, too: of parts whose variances add up to 1.
-Array normal(const Arg& key, Dims shape = {}, DType dtype = DType::kF32);
+Array normal(const Arg& key, Dims shape = {}, DType dtype = DType::kF32,
+             const OutSharding& out_sharding = {});
 // Between `lower` and `upper`.
 Array truncated_normal(const Arg& key, const Arg& lower, const Arg& upper, Shape shape = {},
                        DType dtype = DType::kF32);

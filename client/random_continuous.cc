@@ -58,11 +58,13 @@ F MaxwellOf(const Draw& d) {
 
 }  // namespace
 
-Array normal(const Arg& k, Dims shape, DType dtype) {
+Array normal(const Arg& k, Dims shape, DType dtype, const OutSharding& out_sharding) {
   const Array& key = CheckedKey("normal", k);
   if (dtype != DType::kC64 && dtype != DType::kC128) CheckFloat("normal", dtype, k.site);
   return Apply1("random_normal", k.site, {key}, [&](ir::Builder&, Vs v) {
-    return internal::Normal(WordsOf(v[0]), shape, dtype, k.site);
+    internal::Words words = WordsOf(v[0]);
+    words.out_sharding = out_sharding;
+    return internal::Normal(words, shape, dtype, k.site);
   });
 }
 

@@ -17,10 +17,12 @@ using ir::Value;
 // The words of a key, or of one key for each element of an array.
 struct Words {
   Value high, low;
+  OutSharding out_sharding = std::nullopt;  // how the numbers that are drawn from it lie
 };
 Words WordsOf(Value key);
 Value KeyOf(const Words& words);
-// Key i of those that a key is split into, however many.
+// Key i of those that a key is split into, however many. What is drawn from it lies as what is
+// drawn from the key.
 Words Child(const Words& key, int64_t i);
 
 // Throws unless it is a key.

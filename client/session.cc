@@ -462,6 +462,13 @@ Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, S
   return Session::Default(site)->Put(value, mesh, spec, site);
 }
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site) {
+  if (internal::CurrentFrame() &&
+      !internal::CurrentScope().mesh.AxesOfType(AxisType::kManual).empty()) {
+    internal::ThrowError(ErrorKind::kValueError, site,
+                         "put: device_put with explicit device not allowed within ",
+                         "shard_map-decorated functions. Move the array before, or use a "
+                         "collective");
+  }
   return internal::RequireConcrete("put", x, site).session->Reshard(x, mesh, spec, site);
 }
 

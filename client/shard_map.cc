@@ -66,6 +66,39 @@ void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std:
   }
 }
 
+// What the types of the arguments say of the axes that become Manual. Of the axes of a dim, these
+// come before others.
+std::vector<PartitionSpec> InferredSpecs(const FlatArgs& args, const ir::AxisList& manual,
+                                         const ir::Mesh& mesh, const Site& site) {
+  for (const std::string& axis : manual) {
+    if (mesh.TypeOf(axis) == AxisType::kExplicit) continue;
+    ThrowError(ErrorKind::kTypeError, site,
+               "shard_map in_specs argument must be a pytree of PartitionSpecs, but it was Infer, "
+               "and axis '",
+               axis, "' of ", mesh.ToString(), " is not Explicit. Give the in_specs");
+  }
+  const auto is_manual = [&](const std::string& axis) {
+    return std::find(manual.begin(), manual.end(), axis) != manual.end();
+  };
+  std::vector<PartitionSpec> out;
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    PartitionSpec spec = ir::SpecOf(args.leaves[i].type());
+    for (ir::AxisList& axes : spec.dims) {
+      const ir::AxisList given = axes;
+      const auto others = std::stable_partition(axes.begin(), axes.end(), is_manual);
+      if (axes != given) {
+        ThrowError(ErrorKind::kValueError, site,
+                   "shard_map: Invalid spec: ", ir::SpecOf(args.leaves[i].type()).ToString(),
+                   " of ", args.path(i),
+                   ", in which an axis that becomes Manual comes after one that does not");
+      }
+      axes.erase(others, axes.end());
+    }
+    out.push_back(std::move(spec));
+  }
+  return out;
+}
+
 Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& path,
                const ir::Scope& inside, const ir::AxisList& manual, const Site& site) {
   Type type = arg.type();
@@ -158,10 +191,12 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
     const ir::Scope inside = ir::ManualScope(outer, manual, call.check_vma);
     std::vector<Type> blocks;
     const std::vector<std::string> in_paths = call.args.paths();
+    std::vector<PartitionSpec> in_specs =
+        call.in_specs ? *call.in_specs : InferredSpecs(call.args, manual, outer.mesh, site);
     for (size_t i = 0; i < call.args.leaves.size(); ++i) {
-      CheckSpecAxes("in_specs", call.in_specs[i], in_paths[i], manual, outer.mesh, site);
+      CheckSpecAxes("in_specs", in_specs[i], in_paths[i], manual, outer.mesh, site);
       blocks.push_back(
-          BlockType(call.args.leaves[i], call.in_specs[i], in_paths[i], inside, manual, site));
+          BlockType(call.args.leaves[i], in_specs[i], in_paths[i], inside, manual, site));
     }
     std::vector<PartitionSpec> specs;
     const Nested n =
@@ -175,7 +210,6 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
           }
           return out;
         });
-    std::vector<PartitionSpec> in_specs = call.in_specs;
     in_specs.resize(in_specs.size() + n.captures.size());
     return Apply("shard_map", site, Concat(call.args.leaves, n.captures),
                  [&](ir::Builder& b, std::vector<ir::Value> in) {

@@ -12,8 +12,8 @@ namespace internal {
 
 struct ShardMapFlat {
   FlatArgs args;
-  std::vector<PartitionSpec> in_specs;
-  Mesh mesh;  // empty: the context's
+  std::optional<std::vector<PartitionSpec>> in_specs;  // none: those of the arguments' types
+  Mesh mesh;                                           // empty: the context's
   ir::AxisList axis_names;
   bool check_vma = true;
 };
@@ -46,10 +46,18 @@ struct ShardMapOptions {
   std::vector<std::string> axis_names;  // made Manual; empty: all axes of the mesh
   bool check_vma = true;
 };
-// Runs f once per device of the mesh, on its shards. An empty mesh: the one in context.
+// In place of in_specs: what the types of the arguments say of the axes that become Manual.
+// Reference: jax.sharding.Infer.
+struct InferFromArgs {
+  explicit constexpr InferFromArgs(int) {}  // not {}, which is a prefix without anything
+};
+inline constexpr InferFromArgs Infer(0);
+
+namespace internal {
+// Without in_specs they are those of the arguments' types.
 template <class F>
-auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
-               ShardMapOptions options = {}, Site site = Site::Here()) {
+auto ShardMapTree(F f, Mesh mesh, std::optional<Prefix<PartitionSpec>> in_specs,
+                  Prefix<PartitionSpec> out_specs, ShardMapOptions options, Site site) {
   return [
     f = std::move(f), mesh = std::move(mesh), in_specs = std::move(in_specs),
     out_specs = std::move(out_specs), options = std::move(options),
@@ -60,7 +68,8 @@ auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionS
     const Tuple tuple(args...);
     internal::ShardMapFlat call;
     call.args = internal::FlattenArgs(tuple, "args");
-    call.in_specs = internal::LeafSpecs(in_specs, call.args.tree, "shard_map in_specs", site);
+    if (in_specs)
+      call.in_specs = internal::LeafSpecs(*in_specs, call.args.tree, "shard_map in_specs", site);
     call.mesh = mesh;
     call.axis_names = options.axis_names;
     call.check_vma = options.check_vma;
@@ -73,6 +82,24 @@ auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionS
         call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs, paths);
     return unflatten(*like, out);
   };
+}
+
+}  // namespace internal
+
+// Runs f once per device of the mesh, on its shards. An empty mesh: the one in context.
+template <class F>
+auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
+               ShardMapOptions options = {}, Site site = Site::Here()) {
+  return internal::ShardMapTree(std::move(f), std::move(mesh), std::optional(std::move(in_specs)),
+                                std::move(out_specs), std::move(options), site);
+}
+// The same for arguments that lie as their types say. Errors: TYPE_ERROR if an axis that becomes
+// Manual is not Explicit.
+template <class F>
+auto shard_map(F f, Mesh mesh, InferFromArgs, Prefix<PartitionSpec> out_specs,
+               ShardMapOptions options = {}, Site site = Site::Here()) {
+  return internal::ShardMapTree(std::move(f), std::move(mesh), std::nullopt, std::move(out_specs),
+                                std::move(options), site);
 }
 
 // shard_map over one axis of the mesh in context, with axes in place of specs: the one of each

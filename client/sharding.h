@@ -9,6 +9,7 @@
 
 #include "client/array.h"
 #include "client/mesh.h"
+#include "client/tree.h"
 
 namespace tessera {
 
@@ -17,6 +18,19 @@ namespace tessera {
 // Errors: VALUE_ERROR (no mesh; a spec that does not fit, or that names an axis which is not
 // Explicit).
 Array reshard(const Arg& x, const PartitionSpec& spec);
+// The same of every array of a tree: one spec for all, or a prefix of the tree with one for each
+// subtree; None leaves arrays as they are. VALUE_ERROR too if the prefix does not fit the tree.
+template <class T>
+requires(!std::is_convertible_v<const T&, Arg>) T
+    reshard(const T& tree, const Prefix<PartitionSpec>& specs, Site site = Site::Here()) {
+  const Flat flat = flatten(tree);
+  const std::vector<std::optional<PartitionSpec>> all =
+      internal::BroadcastPrefix(specs, flat.tree, "reshard out_shardings", site);
+  std::vector<Array> out;
+  for (size_t i = 0; i < all.size(); ++i)
+    out.push_back(all[i] ? reshard(Arg(flat.leaves[i], site), *all[i]) : flat.leaves[i]);
+  return unflatten(tree, out);
+}
 
 // Something that the SDK decided while tracing and that the caller may want otherwise.
 struct Diagnostic {

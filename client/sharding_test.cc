@@ -49,6 +49,50 @@ TEST_F(Explicit, ReshardChangesTheTypeAndTransposes) {
   EXPECT_TRUE(same.fn()->ops.empty());
 }
 
+TEST_F(Explicit, ReshardTakesATreeAndAPrefix) {
+  using Pair = std::pair<Array, Array>;
+  const auto both = [](Array v, Array w) { return reshard(Pair(v, w), P("x")); };
+  EXPECT_THAT(TypesOf(both, "f32[4]", "f32[2@y,2]"), ElementsAre("f32[4@x]", "f32[2@x,2]"));
+  const auto each = [](Array v, Array w) { return reshard(Pair(v, w), {P("x"), None}); };
+  EXPECT_THAT(TypesOf(each, "f32[4]", "f32[2@y,2]"), ElementsAre("f32[4@x]", "f32[2@y,2]"));
+  const Error e = ErrorOf([&] {
+    trace([](Array v) { return reshard(Pair(v, v), {P("x"), P(), P()}); }, Of("f32[4]"));
+  });
+  EXPECT_THAT(e.what(), HasSubstr("3 are given"));
+}
+
+TEST_F(Explicit, ShapesOfAnotherDimKeepTheSharding) {
+  const auto f = [](Array v) {
+    return std::tuple(repeat(v, 2, 1), pad(v, {{0, 0}, {1, 1}}, "edge"), tril(v),
+                      diag(v[{Slice{}, 0}]), flip(v, 1), repeat(v, 2, 0, P("x")));
+  };
+  EXPECT_THAT(TypesOf(f, "f32[4@x,4]"), ElementsAre("f32[4@x,8]", "f32[4@x,6]", "f32[4@x,4]",
+                                                    "f32[4@x,4]", "f32[4@x,4]", "f32[8@x,4]"));
+  const Error e = ErrorOf([] { trace([](Array v) { return tile(v, {2, 1}); }, Of("f32[4@x,4]")); });
+  EXPECT_EQ(e.kind(), ErrorKind::kShardingTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("Operand cannot be sharded on dimension 0"));
+}
+
+TEST_F(Explicit, RandomNumbersAreDrawnWhereTheyLie) {
+  const auto f = [](Array k) {
+    return std::tuple(random::bits(k, {4, 2}, kU32, P("x")), random::normal(k, {4}, kF32, P("y")),
+                      random::randint(k, {4}, 0, 10, kS32, P("x")),
+                      random::bernoulli(k, 0.5, Dims{4}, "low", P("x")),
+                      random::bernoulli(k, 0.5, Dims{4}, "high", P("x")),
+                      random::normal(k, {4}, kC64, P("x")),
+                      random::uniform(k, {2, 2}, kF32, zeros({2}), 1.0, P("x", "y")));
+  };
+  EXPECT_THAT(TypesOf(f, "u32[2]"), ElementsAre("u32[4@x,2]", "f32[4@y]", "s32[4@x]", "bool[4@x]",
+                                                "bool[4@x]", "c64[4@x]", "f32[2@x,2@y]"));
+  // The cipher is of what is cut already.
+  const auto traced =
+      trace([](Array k) { return random::bits(k, {4}, kU32, P("x")); }, Of("u32[2]"));
+  for (const ir::Op& op : traced.fn()->ops) {
+    if (op.def->name != "threefry2x32") continue;
+    EXPECT_EQ(traced.fn()->type(op.results[0]).ToString(), "u32[4@x]");
+  }
+}
+
 TEST_F(Explicit, ReshardChecksItsSpec) {
   const auto to = [](const PartitionSpec& spec) {
     return ErrorOf([&] { trace([&](Array v) { return reshard(v, spec); }, Of("f32[4,2]")); });

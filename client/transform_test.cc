@@ -98,10 +98,71 @@ TEST(GradTest, RefusesWhatHasNoGradient) {
                                   HasSubstr("transform_test.cc:")));
   const Error input =
       ErrorOf([] { trace(grad([](Array x) { return sum(x); }), abstract({2}, kS32)); });
-  EXPECT_THAT(input.what(), AllOf(HasSubstr("requires real-valued inputs"), HasSubstr("args[0]")));
+  EXPECT_THAT(input.what(),
+              AllOf(HasSubstr("requires real- or complex-valued inputs"), HasSubstr("args[0]")));
   const Error output =
       ErrorOf([] { trace(grad([](Array x) { return argmax(x); }), abstract({2})); });
   EXPECT_THAT(output.what(), HasSubstr("requires real-valued outputs"));
+}
+
+TEST(GradTest, OfIntegersHasNoValue) {
+  const auto f = [](Array x, Array i) { return sum(x * i); };
+  trace(
+      [&](Array x, Array i) {
+        const auto [by_x, by_i] = grad<0, 1>(f, {.allow_int = true})(x, i);
+        EXPECT_TRUE(by_x.valid());
+        EXPECT_FALSE(by_i.valid());
+        const auto [loss, alone] = value_and_grad<1>(f, {.allow_int = true})(x, i);
+        EXPECT_FALSE(alone.valid());
+        return std::pair(by_x, loss);
+      },
+      abstract({2}), abstract({2}, kS32));
+}
+
+// As in JAX: of |z|^2 it is 2 conj(z); of a holomorphic function its derivative.
+TEST(GradTest, ByComplexArguments) {
+  const auto of = [](const auto& f, GradOptions options) {
+    return Evaluated(
+        [&](Array re, Array im) {
+          const Array slope = grad(f, options)(complex(re, im));
+          return std::pair(real(slope), imag(slope));
+        },
+        Host({3}, {}), Host({2}, {}));
+  };
+  const auto size = of([](Array z) { return real(z * conj(z)); }, {});
+  EXPECT_EQ(size[0].At(0), 6);
+  EXPECT_EQ(size[1].At(0), -4);
+  const auto square = of([](Array z) { return z * z; }, {.holomorphic = true});
+  EXPECT_EQ(square[0].At(0), 6);
+  EXPECT_EQ(square[1].At(0), 4);
+  const auto error = [](const auto& f, DType dtype, GradOptions options) {
+    return ErrorOf([&] { trace(grad(f, options), abstract({}, dtype)); });
+  };
+  const auto same = [](Array x) { return x; };
+  EXPECT_THAT(error(same, kC64, {}).what(), HasSubstr("pass holomorphic=True"));
+  EXPECT_THAT(error(same, kF32, {.holomorphic = true}).what(),
+              HasSubstr("requires inputs with complex dtype, but args[0] is f32[]"));
+  const auto to_real = [](Array x) { return real(x); };
+  EXPECT_THAT(error(to_real, kC64, {.holomorphic = true}).what(),
+              HasSubstr("requires outputs with complex dtype, but got f32"));
+}
+
+TEST(AuxTest, IsBesideEachDerivative) {
+  const auto f = [](Array x) { return std::pair(x * x, std::pair(x + 1, argmax(x))); };
+  const auto all = [&](Array x, Array t) {
+    const auto [y, back, aux] = vjp(f, x, has_aux);
+    const auto [z, forward, more] = linearize(f, x, has_aux);
+    const auto [w, tangent, rest] = jvp(f, std::tuple(x), std::tuple(t), has_aux);
+    return std::tuple(y, back(t), aux, forward(t), more.first, tangent, rest.first, z, w);
+  };
+  const auto out = Evaluated(all, Vec({1, 3}), Vec({1, 10}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(1, 9));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(2, 60));
+  EXPECT_THAT(out[2].ToDoubles(), ElementsAre(2, 4));
+  EXPECT_THAT(out[3].ToDoubles(), ElementsAre(1));
+  for (const size_t i : {4, 6}) EXPECT_THAT(out[i].ToDoubles(), ElementsAre(2, 60));
+  for (const size_t i : {5, 7}) EXPECT_THAT(out[i].ToDoubles(), ElementsAre(2, 4));
+  for (const size_t i : {8, 9}) EXPECT_THAT(out[i].ToDoubles(), ElementsAre(1, 9));
 }
 
 TEST(JvpTest, GivesTheTangent) {
@@ -310,6 +371,56 @@ TEST(ShardMapTest, BoundaryErrors) {  // reference A14
     EXPECT_EQ(e.kind(), ErrorKind::kValueError);
     EXPECT_THAT(e.what(), HasSubstr("transform_test.cc:"));
   }
+}
+
+TEST(ShardMapTest, SpecsFromTheTypes) {
+  set_mesh context(abstract_mesh({2, 2}, {"x", "y"}));
+  const auto body_type = [](std::string_view type, const PartitionSpec& out_spec,
+                            ShardMapOptions options) {
+    std::string seen;
+    const auto f = [&](Array x) {
+      seen = x.type().ToString();
+      return x;
+    };
+    trace([&](Array x) { return shard_map(f, Mesh{}, Infer, out_spec, options)(x); },
+          abstract_of(*ir::ParseType(type)));
+    return seen;
+  };
+  EXPECT_EQ(body_type("f32[8@x@y]", P({"x", "y"}), {}), "f32[2]{V:x,y}");
+  EXPECT_EQ(body_type("f32[8@x,4@y]", P("x"), {.axis_names = {"x"}}), "f32[4,4@y]{V:x}");
+  const Error order = ErrorOf([&] { body_type("f32[8@y@x]", P("x"), {.axis_names = {"x"}}); });
+  EXPECT_EQ(order.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(order.what(), HasSubstr("Invalid spec"));
+}
+
+// As JAX says each of them.
+TEST(ShardMapTest, GroupsAndShufflesAreChecked) {
+  set_mesh context(abstract_mesh({4}, {"i"}, {AxisType::kAuto}));
+  const auto error = [](const auto& f, bool check_vma = false) {
+    return ErrorOf([&] {
+      trace(
+          [&](Array x) {
+            return shard_map(f, Mesh{}, {P("i")}, P("i"),
+                             {.axis_names = {}, .check_vma = check_vma})(x);
+          },
+          abstract({4}));
+    });
+  };
+  using lax::AxisIndexGroups;
+  const auto psum = [](AxisIndexGroups groups) {
+    return [=](Array x) { return lax::psum(x, "i", groups); };
+  };
+  EXPECT_EQ(error(psum({{0, 1}, {2, 3}}), true).kind(), ErrorKind::kNotImplemented);
+  EXPECT_THAT(error(psum({{0, 1}, {2, 2}})).what(), HasSubstr("exactly once; 2 is there twice"));
+  EXPECT_THAT(error(psum({{0, 1}, {2, 4}})).what(), HasSubstr("4 is none of the 4 indices"));
+  EXPECT_THAT(error(psum({{0, 1}})).what(), HasSubstr("they have 2 of the 4"));
+  EXPECT_THAT(error(psum({{0, 1}, {2}, {3}})).what(), HasSubstr("must all be the same size"));
+  EXPECT_THAT(error([](Array x) {
+                return lax::pshuffle(x, "i", {0, 0, 1, 2});
+              }).what(),
+              HasSubstr("does not represent a permutation: [0, 0, 1, 2]"));
+  EXPECT_THAT(error([](Array x) { return lax::pbroadcast(x, "i", 4); }).what(),
+              HasSubstr("source 4 is none of the 4 indices"));
 }
 
 TEST(ShardMapTest, MatmulOverTwoAxes) {  // reference A14

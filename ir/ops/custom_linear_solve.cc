@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "ir/ops/dims.h"
 #include "ir/ops/region.h"
 #include "ir/transform/transform.h"
@@ -85,10 +86,11 @@ std::vector<Value> SolveJvp(const RuleContext& c, Values tangents) {
 // The cotangent of b is the solution of the transposed equation.
 std::vector<Value> SolveTranspose(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (c.regions.size() <= kTransposeSolve)
-    ThrowRefused("Transpose rule (for reverse-mode differentiation)", c.def,
-                 "transpose_solve required for backwards mode automatic differentiation of "
-                 "custom_linear_solve",
-                 c.b.site());
+    Throw(MakeError(
+        ErrorKind::kTypeError,
+        absl::StrCat("transpose_solve required for backwards mode automatic "
+                     "differentiation of custom_linear_solve",
+                     c.b.site().valid() ? absl::StrCat(" (", c.b.site().ToString(), ")") : "")));
   const int n = NumConsts(c);
   std::vector<Value> operands;
   for (int i = 0; i < n; ++i) operands.push_back(NonLinearOperand(c, i));

@@ -85,7 +85,11 @@ grad(lambda x: jnp.sum(x), argnums=2)(ar(3))
       .DoesNotCompile();
   t.Gives("autodiff/grad_allow_int", R"py(
 out = grad(lambda x, i: jnp.sum(x) * i[0], argnums=(0, 1), allow_int=True)(ar(2), ints(1) + 3)
-)py");
+)py")
+      .Is([] {
+        const auto f = [](Array x, Array i) { return sum(x) * i[0]; };
+        return grad<0, 1>(f, {.allow_int = true})(Ar({2}), Ints({1}) + 3);
+      });
   t.Gives("autodiff/grad_of_bf16", R"py(
 out = grad(lambda x: jnp.sum(x * x))(jnp.array([1., 2.], jnp.bfloat16))
 )py")
@@ -294,7 +298,12 @@ back((ar(2), ar(2), ar(2)))
   t.Gives("autodiff/vjp_has_aux", R"py(
 y, back, aux = vjp(lambda x: (x * x, x + 1), ar(2), has_aux=True)
 out = y, back(ar(2)), aux
-)py");
+)py")
+      .Is([] {
+        const auto [y, back, aux] =
+            vjp([](Array x) { return std::pair(x * x, x + 1); }, Ar({2}), has_aux);
+        return std::tuple(y, back(Ar({2})), aux);
+      });
   // ---- linearize and linear_transpose. ----
   t.Gives("autodiff/linearize", R"py(
 y, fwd = linearize(lambda x: x * x, ar(3))

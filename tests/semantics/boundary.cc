@@ -331,11 +331,23 @@ m = explicit(x=2)
 with set_mesh(m):
     x = put(ar(4), m, P('x'))
     out = shard_map(lambda x: see(x) * 2, out_specs=P('x'))(x), seen
-)py");
+)py")
+      .Is([] {
+        Seen see;
+        const Mesh m = Explicit({{"x", 2}});
+        set_mesh context(m);
+        const Array x = put(Ar({4}), m, P("x"));
+        const Array y = shard_map([&](Array x) { return see(x) * 2; }, Mesh{}, Infer, P("x"))(x);
+        return std::pair(y, see.types());
+      });
   t.Fails("boundary/in_specs_from_the_types_of_auto_axes", "in_specs", R"py(
 with set_mesh(auto(x=2)):
     shard_map(lambda x: x, out_specs=P('x'))(ar(4))
-)py");
+)py")
+      .Is([] {
+        set_mesh context(Auto({{"x", 2}}));
+        shard_map([](Array x) { return x; }, Mesh{}, Infer, P("x"))(Ar({4}));
+      });
   t.Fails("boundary/explicit_in_specs_are_an_assertion", "does not match the specs of the input",
           R"py(
 m = explicit(x=2)
@@ -550,6 +562,11 @@ out = jax.eval_shape(f, ar(8, 3))
   t.Fails("boundary/device_put_inside", "device_put with explicit device not allowed", R"py(
 shard_map(lambda x: jax.device_put(x, jax.devices()[0]), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 )py")
+      .Is([] {
+        const Mesh one = make_mesh({1}, {"d"});
+        shard_map([&](Array x) { return put(x, one, P()); }, Auto({{"x", 2}}), {P("x")},
+                  P("x"))(Ar({4}));
+      })
       .Note("eager JAX alone refuses it");
   t.Fails("boundary/constraint_that_names_a_manual_axis", "sharding_constraint",
           R"py(

@@ -161,11 +161,25 @@ grad(lambda x: jnp.sum(shard_map(lambda b: lax.pmax(b, 'i'), mesh=auto(i=2), in_
   t.Fails("collectives/groups_of_psum", "", R"py(
 shard_map(lambda x: lax.psum(x, 'i', axis_index_groups=[[0, 1], [2, 3]]), mesh=auto(i=4), in_specs=P('i'),
           out_specs=P('i'))(ar(4))
-)py");
+)py")
+      .Is([] {
+        shard_map(
+            [](Array x) {
+              return lax::psum(x, "i", {{0, 1}, {2, 3}});
+            },
+            Auto({{"i", 4}}), {P("i")}, P("i"))(Ar({4}));
+      });
   t.Gives("collectives/groups_of_psum_unchecked", R"py(
 out = shard_map(lambda x: lax.psum(x, 'i', axis_index_groups=[[0, 1], [2, 3]]), mesh=auto(i=4), in_specs=P('i'),
                 out_specs=P('i'), check_vma=False)(ar(4))
-)py");
+)py")
+      .Is([] {
+        return shard_map(
+            [](Array x) {
+              return lax::psum(x, "i", {{0, 1}, {2, 3}});
+            },
+            Auto({{"i", 4}}), {P("i")}, P("i"), kUnchecked)(Ar({4}));
+      });
   // ---- Names. ----
   t.Fails("collectives/psum_outside", "unbound axis name", R"py(
 lax.psum(ar(2), 'i')
@@ -461,7 +475,14 @@ shard_map(lambda x: lax.ppermute(x, 'i', [(0, 1), (0, 2)]), mesh=auto(i=4), in_s
   t.Gives("collectives/pshuffle", R"py(
 f = lambda x: lax.pshuffle(x, 'i', [2, 0, 1])
 out = shard_map(f, mesh=auto(i=3), in_specs=P('i'), out_specs=P('i'))(ints(3))
-)py");
+)py")
+      .Is([] {
+        return shard_map(
+            [](Array x) {
+              return lax::pshuffle(x, "i", {2, 0, 1});
+            },
+            Auto({{"i", 3}}), {P("i")}, P("i"))(Ints({3}));
+      });
   // ---- all_to_all. ----
   t.Gives("collectives/all_to_all_tiled", R"py(
 f = lambda x: see(lax.all_to_all(x, 'i', 1, 0, tiled=True))
@@ -502,11 +523,21 @@ shard_map(lambda x: lax.all_to_all(x, 'i', 0, 0), mesh=auto(i=2), in_specs=P('i'
   t.Gives("collectives/pswapaxes", R"py(
 f = lambda x: lax.pswapaxes(x, 'i', 0)
 out = shard_map(f, mesh=auto(i=2), in_specs=P(None, 'i'), out_specs=P(None, 'i'))(ints(2, 4))
-)py");
+)py")
+      .Is([] {
+        return shard_map([](Array x) { return lax::pswapaxes(x, "i", 0); }, Auto({{"i", 2}}),
+                         {P(None, "i")}, P(None, "i"))(Ints({2, 4}));
+      });
   t.Gives("collectives/pbroadcast", R"py(
 f = lambda x: see(lax.pbroadcast(x, 'i', 1))
 out = jax.eval_shape(shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i')), ints(4)), seen
 )py")
+      .Is([] {
+        Seen see;
+        const Array y = shard_map([&](Array x) { return see(lax::pbroadcast(x, "i", 1)); },
+                                  Auto({{"i", 4}}), {P("i")}, P("i"))(Ints({4}));
+        return std::pair(TypeOf(y), see.types());
+      })
       .Note("CPUs have no lowering of it");
   t.Gives("collectives/matmul_over_two_axes", R"py(
 f = lambda a, b: lax.psum(a @ b, 'y')

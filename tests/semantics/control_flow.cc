@@ -46,7 +46,11 @@ out = lax.scan(lambda c, x: (c + x, c), jnp.float32(0), ar(4), reverse=True)
       });
   t.Gives("control/scan_unroll_does_not_change_values", R"py(
 out = lax.scan(lambda c, x: (c * 2 + x, c), jnp.float32(0), ar(5), unroll=2)
-)py");
+)py")
+      .Is([] {
+        return scan([](Array c, Array x) { return std::pair(c * 2 + x, c); }, zeros({}), Ar({5}),
+                    {.unroll = 2});
+      });
   t.Gives("control/scan_of_no_rows", R"py(
 out = lax.scan(lambda c, x: (c + x, c), jnp.float32(3), ar(0))
 )py")

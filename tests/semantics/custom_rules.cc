@@ -394,7 +394,16 @@ solve = lambda f, x: jnp.float32(2)
 tangent = lambda g, y: y / g(jnp.float32(1))
 f = lambda a: lax.custom_root(lambda x: x * x - a, jnp.float32(1), solve, tangent)
 out = f(jnp.float32(4)), grad(f)(jnp.float32(4))
-)py");
+)py")
+      .Is([] {
+        const auto solve = [](const auto&, const Array&) { return scalar(2.0f); };
+        const auto tangent = [](const auto& g, const Array& y) { return y / g(scalar(1.0f)); };
+        const auto f = [&](Array a) {
+          return lax::custom_root([&](const Array& x) { return x * x - a; }, scalar(1.0f), solve,
+                                  tangent);
+        };
+        return std::pair(f(scalar(4.0f)), grad(f)(scalar(4.0f)));
+      });
 }
 
 }  // namespace tessera::semantics

@@ -591,7 +591,11 @@ m = explicit(x=2)
 with set_mesh(m):
     a, b = jnp.split(put(ar(4, 4), m, P('x')), 2, 1)
     out = typeof(a), typeof(b), b
-)py");
+)py")
+      .Is([] {
+        const auto parts = split(put(Ar({4, 4}), Explicit({{"x", 2}}), P("x")), 2, 1);
+        return std::tuple(TypeOf(parts[0]), TypeOf(parts[1]), parts[1]);
+      });
   t.Gives("explicit_ops/dynamic_slice_of_another_dim", R"py(
 m = explicit(x=2)
 with set_mesh(m):
@@ -639,17 +643,26 @@ with set_mesh(m):
 m = explicit(x=2)
 with set_mesh(m):
     out = typeof(jnp.roll(put(ar(4, 4), m, P('x')), 1, 1))
-)py");
+)py")
+      .Is([] {
+        return TypeOf(roll(put(Ar({4, 4}), Explicit({{"x", 2}}), P("x")), 1, 1));
+      });
   t.Gives("explicit_ops/tile_of_another_dim", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     out = typeof(jnp.tile(put(ar(4, 2), m, P('x')), (1, 3)))
-)py");
+)py")
+      .Is([] {
+        return TypeOf(tile(put(Ar({4, 2}), Explicit({{"x", 2}}), P("x")), {1, 3}));
+      });
   t.Fails("explicit_ops/repeat_over_a_sharded_dim", "sharding", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     jnp.repeat(put(ar(4), m, P('x')), 2)
-)py");
+)py")
+      .Is([] {
+        repeat(put(Ar({4}), Explicit({{"x", 2}}), P("x")), 2);
+      });
   // ---- Linear algebra. ----
   t.Gives("explicit_ops/pivots_of_a_sharded_batch", R"py(
 m = explicit(x=2)

@@ -94,12 +94,22 @@ with set_mesh(explicit(x=2)):
 with set_mesh(explicit(x=2)):
     y = jax.random.bits(jax.random.key(0), (4,), jnp.uint32, out_sharding=P('x'))
     out = typeof(y), y
-)py");
+)py")
+      .Is([] {
+        set_mesh context(Explicit({{"x", 2}}));
+        const Array y = random::bits(random::key(0), {4}, kU32, P("x"));
+        return std::pair(TypeOf(y), y);
+      });
   t.Gives("explicit/random_does_not_depend_on_shardings", R"py(
 k = jax.random.key(0)
 with set_mesh(explicit(x=2)):
     out = jax.random.uniform(k, (4,), jnp.float32, out_sharding=P('x'))
-)py");
+)py")
+      .Is([] {
+        const Array k = random::key(0);
+        set_mesh context(Explicit({{"x", 2}}));
+        return random::uniform(k, {4}, kF32, 0.0, 1.0, P("x"));
+      });
   t.Fails("explicit/type_of_an_indivisible_dim", "evenly divide the dimension size", R"py(
 m = explicit(x=2)
 with set_mesh(m):
@@ -197,7 +207,11 @@ with set_mesh(m):
 m = explicit(x=2)
 with set_mesh(m):
     out = reshard((ar(4), ar(2, 2)), (P('x'), P(None, 'x')))
-)py");
+)py")
+      .Is([] {
+        set_mesh context(Explicit({{"x", 2}}));
+        return reshard(std::pair(Ar({4}), Ar({2, 2})), {P("x"), P(None, "x")});
+      });
   t.Fails("explicit/reshard_to_an_auto_axis", "Auto", R"py(
 m = auto(x=2)
 with set_mesh(m):
