@@ -27,15 +27,17 @@ TESSERA_TREE(Linear, weight, bias)
 
 struct Mlp {
   std::vector<Linear> layers;
+  Array order;   // of the inputs: integers, which are not trained
   double scale;  // of the result
   Array (*activation)(const Arg& x);
 
   Array operator()(Array x) const {
+    x = x[order];
     for (size_t i = 0; i + 1 < layers.size(); ++i) x = activation(layers[i](x));
     return scale * layers.back()(x)[0];
   }
 };
-TESSERA_TREE(Mlp, layers, scale, activation)
+TESSERA_TREE(Mlp, layers, order, scale, activation)
 
 namespace {
 
@@ -47,8 +49,9 @@ Linear MakeLinear(int64_t in_size, int64_t out_size, const Array& key) {
 }
 
 Mlp MakeMlp(const Array& key) {
-  const Array keys = random::split(key, 3);
+  const Array keys = random::split(key, 4);
   return {{MakeLinear(3, 16, keys[0]), MakeLinear(16, 16, keys[1]), MakeLinear(16, 1, keys[2])},
+          random::permutation(keys[3], 3),
           2.0,
           tanh};
 }
