@@ -161,7 +161,7 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
   using R = internal::ResultOf<F, Tuple>;
   const Tuple tuple = internal::TracedTuple<F>(primals, site);
   const internal::FlatArgs p = internal::FlattenArgs(tuple, "primals");
-  const Flat t = flatten(internal::TracedTuple<F>(tangents, site));
+  const Flat t = internal::FlattenFilled(internal::TracedTuple<F>(tangents, site));
   internal::CheckSameStructure(
       p.tree, t.tree, "tangents", ErrorKind::kTypeError,
       "primal and tangent arguments to jvp must have the same tree structure; ", site);
@@ -179,10 +179,10 @@ class LinearFn {
   LinearFn(std::shared_ptr<const internal::Linear> linear, R like, std::tuple<A...> args)
       : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
   R operator()(const A&... tangents) const {
-    const Flat got = flatten(std::tie(tangents...));
-    internal::CheckSameStructure(flatten(args_).tree, got.tree, "tangents", ErrorKind::kTypeError,
-                                 "linearized function: ", linear_->site);
-    return unflatten(like_, internal::PushForward(*linear_, got.leaves));
+    const Flat got = internal::FlattenFilled(std::tie(tangents...));
+    internal::CheckSameStructure(internal::FlattenFilled(args_).tree, got.tree, "tangents",
+                                 ErrorKind::kTypeError, "linearized function: ", linear_->site);
+    return internal::UnflattenFilled(like_, internal::PushForward(*linear_, got.leaves));
   }
 
  private:
@@ -198,11 +198,11 @@ class VjpFn {
   VjpFn(std::shared_ptr<const internal::Linear> linear, R like, std::tuple<A...> args)
       : linear_(std::move(linear)), like_(std::move(like)), args_(std::move(args)) {}
   std::tuple<A...> operator()(const R& cotangents) const {
-    const Flat got = flatten(cotangents);
+    const Flat got = internal::FlattenFilled(cotangents);
     internal::CheckSameStructure(
-        flatten(like_).tree, got.tree, "cotangents", ErrorKind::kValueError,
+        internal::FlattenFilled(like_).tree, got.tree, "cotangents", ErrorKind::kValueError,
         "unexpected tree structure of argument to VJP function: ", linear_->site);
-    return unflatten(args_, internal::PullBack(*linear_, got.leaves));
+    return internal::UnflattenFilled(args_, internal::PullBack(*linear_, got.leaves));
   }
 
  private:
@@ -219,7 +219,7 @@ auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals
   std::optional<R> like;
   const LinearizedFlat out = LinearizeFlat(name, FlattenArgs(primals, "primals"), site,
                                            TreeBody<F, std::tuple<A...>, R>{f, primals, &like});
-  R value = unflatten(*like, out.results);
+  R value = internal::UnflattenFilled(*like, out.results);
   return std::pair(value, Fn<R, A...>(out.linear, value, primals));
 }
 }  // namespace internal
@@ -302,9 +302,10 @@ auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here(
   return [f = std::move(f), like = internal::TracedTuple<F>(like, site),
           site](const R& cotangents) {
     std::optional<R> out_like;
-    return unflatten(like, internal::LinearTransposeFlat(
-                               internal::FlattenArgs(like, "primals"), flatten(cotangents).leaves,
-                               site, internal::TreeBody<F, Tuple, R>{f, like, &out_like}));
+    return internal::UnflattenFilled(
+        like, internal::LinearTransposeFlat(internal::FlattenArgs(like, "primals"),
+                                            internal::FlattenFilled(cotangents).leaves, site,
+                                            internal::TreeBody<F, Tuple, R>{f, like, &out_like}));
   };
 }
 template <class F, class A>
@@ -360,7 +361,7 @@ auto checkpoint(F f, CheckpointOptions options = {}, Site site = Site::Here()) {
     const std::vector<Array> out =
         internal::CheckpointFlat(internal::FlattenArgs(tuple, "args"), options.policy, site,
                                  internal::TreeBody<F, Tuple, R>{f, tuple, &like});
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 

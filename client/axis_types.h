@@ -40,11 +40,12 @@ auto auto_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> out_sha
         "auto_axes", internal::FlattenArgs(tuple, "args"), axes, AxisType::kAuto, {}};
     std::optional<R> like;
     const auto specs = [&] {
-      return internal::LeafSpecs(out_sharding, flatten(*like).tree, "auto_axes out_sharding", site);
+      return internal::LeafSpecs(out_sharding, internal::FlattenFilled(*like).tree,
+                                 "auto_axes out_sharding", site);
     };
     const std::vector<Array> out = internal::RunWithAxisTypes(
         call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 
@@ -66,7 +67,7 @@ auto explicit_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> in_
     const auto specs = [] { return std::vector<PartitionSpec>{}; };
     const std::vector<Array> out = internal::RunWithAxisTypes(
         call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 

@@ -108,7 +108,7 @@ Traced<F, A...> TracedTuple(const std::tuple<A...>& args, const Site& site) {
 
 template <class T>
 FlatArgs FlattenArgs(const T& t, std::string_view root) {
-  return {flatten(t), root};
+  return {FlattenFilled(t), root};
 }
 
 // Calls f with the arrays of `like` replaced, stores the result in `*out`, and flattens it.
@@ -118,18 +118,21 @@ struct TreeBody {
   const Tuple& like;
   std::optional<R>* out;
   std::vector<Array> operator()(const std::vector<Array>& leaves) const {
-    const Tuple args = unflatten(like, leaves);
+    const Tuple args = UnflattenFilled(like, leaves);
     out->emplace(std::apply([&](const auto&... a) -> R { return std::invoke(f, a...); }, args));
-    return flatten(**out).leaves;
+    Flat flat = flatten(**out);
+    // An Array that is all of the result was forgotten: whoever takes the leaves refuses it.
+    if (flat.tree.kind == TreeNode::kLeaf) return std::move(flat.leaves);
+    return WithoutHoles(std::move(flat)).leaves;
   }
 };
 // Removes the first arrays of `leaves`, as many as `like` has, and returns `like` with them.
 template <class T>
 T TakeFront(std::vector<Array>* leaves, const T& like) {
-  const size_t n = flatten(like).leaves.size();
+  const size_t n = FlattenFilled(like).leaves.size();
   std::vector<Array> mine(leaves->begin(), leaves->begin() + n);
   leaves->erase(leaves->begin(), leaves->begin() + n);
-  return unflatten(like, mine);
+  return UnflattenFilled(like, mine);
 }
 
 }  // namespace internal

@@ -86,17 +86,17 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
                           options.length, options.reverse, options.unroll.steps};
   std::optional<R> like;
   const internal::TreeBody<F, std::tuple<C, X>, R> body{f, tuple, &like};
-  const TreeNode want = flatten(init).tree;
+  const TreeNode want = internal::FlattenFilled(init).tree;
   auto checked = [&](const std::vector<Array>& in) {
     std::vector<Array> out = body(in);
     internal::CheckSameStructure(
-        want, flatten(like->first).tree, "carry", ErrorKind::kTypeError,
+        want, internal::FlattenFilled(like->first).tree, "carry", ErrorKind::kTypeError,
         "scan body function carry input and carry output must have the same pytree structure; ",
         site);
     return out;
   };
   const std::vector<Array> out = internal::RunScan(call, site, checked);  // fills `like`
-  return unflatten(*like, out);
+  return internal::UnflattenFilled(*like, out);
 }
 
 // All of elems[0], fn(elems[0], elems[1]), fn(that, elems[2]) and so on along `axis`, where fn(a,
@@ -111,12 +111,14 @@ T associative_scan(const F& fn, const T& elems, bool reverse = false, int axis =
                 "fn of associative_scan takes two trees of elems' type and answers one");
   const internal::FlatArgs flat = internal::FlattenArgs(elems, "elems");
   const auto combine = [&](const std::vector<Array>& a, const std::vector<Array>& b) {
-    const Flat out = flatten(T(fn(unflatten(elems, a), unflatten(elems, b))));
+    const Flat out = internal::FlattenFilled(
+        T(fn(internal::UnflattenFilled(elems, a), internal::UnflattenFilled(elems, b))));
     internal::CheckSameStructure(flat.tree, out.tree, "elems", ErrorKind::kTypeError,
                                  "fn of associative_scan must answer a tree as elems; ", site);
     return out.leaves;
   };
-  return unflatten(elems, internal::AssociativeScanFlat(flat, reverse, axis, site, combine));
+  return internal::UnflattenFilled(
+      elems, internal::AssociativeScanFlat(flat, reverse, axis, site, combine));
 }
 
 namespace lax {
@@ -170,18 +172,18 @@ C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Si
   std::optional<Holds> holds;
   std::optional<R> like;
   const internal::TreeBody<F, Tuple, R> body{body_fun, tuple, &like};
-  const TreeNode want = flatten(init).tree;
+  const TreeNode want = internal::FlattenFilled(init).tree;
   auto checked = [&](const std::vector<Array>& in) {
     std::vector<Array> out = body(in);
     internal::CheckSameStructure(
-        want, flatten(*like).tree, "carry", ErrorKind::kTypeError,
+        want, internal::FlattenFilled(*like).tree, "carry", ErrorKind::kTypeError,
         "body_fun output and input must have identical types, but the pytrees differ; ", site);
     return out;
   };
   const std::vector<Array> out =
       internal::RunWhile(internal::FlattenArgs(init, "init_val"), site,
                          internal::TreeBody<P, Tuple, Holds>{cond_fun, tuple, &holds}, checked);
-  return unflatten(*like, out);
+  return internal::UnflattenFilled(*like, out);
 }
 
 // body_fun(i, val) for i = lower, lower + 1, ... upper - 1, each val the result before. With bounds
@@ -226,12 +228,13 @@ auto CallBranches(const char* name, const Array& index, const Branches& branches
     return [&, &branch = branch](const std::vector<Array>& in) {
       std::vector<Array> out = TreeBody<F, Tuple, R>{branch, tuple, &like}(in);
       if (!first) first = like;
-      CheckSameStructure(flatten(*first).tree, flatten(*like).tree, "result", ErrorKind::kTypeError,
+      CheckSameStructure(internal::FlattenFilled(*first).tree, internal::FlattenFilled(*like).tree,
+                         "result", ErrorKind::kTypeError,
                          "branch outputs must have the same pytree structure; ", site);
       return out;
     };
   };
-  const auto paths = [&] { return LeafPaths(flatten(*first).tree, "result"); };
+  const auto paths = [&] { return LeafPaths(internal::FlattenFilled(*first).tree, "result"); };
   return std::apply(
       [&](const auto&... branch) {
         const std::tuple bodies(call(branch)...);
@@ -241,7 +244,7 @@ auto CallBranches(const char* name, const Array& index, const Branches& branches
                                  std::vector<FlatBody>{body...}, paths);
             },
             bodies);
-        return unflatten(*first, out);
+        return internal::UnflattenFilled(*first, out);
       },
       branches);
 }

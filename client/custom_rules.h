@@ -70,11 +70,11 @@ auto custom_jvp(F f, Rule rule, Site site = Site::Here()) {
     const auto flat_rule = [&](const std::vector<Array>& in) {
       std::vector<Array> rest = in;
       const Tuple primals = internal::TakeFront(&rest, tuple);
-      const std::pair<R, R> got = rule(primals, unflatten(tuple, rest));
-      Flat out = flatten(got.first);
-      const Flat tangent = flatten(got.second);
+      const std::pair<R, R> got = rule(primals, internal::UnflattenFilled(tuple, rest));
+      Flat out = internal::FlattenFilled(got.first);
+      const Flat tangent = internal::FlattenFilled(got.second);
       internal::CheckSameStructure(
-          flatten(*like).tree, out.tree, "primal_out", ErrorKind::kTypeError,
+          internal::FlattenFilled(*like).tree, out.tree, "primal_out", ErrorKind::kTypeError,
           "Custom JVP rule must produce a pair where the first element represents the primal "
           "output (equal in value to the output of the function, and in particular of the same "
           "container/pytree structure); ",
@@ -90,7 +90,7 @@ auto custom_jvp(F f, Rule rule, Site site = Site::Here()) {
     const std::vector<Array> out =
         internal::CustomJvpFlat(internal::FlattenArgs(tuple, "args"), site,
                                 internal::TreeBody<F, Tuple, R>{f, tuple, &like}, flat_rule);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 
@@ -130,7 +130,8 @@ auto custom_vjp(F f, Fwd fwd, Bwd bwd, Site site = Site::Here()) {
     const auto flat_fwd = [&](const std::vector<Array>& in) {
       std::vector<Array> out = fwd_body(in);
       internal::CheckSameStructure(
-          flatten(*like).tree, flatten(fwd_like->first).tree, "primal_out", ErrorKind::kTypeError,
+          internal::FlattenFilled(*like).tree, internal::FlattenFilled(fwd_like->first).tree,
+          "primal_out", ErrorKind::kTypeError,
           "Custom VJP fwd rule must produce a pair where the first element represents the primal "
           "output (equal to the output of the function) and the second element represents "
           "residuals; ",
@@ -140,19 +141,22 @@ auto custom_vjp(F f, Fwd fwd, Bwd bwd, Site site = Site::Here()) {
     const auto flat_bwd = [&](const std::vector<Array>& in) {
       std::vector<Array> rest = in;
       const Residuals residuals = internal::TakeFront(&rest, fwd_like->second);
-      const Tuple got = bwd(residuals, unflatten(fwd_like->first, rest));
-      const Flat out = flatten(got);
+      const Tuple got = bwd(residuals, internal::UnflattenFilled(fwd_like->first, rest));
+      const Flat out = flatten(got), given = flatten(tuple);
       internal::CheckSameStructure(
-          flatten(tuple).tree, out.tree, "output", ErrorKind::kTypeError,
+          given.tree, out.tree, "output", ErrorKind::kTypeError,
           "Custom VJP bwd rule must produce an output with the same container (pytree) structure "
           "as the args tuple of the primal function; ",
           site);
-      return out.leaves;
+      std::vector<Array> cotangents;  // of what is no hole
+      for (size_t i = 0; i < out.leaves.size(); ++i)
+        if (given.leaves[i].valid()) cotangents.push_back(out.leaves[i]);
+      return cotangents;
     };
     const std::vector<Array> out = internal::CustomVjpFlat(
         internal::FlattenArgs(tuple, "args"), site,
         internal::TreeBody<F, Tuple, R>{f, tuple, &like}, flat_fwd, flat_bwd);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 
@@ -175,10 +179,10 @@ B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& tran
                 "matvec of custom_linear_solve answers a tree of b's type");
   static_assert(std::is_invocable_r_v<B, const S&, const M&, const B&>,
                 "solve of custom_linear_solve takes matvec and b, and answers a tree of b's type");
-  const TreeNode want = flatten(b).tree;
+  const TreeNode want = internal::FlattenFilled(b).tree;
   const auto flat = [&](const char* name, const auto& fn) {
     return [&want, &b, name, &fn, site](const std::vector<Array>& in) {
-      const Flat out = flatten(B(fn(unflatten(b, in))));
+      const Flat out = internal::FlattenFilled(B(fn(internal::UnflattenFilled(b, in))));
       internal::CheckSameStructure(want, out.tree, "b", ErrorKind::kTypeError,
                                    std::string(name) + "() output pytree structure must match b; ",
                                    site);
@@ -190,7 +194,9 @@ B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& tran
   const auto flat_matvec = flat("matvec", matvec);
   internal::LinearSolveFlat call{internal::FlattenArgs(b, "b"), flat_solve, flat_matvec,
                                  std::nullopt, std::nullopt};
-  const auto run = [&] { return unflatten(b, internal::RunLinearSolve(call, site)); };
+  const auto run = [&] {
+    return internal::UnflattenFilled(b, internal::RunLinearSolve(call, site));
+  };
   if constexpr (!std::is_same_v<T, NoneType>) {
     const auto vecmat = [&](const B& x) -> B {
       if (options.symmetric) return matvec(x);

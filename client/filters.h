@@ -5,7 +5,7 @@
 // program for each of its values, and answer it as it was. So filter_jit is jit, and what Equinox
 // filters out of a tree (numbers, names, functions) needs no filter. What is left to say is which
 // arrays: those with derivatives, those to map, those to place. An Array without a value stands for
-// an array that is left out (Equinox's None).
+// an array that is left out (Equinox's None): transforms, tree_map and optimizers pass it by.
 //
 //   struct Linear {
 //     Array weight, bias;
@@ -125,7 +125,7 @@ auto filter_value_and_grad(F f, Site site = Site::Here()) {
     std::vector<Array> gradient(own);
     for (size_t i = 0, next = 0; i < own; ++i)
       if (active[i]) gradient[i] = out[next++];
-    return std::pair(std::move(value), unflatten(std::get<0>(tuple), gradient));
+    return std::pair(std::move(value), internal::UnflattenFilled(std::get<0>(tuple), gradient));
   };
 }
 // The gradient, or {gradient, aux} if f answers {loss, aux}. Reference: equinox.filter_grad.
@@ -183,10 +183,12 @@ auto filter_vmap(F f, FilteredAxes in_axes = if_array(0), FilteredAxes out_axes 
                                     [](const std::optional<int>& d) { return d.has_value(); });
     if (!mapped && options.axis_size < 0) return R(std::invoke(f, args...));
     std::optional<R> like;
-    const auto out_dims = [&] { return out_axes.Of(flatten(*like), "filter_vmap out_axes", site); };
+    const auto out_dims = [&] {
+      return out_axes.Of(internal::FlattenFilled(*like), "filter_vmap out_axes", site);
+    };
     const std::vector<Array> out =
         internal::RunVmap(call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "client/optim.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera {
@@ -104,6 +105,47 @@ TEST(FilterGradTest, IsByTheFloatsOfTheFirstArgument) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(6, 14, 6, 14));
   EXPECT_THAT(out[2].ToDoubles(), ElementsAre(1, 1));
   EXPECT_THAT(out[3].ToDoubles(), ElementsAre(3, 7));
+}
+
+// What Equinox has None for passes through every transform, and optimizers, as it is.
+TEST(HoleTest, TransformsPassItBy) {
+  const auto f = [](Array w, Array x) {
+    const Linear linear{w, Array(), Array(), 2};
+    const auto apply = [](const Linear& l, const Array& x) {
+      EXPECT_FALSE(l.bias.valid());
+      EXPECT_EQ(l.scale, 2);
+      return l.scale * matmul(x, l.weight);
+    };
+    const auto same = [](const Linear& l) { return l; };
+    const auto step = [&](const Linear& l, const Array& x) { return std::pair(l, apply(l, x)); };
+    const auto loss = [&](const Linear& l) { return sum(apply(l, x)); };
+    const auto gradient = grad(loss)(linear);
+    EXPECT_FALSE(gradient.bias.valid());
+    EXPECT_FALSE(jit(same)(linear).steps.valid());
+    EXPECT_FALSE(vmap(same)(linear).bias.valid());
+    EXPECT_FALSE(checkpoint(same)(linear).bias.valid());
+    EXPECT_FALSE(cond(true, same, same, linear).bias.valid());
+    EXPECT_FALSE(eval_shape(same, linear).bias.valid());
+    const auto [tangents_at, push] = linearize(same, linear);
+    EXPECT_FALSE(push(linear).bias.valid());
+    const auto [last, ys] = scan(step, linear, expand_dims(x, 0));
+    EXPECT_FALSE(last.bias.valid());
+
+    const auto optimizer = optim::adamw(0.5);
+    const auto [updates, state] = optimizer.update(gradient, optimizer.init(linear), linear);
+    EXPECT_FALSE(state[0].mu->bias.valid());
+    Linear all = linear;
+    all.bias = x;
+    const Linear next = optim::apply_updates(all, updates);
+    return std::tuple(gradient.weight, ys, tangents_at.weight, next.bias,
+                      optim::global_norm(linear));
+  };
+  const auto out = Evaluated(f, Host({3, 0, 0, 4}, {2, 2}), Host({1, 1}, {1, 2}));
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(6, 8));
+  EXPECT_THAT(out[2].ToDoubles(), ElementsAre(3, 0, 0, 4));
+  EXPECT_THAT(out[3].ToDoubles(), ElementsAre(1, 1));
+  EXPECT_THAT(out[4].ToDoubles(), ElementsAre(5));
 }
 
 TEST(FilterVmapTest, MapsArraysAndLeavesTheRest) {

@@ -25,6 +25,12 @@ std::vector<Array> JacobianFlat(const char* name, bool reverse, bool holomorphic
                                 const Site& site, FlatBody body,
                                 absl::FunctionRef<size_t()> num_results);
 
+template <class T>
+T WithHolesOnly(T tree) {
+  for_each_leaf(tree, [](Array& a) { a = Array(); });
+  return tree;
+}
+
 // The tree of the blocks: R with X in the place of each array.
 template <class R, class X>
 struct JacobianTree {
@@ -32,22 +38,22 @@ struct JacobianTree {
                 "a Jacobian of a struct by several arrays has no type in C++: let the function "
                 "answer, or take, an Array, or vectors, maps, tuples and pairs of arrays");
   using Type = R;
-  static Type Of(const R& like, const X&, std::vector<Array>* blocks) {
-    return TakeFront(blocks, like);
+  static Type Of(const R& like, const X& x, std::vector<Array>* blocks) {
+    return x.valid() ? TakeFront(blocks, like) : WithHolesOnly(like);
   }
 };
 template <class X>
 struct JacobianTree<Array, X> {
   using Type = X;
-  static Type Of(const Array&, const X& like, std::vector<Array>* blocks) {
-    return TakeFront(blocks, like);
+  static Type Of(const Array& r, const X& like, std::vector<Array>* blocks) {
+    return r.valid() ? TakeFront(blocks, like) : WithHolesOnly(like);
   }
 };
 template <>
 struct JacobianTree<Array, Array> {
   using Type = Array;
-  static Type Of(const Array&, const Array& like, std::vector<Array>* blocks) {
-    return TakeFront(blocks, like);
+  static Type Of(const Array& r, const Array& like, std::vector<Array>* blocks) {
+    return r.valid() ? TakeFront(blocks, like) : Array();
   }
 };
 template <class R, class X>
@@ -137,7 +143,7 @@ class Jacobian {
     std::vector<Array> blocks = JacobianFlat(
         how_.name, how_.reverse, how_.holomorphic, flat, active, site_,
         TreeBody<F, Tuple, R>{f_, tuple, &like},
-        [&] { return static_cast<size_t>(flatten(differentiated()).tree.num_leaves()); });
+        [&] { return static_cast<size_t>(FlattenFilled(differentiated()).tree.num_leaves()); });
     const auto x = PickArguments<I...>(tuple);
     using Tree = JacobianTree<std::decay_t<decltype(differentiated())>, std::decay_t<decltype(x)>>;
     auto jacobian = Tree::Of(differentiated(), x, &blocks);

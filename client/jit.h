@@ -107,13 +107,16 @@ class Jitted {
     auto traced = [&](const std::vector<Array>& in) {
       std::vector<Array> out = call.body(in);
       R blank = *call.like;
-      for_each_leaf(blank, [](Array& a) { a = Array(); });
+      const Array none = abstract({});  // an array, but none that is kept alive
+      for_each_leaf(blank, [&](Array& a) {
+        if (a.valid()) a = none;
+      });
       result_structure = std::make_shared<R>(std::move(blank));
       return out;
     };
     const std::vector<Array> out =
         cache_->Call(typeid(Tuple), call.flat, call.options, site_, traced, &result_structure);
-    return unflatten(*std::static_pointer_cast<const R>(result_structure), out);
+    return internal::UnflattenFilled(*std::static_pointer_cast<const R>(result_structure), out);
   }
 
   // The plan for these arguments.
@@ -162,12 +165,12 @@ class Jitted {
     }
     return {options_.name, std::move(donate), std::move(in),
             [this, &like] { return OutShardings(*like); },
-            [&like] { return LeafPaths(flatten(*like).tree, "result"); }};
+            [&like] { return LeafPaths(internal::FlattenFilled(*like).tree, "result"); }};
   }
   template <class R>
   std::vector<std::optional<PartitionSpec>> OutShardings(const R& like) const {
     if (!options_.out_shardings.given()) return {};
-    return internal::BroadcastPrefix(options_.out_shardings, flatten(like).tree,
+    return internal::BroadcastPrefix(options_.out_shardings, internal::FlattenFilled(like).tree,
                                      "jit out_shardings", site_);
   }
 
@@ -204,10 +207,12 @@ auto eval_shape(const F& f, const A&... args) {
   const Tuple tuple = internal::TracedArgs<F>(Site{}, args...);
   std::optional<R> like;
   const std::vector<Type> types = internal::ResultTypes(
-      flatten(tuple).leaves, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
+      internal::FlattenFilled(tuple).leaves, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
   R out = *like;
   size_t next = 0;
-  for_each_leaf(out, [&](Array& a) { a = abstract_of(types[next++]); });
+  for_each_leaf(out, [&](Array& a) {
+    if (a.valid()) a = abstract_of(types[next++]);
+  });
   return out;
 }
 
@@ -218,7 +223,7 @@ internal::TracedProgram trace(const F& f, const A&... args) {
   using R = internal::ResultOf<F, Tuple>;
   const Tuple tuple = internal::TracedArgs<F>(Site{}, args...);
   std::optional<R> like;
-  return internal::TraceProgram("trace", Site{}, flatten(tuple).leaves,
+  return internal::TraceProgram("trace", Site{}, internal::FlattenFilled(tuple).leaves,
                                 internal::TreeBody<F, Tuple, R>{f, tuple, &like});
 }
 

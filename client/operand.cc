@@ -175,6 +175,8 @@ Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands ho
   const Dims shape =
       how == Operands::kPromote || shapes.empty() ? BroadcastShapes(name, shapes, site) : shapes[0];
   return Apply1(name, site, arrays, [&](ir::Builder& b, std::vector<ir::Value> values) {
+    // Before they are broadcast: so the derivative adds up over devices what is added up here.
+    if (how == Operands::kPromote) values = ir::MatchVarying(std::move(values));
     std::vector<ir::Value> in;
     size_t next = 0;
     ir::AxisSet reduced;  // A number is reduced beside an array that is.

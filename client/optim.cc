@@ -630,6 +630,7 @@ std::vector<Array> GlobalNorm(const std::vector<Array>& leaves, const Site& site
   return InProgram("global_norm", site, leaves, [&] { return std::vector<Array>{NormOf(leaves)}; });
 }
 Array Applied(const Array& param, const Array& update) {
+  if (!update.valid()) return param;
   return (param + update).astype(param.dtype());
 }
 Array Between(const Array& new_value, const Array& old_value, const Arg& step_size) {

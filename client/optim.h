@@ -81,7 +81,8 @@ class GradientTransformation {
   template <class Params>
   OptState<Params> init(const Params& params, Site site = Site::Here()) const {
     OptState<Params> state;
-    for (internal::FlatState& flat : internal::Init(rules_, flatten(params), site))
+    for (internal::FlatState& flat :
+         internal::Init(rules_, tessera::internal::FlattenFilled(params), site))
       state.push_back({std::move(flat.count), Tree(params, flat.mu), Tree(params, flat.nu)});
     return state;
   }
@@ -95,7 +96,7 @@ class GradientTransformation {
   template <class Params>
   std::pair<Params, OptState<Params>> update(const Params& grads, const OptState<Params>& state,
                                              const Params& params, Site site = Site::Here()) const {
-    const Flat flat = flatten(params);
+    const Flat flat = tessera::internal::FlattenFilled(params);
     return Updated(grads, state, &flat, site);
   }
 
@@ -106,20 +107,22 @@ class GradientTransformation {
  private:
   template <class Params>
   static std::optional<Params> Tree(const Params& like, const std::optional<Flat>& flat) {
-    return flat ? std::optional<Params>(unflatten(like, flat->leaves)) : std::nullopt;
+    return flat ? std::optional<Params>(tessera::internal::UnflattenFilled(like, flat->leaves))
+                : std::nullopt;
   }
   template <class Params>
   std::pair<Params, OptState<Params>> Updated(const Params& grads, const OptState<Params>& state,
                                               const Flat* params, const Site& site) const {
     const auto flat_of = [](const std::optional<Params>& tree) {
-      return tree ? std::optional<Flat>(flatten(*tree)) : std::nullopt;
+      return tree ? std::optional<Flat>(tessera::internal::FlattenFilled(*tree)) : std::nullopt;
     };
-    Flat updates = flatten(grads);
+    Flat updates = tessera::internal::FlattenFilled(grads);
     std::vector<internal::FlatState> next;
     for (const TransformState<Params>& s : state)
       next.push_back({s.count, flat_of(s.mu), flat_of(s.nu)});
     internal::Update(rules_, &updates, &next, params, site);
-    std::pair<Params, OptState<Params>> out{unflatten(grads, updates.leaves), {}};
+    std::pair<Params, OptState<Params>> out{
+        tessera::internal::UnflattenFilled(grads, updates.leaves), {}};
     for (internal::FlatState& s : next)
       out.second.push_back({std::move(s.count), Tree(grads, s.mu), Tree(grads, s.nu)});
     return out;
@@ -282,7 +285,7 @@ GradientTransformation lamb(const ScalarOrSchedule& learning_rate, const LambOpt
 
 // ---- Of trees. ----------------------------------------------------------------------------------
 
-// The sums, of the parameters' dtypes.
+// The sums, of the parameters' dtypes. A parameter without an update stays as it is.
 template <class Params>
 Params apply_updates(const Params& params, const Params& updates) {
   return tree_map(internal::Applied, params, updates);
@@ -298,7 +301,7 @@ Params incremental_update(const Params& new_tensors, const Params& old_tensors,
 // The square root of the sum of the squares of all elements.
 template <class T>
 Array global_norm(const T& tree, Site site = Site::Here()) {
-  return internal::GlobalNorm(flatten(tree).leaves, site)[0];
+  return internal::GlobalNorm(tessera::internal::FlattenFilled(tree).leaves, site)[0];
 }
 
 // ---- Losses, one for each element, or for each row of logits. -----------------------------------

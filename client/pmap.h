@@ -66,12 +66,13 @@ struct PmapBody {
     const Tuple tuple(args...);
     std::optional<R> like;
     auto out_dims = [&] {
-      return BroadcastPrefix(options.out_axes, flatten(*like).tree, "pmap out_axes", site);
+      return BroadcastPrefix(options.out_axes, internal::FlattenFilled(*like).tree, "pmap out_axes",
+                             site);
     };
-    auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    auto paths = [&] { return LeafPaths(internal::FlattenFilled(*like).tree, "result"); };
     const std::vector<Array> out =
         RunPmap(FlatCall(tuple), site, TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims, paths);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   }
 };
 

@@ -75,12 +75,13 @@ auto ShardMapTree(F f, Mesh mesh, std::optional<Prefix<PartitionSpec>> in_specs,
     call.check_vma = options.check_vma;
     std::optional<R> like;
     auto specs = [&] {
-      return internal::LeafSpecs(out_specs, flatten(*like).tree, "shard_map out_specs", site);
+      return internal::LeafSpecs(out_specs, internal::FlattenFilled(*like).tree,
+                                 "shard_map out_specs", site);
     };
-    auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    auto paths = [&] { return LeafPaths(internal::FlattenFilled(*like).tree, "result"); };
     const std::vector<Array> out = internal::RunShardMap(
         call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs, paths);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 
@@ -121,12 +122,13 @@ auto smap(F f, Prefix<int> in_axes, Prefix<int> out_axes, std::string axis_name,
     call.axis_names = {axis_name};
     std::optional<R> like;
     auto specs = [&] {
-      return internal::AxisSpecs(out_axes, flatten(*like), axis_name, "smap out_axes", site);
+      return internal::AxisSpecs(out_axes, internal::FlattenFilled(*like), axis_name,
+                                 "smap out_axes", site);
     };
-    auto paths = [&] { return LeafPaths(flatten(*like).tree, "result"); };
+    auto paths = [&] { return LeafPaths(internal::FlattenFilled(*like).tree, "result"); };
     const std::vector<Array> out = internal::RunShardMap(
         call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, specs, paths);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 

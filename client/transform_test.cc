@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -314,6 +315,27 @@ TEST(ShardMapTest, MixedOperandsAreCast) {  // reference A08
   };
   EXPECT_THAT(Values(f, Vec({0, 1, 2, 3, 4, 5}), Vec({10, 20, 30})),
               ElementsAre(0, 20, 60, 30, 80, 150));
+}
+
+// So that the gradient of a bias is added up over the rows before it is over the devices.
+TEST(ShardMapTest, WhatIsBroadcastIsCastBefore) {
+  const auto f = [](Array x, Array bias) {
+    const auto loss = [](Array rows, Array b) { return lax::psum(sum(square(rows + b)), "i"); };
+    const auto mapped = shard_map(loss, AutoMesh({2}, {"i"}), {P("i"), P()}, P());
+    return grad([&](Array b) { return mapped(x, b); })(bias);
+  };
+  EXPECT_THAT(Values(f, testing::Host({0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}), Vec({10, 20})),
+              ElementsAre(104, 192));
+  std::vector<Dims> sums;
+  const std::function<void(const ir::Function&)> look = [&](const ir::Function& fn) {
+    for (const ir::Op& op : fn.ops) {
+      if (op.def->name.find("psum") == 0) sums.push_back(fn.type(op.operands[0]).shape);
+      for (const ir::FunctionRef& region : op.regions) look(*region);
+    }
+  };
+  look(*trace(f, abstract({4, 2}), abstract({2})).fn());
+  EXPECT_THAT(sums, ::testing::Contains(Dims{2}));
+  EXPECT_THAT(sums, ::testing::Not(::testing::Contains(Dims{2, 2})));
 }
 
 TEST(ShardMapTest, ScanCarryMustVaryFromTheStart) {  // reference A09

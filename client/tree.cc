@@ -1,5 +1,7 @@
 #include "client/tree.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
@@ -8,6 +10,15 @@ namespace {
 void AppendLeafPaths(const TreeNode& n, const std::string& path, std::vector<std::string>* out) {
   if (n.kind == TreeNode::kLeaf) out->push_back(path);
   for (const TreeNode& c : n.children) AppendLeafPaths(c, path + c.label, out);
+}
+
+// Leaves that are holes become nodes without children. `next`: the leaf that comes next.
+void ReplaceHoles(const std::vector<Array>& leaves, size_t* next, TreeNode* n) {
+  if (n->kind == TreeNode::kLeaf && !leaves[(*next)++].valid()) {
+    n->kind = TreeNode::kNode;
+    n->text = "none";
+  }
+  for (TreeNode& c : n->children) ReplaceHoles(leaves, next, &c);
 }
 
 std::string Describe(const TreeNode& n) {
@@ -54,6 +65,16 @@ std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::
 }
 
 namespace internal {
+
+Flat WithoutHoles(Flat flat) {
+  const auto is_hole = [](const Array& a) { return !a.valid(); };
+  const bool has_holes = std::any_of(flat.leaves.begin(), flat.leaves.end(), is_hole);
+  if (!has_holes) return flat;
+  size_t next = 0;
+  ReplaceHoles(flat.leaves, &next, &flat.tree);
+  std::erase_if(flat.leaves, is_hole);
+  return flat;
+}
 
 void CheckSameStructure(const TreeNode& want, const TreeNode& got, std::string_view root,
                         ErrorKind kind, const std::string& message, const Site& site) {

@@ -226,7 +226,29 @@ T unflatten(T like, const std::vector<Array>& leaves) {
   for_each_leaf(like, [&](Array& a) { a = leaves.at(i++); });
   return like;
 }
-// A tree with the structure of `first`, whose leaves are f(corresponding leaves of all trees).
+
+namespace internal {
+// An Array without a value is a hole: for transforms a tree without leaves, as None is in JAX, that
+// comes out where it went in. `flat` without its holes.
+Flat WithoutHoles(Flat flat);
+template <class T>
+Flat FlattenFilled(const T& t) {
+  return WithoutHoles(flatten(t));
+}
+// `like` with its arrays replaced and its holes left. Requires: as many arrays as FlattenFilled
+// gives.
+template <class T>
+T UnflattenFilled(T like, const std::vector<Array>& leaves) {
+  size_t i = 0;
+  for_each_leaf(like, [&](Array& a) {
+    if (a.valid()) a = leaves.at(i++);
+  });
+  return like;
+}
+}  // namespace internal
+
+// A tree with the structure of `first`, whose leaves are f(corresponding leaves of all trees). An
+// Array without a value in `first` stays as it is.
 template <class F, class T, class... Rest>
 T tree_map(F&& f, T first, const Rest&... rest) {
   const std::vector<Flat> others = {flatten(rest)...};
@@ -237,9 +259,10 @@ T tree_map(F&& f, T first, const Rest&... rest) {
   }
   size_t i = 0;
   for_each_leaf(first, [&](Array& a) {
-    [&]<size_t... I>(std::index_sequence<I...>) { a = f(a, others[I].leaves[i]...); }
+    const size_t at = i++;
+    if (!a.valid()) return;
+    [&]<size_t... I>(std::index_sequence<I...>) { a = f(a, others[I].leaves[at]...); }
     (std::index_sequence_for<Rest...>{});
-    ++i;
   });
   return first;
 }

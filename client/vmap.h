@@ -55,11 +55,12 @@ auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions op
     call.spmd_axis_name = options.spmd_axis_name;
     std::optional<R> like;
     auto out_dims = [&] {
-      return internal::BroadcastPrefix(out_axes, flatten(*like).tree, "vmap out_axes", site);
+      return internal::BroadcastPrefix(out_axes, internal::FlattenFilled(*like).tree,
+                                       "vmap out_axes", site);
     };
     const std::vector<Array> out =
         internal::RunVmap(call, site, internal::TreeBody<F, Tuple, R>{f, tuple, &like}, out_dims);
-    return unflatten(*like, out);
+    return internal::UnflattenFilled(*like, out);
   };
 }
 

@@ -72,31 +72,43 @@ std::pair<int64_t, int64_t> ParseMesh(const std::string& text) {
   return sizes;
 }
 
-std::vector<Option> ClusterFlags::Options() {
-  return {{"--mesh", &mesh}, {"--address", &address}, {"--embedded", &embedded}};
+std::vector<Option> SessionFlags::Options() {
+  return {{"--address", &address}, {"--embedded", &embedded}};
 }
 
-Cluster OpenCluster(const ClusterFlags& flags, std::string* checkpoint) {
-  const auto [data, model] = ParseMesh(flags.mesh);
-  const int devices = static_cast<int>(data * model);
+std::vector<Option> ClusterFlags::Options() {
+  std::vector<Option> options = session.Options();
+  options.push_back({"--mesh", &mesh});
+  return options;
+}
+
+std::shared_ptr<Session> OpenSession(const SessionFlags& flags, int64_t devices,
+                                     std::string* checkpoint) {
   std::string address = flags.address;
   if (const char* set = std::getenv("TESSERA_ADDRESS"); set && address.empty() && !flags.embedded)
     address = set;
-  Cluster cluster;
+  std::shared_ptr<Session> session;
   if (address.empty()) {
-    EmbeddedOptions options{.devices = devices};
+    EmbeddedOptions options{.devices = static_cast<int>(devices)};
     const size_t slash = checkpoint == nullptr ? std::string::npos : checkpoint->rfind('/');
     if (slash != std::string::npos) {
       options.files_dir = checkpoint->substr(0, std::max<size_t>(slash, 1));
       checkpoint->erase(0, slash + 1);
     }
-    cluster.session = Session::Embedded(options);
+    session = Session::Embedded(options);
   } else {
     ConnectOptions options;
-    options.min_devices = devices;
-    cluster.session = Session::Connect(address, options);
+    options.min_devices = static_cast<int>(devices);
+    session = Session::Connect(address, options);
   }
-  Session::SetDefault(cluster.session);
+  Session::SetDefault(session);
+  return session;
+}
+
+Cluster OpenCluster(const ClusterFlags& flags, std::string* checkpoint) {
+  const auto [data, model] = ParseMesh(flags.mesh);
+  Cluster cluster;
+  cluster.session = OpenSession(flags.session, data * model, checkpoint);
   cluster.mesh = make_mesh({data, model}, {"data", "model"}, {AxisType::kAuto, AxisType::kAuto});
   return cluster;
 }

@@ -29,21 +29,32 @@ void ParseOptions(int argc, char** argv, const std::vector<Option>& options);
 // UsageError.
 std::pair<int64_t, int64_t> ParseMesh(const std::string& text);
 
-// The options that every example has.
-struct ClusterFlags {
-  std::string mesh = "data=2,model=2", address;
+// The options that every example has: where it runs.
+struct SessionFlags {
+  std::string address;
   bool embedded = false;
 
   std::vector<Option> Options();
 };
-constexpr char kClusterUsage[] =
-    "  --mesh data=D,model=M   the mesh (data=2,model=2)\n"
+inline const std::string kSessionUsage =
     "  --address HOST:PORT     a coordinator; else TESSERA_ADDRESS, else inside this process\n"
     "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n";
+// Opens a session with so many devices, and makes it the default one. In an embedded cluster the
+// folder of the file `checkpoint` becomes the root of files, and the path relative to it.
+std::shared_ptr<Session> OpenSession(const SessionFlags& flags, int64_t devices,
+                                     std::string* checkpoint = nullptr);
 
-// Opens a session with enough devices, makes it the default one, and returns the mesh. In an
-// embedded cluster the folder of the file `checkpoint` becomes the root of files, and the path
-// relative to it.
+// And the mesh, for those that leave it to the user.
+struct ClusterFlags {
+  SessionFlags session;
+  std::string mesh = "data=2,model=2";
+
+  std::vector<Option> Options();
+};
+inline const std::string kClusterUsage =
+    "  --mesh data=D,model=M   the mesh (data=2,model=2)\n" + kSessionUsage;
+
+// The session of these flags, as OpenSession opens it, and the mesh.
 struct Cluster {
   std::shared_ptr<Session> session;
   Mesh mesh;

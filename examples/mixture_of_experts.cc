@@ -1,0 +1,110 @@
+// A layer of many experts, of which each token asks the two that a router finds best. Each device
+// has one expert and a part of the tokens; an all_to_all brings the tokens to their experts, and
+// another one the answers back. Reference: Lepikhin et al., "GShard: scaling giant models with
+// conditional computation and automatic sharding" (2020).
+//
+//   mixture_of_experts                 four experts on four CPU devices inside this process
+#include <cmath>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/command_line.h"
+#include "examples/compare.h"
+
+namespace tessera::examples {
+
+// The router's weights, and those of the experts, f32[experts, ...].
+struct Layer {
+  Array router, up, down;
+};
+TESSERA_TREE(Layer, router, up, down)
+
+namespace {
+
+constexpr int64_t kExperts = 4, kTokens = 64, kWidth = 16, kHidden = 32, kChosen = 2;
+constexpr int64_t kOwnTokens = kTokens / kExperts;
+// How many tokens an expert takes from each device. As many as there are: none is turned away, and
+// the result is that of the dense computation. Large models take fewer.
+constexpr int64_t kCapacity = kOwnTokens;
+
+// The probability of each expert for each token, 0 for all but the best: f32[tokens, experts].
+Array Gates(const Array& router, const Array& x) {
+  const auto [best, expert] = top_k(softmax(matmul(x, router)), kChosen);
+  const Array share = best / sum(best, -1, /*keepdims=*/true);
+  return sum(expand_dims(share, -1) * one_hot(expert, kExperts), 1);
+}
+
+// Every expert answers every token, and most answers count nothing.
+Array Dense(const Layer& p, const Array& x) {
+  const Array hidden = gelu(einsum("tw,ewh->eth", {x, p.up}));
+  const Array answers = einsum("eth,ehw->etw", {hidden, p.down});
+  return einsum("te,etw->tw", {Gates(p.router, x), answers});
+}
+
+// For one device of `expert`: its tokens, and its expert with a first dim of 1.
+Array Routed(const Layer& p, const Array& x) {
+  const Array gates = Gates(p.router, x);
+  // The place of each token in the queue to its expert, a one where it stands: t is at c of e.
+  const Array asks = (gates > 0).astype(kF32);
+  const Array place = where(gates > 0, cumsum(asks, 0) - 1, -1);
+  const Array queue = one_hot(place.astype(kS32), kCapacity);  // [tokens, experts, capacity]
+  // A queue for each expert, sent to it; of each device one, received.
+  const Array queued = einsum("tec,tw->ecw", {queue, x});
+  const Array received = lax::all_to_all(queued, "expert", 0, 0);
+  const Array hidden = gelu(einsum("dcw,wh->dch", {received, squeeze(p.up, 0)}));
+  const Array answers = einsum("dch,hw->dcw", {hidden, squeeze(p.down, 0)});
+  const Array returned = lax::all_to_all(answers, "expert", 0, 0);
+  return einsum("tec,ecw->tw", {queue * expand_dims(gates, -1), returned});
+}
+
+const std::string kUsage = "usage: mixture_of_experts [options]\n" + kSessionUsage;
+
+int Run(int argc, char** argv) {
+  SessionFlags flags;
+  ParseOptions(argc, argv, flags.Options());
+  const auto session = OpenSession(flags, kExperts);
+  const Mesh mesh = make_mesh({kExperts}, {"expert"}, {AxisType::kAuto});
+
+  const Array keys = random::split(random::key(0), 5);
+  const auto drawn = [&](int64_t i, Dims shape, const PartitionSpec& spec) {
+    const double scale = 1 / std::sqrt(static_cast<double>(shape[shape.size() - 2]));
+    return put(random::normal(keys[i], std::move(shape)) * scale, mesh, spec);
+  };
+  const Prefix<PartitionSpec> specs = {P(), P("expert"), P("expert")};
+  const Layer layer{drawn(0, {kWidth, kExperts}, P()),
+                    drawn(1, {kExperts, kWidth, kHidden}, P("expert")),
+                    drawn(2, {kExperts, kHidden, kWidth}, P("expert"))};
+  const Array x = put(random::normal(keys[3], {kTokens, kWidth}), mesh, P("expert"));
+  const Array target = put(random::normal(keys[4], {kTokens, kWidth}), mesh, P("expert"));
+
+  const auto routed = shard_map(Routed, mesh, {specs, P("expert")}, P("expert"));
+  const auto asked = jit([](const Array& router, const Array& x) {
+    return sum((Gates(router, x) > 0).astype(kS32), 0);
+  })(layer.router, x);
+  std::printf("tokens of each expert: %s\n\n", asked.to_string().c_str());
+
+  const auto learn = [&](const auto& model) {
+    return jit(value_and_grad(
+        [&, model](const Layer& p, const Array& x) { return sum(square(model(p, x) - target)); }));
+  };
+  const auto of_routed = learn(routed);
+  std::printf("%s\n", explain(of_routed, layer, x).c_str());
+  constexpr double kBound = 1e-5;  // of f32, added up in another order
+  const double values = Difference(jit(routed)(layer, x), jit(Dense)(layer, x));
+  const double gradients = Difference(of_routed(layer, x).second, learn(Dense)(layer, x).second);
+  std::printf(
+      "routed and dense experts differ by %.1e of the largest, their gradients by %.1e "
+      "(bound %.0e)\n",
+      values, gradients, kBound);
+  return values <= kBound && gradients <= kBound ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("mixture_of_experts", kUsage, Run, argc, argv);
+}

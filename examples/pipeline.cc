@@ -1,0 +1,129 @@
+// A network too deep for one device: each device has the layers of one stage, and a batch goes
+// through the stages in small parts, one after another, so that all stages are at work. Reference:
+// Huang et al., "GPipe: efficient training of giant neural networks using pipeline parallelism"
+// (2018).
+//
+//   pipeline                           four stages on four CPU devices inside this process
+#include <cmath>
+#include <cstdio>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/command_line.h"
+
+namespace tessera::examples {
+
+// The layers of a stage; with one more dim in front, those of all stages.
+struct Stage {
+  Array w1, b1, w2, b2;
+};
+TESSERA_TREE(Stage, w1, b1, w2, b2)
+
+namespace {
+
+constexpr int64_t kStages = 4, kParts = 8, kRows = 16, kWidth = 32, kHidden = 64;
+
+Array Apply(const Stage& s, const Array& x) {
+  return x + matmul(tanh(matmul(x, s.w1) + s.b1), s.w2) + s.b2;
+}
+
+// The model as it is meant, on one device. x: f32[parts, rows, width].
+Array Plain(const Stage& stages, Array x) {
+  for (int64_t i = 0; i < kStages; ++i)
+    x = Apply(tree_map([&](const Array& a) { return a[i]; }, stages), x);
+  return x;
+}
+
+// The same, for one device of `stage`: it has its own stage, with a first dim of 1, and all of x.
+// In each tick it applies its stage to what the device before it sent, the first one to the next
+// part; the last one's results are those of the model, kStages - 1 ticks late.
+Array Pipelined(const Stage& own, const Array& x) {
+  const Stage stage = tree_map([](const Array& a) { return squeeze(a, 0); }, own);
+  const Array me = lax::axis_index("stage");
+  std::vector<std::pair<int64_t, int64_t>> to_the_next;
+  for (int64_t i = 0; i + 1 < kStages; ++i) to_the_next.push_back({i, i + 1});
+
+  // After the last part come empty ones, which push it through.
+  const Array parts = concatenate({x, zeros({kStages - 1, kRows, kWidth})});
+  const auto tick = [&](const Array& received, const Array& part) {
+    const Array out = Apply(stage, where(equal(me, 0), part, received));
+    return std::pair(lax::ppermute(out, "stage", to_the_next), out);
+  };
+  // What is received varies over the devices, and so must what the loop begins with.
+  const Array nothing = lax::pcast(zeros({kRows, kWidth}), "stage", "varying");
+  const Array outs = scan(tick, nothing, parts).second[Slice{kStages - 1}];
+  // The last device's, for all.
+  return lax::psum(where(equal(me, kStages - 1), outs, 0), "stage");
+}
+
+Stage Initial(const Mesh& mesh) {
+  const Array keys = random::split(random::key(0));
+  const double narrow = 1 / std::sqrt(kWidth), wide = 0.5 / std::sqrt(kHidden);
+  const auto lies = [&](const Array& a) { return put(a, mesh, P("stage")); };
+  return {lies(random::normal(keys[0], {kStages, kWidth, kHidden}) * narrow),
+          lies(zeros({kStages, kHidden})),
+          lies(random::normal(keys[1], {kStages, kHidden, kWidth}) * wide),
+          lies(zeros({kStages, kWidth}))};
+}
+
+const std::string kUsage =
+    "usage: pipeline [options]\n" + kSessionUsage + "  --steps N               (20)\n";
+
+int Run(int argc, char** argv) {
+  SessionFlags flags;
+  int64_t steps = 20;
+  std::vector<Option> options = flags.Options();
+  options.push_back({"--steps", &steps});
+  ParseOptions(argc, argv, options);
+  const auto session = OpenSession(flags, kStages);
+  const Mesh mesh = make_mesh({kStages}, {"stage"}, {AxisType::kAuto});
+
+  // What to learn: each row turned round.
+  const Array x = put(random::normal(random::key(1), {kParts, kRows, kWidth}), mesh, P());
+  const Array y = flip(x, 2);
+
+  const auto optimizer = optim::adam(3e-3);
+  const auto step_of = [&](const auto& model) {
+    return jit([&optimizer, model](const Stage& stages, const optim::OptState<Stage>& state,
+                                   const Array& x, const Array& y) {
+      const auto loss = [&](const Stage& s) { return mean(square(model(s, x) - y)); };
+      const auto [value, grads] = value_and_grad(loss)(stages);
+      const auto [updates, next] = optimizer.update(grads, state);
+      return std::tuple(optim::apply_updates(stages, updates), next, value);
+    });
+  };
+  const auto pipeline = shard_map(Pipelined, mesh, {P("stage"), P()}, P());
+  const auto pipelined = step_of(pipeline);
+  const auto plain = step_of(Plain);
+
+  Stage a = Initial(mesh), b = a;
+  optim::OptState<Stage> state_a = optimizer.init(a), state_b = state_a;
+  std::printf("%s\n", explain(jit(pipeline), a, x).c_str());
+  constexpr double kBound = 1e-5;  // of f32, added up in another order
+  double worst = 0;
+  for (int64_t i = 1; i <= steps; ++i) {
+    Array loss_a, loss_b;
+    std::tie(a, state_a, loss_a) = pipelined(a, state_a, x, y);
+    std::tie(b, state_b, loss_b) = plain(b, state_b, x, y);
+    const double of_pipeline = loss_a.item<double>(), of_plain = loss_b.item<double>();
+    const double relative = std::abs(of_pipeline - of_plain) / of_plain;
+    if (!(relative <= worst)) worst = relative;  // a NaN is no small difference
+    if (i == 1 || i % 5 == 0)
+      std::printf("step %2d  loss %.6f pipelined, %.6f plain\n", static_cast<int>(i), of_pipeline,
+                  of_plain);
+  }
+  std::printf(
+      "the losses differ by %.1e of them (bound %.0e); %d of %d ticks of a stage are idle\n", worst,
+      kBound, static_cast<int>(kStages - 1), static_cast<int>(kParts + kStages - 1));
+  return worst <= kBound ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("pipeline", kUsage, Run, argc, argv);
+}

@@ -1,0 +1,116 @@
+// Attention over a text that no device holds: each has the queries, keys and values of a part of
+// the text, and keys and values go round a ring of devices until they have met all queries and are
+// back. At no time has a device more than its own part and one that passes, nor scores of more than
+// a part by a part. Reference: Liu, Zaharia and Abbeel, "Ring attention with blockwise transformers
+// for near-infinite context" (2023).
+//
+//   ring_attention                     on four CPU devices inside this process
+//   ring_attention --devices 8 --length 256
+#include <cmath>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "client/tessera.h"
+#include "examples/command_line.h"
+#include "examples/compare.h"
+
+namespace tessera::examples {
+
+// What goes round, and what a device keeps of the parts that it has met: for each head and query
+// the largest score, and the sums of exp(score - largest) and of the values with these weights.
+struct Ring {
+  Array k, v;
+  Array largest, total, out;
+};
+TESSERA_TREE(Ring, k, v, largest, total, out)
+
+namespace {
+
+constexpr int64_t kBatch = 2, kHeads = 4, kSize = 16;
+constexpr double kMasked = -1e30;  // a score: exp(score - largest) is 0
+
+// For one device: f32[batch, part, heads, size] each. Nothing looks at what comes after it.
+Array RingAttention(const Array& q, const Array& k, const Array& v) {
+  const int64_t devices = lax::axis_size("seq"), part = q.shape()[1];
+  const Array me = lax::axis_index("seq"), within = arange(part);
+  std::vector<std::pair<int64_t, int64_t>> to_the_next;
+  for (int64_t i = 0; i < devices; ++i) to_the_next.push_back({i, (i + 1) % devices});
+
+  const auto meet = [&](const Ring& ring, const Array& step) {
+    const Array source = remainder(me - step, devices);  // whose part is here now
+    const Array is_past = expand_dims(me * part + within, 1) >= source * part + within;
+    const Array all = einsum("bthk,bshk->bhts", {q, ring.k}) / std::sqrt(kSize);
+    const Array scores = where(is_past, all, kMasked);
+    const Array largest = stop_gradient(maximum(ring.largest, max(scores, -1)));
+    const Array weights = exp(scores - expand_dims(largest, -1));
+    const Array kept = exp(ring.largest - largest);  // what older weights are worth now
+    const Array total = ring.total * kept + sum(weights, -1);
+    const Array values = einsum("bhts,bshk->bhtk", {weights, ring.v});
+    const Array out = ring.out * expand_dims(kept, -1) + values;
+    const Array next_k = lax::ppermute(ring.k, "seq", to_the_next);
+    const Array next_v = lax::ppermute(ring.v, "seq", to_the_next);
+    return std::pair(Ring{next_k, next_v, largest, total, out}, None);
+  };
+  // A loop's carry has one type throughout. What begins as a constant, equal everywhere, becomes
+  // each device's own, so it is cast to vary from the start.
+  const auto own = [&](const Array& x) { return lax::pcast(x, "seq", "varying"); };
+  const Dims rows = {q.shape()[0], kHeads, part};
+  const Ring begin{k, v, own(full(rows, kMasked)), own(zeros(rows)),
+                   own(zeros({rows[0], rows[1], rows[2], kSize}))};
+  const Ring end = scan(meet, begin, arange(devices)).first;
+  return transpose(end.out / expand_dims(end.total, -1), {0, 2, 1, 3});
+}
+
+const std::string kUsage =
+    "usage: ring_attention [options]\n" + kSessionUsage +
+    "  --devices N             (4)\n"
+    "  --length N              of the text, a multiple of the devices (64)\n";
+
+int Run(int argc, char** argv) {
+  SessionFlags flags;
+  int64_t devices = 4, length = 64;
+  std::vector<Option> options = flags.Options();
+  options.insert(options.end(), {{"--devices", &devices}, {"--length", &length}});
+  ParseOptions(argc, argv, options);
+  if (length % devices != 0) throw UsageError("--length: a multiple of the devices is expected");
+  const auto session = OpenSession(flags, devices);
+  const Mesh mesh = make_mesh({devices}, {"seq"}, {AxisType::kAuto});
+
+  const PartitionSpec part = P(None, "seq");
+  const Array keys = random::split(random::key(0), 4);
+  const auto normal = [&](int64_t i) {
+    return put(random::normal(keys[i], {kBatch, length, kHeads, kSize}), mesh, part);
+  };
+  const Array q = normal(0), k = normal(1), v = normal(2), weights = normal(3);
+
+  const auto ring = shard_map(RingAttention, mesh, {part, part, part}, part);
+  const auto plain = [](const Array& q, const Array& k, const Array& v) {
+    return nn::dot_product_attention(q, k, v, {.is_causal = true});
+  };
+  // A function of all results, so that every one of them has a part in the gradient.
+  const auto gradient = [&](const auto& attention) {
+    return jit(grad<0, 1, 2>([&](const Array& q, const Array& k, const Array& v) {
+      return sum(weights * attention(q, k, v));
+    }));
+  };
+  const auto of_ring = jit(ring);
+  std::printf("%s\n", explain(of_ring, q, k, v).c_str());
+
+  constexpr double kBound = 1e-5;  // of f32, added up in another order
+  const double values = Difference(of_ring(q, k, v), jit(plain)(q, k, v));
+  const double gradients = Difference(gradient(ring)(q, k, v), gradient(plain)(q, k, v));
+  std::printf(
+      "ring and plain attention differ by %.1e of the largest, their gradients by %.1e "
+      "(bound %.0e)\n",
+      values, gradients, kBound);
+  return values <= kBound && gradients <= kBound ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tessera::examples
+
+int main(int argc, char** argv) {
+  using namespace tessera::examples;  // NOLINT(google-build-using-namespace): main is outside
+  return Main("ring_attention", kUsage, Run, argc, argv);
+}

@@ -1,0 +1,78 @@
+"""The pages of docs/seeds show what is so: each block is a part of a program that is here, or of what it
+prints; and all that a program prints is on its page. What JAX's programs print is recorded
+(scripts/record_seeds.py)."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import textwrap
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PAGES = HERE.parent.parent / "docs/seeds"
+SEEDS = ["varying_axes", "gather_scatter", "vmap_and_sharding", "pmap"]
+RECORDED = json.loads((HERE / "recorded.json").read_text())
+_BLOCK = re.compile(r"(?:<!-- (\S+?)( prints)? -->\n)?```(\w*)\n(.*?)```\n", re.DOTALL)
+
+
+def words(text):
+    """Lines may be broken on a page where they are too long for it."""
+    return " ".join(text.split())
+
+
+def holds(program, part):
+    """Whether lines in a row of the program are the part, indented or not."""
+    lines, wanted = program.split("\n"), part.rstrip("\n")
+    size = wanted.count("\n") + 1
+    return any(textwrap.dedent("\n".join(lines[i:i + size])).rstrip("\n") == wanted
+               for i in range(len(lines) - size + 1))
+
+
+def printed(name):
+    if name.endswith(".py"):
+        return "\n".join(RECORDED["programs"][name[:-3]]["prints"])
+    binary = pathlib.Path(os.environ["TESSERA_BIN_DIR"]) / ("seed_" + name[:-3])
+    env = {k: v for k, v in os.environ.items() if k != "TESSERA_ADDRESS"}
+    return subprocess.run([binary], env=env, check=True, capture_output=True, text=True, timeout=100).stdout
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_page_shows_what_its_programs_say(seed):
+    page = (PAGES / f"{seed}.md").read_text()
+    blocks = _BLOCK.findall(page)
+    assert page.count("```") == 2 * len(blocks)
+    for name in f"{seed}.cc", f"{seed}.py":
+        code = [text for file, prints, _, text in blocks if file == name and not prints]
+        shown = [text for file, prints, _, text in blocks if file == name and prints]
+        assert code and shown, name
+        for part in code:
+            assert holds((HERE / name).read_text(), part), f"{name} has no\n{part}"
+        said = printed(name)
+        for part in shown:
+            assert words(part) in words(said), f"{name} does not print\n{part}\nbut\n{said}"
+        on_page = "\n".join(words(part) for part in shown)
+        for line in said.split("\n"):
+            assert words(line) in on_page, f"{seed}.md lacks what {name} prints: {line}"
+    assert {file for file, *_ in blocks} == {f"{seed}.cc", f"{seed}.py"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_jax_says_is_of_the_program_as_it_is(seed):
+    program = "\n".join(RECORDED["programs"][seed]["program"])
+    assert program == (HERE / f"{seed}.py").read_text(), "run scripts/record_seeds.py"
+
+
+def test_every_page_is_checked():
+    pages = {page.stem for page in PAGES.glob("*.md")} - {"README"}
+    assert pages == set(SEEDS) == set(RECORDED["programs"])
+    index = (PAGES / "README.md").read_text()
+    assert all(f"({seed}.md)" in index for seed in SEEDS)
+
+
+def test_a_part_is_found_as_it_stands():
+    program = "if x:\n    a\n      b\n\nc\n"
+    assert holds(program, "a\n  b\n")
+    assert not holds(program, "a\nb\n")
+    assert not holds(program, "a\nc\n")
