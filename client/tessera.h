@@ -28,5 +28,6 @@
 #include "client/sets.h"       // IWYU pragma: export
 #include "client/sharding.h"   // IWYU pragma: export
 #include "client/special.h"    // IWYU pragma: export
+#include "client/stages.h"     // IWYU pragma: export
 #include "client/transform.h"  // IWYU pragma: export
 #include "client/tree.h"       // IWYU pragma: export
