@@ -34,10 +34,6 @@ ir::Array Await(const Get& get, const Site& site) {
   }
 }
 
-struct AbstractState final : internal::ArrayState {
-  using ArrayState::ArrayState;
-};
-
 }  // namespace
 
 Arg::Arg(const Array& a, Site s) : array(a), site(s) { internal::ThrowIfNoValue(a, s); }
@@ -187,6 +183,8 @@ Array Array::T(Site site) const {
 Array abstract(Dims shape, DType dtype) {
   return abstract_of(ir::MakeType(dtype, std::move(shape)));
 }
-Array abstract_of(const Type& type) { return Array(std::make_shared<AbstractState>(type)); }
+Array abstract_of(const Type& type) {
+  return Array(std::make_shared<internal::AbstractState>(type));
+}
 
 }  // namespace tessera

@@ -154,6 +154,9 @@ class Array {
 // Abstract arrays.
 Array abstract(Dims shape, DType dtype = DType::kF32);
 Array abstract_of(const Type& type);
+// One that lies on a mesh, as put would place it: jax.ShapeDtypeStruct with a sharding.
+Array abstract(Dims shape, DType dtype, const Mesh& mesh, const PartitionSpec& spec,
+               Site site = Site::Here());
 
 // An operand of an op: an array or a C++ number, and the call site. Numbers take the dtype of the
 // other operands, as weakly typed literals in JAX.

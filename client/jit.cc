@@ -209,6 +209,33 @@ api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options
       ->reply;
 }
 
+std::shared_ptr<const LoweredCall> JitCache::Lower(const FlatArgs& args, const Options& options,
+                                                   const Site& site, FlatBody body) {
+  if (CurrentFrame()) {
+    ThrowError(ErrorKind::kTypeError, site, options.name,
+               ": lower is not for a function that is being traced; lower the outer one");
+  }
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    const Array& a = args.leaves[i];
+    if (!a.valid() || AsTraced(a)) {
+      ThrowError(ErrorKind::kTypeError, site, options.name, ": lower: ", args.path(i), " is ",
+                 a.to_string(), ", but a concrete or an abstract array is expected");
+    }
+  }
+  auto lowered = std::make_shared<LoweredCall>();
+  lowered->name = options.name;
+  lowered->site = site;
+  lowered->traced = TraceForJit(args, options, site, body);
+  lowered->tree = args.tree;
+  lowered->paths = args.paths();
+  lowered->types = TypesOf(args.leaves);
+  lowered->donate = options.donate;
+  const std::vector<Array> all = Concat(args.leaves, lowered->traced.captures);
+  if (std::any_of(all.begin(), all.end(), [](const Array& a) { return AsConcrete(a); }))
+    lowered->session = SessionOf(all, site);
+  return lowered;
+}
+
 int64_t JitCache::num_compiled() const {
   absl::MutexLock lock(&mu_);
   return static_cast<int64_t>(entries_.size());

@@ -13,6 +13,7 @@
 #include "client/call.h"
 #include "client/precision.h"
 #include "client/session.h"
+#include "client/stages.h"
 
 namespace tessera {
 
@@ -43,6 +44,9 @@ class JitCache {
   // With `absent`, plans for absent devices; arguments may then be abstract.
   api::CompileReply Explain(const FlatArgs& args, const Options& options,
                             const AbsentDevices* absent, const Site& site, FlatBody body);
+  // Arguments may be abstract.
+  static std::shared_ptr<const LoweredCall> Lower(const FlatArgs& args, const Options& options,
+                                                  const Site& site, FlatBody body);
   int64_t num_compiled() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -106,17 +110,25 @@ class Jitted {
     std::shared_ptr<const void> result_structure;  // an R
     auto traced = [&](const std::vector<Array>& in) {
       std::vector<Array> out = call.body(in);
-      R blank = *call.like;
-      const Array none = abstract({});  // an array, but none that is kept alive
-      for_each_leaf(blank, [&](Array& a) {
-        if (a.valid()) a = none;
-      });
-      result_structure = std::make_shared<R>(std::move(blank));
+      result_structure = std::make_shared<R>(call.WithoutArrays());
       return out;
     };
     const std::vector<Array> out =
         cache_->Call(typeid(Tuple), call.flat, call.options, site_, traced, &result_structure);
     return internal::UnflattenFilled(*std::static_pointer_cast<const R>(result_structure), out);
+  }
+
+  // The program for arguments of these types, which may be abstract: see client/stages.h. Traces
+  // the function anew, and runs nothing. Reference: jax.jit(f).lower.
+  template <class... A>
+  requires internal::Traceable<F, A...>
+  auto lower(const A&... args) const {
+    using Tuple = internal::Traced<F, A...>;
+    const FlatCall<Tuple> call(*this, internal::TracedArgs<F>(site_, args...));
+    std::shared_ptr<const internal::LoweredCall> lowered =
+        internal::JitCache::Lower(call.flat, call.options, site_, call.body);
+    return stages::Lowered<F, Tuple, internal::ResultOf<F, Tuple>>(std::move(lowered),
+                                                                   call.WithoutArrays());
   }
 
   // The plan for these arguments.
@@ -148,6 +160,15 @@ class Jitted {
           body{jitted.f_, tuple, &like},
           options(jitted.OptionsFor(flat.tree, like)) {}
     FlatCall(const FlatCall&) = delete;
+    // The structure of the result, when `body` has run.
+    R WithoutArrays() const {
+      R blank = *like;
+      const Array none = abstract({});  // an array, but none that is kept alive
+      for_each_leaf(blank, [&](Array& a) {
+        if (a.valid()) a = none;
+      });
+      return blank;
+    }
 
     const Tuple tuple;
     const internal::FlatArgs flat;

@@ -455,6 +455,14 @@ absl::Duration BoundedResultWait(absl::Duration wanted) {
 
 }  // namespace internal
 
+Array abstract(Dims shape, DType dtype, const Mesh& mesh, const PartitionSpec& spec, Site site) {
+  CheckSpec("abstract", shape, mesh, spec, site);
+  auto state = std::make_shared<internal::AbstractState>(TypeOn(dtype, shape, mesh.logical, spec));
+  state->placement =
+      std::make_shared<const api::Placement>(api::Placement{mesh.logical, spec, mesh.devices});
+  return Array(std::move(state));
+}
+
 Array put(const ir::Array& value, Site site) {
   return Session::Default(site)->Put(value, context_mesh(), PartitionSpec{}, site);
 }

@@ -30,6 +30,7 @@
 #include "client/shapes.h"      // IWYU pragma: export
 #include "client/sharding.h"    // IWYU pragma: export
 #include "client/special.h"     // IWYU pragma: export
+#include "client/stages.h"      // IWYU pragma: export
 #include "client/statistics.h"  // IWYU pragma: export
 #include "client/transform.h"   // IWYU pragma: export
 #include "client/tree.h"        // IWYU pragma: export

@@ -81,43 +81,41 @@ ir::Value Capture(Frame& frame, const Array& a, const std::pair<const void*, int
 Mesh ProgramMesh(const std::vector<Array>& inputs) {
   if (!context_mesh().empty()) return context_mesh();
   for (const Array& a : inputs) {
-    if (const ConcreteState* c = AsConcrete(a); c && !c->placement->mesh.empty()) {
-      return {c->placement->mesh, c->placement->devices};
-    }
+    if (const api::Placement* placed = PlacementOf(a); placed && !placed->mesh.empty())
+      return {placed->mesh, placed->devices};
   }
   return {};
 }
 
 // Throws unless the array can be used in the frame's program.
-void CheckMeshOf(const ConcreteState& c, const Frame& frame, const Site& site) {
+void CheckMeshOf(const Array& a, const Frame& frame, const Site& site) {
   const ir::Mesh& mesh = frame.builder.mesh();
-  if (c.placement->mesh.empty() || c.placement->mesh.SameShape(mesh)) return;
+  const api::Placement* const placed = PlacementOf(a);
+  if (!placed || placed->mesh.empty() || placed->mesh.SameShape(mesh)) return;
   const Frame* root = &frame;
   while (root->parent) root = root->parent;
-  if (root->builder.mesh().empty())
-    throw RetraceWithMesh{{c.placement->mesh, c.placement->devices}};
-  if (c.type.is_sharded() && !context_mesh().empty()) {
+  if (root->builder.mesh().empty()) throw RetraceWithMesh{{placed->mesh, placed->devices}};
+  if (a.type().is_sharded() && !context_mesh().empty()) {
     ThrowError(ErrorKind::kValueError, site, "context mesh ", context_mesh().ToString(),
-               " should match the aval mesh ", c.placement->mesh.ToString(),
-               " of an array of type ", c.type.ToString(),
-               ". Put it on the mesh in context first, or leave that");
+               " should match the aval mesh ", placed->mesh.ToString(), " of an array of type ",
+               a.type().ToString(), ". Put it on the mesh in context first, or leave that");
   }
-  if (c.type.is_sharded()) {
+  if (a.type().is_sharded()) {
     ThrowError(ErrorKind::kValueError, site,
                "Mesh for all inputs should be equal: the context mesh ", mesh.ToString(),
-               ", or that of the other arrays, should match the mesh ",
-               c.placement->mesh.ToString(), " of an array of type ", c.type.ToString(),
-               ". Put it there first");
+               ", or that of the other arrays, should match the mesh ", placed->mesh.ToString(),
+               " of an array of type ", a.type().ToString(), ". Put it there first");
   }
 }
 
 // The sharding of an argument, which is fixed for the planner; nullopt: the planner chooses.
-std::optional<PartitionSpec> InSharding(const ConcreteState& c, const ir::Mesh& mesh) {
-  if (mesh.empty() || c.placement->mesh.empty() || !c.placement->mesh.SameShape(mesh)) {
+std::optional<PartitionSpec> InSharding(const Array& a, const ir::Mesh& mesh) {
+  const api::Placement* const placed = PlacementOf(a);
+  if (!placed || mesh.empty() || placed->mesh.empty() || !placed->mesh.SameShape(mesh)) {
     return std::nullopt;
   }
   PartitionSpec spec;
-  for (const ir::AxisList& axes : c.placement->spec.dims) {
+  for (const ir::AxisList& axes : placed->spec.dims) {
     ir::AxisList kept;
     for (const std::string& axis : axes) {
       if (mesh.TypeOf(axis) != AxisType::kManual) kept.push_back(axis);
@@ -178,6 +176,12 @@ const NumberState* AsNumber(const Array& a) {
   return dynamic_cast<const NumberState*>(a.state().get());
 }
 
+const api::Placement* PlacementOf(const Array& a) {
+  if (const ConcreteState* c = AsConcrete(a)) return c->placement.get();
+  const auto* const abstract = dynamic_cast<const AbstractState*>(a.state().get());
+  return abstract ? abstract->placement.get() : nullptr;
+}
+
 Frame* CurrentFrame() { return frames.empty() ? nullptr : frames.back().get(); }
 
 ir::Scope CurrentScope() {
@@ -214,7 +218,7 @@ ir::Value Lift(const Array& a, const Site& site) {
   }
   if (const ConcreteState* c = AsConcrete(a)) {
     if (IsGone(*c, site)) ThrowDeleted("", a, site);
-    CheckMeshOf(*c, frame, site);
+    CheckMeshOf(a, frame, site);
     return Capture(frame, a, {c, -1}, site);
   }
   if (const NumberState* n = AsNumber(a)) return Capture(frame, a, {n, -1}, site);
@@ -275,7 +279,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
         b.SetSite(site);
         std::vector<Array> params;
         for (const Array& a : args) {
-          if (const ConcreteState* c = AsConcrete(a)) CheckMeshOf(*c, *frame.frame(), site);
+          CheckMeshOf(a, *frame.frame(), site);
           params.push_back(Wrap(frame.frame(), b.Param(a.type())));
         }
         const std::vector<Array> results = body(params);
@@ -287,8 +291,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
         std::vector<Array> all = args;
         all.insert(all.end(), out.captures.begin(), out.captures.end());
         for (const Array& a : all) {
-          const ConcreteState* c = AsConcrete(a);
-          out.program.in_shardings.push_back(c ? InSharding(*c, mesh.logical) : std::nullopt);
+          out.program.in_shardings.push_back(InSharding(a, mesh.logical));
         }
         if (IsExplicit(mesh.logical))
           for (const Type& type : out.program.entry->result_types())

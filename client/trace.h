@@ -54,6 +54,10 @@ struct ConcreteState final : ArrayState {
   // Donated to an accepted run: the server has deleted it, unless the run ended before it began.
   mutable std::atomic<bool> donated{false};
 };
+struct AbstractState final : ArrayState {
+  using ArrayState::ArrayState;
+  std::shared_ptr<const api::Placement> placement;  // null: not known; devices may be missing
+};
 // A C++ number as an argument of a program; each run uploads it with the plan's placement.
 struct NumberState final : ArrayState {
   using ArrayState::ArrayState;
@@ -68,6 +72,8 @@ struct TracedState final : ArrayState {
 const ConcreteState* AsConcrete(const Array& a);
 const TracedState* AsTraced(const Array& a);
 const NumberState* AsNumber(const Array& a);
+// Where a concrete array lies, or an abstract one is to lie. Null: nowhere yet.
+const api::Placement* PlacementOf(const Array& a);
 // Whether the array was deleted. Calls the server if it was donated.
 bool IsGone(const ConcreteState& c, const Site& site);
 // Returns the state of an array that is concrete and not deleted; else, or while tracing, throws.

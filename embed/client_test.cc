@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -472,6 +473,126 @@ TEST_P(ClientTest, ExplainsForDevicesThatAreAbsent) {
             }).reason(),
             "VALUE_ERROR");
   EXPECT_EQ(f.num_compiled(), 0);
+}
+
+// ---- Ahead of time. -----------------------------------------------------------------------------
+
+TEST_P(ClientTest, CompiledAheadRunsAndTellsWhatItNeeds) {
+  const Mesh mesh = AutoMesh({4}, {"x"});
+  const Array x = put(array<float>(Iota(64 * 32), {64, 32}), mesh, P("x")),
+              w = put(array<float>(Iota(32 * 16), {32, 16}), mesh, P());
+  const auto f = jit([](Array a, Array b) { return std::pair(sum(matmul(a, b), {0}), a); });
+  const auto lowered = f.lower(x, w);
+  EXPECT_THAT(lowered.as_text(), AllOf(HasSubstr("mesh (x=4)"), HasSubstr("dot_general"),
+                                       Not(HasSubstr("client_test.cc:"))));
+  EXPECT_THAT(lowered.as_text(/*debug_info=*/true), HasSubstr("client_test.cc:"));
+  EXPECT_EQ(lowered.out_info().first.type().ToString(), "f32[16]");
+  EXPECT_FALSE(lowered.out_info().first.is_concrete());
+  EXPECT_EQ(f.num_compiled(), 0);
+
+  const auto compiled = lowered.compile();
+  EXPECT_EQ(compiled(x, w).first.get<float>(), f(x, w).first.get<float>());
+  const stages::CompiledMemoryStats memory = compiled.memory_analysis();
+  EXPECT_EQ(memory.argument_size_in_bytes, 4 * (16 * 32 + 32 * 16));
+  EXPECT_EQ(memory.output_size_in_bytes, 4 * (16 + 16 * 32));
+  EXPECT_EQ(memory.alias_size_in_bytes, 0);
+  EXPECT_GE(memory.temp_size_in_bytes, 4 * 16 * 16) << "the product of a device";
+  EXPECT_EQ(
+      memory.peak_memory_in_bytes,
+      memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes);
+  const stages::CostAnalysis cost = compiled.cost_analysis();
+  EXPECT_GE(cost.flops, 2 * 16 * 32 * 16);
+  EXPECT_LT(cost.flops, 2 * 17 * 32 * 16) << "of one device";
+  EXPECT_GE(cost.bytes_accessed, 4 * (16 * 32 + 32 * 16 + 16));
+  EXPECT_EQ(cost.bytes_sent, 2 * 3 * 4 * 16 / 4) << "the psum of 16 sums";
+  EXPECT_GT(cost.optimal_seconds, 0);
+  EXPECT_THAT(compiled.as_text(), HasSubstr("psum[x] 96 B"));
+  EXPECT_EQ(compiled.input_shardings()[0].ToString(), "P('x', None)");
+  EXPECT_EQ(compiled.input_shardings()[1].ToString(), "P(None, None)");
+  EXPECT_EQ(compiled.output_shardings()[1].ToString(), "P('x', None)");
+  EXPECT_EQ(compiled.out_info().second.type().ToString(), "f32[64,32]");
+}
+
+TEST_P(ClientTest, CompiledAheadTakesTypesInPlaceOfArrays) {
+  const Mesh mesh = AutoMesh({4}, {"x"});
+  set_mesh context(mesh);
+  JitOptions options;
+  options.in_shardings = {P("x"), P()};
+  const auto f = jit([](Pair p, Array n) { return p.a * p.b + n; }, options);
+  const auto compiled = f.lower(Pair{abstract({8}), abstract({8})}, abstract({})).compile();
+  const Array x = put(array<float>(Iota(8)), mesh, P("x"));
+  EXPECT_THAT(compiled(Pair{x, x}, array<float>({2}, Dims{})).get<float>(),
+              ElementsAre(2, 3, 6, 11, 18, 27, 38, 51));
+  EXPECT_EQ(f.num_compiled(), 0);
+  // Types that lie somewhere, and those of results that will.
+  const auto double_it = jit([](Array a) { return a + a; });
+  const auto first = double_it.lower(abstract({8}, kF32, mesh, P("x"))).compile();
+  EXPECT_EQ(first.input_shardings()[0].ToString(), "P('x')");
+  const auto second = double_it.lower(first.out_info()).compile();
+  EXPECT_EQ(second.input_shardings()[0].ToString(), "P('x')");
+  EXPECT_EQ(second(first(x)).get<float>()[7], 28);
+  EXPECT_EQ(ErrorOf([&] { abstract({7}, kF32, mesh, P("x")); }).kind(), ErrorKind::kIndivisible);
+  // A number is one of its type, and a weak type is none of its own.
+  const auto g = jit([](Array n, Array x) { return n * x; });
+  const auto times = g.lower(2, x).compile();
+  EXPECT_THAT(times(3, x).get<float>(), ElementsAre(0, 3, 6, 9, 12, 15, 18, 21));
+  EXPECT_THAT(times(scalar(4), x).get<float>()[1], 4);
+  EXPECT_THAT(ErrorOf([&] { times(0.5, x); }).what(),
+              HasSubstr("Argument args[0] compiled with s32[] and called with f32[]"));
+}
+
+TEST_P(ClientTest, CompiledAheadRefusesOtherArguments) {
+  const Mesh mesh = AutoMesh({4}, {"x"});
+  const Array x = put(array<float>(Iota(8)), mesh, P("x"));
+  const auto f = jit([](std::vector<Array> v, int n) { return v[0] * n; });
+  const auto compiled = f.lower(std::vector<Array>{x}, 2).compile();
+  const auto call = [&](const Array& a) { return compiled(std::vector<Array>{a}, 2); };
+  EXPECT_EQ(call(x).get<float>()[7], 14);
+  Error e = ErrorOf([&] { call(put(array<float>(Iota(4)), mesh, P("x"))); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("Argument types differ from the types for which this "
+                                        "computation was compiled"),
+                              HasSubstr("args[0][0] compiled with f32[8] and called with f32[4]"),
+                              HasSubstr("(client_test.cc:")));
+  e = ErrorOf([&] { compiled(std::vector<Array>{x, x}, 2); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("compiled with input pytree does not match the input pytree it "
+                                  "was called with: pytree structure error at args[0]"));
+  e = ErrorOf([&] { compiled(std::vector<Array>{x}, 3); });
+  EXPECT_THAT(e.what(), HasSubstr("expected the static value 2, got the static value 3"));
+  e = ErrorOf([&] { call(put(x, mesh, P())); });
+  EXPECT_EQ(e.kind(), ErrorKind::kValueError);
+  EXPECT_THAT(e.what(), AllOf(HasSubstr("input shardings that disagree"),
+                              HasSubstr("args[0][0] with shape f32[8]: Passed sharding: P() on "
+                                        "(x=4) of devices 0,1,2,3, Required sharding: P('x') on")));
+  // What is sharded so by other words, and what has no mesh, is taken.
+  EXPECT_EQ(call(put(x, AutoMesh({2, 2}, {"a", "b"}), P({"a", "b"}))).get<float>()[7], 14);
+  EXPECT_EQ(call(array<float>(Iota(8))).get<float>()[7], 14);
+  e = ErrorOf([&] { jit([&](Array a) { return call(a); })(x); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+  EXPECT_THAT(e.what(), HasSubstr("Cannot apply JAX transformations to a function lowered"));
+  e = ErrorOf([&] { jit([&](Array a) { return f.lower(std::vector<Array>{a}, 2), a; })(x); });
+  EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
+}
+
+TEST_P(ClientTest, CompiledAheadDonatesAndCaptures) {
+  JitOptions options;
+  options.donate_argnums = {0};
+  const Array w = array<float>({1, 2});
+  const auto f = jit([&](Array x) { return x + w; }, options);
+  const Array x = array<float>({3, 4});
+  const auto compiled = f.lower(x).compile();
+  EXPECT_EQ(compiled.memory_analysis().alias_size_in_bytes, 8);
+  EXPECT_EQ(compiled.memory_analysis().argument_size_in_bytes, 16) << "the captured one as well";
+  EXPECT_EQ(compiled.input_shardings().size(), 1u);
+  EXPECT_THAT(compiled(x).get<float>(), ElementsAre(4, 6));
+  EXPECT_EQ(ErrorOf([&] { compiled(x); }).reason(), "ARRAY_DELETED");
+  const debug_nans on;
+  EXPECT_THAT(compiled(array<float>({0, 0})).get<float>(), ElementsAre(1, 2));
+  EXPECT_EQ(ErrorOf([&] {
+              compiled(array<float>({NAN, 0}));
+            }).kind(),
+            ErrorKind::kFloatingPointError);
 }
 
 TEST_P(ClientTest, GradOfShardMapRuns) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/shards.h"
 #include "ir/mesh.h"
 #include "ir/type.h"
 
@@ -26,14 +27,9 @@ absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& col
 // Replaces the sizes in the mesh line of a program's text by `mesh`, or adds the line.
 absl::StatusOr<std::string> WithMesh(const std::string& program, const std::string& mesh);
 
-// The half-open ranges, one per dim of `shape`, of the shard that mesh device `ordinal` holds.
-struct Range {
-  int64_t begin = 0, end = 0;
-  bool unsharded = true;  // the range is the whole dim
-};
-std::vector<Range> ShardRanges(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
-                               const ir::Dims& shape, int64_t ordinal);
-// "[0:4, :]".
-std::string ShardText(const std::vector<Range>& shard);
+// Which shard of an array a device holds.
+using internal::Range;
+using internal::ShardRanges;
+using internal::ShardText;
 
 }  // namespace tessera::cli

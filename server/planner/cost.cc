@@ -128,6 +128,7 @@ class Predictor {
 
   struct Tally {
     double compute_s = 0, exchange_s = 0;
+    double flops = 0, bytes = 0;
     bool unknown_loops = false;
     std::vector<OpTime> lines;  // one for each op and site
     std::map<std::tuple<std::string, const char*, int>, size_t> line_of;
@@ -157,7 +158,10 @@ class Predictor {
       }
       const bool is_exchange =
           op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
-      const double each = is_exchange ? OfExchange(f, op) : OfOp(f, op, stored);
+      const OpCost cost = is_exchange ? OpCost{OfExchange(f, op)} : OfOp(f, op, stored);
+      const double each = cost.seconds;
+      out->flops += cost.flops * static_cast<double>(runs);
+      out->bytes += cost.bytes * static_cast<double>(runs);
       if (each > 0)
         out->Add({std::string(op.def->name), f.sites[i], runs, each * static_cast<double>(runs),
                   is_exchange});
@@ -180,6 +184,8 @@ class Predictor {
       if (tally.seconds() > longest.seconds()) longest = std::move(tally);
     }
     for (OpTime& line : longest.lines) out->Add(std::move(line));
+    out->flops += longest.flops;
+    out->bytes += longest.bytes;
     out->unknown_loops |= longest.unknown_loops;
   }
 
@@ -193,10 +199,13 @@ class Predictor {
     return map.pieces.size() == 1 && !map.of_parts && ir::IsWhole(map.pieces[0], out[0]);
   }
 
-  double OfOp(const Function& f, const Op& op, const std::vector<bool>& stored) const {
-    if (IsFree(f, op)) return 0;
+  struct OpCost {
+    double seconds = 0, flops = 0, bytes = 0;
+  };
+  OpCost OfOp(const Function& f, const Op& op, const std::vector<bool>& stored) const {
+    if (IsFree(f, op)) return {};
     ir::Cost cost = RunCost(f, op);
-    if (cost.flops == 0 && cost.bytes == 0) return 0;
+    if (cost.flops == 0 && cost.bytes == 0) return {};
     bool starts_kernel = op.results.empty();
     for (auto v = op.operands.begin(); v != op.operands.end(); ++v)
       if (!stored[*v] || std::find(op.operands.begin(), v, *v) != v)  // x * x reads x once
@@ -209,8 +218,10 @@ class Predictor {
     if (op.def->family == ir::Family::kContraction &&
         ir::ByteWidth(f.types[op.operands[0]].dtype) <= 2)
       flops_per_s *= figures_.narrow_speedup;
-    return std::max(cost.flops / flops_per_s, std::max(cost.bytes, 0.0) / figures_.bytes_per_s) +
-           (starts_kernel ? figures_.op_s : 0);
+    const double bytes = std::max(cost.bytes, 0.0);
+    return {std::max(cost.flops / flops_per_s, bytes / figures_.bytes_per_s) +
+                (starts_kernel ? figures_.op_s : 0),
+            cost.flops, bytes};
   }
 
   double OfExchange(const Function& f, const Op& op) const {
@@ -273,6 +284,8 @@ PredictedTime PredictTime(const Function& f, const Figures& figures, size_t num_
   Predictor(figures).Visit(f, 1, &tally);
   PredictedTime out{.compute_s = tally.compute_s,
                     .exchange_s = tally.exchange_s,
+                    .flops = tally.flops,
+                    .bytes = tally.bytes,
                     .has_unknown_loops = tally.unknown_loops,
                     .largest = std::move(tally.lines)};
   std::stable_sort(out.largest.begin(), out.largest.end(),

@@ -45,6 +45,7 @@ struct OpTime {
 };
 struct PredictedTime {
   double compute_s = 0, exchange_s = 0;
+  double flops = 0, bytes = 0;  // of a device: arithmetic, and what it reads and writes of memory
   // A loop whose number of iterations the program does not say counts as one.
   bool has_unknown_loops = false;
   std::vector<OpTime> largest;  // those that take longest, in that order

@@ -222,6 +222,8 @@ nlohmann::json TimeJson(const Figures& figures, const PredictedTime& time) {
   nlohmann::json j = {{"seconds", time.seconds()},
                       {"compute_seconds", time.compute_s},
                       {"collective_seconds", time.exchange_s},
+                      {"flops", time.flops},
+                      {"bytes_accessed", time.bytes},
                       {"while_loops_run_once", time.has_unknown_loops},
                       {"flops_per_second", figures.flops_per_s},
                       {"memory_bytes_per_second", figures.bytes_per_s},

@@ -199,6 +199,8 @@ func main(%a: f32[2,16] P(None,'x'), %b: f32[16,8] P('x')) -> (f32[2,8]) {
   PredictedTime time = TimeOf(text, figures);
   EXPECT_DOUBLE_EQ(time.compute_s, 2 + 0.5);
   EXPECT_DOUBLE_EQ(time.exchange_s, 2 + 1);
+  EXPECT_EQ(time.flops, 2 * 2 * 4 * 8);
+  EXPECT_EQ(time.bytes, 32 + 128 + 64) << "of a device, and what is exchanged is not among it";
   ASSERT_EQ(time.largest.size(), 2u);
   EXPECT_EQ(time.largest[0].op, "psum");
   EXPECT_TRUE(time.largest[0].is_exchange);
@@ -236,6 +238,8 @@ func main(%c: f32[4], %i: s32[]) -> (f32[4], f32[4]) {
   // Each iteration reads 16 B for exponential and for add, and writes 16 B; the longer branch reads
   // and writes as many.
   EXPECT_DOUBLE_EQ(time.compute_s, 3 * (1 + 2 + 0.5) + 2 + 0.5);
+  EXPECT_EQ(time.bytes, 3 * 48 + 32);
+  EXPECT_GE(time.flops, 3 * 8 + 4);
   ASSERT_EQ(time.largest.size(), 3u);
   EXPECT_EQ(time.largest[0].op, "add");
   EXPECT_EQ(time.largest[0].runs, 3);

@@ -356,11 +356,19 @@ out = jax.eval_shape(lambda x: lax.while_loop(lambda c: True, lambda c: c, x), j
   t.Gives("jit/lowered_and_compiled_ahead", R"py(
 compiled = jit(lambda x: x * 2).lower(ar(3)).compile()
 out = compiled(ar(3))
-)py");
+)py")
+      .Is([] {
+        const auto compiled = jit([](Array x) { return x * 2; }).lower(Ar({3})).compile();
+        return compiled(Ar({3}));
+      });
   t.Fails("jit/compiled_for_another_type", "", R"py(
 compiled = jit(lambda x: x * 2).lower(ar(3)).compile()
 compiled(ar(4))
-)py");
+)py")
+      .Is([] {
+        const auto compiled = jit([](Array x) { return x * 2; }).lower(Ar({3})).compile();
+        compiled(Ar({4}));
+      });
   t.Gives("jit/optimization_barrier", R"py(
 out = lax.optimization_barrier((ar(2), ints(2)))
 )py")

@@ -1,0 +1,28 @@
+// Which part of an array each device of a mesh holds.
+//
+// Stateless; thread-safe. Used by the SDK and the command line.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/api/service.h"
+#include "ir/mesh.h"
+#include "ir/type.h"
+
+namespace tessera::internal {
+
+// The half-open ranges, one per dim of `shape`, of the shard that mesh device `ordinal` holds.
+struct Range {
+  int64_t begin = 0, end = 0;
+  bool unsharded = true;  // the range is the whole dim
+  bool operator==(const Range&) const = default;
+};
+std::vector<Range> ShardRanges(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
+                               const ir::Dims& shape, int64_t ordinal);
+// "[0:4, :]".
+std::string ShardText(const std::vector<Range>& shard);
+// Whether the same devices hold the same parts of an array of this shape.
+bool HoldTheSame(const api::Placement& a, const api::Placement& b, const ir::Dims& shape);
+
+}  // namespace tessera::internal
