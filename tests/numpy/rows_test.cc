@@ -1,5 +1,5 @@
-// Values, dtypes and derivatives of functions of jax.numpy, from the reference evaluator, beside
-// those of JAX; and what is refused.
+// Values, dtypes and derivatives of functions of jax.numpy, from the reference evaluator and on a
+// cluster, beside those of JAX; and what is refused.
 #include "tests/numpy/rows.h"
 
 #include <gmock/gmock.h>
@@ -70,6 +70,8 @@ void ExpectNear(const ir::Array& got, const ir::Array& want, double ulps, double
 
 class NumpyRowsTest : public ::testing::TestWithParam<const Row*> {
  protected:
+  static void SetUpTestSuite() { Session::SetDefault(Session::Embedded({.devices = 2})); }
+  static void TearDownTestSuite() { Session::SetDefault(nullptr); }
   void SetUp() override {
     const auto found = AllRecorded().find(GetParam()->name);
     ASSERT_NE(found, AllRecorded().end()) << "not recorded; run scripts/record_numpy.py";
@@ -93,10 +95,19 @@ class NumpyRowsTest : public ::testing::TestWithParam<const Row*> {
     EXPECT_TRUE(out.ok()) << out.status();
     return out.ok() ? *out : std::vector<ir::Array>{};
   }
-  void ExpectValues(bool x64) const {
+  // The same on a cluster of two devices.
+  std::vector<ir::Array> RunOnCluster(const std::vector<ir::Array>& inputs) const {
+    std::vector<Array> in;
+    for (const ir::Array& a : inputs) in.push_back(put(a));
+    std::vector<ir::Array> out;
+    for (const Array& a : jit(GetParam()->f)(in)) out.push_back(a.value());
+    return out;
+  }
+  void ExpectValues(bool x64, bool on_cluster = false) const {
     if (!recorded_.contains(x64 ? "x64" : "x32")) return;
     const Row& row = *GetParam();
-    const std::vector<ir::Array> got = Run(row.f, Inputs(x64));
+    const std::vector<ir::Array> got =
+        on_cluster ? RunOnCluster(Inputs(x64)) : Run(row.f, Inputs(x64));
     const nlohmann::json& want = recorded_[x64 ? "x64" : "x32"];
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
@@ -109,6 +120,8 @@ class NumpyRowsTest : public ::testing::TestWithParam<const Row*> {
 
 TEST_P(NumpyRowsTest, ValuesInF64) { ExpectValues(true); }
 TEST_P(NumpyRowsTest, ValuesInF32) { ExpectValues(false); }
+
+TEST_P(NumpyRowsTest, ValuesOnACluster) { ExpectValues(false, /*on_cluster=*/true); }
 
 TEST_P(NumpyRowsTest, DerivativesInF64) {
   if (!recorded_.contains("grads")) return;
