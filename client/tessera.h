@@ -31,3 +31,4 @@
 #include "client/stages.h"     // IWYU pragma: export
 #include "client/transform.h"  // IWYU pragma: export
 #include "client/tree.h"       // IWYU pragma: export
+#include "client/visualize.h"  // IWYU pragma: export
