@@ -126,6 +126,26 @@ TEST_F(VisualizeTest, ChangesNeitherPlanNorResult) {
   EXPECT_EQ(looking.output_shardings(), not_looking.output_shardings());
 }
 
+TEST_F(VisualizeTest, PoliciesOfCheckpointDoNotKeepWhatIsLookedAt) {
+  const auto sines = [&](bool look) {
+    const auto body = [look](Array a) {
+      const Array s = sin(a);
+      if (look) inspect_array_sharding(s, [](const api::Placement&) {});
+      return sum(sin(s * s));
+    };
+    CheckpointOptions options;
+    options.policy = checkpoint_policies::save_any_names_but_these({"other"});
+    const auto f = checkpoint(body, options);
+    const std::string text = jit(grad(f)).lower(Rows()).as_text();
+    int count = 0;
+    for (size_t at = text.find("= sin"); at != std::string::npos; at = text.find("= sin", at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_GE(sines(false), 1);
+  EXPECT_EQ(sines(true), sines(false)) << "it is computed again";
+}
+
 TEST_F(VisualizeTest, InspectsInEveryTransform) {
   std::vector<std::string> seen;
   const auto look = [&](const Array& a) {
