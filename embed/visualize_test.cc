@@ -1,8 +1,11 @@
-// visualize and inspect_array_sharding on a cluster.
+// visualize and inspect_array_sharding: on the embedded cluster, or on that of
+// TESSERA_SUITE_ADDRESS.
 #include "client/visualize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
 
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
@@ -21,9 +24,10 @@ class VisualizeTest : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("LC_ALL", "C", /*overwrite=*/1);  // what is printed has no lines of Unicode
-    EmbeddedOptions embedded;
-    embedded.devices = 4;
-    session_ = Session::Embedded(embedded);
+    const char* const address = std::getenv("TESSERA_SUITE_ADDRESS");
+    ConnectOptions options;
+    options.min_devices = 4;
+    session_ = address ? Session::Connect(address, options) : Session::Embedded({.devices = 4});
     Session::SetDefault(session_);
     mesh_ = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto});
   }
