@@ -203,6 +203,8 @@ std::vector<Array> RunCheckingNans(const TracedProgram& traced, const std::vecto
   if (!program.out_shardings.empty()) program.out_shardings.push_back(std::nullopt);
   if (!program.out_names.empty()) program.out_names.push_back("has_nan");
   const std::shared_ptr<Session> session = SessionOf(args, site);
+  if (!traced.inspections.empty())
+    CompileTraced(*session, traced, name, /*with_plan=*/true, site);
   std::vector<Array> out = session->Run(
       *session->Compile(program, traced.mesh.devices, name, /*explain=*/false, site), args,
       /*donate=*/{}, site);

@@ -178,8 +178,7 @@ std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& t
     made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});
   }
   made->session = SessionOf(Concat(args.leaves, traced.captures), site);
-  made->executable = made->session->Compile(traced.program, traced.mesh.devices, options.name,
-                                            /*explain=*/false, site);
+  made->executable = CompileTraced(*made->session, traced, options.name, /*with_plan=*/false, site);
   made->captures = traced.captures;
   made->like_out = *like_out;
   return made;
@@ -199,14 +198,16 @@ api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options
     }
     const set_mesh on(absent->mesh);
     const TracedProgram traced = TraceForJit(args, options, site, body);
-    return SessionOf(Concat(args.leaves, traced.captures), site)
-        ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
+    api::CompileReply plan =
+        SessionOf(Concat(args.leaves, traced.captures), site)
+            ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
+    TellInspections(traced, plan, site);
+    return plan;
   }
   CheckArguments(options.name, args, site);
   const TracedProgram traced = TraceForJit(args, options, site, body);
   const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.captures), site);
-  return session->Compile(traced.program, traced.mesh.devices, options.name, /*explain=*/true, site)
-      ->reply;
+  return CompileTraced(*session, traced, options.name, /*with_plan=*/true, site)->reply;
 }
 
 std::shared_ptr<const LoweredCall> JitCache::Lower(const FlatArgs& args, const Options& options,

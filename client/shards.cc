@@ -1,12 +1,67 @@
 #include "client/shards.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace tessera::internal {
+
+bool IsAxisName(absl::string_view text) {
+  return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_') &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+         });
+}
+
+std::optional<ir::PartitionSpec> ParseSpec(absl::string_view text) {
+  ir::PartitionSpec out;
+  const auto skip_blanks = [&] {
+    while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
+  };
+  const auto accept = [&](absl::string_view word) {
+    skip_blanks();
+    if (!absl::StartsWith(text, word)) return false;
+    text.remove_prefix(word.size());
+    return true;
+  };
+  const auto accept_name = [&](ir::AxisList* axes) {
+    if (!accept("'")) return false;
+    const size_t end = text.find('\'');
+    if (end == absl::string_view::npos || !IsAxisName(text.substr(0, end))) return false;
+    axes->emplace_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+    return true;
+  };
+  if (!accept("P(")) return std::nullopt;
+  while (!accept(")")) {
+    if (const bool unreduced = accept("unreduced={"); unreduced || accept("reduced={")) {
+      ir::AxisList* const axes = unreduced ? &out.unreduced : &out.reduced;
+      while (!accept("}")) {
+        if (!accept_name(axes)) return std::nullopt;
+        accept(",");
+      }
+    } else if (accept("None")) {
+      out.dims.emplace_back();
+    } else if (accept("(")) {
+      out.dims.emplace_back();
+      while (!accept(")")) {
+        if (!accept_name(&out.dims.back())) return std::nullopt;
+        accept(",");
+      }
+    } else {
+      out.dims.emplace_back();
+      if (!accept_name(&out.dims.back())) return std::nullopt;
+    }
+    if (!accept(",") && !absl::StartsWith(text, ")")) return std::nullopt;
+  }
+  skip_blanks();
+  if (!text.empty()) return std::nullopt;
+  return out;
+}
 
 std::vector<Range> ShardRanges(const ir::Mesh& mesh, const ir::PartitionSpec& spec,
                                const ir::Dims& shape, int64_t ordinal) {

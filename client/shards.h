@@ -3,14 +3,20 @@
 // Stateless; thread-safe. Used by the SDK and the command line.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "ir/api/service.h"
 #include "ir/mesh.h"
 #include "ir/type.h"
 
 namespace tessera::internal {
+
+bool IsAxisName(absl::string_view text);
+// Parses "P('x', None, ('y','z'))"; nullopt if the text does not have this form.
+std::optional<ir::PartitionSpec> ParseSpec(absl::string_view text);
 
 // The half-open ranges, one per dim of `shape`, of the shard that mesh device `ordinal` holds.
 struct Range {

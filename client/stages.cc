@@ -45,8 +45,8 @@ std::vector<Array> Results(const LoweredCall& call) {
 CompiledCall::CompiledCall(std::shared_ptr<const LoweredCall> lowered)
     : lowered_(std::move(lowered)),
       session_(lowered_->session ? lowered_->session : Session::Default(lowered_->site)),
-      executable_(session_->Compile(lowered_->traced.program, lowered_->traced.mesh.devices,
-                                    lowered_->name, /*explain=*/true, lowered_->site)) {}
+      executable_(CompileTraced(*session_, lowered_->traced, lowered_->name, /*with_plan=*/true,
+                                lowered_->site)) {}
 
 void CompiledCall::CheckTypes(const FlatArgs& args) const {
   const LoweredCall& l = *lowered_;

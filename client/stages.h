@@ -136,6 +136,7 @@ class Lowered {
     return internal::ProgramText(*call_, debug_info);
   }
   R out_info() const { return internal::UnflattenFilled(like_, internal::Results(*call_)); }
+  const internal::LoweredCall& call() const { return *call_; }  // used by the SDK only
 
  private:
   std::shared_ptr<const internal::LoweredCall> call_;

@@ -35,3 +35,4 @@
 #include "client/transform.h"   // IWYU pragma: export
 #include "client/tree.h"        // IWYU pragma: export
 #include "client/ufuncs.h"      // IWYU pragma: export
+#include "client/visualize.h"   // IWYU pragma: export

@@ -5,12 +5,16 @@
 
 #include "base/status_exception.h"
 #include "client/debug.h"
+#include "ir/inspected.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
 namespace {
 
 thread_local std::vector<std::shared_ptr<Frame>> frames;
+// Of functions that have been traced and of which no program has been made yet.
+thread_local std::vector<Inspection> inspections;
+constexpr size_t kInspectionsMax = 10'000;  // of functions of which none is ever made
 
 // Pushes a frame; closes and pops it in its destructor.
 class FrameScope {
@@ -125,6 +129,29 @@ std::optional<PartitionSpec> InSharding(const Array& a, const ir::Mesh& mesh) {
   return spec;
 }
 
+// `f`, whose last results are values to be marked by these names, without these results.
+ir::FunctionRef Marked(const ir::Function& f, const std::vector<std::string>& names) {
+  const size_t num_results = f.results.size() - names.size();
+  ir::Builder b(f.scope, f.name);
+  std::vector<ir::Value> env(f.types.size());
+  const auto define = [&](ir::ValueId id, ir::Value v) {
+    for (size_t i = 0; i < names.size(); ++i)
+      if (f.results[num_results + i] == id) v = ir::CheckpointName(v, names[i]);
+    env[id] = v;
+  };
+  for (ir::ValueId p = 0; p < f.num_params; ++p) define(p, b.Param(f.types[p]));
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    const ir::Op& op = f.ops[i];
+    ir::SiteScope site(b, f.sites[i]);
+    const std::vector<ir::Value> out =
+        b.Emit(*op.def, ir::ElementsAt(env, op.operands), op.attrs, op.regions);
+    for (size_t r = 0; r < out.size(); ++r) define(op.results[r], out[r]);
+  }
+  std::vector<ir::Value> results = ir::ElementsAt(env, f.results);
+  results.resize(num_results);
+  return b.Build(results);
+}
+
 // Closes the frame and returns its function.
 ir::FunctionRef BuildFunction(Frame& frame, const std::vector<Array>& results, const Site& site) {
   std::vector<ir::Value> values;
@@ -136,7 +163,13 @@ ir::FunctionRef BuildFunction(Frame& frame, const std::vector<Array>& results, c
     values.push_back(Lift(r, site));
   }
   frame.open = false;
-  return frame.builder.Build(values);
+  std::vector<std::string> names;
+  for (const auto& [value, name] : frame.inspected) {
+    values.push_back(value);
+    names.push_back(name);
+  }
+  ir::FunctionRef f = frame.builder.Build(values);
+  return names.empty() ? f : Marked(*f, names);
 }
 
 }  // namespace
@@ -271,7 +304,9 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
                            FlatBody body, const std::vector<Array>& hints) {
   Mesh mesh = ProgramMesh(args);
   if (mesh.empty()) mesh = ProgramMesh(hints);
+  const size_t waiting = inspections.size();
   for (;;) {
+    inspections.resize(std::min(waiting, inspections.size()));  // of a trace that was in vain
     try {
       return ConvertExceptions(site, [&] {
         FrameScope frame(ir::Scope{mesh.logical, true}, name);
@@ -296,6 +331,7 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
         if (IsExplicit(mesh.logical))
           for (const Type& type : out.program.entry->result_types())
             out.program.out_shardings.push_back(ir::SpecOf(type));
+        out.inspections = std::exchange(inspections, {});
         return out;
       });
     } catch (const RetraceWithMesh& need) {
@@ -306,6 +342,17 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
       mesh = need.mesh;
     }
   }
+}
+
+void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, const Site& site) {
+  if (!CurrentFrame()) ThrowNotReadable("visualize", x, site);
+  Frame& frame = *CurrentFrame();
+  const ir::Value v = Lift(x, site);
+  if (inspections.size() >= kInspectionsMax) inspections.clear();
+  // The same names in every trace, so that equal programs are compiled once.
+  std::string name = absl::StrCat(ToAbsl(ir::kInspectedPrefix), inspections.size());
+  frame.inspected.emplace_back(v, name);
+  inspections.push_back({std::move(name), site, std::move(tell)});
 }
 
 std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site) {
@@ -330,9 +377,9 @@ std::vector<Array> InProgram(std::string_view name, const Site& site,
       std::string(name), site, {}, [&](const std::vector<Array>&) { return body(); }, inputs);
   if (DebugNans()) return RunCheckingNans(traced, traced.captures, std::string(name), site);
   const std::shared_ptr<Session> session = SessionOf(traced.captures, site);
-  return session->Run(*session->Compile(traced.program, traced.mesh.devices, std::string(name),
-                                        /*explain=*/false, site),
-                      traced.captures, /*donate=*/{}, site);
+  return session->Run(
+      *CompileTraced(*session, traced, std::string(name), /*with_plan=*/false, site),
+      traced.captures, /*donate=*/{}, site);
 }
 
 std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,

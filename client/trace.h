@@ -6,6 +6,7 @@
 // belong to the thread that opened them.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,6 +24,21 @@
 
 namespace tessera::internal {
 
+// A value of a program and where the plan places it.
+struct InspectedValue {
+  Type type;                        // inside shard_map, of one shard
+  api::Placement placement;         // along the axes that are not Manual there
+  std::vector<std::string> manual;  // the axes of the shard_maps that it is in
+};
+// One whose placement is to be told.
+struct Inspection {
+  std::string name;  // of the op that marks it (ir/inspected.h)
+  Site site;         // of the call that asks
+  // Called once for each placement that the value has in a plan: several, where what asks is
+  // planned several times.
+  std::function<void(const InspectedValue&)> tell;
+};
+
 struct Frame {
   Frame(ir::Scope scope, std::string name) : builder(std::move(scope), std::move(name)) {}
   ir::Builder builder;
@@ -31,6 +47,7 @@ struct Frame {
   std::vector<Array> captures;
   std::vector<ir::Value> capture_params;
   std::map<std::pair<const void*, int64_t>, int> capture_index;
+  std::vector<std::pair<ir::Value, std::string>> inspected;  // and the names of their marks
 };
 
 struct ArrayState {
@@ -143,12 +160,23 @@ struct TracedProgram {
   Mesh mesh;
   int num_args = 0;
   std::vector<Array> captures;
+  std::vector<Inspection> inspections;
   const ir::FunctionRef& fn() const { return program.entry; }
 };
 // Records `body` as an entry function. Requires: no frame is open on this thread. `hints`: arrays
 // that the body uses, whose mesh becomes the program's if the arguments have none.
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints = {});
+// Has the placement of a value told when the program that is being traced is compiled.
+void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, const Site& site);
+// Tells the placements that a program was asked for, which its plan has.
+void TellInspections(const TracedProgram& traced, const api::CompileReply& plan, const Site& site);
+// The executable of a program, after they have been told.
+// `with_plan`: with its explanation.
+std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
+                                                         const TracedProgram& traced,
+                                                         const std::string& name, bool with_plan,
+                                                         const Site& site);
 // The common session of the arrays; the default one if there are none. Throws if they differ.
 std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site);
 // Throws for an Array without a value.

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/text.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera::cli {
@@ -20,8 +21,11 @@ using Json = nlohmann::ordered_json;
 
 absl::StatusOr<Json> ParseJson(const std::string& text, const std::string& where);
 
-// Replaces the control characters of a text by '?', except tabs and line ends.
-std::string ReplaceControlChars(const std::string& text);
+using internal::BytesText;
+using internal::CountText;
+using internal::DurationText;
+using internal::JoinInts;
+using internal::ReplaceControlChars;
 
 std::string TextOf(const Json& object, const std::string& key);
 int64_t IntOf(const Json& object, const std::string& key);  // numbers, and int64 as texts
@@ -38,13 +42,6 @@ std::optional<absl::Time> TimeOf(const Json& object, const std::string& key);
 Json ErrorDocument(const absl::Status& status);
 absl::Status StatusOf(const Json& error);
 
-// "512 B", "1.5 KiB", "12.3 GiB".
-std::string BytesText(double bytes);
-// "850 ms", "12.3 s", "4 m 05 s", "3 h 12 m", "2 d 4 h".
-std::string DurationText(absl::Duration duration);
-// "1,234,567".
-std::string CountText(int64_t count);
-std::string JoinInts(const std::vector<int64_t>& ints);  // "0-3,8", of sorted ints
 // A google.protobuf.Duration: "1.500000000s".
 std::string DurationField(absl::Duration duration);
 

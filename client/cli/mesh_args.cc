@@ -18,62 +18,8 @@ namespace {
 constexpr char kDefaultAxisNames[] = "xyzw";
 constexpr size_t kIntsMax = 65'536;
 
-bool IsIdentifier(absl::string_view text) {
-  return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_') &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-         });
-}
-
 absl::Status MeshUsageError(const std::string& text) {
   return UsageError("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected");
-}
-
-// Parses "P('x', None, ('y','z'))"; nullopt if the text does not have this form.
-std::optional<ir::PartitionSpec> ParseLongSpec(absl::string_view text) {
-  ir::PartitionSpec out;
-  const auto skip_blanks = [&] {
-    while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
-  };
-  const auto accept = [&](absl::string_view word) {
-    skip_blanks();
-    if (!absl::StartsWith(text, word)) return false;
-    text.remove_prefix(word.size());
-    return true;
-  };
-  const auto accept_name = [&](ir::AxisList* axes) {
-    if (!accept("'")) return false;
-    const size_t end = text.find('\'');
-    if (end == absl::string_view::npos || !IsIdentifier(text.substr(0, end))) return false;
-    axes->emplace_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
-    return true;
-  };
-  if (!accept("P(")) return std::nullopt;
-  while (!accept(")")) {
-    if (const bool unreduced = accept("unreduced={"); unreduced || accept("reduced={")) {
-      ir::AxisList* const axes = unreduced ? &out.unreduced : &out.reduced;
-      while (!accept("}")) {
-        if (!accept_name(axes)) return std::nullopt;
-        accept(",");
-      }
-    } else if (accept("None")) {
-      out.dims.emplace_back();
-    } else if (accept("(")) {
-      out.dims.emplace_back();
-      while (!accept(")")) {
-        if (!accept_name(&out.dims.back())) return std::nullopt;
-        accept(",");
-      }
-    } else {
-      out.dims.emplace_back();
-      if (!accept_name(&out.dims.back())) return std::nullopt;
-    }
-    if (!accept(",") && !absl::StartsWith(text, ")")) return std::nullopt;
-  }
-  skip_blanks();
-  if (!text.empty()) return std::nullopt;
-  return out;
 }
 
 // The mesh of a program's line "mesh (x=2, y=2:explicit)"; `rest` is what follows the parenthesis.
@@ -109,7 +55,8 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
     for (absl::string_view part : absl::StrSplit(text, ',')) {
       const std::vector<std::string> fields = absl::StrSplit(part, '=');
       int64_t size = 0;
-      if (fields.size() != 2 || !IsIdentifier(fields[0]) || !absl::SimpleAtoi(fields[1], &size)) {
+      if (fields.size() != 2 || !internal::IsAxisName(fields[0]) ||
+          !absl::SimpleAtoi(fields[1], &size)) {
         return MeshUsageError(text);
       }
       const int at = like.IndexOf(fields[0]);
@@ -144,7 +91,7 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const
 
 absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text) {
   if (absl::StartsWith(text, "P(")) {
-    if (std::optional<ir::PartitionSpec> spec = ParseLongSpec(text)) return *std::move(spec);
+    if (std::optional<ir::PartitionSpec> spec = internal::ParseSpec(text)) return *std::move(spec);
     return UsageError("spec ", text, ": P('x', None, ('y','z')) is expected");
   }
   ir::PartitionSpec out;
@@ -153,7 +100,7 @@ absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text) {
     out.dims.emplace_back();
     if (dim == "-") continue;
     for (absl::string_view axis : absl::StrSplit(dim, '+')) {
-      if (!IsIdentifier(axis)) {
+      if (!internal::IsAxisName(axis)) {
         return UsageError("spec '", text,
                           "': data,-,x+y or P('data', None, ('x','y'))"
                           " is expected");

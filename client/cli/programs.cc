@@ -14,10 +14,11 @@
 #include "base/status.h"
 #include "client/cli/context.h"
 #include "client/cli/mesh_args.h"
-#include "client/cli/picture.h"
 #include "client/cli/placing.h"
 #include "client/cli/values.h"
 #include "client/embedded.h"
+#include "client/explicit_text.h"
+#include "client/picture.h"
 #include "client/remote/json_client.h"
 #include "ir/api/run.h"
 #include "ir/stablehlo/export.h"
@@ -314,20 +315,21 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
         "names some that are there");
   }
   TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanOf(context, source, device_memory));
+  const Json& json = ChildOf(answer, "json");
   TESSERA_ASSIGN_OR_RETURN(
-      const Json explained,
-      ParseJson(
-          ChildOf(answer, "json").is_string() ? ChildOf(answer, "json").get<std::string>() : "",
-          "the plan"));
-  TESSERA_ASSIGN_OR_RETURN(PlanView plan, MakePlanView(source.program, explained));
+      internal::PlanView plan,
+      internal::MakePlanView(source.program, json.is_string() ? json.get<std::string>() : ""));
   plan.devices = IntsOf(answer, "devices");
   if (static_cast<int64_t>(plan.devices.size()) != plan.mesh.num_devices()) plan.devices.clear();
   if (context.has_address() && !context.json() && !plan.devices.empty()) {
     TESSERA_ASSIGN_OR_RETURN(plan.worker_of, WorkersOfDevices(context));
   }
+  if (arguments.Has("svg"))
+    TESSERA_RETURN_IF_ERROR(WriteFile(arguments.Text("svg"), internal::SvgOf(plan)));
   context.PrintResult(answer, [&] {
-    std::string out =
-        arguments.Flag("text") ? TextOf(answer, "text") : DrawPlan(plan, context.display());
+    std::string out = arguments.Flag("text")          ? TextOf(answer, "text")
+                      : arguments.Flag("as-explicit") ? internal::ExplicitText(plan)
+                                                      : internal::DrawPlan(plan, context.display());
     const Json& reasons = ChildOf(answer, "pendingReasons");
     if (!reasons.empty()) {
       absl::StrAppend(&out, context.display().Colorize(Style::kYellow, " it would wait"), "\n");
@@ -404,13 +406,22 @@ std::vector<Command> ProgramCommands() {
                     .help =
                         "Plan for devices that need not be there, as many as the mesh has, each "
                         "with so much memory: 80GiB."},
-                   Flag("text", "The plan op by op, with who decided, in place of the picture.")},
+                   Flag("text", "The plan op by op, with who decided, in place of the picture."),
+                   Flag("as-explicit",
+                        "The shardings of the program's lines, to write down, in place of the "
+                        "picture."),
+                   {.name = "svg",
+                    .value = "FILE",
+                    .help = "Also draw the arguments and results into this SVG file."}},
        .timeout = absl::Minutes(5),
        .details =
            "Nothing is compiled for the cluster and nothing runs. Without an address it\n"
            "plans for a cluster inside this process. With --device-memory it says what the\n"
            "program would need and exchange on devices that nobody has yet, or that it does\n"
-           "not fit them (OUT_OF_MEMORY): --mesh data=64,model=8 --device-memory 80GiB.",
+           "not fit them (OUT_OF_MEMORY): --mesh data=64,model=8 --device-memory 80GiB.\n"
+           "--as-explicit prints the PartitionSpecs that the planner chose: of each line a\n"
+           "with_sharding_constraint that fixes what it computes on Auto axes, and the\n"
+           "reshards and out_shardings that a program on Explicit axes needs for the same plan.",
        .run = Explain},
       {.name = "export",
        .summary = "Writes a program as a StableHLO artifact.",

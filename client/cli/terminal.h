@@ -1,8 +1,7 @@
 // Output to a terminal: colours, tables, progress.
 //
-// Results go to stdout, everything else to stderr. Colours only on a terminal, and not where
-// NO_COLOR is set; lines and blocks are drawn with Unicode where the locale has it.
-// Thread-compatible, except Progress, which is thread-safe.
+// Results go to stdout, everything else to stderr. Thread-compatible, except Progress, which is
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,31 +10,15 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/display.h"
 
 namespace tessera::cli {
 
-enum class Style : uint8_t { kPlain, kBold, kDim, kRed, kGreen, kYellow, kBlue, kMagenta, kCyan };
-
-// The capabilities of stdout and stderr.
-struct Display {
-  bool out_is_terminal = false, err_is_terminal = false;
-  bool color_out = false, color_err = false;
-  bool unicode = false;
-  int columns = 100;  // of stdout
-  int rows = 40;
-
-  // Detects them by isatty, NO_COLOR, TERM, the locale's variables and the window size.
-  static Display OfProcess();
-  std::string Colorize(Style style, const std::string& text) const;       // for stdout
-  std::string ColorizeError(Style style, const std::string& text) const;  // for stderr
-};
-
-// The width of a text in columns: escape sequences have none, a code point has one.
-int WidthOf(const std::string& text);
-// Truncates a text that is wider than `width`.
-std::string Truncate(const std::string& text, int width);
-// The same, and pads a narrower one with blanks: on the left if `right`.
-std::string PadOrTruncate(const std::string& text, int width, bool right = false);
+using internal::Display;
+using internal::PadOrTruncate;
+using internal::Style;
+using internal::Truncate;
+using internal::WidthOf;
 
 // Rows of cells; a column is as wide as its widest cell. The last column is not padded.
 class Table {

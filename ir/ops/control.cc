@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "ir/inspected.h"
 #include "ir/ops.h"
 #include "ir/ops/region.h"
 #include "ir/spec.h"
@@ -63,7 +64,7 @@ bool HasBatch(const Function& f, const Op& op) {
 }
 // Whether the policy keeps the results of an op of the body.
 bool IsKept(const Attrs& policy, const Function& f, const Op& op) {
-  const bool named = op.def == &kCheckpointName;
+  const bool named = op.def == &kCheckpointName && !IsInspected(op.attrs.Str("name"));
   const auto has_name = [&] {
     const std::vector<std::string>& names = policy.Strings("names");
     return std::find(names.begin(), names.end(), op.attrs.Str("name")) != names.end();

@@ -291,6 +291,26 @@ std::string ExplainText(const Explained& plan) {
   return out;
 }
 
+namespace {
+nlohmann::json ValueJson(const OpExplanation& n, size_t result) {
+  const ir::Type& type = n.types[result];
+  nlohmann::json value = {{"dtype", std::string(ir::DTypeName(type.dtype))},
+                          {"shape", type.shape},
+                          {"spec", n.specs[result].ToString()}};
+  if (!type.varying.empty()) value["varying"] = type.varying;
+  return value;
+}
+nlohmann::json ExplicitJson(const ExplicitForm& form) {
+  nlohmann::json j = nlohmann::json::object();
+  for (const auto& [key, reshards] :
+       {std::pair("operands", &form.operands), std::pair("results", &form.results)})
+    for (const auto& [index, spec] : *reshards)
+      j[key].push_back({{"index", index}, {"spec", spec.ToString()}});
+  if (form.out_sharding) j["out_sharding"] = form.out_sharding->ToString();
+  return j;
+}
+}  // namespace
+
 std::string ExplainJson(const Explained& plan) {
   const auto& [program, device, memory, figures, time, hypothetical_memory_bytes] = plan;
   nlohmann::json j;
@@ -302,13 +322,20 @@ std::string ExplainJson(const Explained& plan) {
   for (const ir::PartitionSpec& p : device.out) j["results"].push_back(p.ToString());
   if (!program.in_names.empty()) j["argument_names"] = program.in_names;
   if (!program.out_names.empty()) j["result_names"] = program.out_names;
-  for (const OpExplanation& n : device.notes)
-    j["ops"].push_back({{"op", n.op},
-                        {"depth", n.depth},
-                        {"site", n.site.valid() ? n.site.ToString() : ""},
-                        {"results", n.results},
-                        {"decided_by", n.why},
-                        {"moves", n.moves}});
+  for (const OpExplanation& n : device.notes) {
+    nlohmann::json op = {{"op", n.op},
+                         {"depth", n.depth},
+                         {"site", n.site.valid() ? n.site.ToString() : ""},
+                         {"results", n.results},
+                         {"decided_by", n.why},
+                         {"moves", n.moves},
+                         {"values", nlohmann::json::array()}};
+    for (size_t r = 0; r < n.types.size(); ++r) op["values"].push_back(ValueJson(n, r));
+    if (!n.name.empty()) op["name"] = n.name;
+    if (!n.manual.empty()) op["manual"] = n.manual;
+    if (!n.explicit_form.empty()) op["explicit"] = ExplicitJson(n.explicit_form);
+    j["ops"].push_back(std::move(op));
+  }
   j["collectives"] = nlohmann::json::array();
   for (const CollectiveUse& u : CollectivesOf(*device.fn))
     j["collectives"].push_back({{"op", u.op},

@@ -64,6 +64,7 @@ class Partitioner {
         const std::vector<Value> out = Regions(i, s, b, &env, depth, note);
         for (size_t r = 0; r < out.size(); ++r) env.shards[op.results[r]] = out[r];
       } else {
+        if (notes_ != nullptr) (*notes_)[note].explicit_form = FormOf(f, i, s, cuts.ops[i]);
         Plain(op, s.signatures[i], cuts.ops[i], cuts.complete_to, b, &env, note);
       }
     }
@@ -90,9 +91,24 @@ class Partitioner {
     n.op = std::string(f.ops[i].def->name);
     n.site = f.sites[i];
     n.depth = depth;
-    for (ValueId v : f.ops[i].results) n.results.push_back(Describe(f.types[v], s.of[v]));
+    for (ValueId v : f.ops[i].results) {
+      n.results.push_back(Describe(f.types[v], s.of[v]));
+      n.types.push_back(f.types[v]);
+      n.specs.push_back(SpecFrom(s.of[v]));
+    }
+    if (f.ops[i].def == &ir::ops::kCheckpointName) n.name = f.ops[i].attrs.Str("name");
+    n.manual = f.scope.mesh.AxesOfType(ir::AxisType::kManual);
     if (!f.ops[i].results.empty()) n.why = WhoDecided(s, f.ops[i].results[0]);
     return n;
+  }
+
+  static ExplicitForm FormOf(const Function& f, size_t i, const FunctionShardings& s,
+                             const OpCut& cut) {
+    std::vector<DimAxes> wanted;
+    for (const ir::TensorFactors& dims : s.signatures[i].operands)
+      wanted.push_back(ir::JoinAxes(dims, cut.factor_axes));
+    return ExplicitFormOf(f, f.ops[i], ir::ElementsAt(s.of, f.ops[i].operands), wanted,
+                          ir::ElementsAt(s.of, f.ops[i].results));
   }
 
   // Says in the note of an op that a value is moved.

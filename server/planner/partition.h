@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/program.h"
+#include "server/planner/explicit_form.h"
 #include "server/planner/propagate.h"
 
 namespace tessera::server::planner {
@@ -19,6 +20,11 @@ struct OpExplanation {
   std::vector<std::string> results;  // global type and sharding of each result
   std::string why;                   // what decided the first result's sharding
   std::vector<std::string> moves;    // its reshards and gathers, with operand and bytes
+  std::string name = {};             // of a checkpoint_name
+  std::vector<ir::Type> types = {};  // of each result, and its sharding
+  std::vector<ir::PartitionSpec> specs = {};
+  ir::AxisList manual = {};         // the axes of the shard_maps that it stands in
+  ExplicitForm explicit_form = {};  // not of ops with regions
 };
 
 // The program that every device runs, its arguments' and results' shardings, and notes for explain.

@@ -1,17 +1,18 @@
 // Plans as `tessera explain` draws them: tests/golden/cli/pictures.txt, from program text through
 // the planner to the picture.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/testing/datadriven.h"
-#include "client/cli/json.h"
-#include "client/cli/picture.h"
-#include "client/cli/terminal.h"
+#include "client/display.h"
+#include "client/explicit_text.h"
+#include "client/picture.h"
 #include "embed/embed.h"
 #include "gtest/gtest.h"
 #include "ir/text.h"
 
-namespace tessera::cli {
+namespace tessera::internal {
 namespace {
 
 absl::StatusOr<std::string> Draw(const DataCase& c) {
@@ -27,8 +28,7 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
   request.program = program;
   request.explain = true;
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply reply, service->Compile(request));
-  TESSERA_ASSIGN_OR_RETURN(const Json json, ParseJson(reply.explain_json, "the plan"));
-  TESSERA_ASSIGN_OR_RETURN(PlanView plan, MakePlanView(program, json));
+  TESSERA_ASSIGN_OR_RETURN(PlanView plan, MakePlanView(program, reply.explain_json));
   // What this machine takes is not drawn.
   plan.compute_time = absl::Microseconds(c.Has("time") ? 3000 : 0);
   plan.collective_time = absl::Microseconds(c.Has("time") ? 1500 : 0);
@@ -46,6 +46,7 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
       plan.worker_of[first + d] = absl::StrCat("w", 2 * d / plan.mesh.num_devices());
     }
   }
+  if (c.command == "explicit") return ExplicitText(plan);
   const std::string picture = DrawPlan(plan, display);
   for (absl::string_view line : absl::StrSplit(picture, '\n')) {
     EXPECT_LE(WidthOf(std::string(line)), display.columns)
@@ -53,6 +54,41 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
     EXPECT_TRUE(line.empty() || line.back() != ' ') << c.file << ":" << c.line << ": " << line;
   }
   return picture;
+}
+
+// The first argument of a program, as visualize draws it.
+absl::StatusOr<std::string> DrawFirstArgument(const DataCase& c) {
+  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::ParseProgram(c.input));
+  PlanView plan;
+  plan.mesh = program.mesh();
+  for (int64_t d = 0; c.Has("reversed") && d < plan.mesh.num_devices(); ++d)
+    plan.devices.push_back(plan.mesh.num_devices() - 1 - d);
+  PlanArray array;
+  array.name = c.Arg("name");
+  array.type = program.entry->param_types()[0];
+  if (!program.in_shardings.empty() && program.in_shardings[0])
+    array.spec = *program.in_shardings[0];
+  if (c.command == "svg") return SvgOf(plan, {array});
+  Display display;
+  display.columns = std::stoi(c.Arg("columns", "100"));
+  display.unicode = !c.Has("ascii");
+  display.color_out = c.Has("colors");
+  return DrawPlacement(plan, array, display);
+}
+
+TEST(Pictures, OfArraysAreAsTheyWere) {
+  RunDataFile("tests/golden/cli/arrays.txt", [](const DataCase& c) {
+    const absl::StatusOr<std::string> picture = DrawFirstArgument(c);
+    return picture.ok() ? absl::StrReplaceAll(*picture, {{"\x1b", "ESC"}})
+                        : absl::StrCat("error: ", picture.status().message(), "\n");
+  });
+}
+
+TEST(Pictures, ShardingsToWriteDownAreAsTheyWere) {
+  RunDataFile("tests/golden/cli/explicit.txt", [](const DataCase& c) {
+    const absl::StatusOr<std::string> text = Draw(c);
+    return text.ok() ? *text : absl::StrCat("error: ", text.status().message(), "\n");
+  });
 }
 
 TEST(Pictures, AreAsTheyWere) {
@@ -63,4 +99,4 @@ TEST(Pictures, AreAsTheyWere) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera::internal

@@ -1,18 +1,25 @@
-#include "client/cli/picture.h"
+#include "client/picture.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "base/words.h"
-#include "client/cli/mesh_args.h"
+#include "client/shards.h"
+#include "client/text.h"
+#include "ir/dtype.h"
 
-namespace tessera::cli {
+namespace tessera::internal {
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr int kMaxRows = 8;            // of the mesh, and of an array's picture
 constexpr int kRowsWhenTruncated = 4;  // if there are more
@@ -207,67 +214,157 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
   }
 }
 
-// Draws the shards of an array in at most `columns_max` columns.
-std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array,
-                                    const Display& display, int columns_max) {
-  const Lines& l = LinesOf(display);
-  // Draws the first two sharded dims; if only one is sharded, another dim with it.
-  std::set<size_t> dims;
-  size_t sharded_dims = 0;
+// A block along each of some dims.
+using Slice = std::map<size_t, int64_t>;
+
+// The dims of an array that are cut.
+std::vector<size_t> CutDims(const ir::Mesh& mesh, const PlanArray& array) {
+  std::vector<size_t> dims;
   for (size_t d = 0; d < array.spec.dims.size() && d < array.type.shape.size(); ++d) {
     ir::PartitionSpec one;
     one.dims = {array.spec.dims[d]};
-    if (IsSharded(plan.mesh, one) && ++sharded_dims <= 2) dims.insert(d);
+    if (IsSharded(mesh, one)) dims.push_back(d);
   }
-  if (sharded_dims == 0) return {};
-  if (sharded_dims == 1 && array.type.shape.size() > 1) dims.insert(dims.count(0) > 0 ? 1 : 0);
-  const bool flat = dims.size() == 1;
-  const size_t down = *dims.begin(), across = *dims.rbegin();
+  return dims;
+}
 
-  // The devices that hold each shard, by its row and column.
-  const auto parts_of = [&](size_t d) -> int64_t {
-    return d < array.spec.dims.size() ? plan.mesh.SizeOf(array.spec.dims[d]) : 1;
-  };
-  const auto index_of = [&](size_t d, int64_t device) -> int64_t {
-    return d < array.spec.dims.size() ? plan.mesh.IndexAlong(device, array.spec.dims[d]) : 0;
-  };
-  const int64_t rows_all = flat ? 1 : parts_of(down), columns_all = parts_of(across);
-  const int rows = RowsOf(rows_all);
-  const int columns = static_cast<int>(std::min<int64_t>(columns_all, columns_max));
-  Grid grid(rows, columns);
-  std::vector<std::string> titles(static_cast<size_t>(columns)), labels(static_cast<size_t>(rows));
-  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> holders;
+int64_t BlocksAlong(const ir::Mesh& mesh, const PlanArray& array, size_t dim) {
+  return dim < array.spec.dims.size() ? mesh.SizeOf(array.spec.dims[dim]) : 1;
+}
+int64_t BlockOf(const ir::Mesh& mesh, const PlanArray& array, size_t dim, int64_t device) {
+  return dim < array.spec.dims.size() ? mesh.IndexAlong(device, array.spec.dims[dim]) : 0;
+}
+
+// The blocks of an array along two dims: the first two that are cut; if one is, another with it.
+struct Blocks {
+  int64_t rows_all = 1, columns_all = 1;
+  std::vector<std::string> labels, titles;  // the ranges of the rows and columns that are drawn
+  std::vector<std::vector<std::vector<int64_t>>> holders;  // by row and column: devices
+  int rows() const { return static_cast<int>(holders.size()); }
+  int columns() const { return static_cast<int>(holders[0].size()); }
+  bool truncated() const { return rows() < rows_all || columns() < columns_all; }
+};
+Blocks LayOut(const PlanView& plan, const PlanArray& array, const Slice& slice, int64_t rows_max,
+              int64_t columns_max) {
+  std::set<size_t> dims;
+  for (size_t d : CutDims(plan.mesh, array))
+    if (dims.size() < 2) dims.insert(d);
+  // Dims that are not cut, to draw two where there are two.
+  for (size_t d = 0; d < array.type.shape.size() && dims.size() < 2; ++d) dims.insert(d);
+  const bool has_rows = dims.size() == 2, has_columns = !dims.empty();
+  const size_t down = has_rows ? *dims.begin() : 0, across = has_columns ? *dims.rbegin() : 0;
+  Blocks out;
+  if (has_rows) out.rows_all = BlocksAlong(plan.mesh, array, down);
+  if (has_columns) out.columns_all = BlocksAlong(plan.mesh, array, across);
+  const auto rows = static_cast<size_t>(std::min(out.rows_all, rows_max)),
+             columns = static_cast<size_t>(std::min(out.columns_all, columns_max));
+  out.holders.assign(rows, std::vector<std::vector<int64_t>>(columns));
+  out.labels.resize(has_rows ? rows : 0);
+  out.titles.resize(has_columns ? columns : 0);
   for (int64_t device = 0; device < plan.mesh.num_devices(); ++device) {
-    const int64_t r = flat ? 0 : index_of(down, device), c = index_of(across, device);
-    if (r >= rows || c >= columns) continue;
-    holders[{r, c}].push_back(plan.devices.empty() ? device
-                                                   : plan.devices[static_cast<size_t>(device)]);
+    const auto at = [&](bool has, size_t d) {
+      return static_cast<size_t>(has ? BlockOf(plan.mesh, array, d, device) : 0);
+    };
+    const size_t r = at(has_rows, down), c = at(has_columns, across);
+    const bool in_slice = std::all_of(slice.begin(), slice.end(), [&](const auto& fixed) {
+      return BlockOf(plan.mesh, array, fixed.first, device) == fixed.second;
+    });
+    if (r >= rows || c >= columns || !in_slice) continue;
+    out.holders[r][c].push_back(plan.devices.empty() ? device
+                                                     : plan.devices[static_cast<size_t>(device)]);
     const std::vector<Range> shard = ShardRanges(plan.mesh, array.spec, array.type.shape, device);
     const auto range = [&](size_t d) { return absl::StrCat(shard[d].begin, ":", shard[d].end); };
-    titles[static_cast<size_t>(c)] = range(across);
-    if (!flat) labels[static_cast<size_t>(r)] = range(down);
+    if (has_columns) out.titles[c] = range(across);
+    if (has_rows) out.labels[r] = range(down);
   }
-  for (auto& [cell, devices] : holders) {
-    std::sort(devices.begin(), devices.end());
-    grid.at(static_cast<int>(cell.first),
-            static_cast<int>(cell.second)) = {Truncate(JoinInts(devices), kMaxIdColumns)};
+  for (auto& row : out.holders)
+    for (std::vector<int64_t>& devices : row) std::sort(devices.begin(), devices.end());
+  return out;
+}
+
+std::string TitleOf(const PlanArray& array, const Slice& slice) {
+  std::string title = absl::StrCat(array.type.ToString(), " ", array.spec.ToString());
+  if (slice.empty()) return title;
+  std::vector<std::string> dims;
+  for (size_t d = 0; d < array.type.shape.size(); ++d) {
+    const auto fixed = slice.find(d);
+    dims.push_back(fixed == slice.end() ? ":" : absl::StrCat("block ", fixed->second));
   }
-  std::vector<std::string> out = grid.Draw(l, titles, labels, /*right_labels=*/true);
-  const std::string title = absl::StrCat(" ", display.Colorize(Style::kBold, NameText(array)), " ",
-                                         array.type.ToString(), " ", array.spec.ToString());
-  if (rows < rows_all || columns < columns_all) {
-    out.push_back(absl::StrCat(" ", l.dots, " ", rows_all, " x ", columns_all, " blocks"));
+  return absl::StrCat(title, " [", absl::StrJoin(dims, ", "), "]");
+}
+
+// Draws the shards of an array in at most `columns_max` columns.
+std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array,
+                                    const Slice& slice, const Display& display, int columns_max) {
+  constexpr Style kStyles[] = {Style::kCyan, Style::kGreen,   Style::kYellow,
+                               Style::kBlue, Style::kMagenta, Style::kRed};
+  const Lines& l = LinesOf(display);
+  const int64_t all_rows = LayOut(plan, array, slice, 1, 1).rows_all;
+  const Blocks blocks = LayOut(plan, array, slice, RowsOf(all_rows), columns_max);
+  Grid grid(blocks.rows(), blocks.columns());
+  for (int r = 0; r < blocks.rows(); ++r) {
+    for (int c = 0; c < blocks.columns(); ++c) {
+      const std::string ids = Truncate(
+          JoinInts(blocks.holders[static_cast<size_t>(r)][static_cast<size_t>(c)]), kMaxIdColumns);
+      const size_t style = static_cast<size_t>(r * blocks.columns() + c) % std::size(kStyles);
+      grid.at(r, c) = {display.Colorize(kStyles[style], ids)};
+    }
   }
-  if (sharded_dims > 2) out.push_back(absl::StrCat(" ", sharded_dims - 2, " more dims are cut"));
+  std::vector<std::string> out = grid.Draw(l, blocks.titles, blocks.labels, /*right_labels=*/true);
+  if (blocks.truncated()) {
+    out.push_back(
+        absl::StrCat(" ", l.dots, " ", blocks.rows_all, " x ", blocks.columns_all, " blocks"));
+  }
+  const size_t more = CutDims(plan.mesh, array).size();
+  if (more > 2 && slice.empty()) out.push_back(absl::StrCat(" ", more - 2, " more dims are cut"));
+  const std::string name = NameText(array);
+  const std::string title = absl::StrCat(" ", display.Colorize(Style::kBold, name),
+                                         name.empty() ? "" : " ", TitleOf(array, slice));
   out.insert(out.begin(), Truncate(title, display.columns));
   return out;
+}
+
+// With as many columns as fit.
+std::vector<std::string> DrawSlice(const PlanView& plan, const PlanArray& array, const Slice& slice,
+                                   const Display& display) {
+  for (int columns = kMaxRows;; --columns) {
+    std::vector<std::string> lines = DrawBlocks(plan, array, slice, display, columns);
+    const bool fits = std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
+      return WidthOf(line) <= display.columns;
+    });
+    if (fits || columns == 1) return lines;
+  }
+}
+
+// The blocks along the dims that do not fit into a picture; at most `most`.
+std::vector<Slice> SlicesOf(const PlanView& plan, const PlanArray& array, size_t most) {
+  std::vector<Slice> slices = {{}};
+  const std::vector<size_t> dims = CutDims(plan.mesh, array);
+  for (size_t i = 2; i < dims.size(); ++i) {
+    std::vector<Slice> finer;
+    for (const Slice& slice : slices) {
+      const int64_t blocks = BlocksAlong(plan.mesh, array, dims[i]);
+      for (int64_t block = 0; block < blocks && finer.size() < most; ++block) {
+        finer.push_back(slice);
+        finer.back()[dims[i]] = block;
+      }
+    }
+    slices = std::move(finer);
+  }
+  return slices;
+}
+int64_t NumSlices(const PlanView& plan, const PlanArray& array) {
+  const std::vector<size_t> dims = CutDims(plan.mesh, array);
+  int64_t all = 1;
+  for (size_t i = 2; i < dims.size(); ++i) all *= BlocksAlong(plan.mesh, array, dims[i]);
+  return all;
 }
 
 void AppendArrayLines(const PlanView& plan, const Display& display, std::string* out) {
   std::vector<std::vector<std::string>> pictures;
   std::vector<std::string> unsharded;
   size_t all = 0;
-  for (const auto* list : {&plan.arguments, &plan.results}) {
+  for (const auto* list : {&plan.arguments, &plan.inspected, &plan.results}) {
     for (const PlanArray& a : *list) {
       if (!IsSharded(plan.mesh, a.spec)) {
         unsharded.push_back(absl::StrCat(NameText(a), " ", a.type.ToString()));
@@ -419,6 +516,75 @@ void AppendTime(const PlanView& plan, const Display& display, std::string* out) 
   }
 }
 
+// Reading JSON: an absent field reads as empty or 0.
+const Json& ChildOf(const Json& object, const char* key) {
+  static const auto* const none = new Json();
+  if (!object.is_object()) return *none;
+  const auto it = object.find(key);
+  return it == object.end() ? *none : *it;
+}
+std::string TextOf(const Json& value) {
+  return value.is_string() ? ReplaceControlChars(value.get<std::string>()) : "";
+}
+std::string TextOf(const Json& object, const char* key) { return TextOf(ChildOf(object, key)); }
+int64_t IntOf(const Json& object, const char* key) {
+  const Json& child = ChildOf(object, key);
+  return child.is_number() ? child.get<int64_t>() : 0;
+}
+double NumberOf(const Json& object, const char* key) {
+  const Json& child = ChildOf(object, key);
+  return child.is_number() ? child.get<double>() : 0;
+}
+
+absl::StatusOr<ir::PartitionSpec> ReadSpec(const Json& text, const ir::Mesh& mesh) {
+  std::optional<ir::PartitionSpec> spec = ParseSpec(TextOf(text));
+  if (!spec) return MakeError(ErrorKind::kInternal, "the plan has a spec that is none");
+  for (const ir::AxisList& axes : spec->dims) {
+    for (const std::string& axis : axes) {
+      if (!mesh.Has(axis)) {
+        return MakeError(ErrorKind::kInternal,
+                         absl::StrCat("the plan names axis ", axis, ", which the mesh ",
+                                      mesh.ToString(), " does not have"));
+      }
+    }
+  }
+  return *std::move(spec);
+}
+
+absl::StatusOr<PlanView::Op> ReadOp(const Json& json, const ir::Mesh& mesh) {
+  PlanView::Op op;
+  op.op = TextOf(json, "op");
+  op.site = TextOf(json, "site");
+  op.decided_by = TextOf(json, "decided_by");
+  op.name = TextOf(json, "name");
+  op.depth = static_cast<int>(IntOf(json, "depth"));
+  for (const Json& axis : ChildOf(json, "manual")) op.manual.push_back(TextOf(axis));
+  for (const Json& value : ChildOf(json, "values")) {
+    const std::optional<ir::DType> dtype = ir::ParseDType(TextOf(value, "dtype"));
+    if (!dtype) return MakeError(ErrorKind::kInternal, "the plan has a dtype that is none");
+    ir::Dims shape;
+    for (const Json& size : ChildOf(value, "shape"))
+      shape.push_back(size.is_number() ? size.get<int64_t>() : 0);
+    PlanArray array;
+    array.type = ir::MakeType(*dtype, std::move(shape));
+    for (const Json& axis : ChildOf(value, "varying")) array.type.varying.insert(TextOf(axis));
+    TESSERA_ASSIGN_OR_RETURN(array.spec, ReadSpec(ChildOf(value, "spec"), mesh));
+    op.values.push_back(std::move(array));
+  }
+  const Json& written = ChildOf(json, "explicit");
+  for (const auto& [key, reshards] :
+       {std::pair("operands", &op.reshard_operands), std::pair("results", &op.reshard_results)}) {
+    for (const Json& one : ChildOf(written, key)) {
+      TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec, ReadSpec(ChildOf(one, "spec"), mesh));
+      reshards->emplace_back(static_cast<int>(IntOf(one, "index")), std::move(spec));
+    }
+  }
+  if (const Json& spec = ChildOf(written, "out_sharding"); !spec.is_null()) {
+    TESSERA_ASSIGN_OR_RETURN(op.out_sharding, ReadSpec(spec, mesh));
+  }
+  return op;
+}
+
 // Merges arrays with equal types and placements, in the order of the first of each.
 std::vector<PlanArray> CollapseEqual(const std::vector<PlanArray>& arrays) {
   std::vector<std::string> names, keys;
@@ -449,18 +615,7 @@ absl::StatusOr<std::vector<PlanArray>> ReadArrays(const Json& explain, const cha
   }
   std::vector<PlanArray> out;
   for (size_t i = 0; i < types.size(); ++i) {
-    const Json& text = specs[i];
-    TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec,
-                             ParseSpec(text.is_string() ? text.get<std::string>() : ""));
-    for (const ir::AxisList& axes : spec.dims) {
-      for (const std::string& axis : axes) {
-        if (!mesh.Has(axis)) {
-          return MakeError(ErrorKind::kInternal,
-                           absl::StrCat("the plan names axis ", axis, ", which the mesh ",
-                                        mesh.ToString(), " does not have"));
-        }
-      }
-    }
+    TESSERA_ASSIGN_OR_RETURN(ir::PartitionSpec spec, ReadSpec(specs[i], mesh));
     const bool named = i < names.size() && !names[i].empty();
     out.push_back(
         {named ? names[i] : absl::StrCat(prefix, i), types[i], std::move(spec), is_result});
@@ -470,7 +625,9 @@ absl::StatusOr<std::vector<PlanArray>> ReadArrays(const Json& explain, const cha
 
 }  // namespace
 
-absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& explain) {
+absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const std::string& explain_json) {
+  const Json explain = Json::parse(explain_json, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (explain.is_discarded()) return MakeError(ErrorKind::kInternal, "the plan is no JSON");
   PlanView plan;
   plan.program = program.entry->name;
   plan.mesh = program.mesh();
@@ -491,6 +648,8 @@ absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& ex
     out.times = IntOf(c, "times");
   }
   for (const Json& op : ChildOf(explain, "ops")) {
+    TESSERA_ASSIGN_OR_RETURN(PlanView::Op read, ReadOp(op, plan.mesh));
+    plan.ops.push_back(std::move(read));
     for (const Json& move : ChildOf(op, "moves")) {
       if (move.is_string()) {
         plan.reshards.push_back(
@@ -506,7 +665,7 @@ absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& ex
   const Json& predicted = ChildOf(explain, "predicted");
   plan.compute_time = absl::Seconds(NumberOf(predicted, "compute_seconds"));
   plan.collective_time = absl::Seconds(NumberOf(predicted, "collective_seconds"));
-  plan.measured_devices = FlagOf(predicted, "measured");
+  plan.measured_devices = ChildOf(predicted, "measured") == true;
   plan.last_run = absl::Seconds(NumberOf(explain, "last_run_seconds"));
   return plan;
 }
@@ -514,13 +673,21 @@ absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const Json& ex
 std::vector<std::string> DrawArray(const PlanView& plan, const PlanArray& array,
                                    const Display& display) {
   if (!IsSharded(plan.mesh, array.spec)) return {};
-  for (int columns = kMaxRows;; --columns) {
-    std::vector<std::string> lines = DrawBlocks(plan, array, display, columns);
-    const bool fits = std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
-      return WidthOf(line) <= display.columns;
-    });
-    if (fits || columns == 1) return lines;
+  return DrawSlice(plan, array, {}, display);
+}
+
+std::string DrawPlacement(const PlanView& plan, const PlanArray& array, const Display& display) {
+  std::string out;
+  const std::vector<Slice> slices = SlicesOf(plan, array, kMaxPictures);
+  for (const Slice& slice : slices) {
+    for (std::string line : DrawSlice(plan, array, slice, display)) {
+      absl::StripTrailingAsciiWhitespace(&line);
+      absl::StrAppend(&out, line, "\n");
+    }
   }
+  const int64_t more = NumSlices(plan, array) - static_cast<int64_t>(slices.size());
+  if (more > 0) absl::StrAppend(&out, " ", LinesOf(display).dots, " ", more, " more slices\n");
+  return out;
 }
 
 std::string DrawPlan(const PlanView& plan, const Display& display) {
@@ -538,4 +705,120 @@ std::string DrawPlan(const PlanView& plan, const Display& display) {
   return out;
 }
 
-}  // namespace tessera::cli
+// ---- SVG. ---------------------------------------------------------------------------------------
+namespace {
+
+constexpr int64_t kMaxSvgBlocks = 16;   // along a dim
+constexpr size_t kMaxSvgPictures = 64;  // of all arrays
+constexpr int kCharacter = 8, kLine = 18, kCellHeight = 34, kMargin = 12, kMinCell = 56;
+constexpr size_t kMaxSvgIds = 24;  // characters
+// Background colours of blocks, on which black is read.
+constexpr const char* kFills[] = {"#a6cee3", "#b2df8a", "#fdbf6f", "#cab2d6",
+                                  "#fb9a99", "#ffff99", "#9bd3cb", "#d9d9d9"};
+
+std::string Escaped(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
+}
+int WidthOnPage(const std::string& text) { return static_cast<int>(text.size()) * kCharacter; }
+
+// Draws elements from the top of a page downwards.
+class Page {
+ public:
+  void Text(int x, int y, const std::string& text, const char* attributes = "") {
+    absl::StrAppend(&body_, "<text x=\"", x, "\" y=\"", y, "\"", attributes, ">", Escaped(text),
+                    "</text>\n");
+  }
+  void Heading(const std::string& text) {
+    top_ += kLine;
+    Text(kMargin, top_, text, " font-weight=\"bold\"");
+    width_ = std::max(width_, kMargin + WidthOnPage(text));
+  }
+  void Picture(const Blocks& blocks) {
+    int cell = kMinCell;
+    for (const auto& row : blocks.holders)
+      for (const auto& devices : row)
+        cell = std::max(cell, WidthOnPage(IdsOf(devices)) + kCharacter);
+    for (const std::string& title : blocks.titles)
+      cell = std::max(cell, WidthOnPage(title) + kCharacter);
+    if (!blocks.titles.empty()) {
+      top_ += kLine;
+      for (int c = 0; c < blocks.columns(); ++c) {
+        Text(kMargin + c * cell + cell / 2, top_, blocks.titles[static_cast<size_t>(c)],
+             " text-anchor=\"middle\" fill=\"#555\"");
+      }
+    }
+    top_ += kLine / 3;
+    for (int r = 0; r < blocks.rows(); ++r) {
+      for (int c = 0; c < blocks.columns(); ++c) {
+        const size_t fill = static_cast<size_t>(r * blocks.columns() + c) % std::size(kFills);
+        absl::StrAppend(&body_, "<rect x=\"", kMargin + c * cell, "\" y=\"", top_, "\" width=\"",
+                        cell, "\" height=\"", kCellHeight, "\" fill=\"", kFills[fill],
+                        "\" stroke=\"#333\"/>\n");
+        Text(kMargin + c * cell + cell / 2, top_ + kCellHeight / 2 + kLine / 4,
+             IdsOf(blocks.holders[static_cast<size_t>(r)][static_cast<size_t>(c)]),
+             " text-anchor=\"middle\"");
+      }
+      const int right = kMargin + blocks.columns() * cell + kCharacter;
+      if (!blocks.labels.empty()) {
+        const std::string& label = blocks.labels[static_cast<size_t>(r)];
+        Text(right, top_ + kCellHeight / 2 + kLine / 4, label, " fill=\"#555\"");
+        width_ = std::max(width_, right + WidthOnPage(label));
+      }
+      width_ = std::max(width_, right);
+      top_ += kCellHeight;
+    }
+    if (blocks.truncated()) {
+      top_ += kLine;
+      Text(kMargin, top_,
+           absl::StrCat("... ", blocks.rows_all, " x ", blocks.columns_all, " blocks"));
+    }
+    top_ += kMargin;
+  }
+  std::string Document() const {
+    return absl::StrCat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width_ + kMargin,
+                        "\" height=\"", top_ + kMargin,
+                        "\" font-family=\"monospace\" font-size=\"13\">\n"
+                        "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+                        body_, "</svg>\n");
+  }
+
+ private:
+  static std::string IdsOf(const std::vector<int64_t>& devices) {
+    const std::string ids = JoinInts(devices);
+    return ids.size() <= kMaxSvgIds ? ids : ids.substr(0, kMaxSvgIds - 2) + "..";
+  }
+  std::string body_;
+  int top_ = kMargin / 2, width_ = 0;
+};
+
+}  // namespace
+
+std::string SvgOf(const PlanView& plan, const std::vector<PlanArray>& arrays) {
+  Page page;
+  size_t drawn = 0, more = 0;
+  for (const PlanArray& a : arrays) {
+    if (drawn >= kMaxSvgPictures) {
+      more += static_cast<size_t>(NumSlices(plan, a));
+      continue;
+    }
+    const std::vector<Slice> slices = SlicesOf(plan, a, kMaxSvgPictures - drawn);
+    more += static_cast<size_t>(NumSlices(plan, a)) - slices.size();
+    drawn += slices.size();
+    const std::string name = NameText(a);
+    for (const Slice& slice : slices) {
+      page.Heading(absl::StrCat(name, name.empty() ? "" : " ", TitleOf(a, slice)));
+      page.Picture(LayOut(plan, a, slice, kMaxSvgBlocks, kMaxSvgBlocks));
+    }
+  }
+  if (more > 0) page.Heading(absl::StrCat("... ", more, " more pictures"));
+  return page.Document();
+}
+
+std::string SvgOf(const PlanView& plan) {
+  std::vector<PlanArray> all;
+  for (const auto* list : {&plan.arguments, &plan.inspected, &plan.results})
+    all.insert(all.end(), list->begin(), list->end());
+  return SvgOf(plan, all);
+}
+
+}  // namespace tessera::internal

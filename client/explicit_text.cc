@@ -1,0 +1,139 @@
+#include "client/explicit_text.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera::internal {
+namespace {
+
+using Row = std::vector<std::string>;
+
+bool IsCpp(absl::string_view site) {
+  const absl::string_view file = site.substr(0, site.rfind(':'));
+  return absl::EndsWith(file, ".cc") || absl::EndsWith(file, ".cpp") ||
+         absl::EndsWith(file, ".cxx") || absl::EndsWith(file, ".h") || absl::EndsWith(file, ".hpp");
+}
+
+bool Shards(const ir::PartitionSpec& spec) {
+  return std::any_of(spec.dims.begin(), spec.dims.end(),
+                     [](const ir::AxisList& axes) { return !axes.empty(); });
+}
+
+// Equal rows once, with their number, in the order of the first of each; columns aligned.
+void AppendRows(const std::vector<Row>& rows, std::string* out) {
+  std::vector<std::pair<Row, int>> distinct;
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    const auto same = std::find_if(distinct.begin(), distinct.end(),
+                                   [&](const auto& other) { return other.first == row; });
+    if (same != distinct.end()) {
+      ++same->second;
+      continue;
+    }
+    distinct.emplace_back(row, 1);
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  for (const auto& [row, times] : distinct) {
+    std::string line = " ";
+    for (size_t c = 0; c < row.size(); ++c) {
+      absl::StrAppend(&line, " ", row[c]);
+      if (c + 1 < row.size()) line.append(widths[c] - row[c].size() + 1, ' ');
+    }
+    absl::StrAppend(out, line, times > 1 ? absl::StrCat("  (", times, " times)") : "", "\n");
+  }
+}
+
+std::string TypeText(const PlanArray& value) {
+  return ir::MakeType(value.type.dtype, value.type.shape).ToString();
+}
+
+std::vector<Row> RowsOf(const std::vector<PlanArray>& arrays, bool cpp) {
+  std::vector<Row> rows;
+  for (const PlanArray& a : arrays) {
+    rows.push_back({a.count == 1 ? a.name : absl::StrCat(a.name, " (", a.count, ")"), TypeText(a),
+                    SpecText(a.spec, cpp)});
+  }
+  return rows;
+}
+
+// What the ops of a line compute last, of each line.
+std::vector<Row> Constraints(const PlanView& plan) {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const PlanView::Op& op = plan.ops[i];
+    const bool is_last_of_line = i + 1 == plan.ops.size() || plan.ops[i + 1].site != op.site ||
+                                 plan.ops[i + 1].depth != op.depth;
+    if (op.site.empty() || !is_last_of_line) continue;
+    for (const PlanArray& value : op.values) {
+      if (!Shards(value.spec)) continue;
+      rows.push_back({op.site, op.op, TypeText(value),
+                      absl::StrCat("with_sharding_constraint(_, ",
+                                   SpecText(value.spec, IsCpp(op.site)), ")")});
+    }
+  }
+  return rows;
+}
+
+// Where the types of Explicit axes do not say what the plan does.
+std::vector<Row> Explicit(const PlanView& plan) {
+  std::vector<Row> rows;
+  for (const PlanView::Op& op : plan.ops) {
+    const bool cpp = IsCpp(op.site);
+    const std::string site = op.site.empty() ? "(no line)" : op.site;
+    for (const auto& [operand, spec] : op.reshard_operands) {
+      rows.push_back({site, op.op, absl::StrCat("operand ", operand),
+                      absl::StrCat("reshard(_, ", SpecText(spec, cpp), ")")});
+    }
+    if (op.out_sharding) {
+      rows.push_back({site, op.op, TypeText(op.values.at(0)),
+                      absl::StrCat("out_sharding = ", SpecText(*op.out_sharding, cpp))});
+    }
+    for (const auto& [result, spec] : op.reshard_results) {
+      if (result >= static_cast<int>(op.values.size())) continue;
+      rows.push_back({site, op.op, TypeText(op.values[static_cast<size_t>(result)]),
+                      absl::StrCat("reshard(_, ", SpecText(spec, cpp), ")")});
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::string SpecText(const ir::PartitionSpec& spec, bool cpp) {
+  std::string text = spec.ToString();
+  if (!cpp) return text;
+  // The parenthesis of P stays, those of dims with several axes become braces.
+  text = absl::StrReplaceAll(text.substr(2, text.size() - 3),
+                             {{"','", "\", \""}, {"'", "\""}, {"(", "{"}, {")", "}"}});
+  return absl::StrCat("P(", text, ")");
+}
+
+std::string ExplicitText(const PlanView& plan) {
+  const std::vector<Row> constraints = Constraints(plan), needed = Explicit(plan);
+  const bool cpp = std::any_of(plan.ops.begin(), plan.ops.end(),
+                               [](const PlanView::Op& op) { return IsCpp(op.site); });
+  std::string out =
+      absl::StrCat("shardings of ", plan.program, " on mesh ", plan.mesh.ToString(), "\n");
+  if (!plan.arguments.empty()) out += "arguments:\n";
+  AppendRows(RowsOf(plan.arguments, cpp), &out);
+  out += constraints.empty() ? "lines: none computes what is sharded\n"
+                             : "lines, to fix them on Auto axes:\n";
+  AppendRows(constraints, &out);
+  if (!plan.results.empty()) out += "results:\n";
+  AppendRows(RowsOf(plan.results, cpp), &out);
+  out += needed.empty()
+             ? "on Explicit axes all of this follows from the types of the arguments\n"
+             : "on Explicit axes it follows from the types of the arguments, and these:\n";
+  AppendRows(needed, &out);
+  return out;
+}
+
+}  // namespace tessera::internal

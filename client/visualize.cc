@@ -1,0 +1,160 @@
+#include "client/visualize.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/display.h"
+#include "client/explicit_text.h"
+#include "client/picture.h"
+
+namespace tessera {
+namespace internal {
+namespace {
+
+Display WithoutColors() {
+  Display display;
+  display.unicode = true;
+  return display;
+}
+
+PlanView ViewOf(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
+  PlanView view = OrThrow(MakePlanView(traced.program, plan.explain_json), site);
+  view.devices = plan.devices;
+  for (const auto* specs : {&plan.in, &plan.out})
+    if (view.devices.empty() && !specs->empty()) view.devices = (*specs)[0].placement.devices;
+  if (static_cast<int64_t>(view.devices.size()) != view.mesh.num_devices()) view.devices.clear();
+  return view;
+}
+
+// The placements that the plan has for a value, each once.
+std::vector<InspectedValue> PlacementsOf(const PlanView& view, const Inspection& inspection) {
+  std::vector<InspectedValue> out;
+  for (const PlanView::Op& op : view.ops) {
+    if (op.name != inspection.name) continue;
+    for (const PlanArray& value : op.values) {
+      InspectedValue one{value.type, {view.mesh, value.spec, view.devices}, op.manual};
+      const bool is_new = std::none_of(out.begin(), out.end(), [&](const InspectedValue& other) {
+        return other.type == one.type && other.placement == one.placement &&
+               other.manual == one.manual;
+      });
+      if (is_new) out.push_back(std::move(one));
+    }
+  }
+  return out;
+}
+
+// A value as it is drawn. What varies over manual axes has a dim in front, of the places along
+// them.
+PlanArray DrawnAs(const InspectedValue& value, const Site& site) {
+  PlanArray array{site.ToString(), value.type, value.placement.spec};
+  if (value.type.varying.empty()) {
+    if (!value.manual.empty())
+      absl::StrAppend(&array.name, " in shard_map over ", absl::StrJoin(value.manual, ", "));
+    return array;
+  }
+  ir::AxisList places;
+  for (const std::string& axis : value.manual)
+    if (value.type.varying.count(axis) > 0) places.push_back(axis);
+  absl::StrAppend(&array.name, ", the shards along ", absl::StrJoin(places, ", "), ":");
+  array.type.varying.clear();
+  array.type.shape.insert(array.type.shape.begin(), value.placement.mesh.SizeOf(places));
+  array.spec.dims.insert(array.spec.dims.begin(), places);
+  return array;
+}
+
+PlanView ViewOf(const api::Placement& placement) {
+  PlanView view;
+  view.mesh = placement.mesh;
+  view.devices = placement.devices;
+  return view;
+}
+
+// An array that lies somewhere. Throws for others.
+std::pair<PlanView, PlanArray> Placed(const Array& x, const Site& site) {
+  const api::Placement* const placement = x.valid() ? PlacementOf(x) : nullptr;
+  if (!placement) ThrowNotReadable("visualize", x, site);
+  return {ViewOf(*placement), PlanArray{"", x.type(), placement->spec}};
+}
+
+PlanView ViewOf(const LoweredCall& call) {
+  const std::shared_ptr<Session> session =
+      call.session ? call.session : Session::Default(call.site);
+  const auto executable = session->Compile(call.traced.program, call.traced.mesh.devices, call.name,
+                                           /*explain=*/true, call.site);
+  PlanView view = ViewOf(call.traced, executable->reply, call.site);
+  for (const Inspection& inspection : call.traced.inspections)
+    for (const InspectedValue& value : PlacementsOf(view, inspection))
+      view.inspected.push_back(DrawnAs(value, inspection.site));
+  return view;
+}
+
+}  // namespace
+
+void TellInspections(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
+  if (traced.inspections.empty()) return;
+  const PlanView view = ViewOf(traced, plan, site);
+  for (const Inspection& inspection : traced.inspections)
+    for (const InspectedValue& value : PlacementsOf(view, inspection)) inspection.tell(value);
+}
+
+std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
+                                                         const TracedProgram& traced,
+                                                         const std::string& name, bool with_plan,
+                                                         const Site& site) {
+  std::shared_ptr<const Session::Executable> executable = session.Compile(
+      traced.program, traced.mesh.devices, name, with_plan || !traced.inspections.empty(), site);
+  TellInspections(traced, executable->reply, site);
+  return executable;
+}
+
+std::string DrawPlanOf(const LoweredCall& call) {
+  return DrawPlan(ViewOf(call), Display::OfProcess());
+}
+std::string PlanTextOf(const LoweredCall& call) { return DrawPlan(ViewOf(call), WithoutColors()); }
+std::string PlanSvgOf(const LoweredCall& call) { return SvgOf(ViewOf(call)); }
+std::string ExplicitTextOf(const LoweredCall& call) { return ExplicitText(ViewOf(call)); }
+
+void PrintToStdout(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace internal
+
+void visualize(const Array& x, Site site) {
+  if (x.is_traced()) {
+    const auto draw = [site](const internal::InspectedValue& value) {
+      internal::PrintToStdout(internal::DrawPlacement(internal::ViewOf(value.placement),
+                                                      internal::DrawnAs(value, site),
+                                                      internal::Display::OfProcess()));
+    };
+    internal::Inspect(x, draw, site);
+    return;
+  }
+  const auto [view, array] = internal::Placed(x, site);
+  internal::PrintToStdout(internal::DrawPlacement(view, array, internal::Display::OfProcess()));
+}
+
+std::string visualize_text(const Array& x, Site site) {
+  const auto [view, array] = internal::Placed(x, site);
+  return internal::DrawPlacement(view, array, internal::WithoutColors());
+}
+std::string visualize_svg(const Array& x, Site site) {
+  const auto [view, array] = internal::Placed(x, site);
+  return internal::SvgOf(view, {array});
+}
+
+void inspect_array_sharding(const Array& x, std::function<void(const api::Placement&)> callback,
+                            Site site) {
+  if (x.is_traced()) {
+    internal::Inspect(
+        x, [callback](const internal::InspectedValue& value) { callback(value.placement); }, site);
+    return;
+  }
+  internal::Placed(x, site);  // throws where it lies nowhere
+  callback(*internal::PlacementOf(x));
+}
+
+}  // namespace tessera

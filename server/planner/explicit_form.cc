@@ -1,0 +1,103 @@
+#include "server/planner/explicit_form.h"
+
+#include <algorithm>
+
+#include "absl/status/statusor.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+
+namespace tessera::server::planner {
+namespace {
+
+using ir::DimAxes;
+
+ir::PartitionSpec SpecFrom(const DimAxes& dims) {
+  ir::PartitionSpec spec;
+  spec.dims = dims;
+  return spec;
+}
+
+ir::Type WithSharding(ir::Type type, const DimAxes& dims) {
+  type.sharding = dims;
+  ir::Normalize(&type);
+  return type;
+}
+
+bool TakesOutSharding(const ir::OpDef& def) {
+  return std::any_of(def.attrs.begin(), def.attrs.end(), [](const ir::AttrSpec& attr) {
+    return attr.name == std::string_view("out_sharding");
+  });
+}
+
+class Form {
+ public:
+  Form(const ir::Function& f, const ir::Op& op, const std::vector<DimAxes>& operands,
+       const std::vector<DimAxes>& results)
+      : f_(f), op_(op), operands_(operands), results_(results), scope_(f.scope) {
+    scope_.mesh =
+        f.scope.mesh.With(f.scope.mesh.AxesOfType(ir::AxisType::kAuto), ir::AxisType::kExplicit);
+  }
+
+  // With the operands at `at`; nullopt: types refuse it.
+  std::optional<ExplicitForm> With(const std::vector<DimAxes>& at) const {
+    ExplicitForm form;
+    std::vector<ir::Type> in;
+    for (size_t i = 0; i < at.size(); ++i) {
+      in.push_back(WithSharding(f_.type(op_.operands[i]), at[i]));
+      if (at[i] != operands_[i]) form.operands.emplace_back(i, SpecFrom(at[i]));
+    }
+    const std::optional<std::vector<int>> differ = Differing(in, op_.attrs);
+    if (differ && differ->empty()) return form;
+    if (results_.size() == 1 && TakesOutSharding(*op_.def)) {
+      ir::Attrs attrs = op_.attrs;
+      attrs.Set("out_sharding", SpecFrom(results_[0]));
+      if (const auto given = Differing(in, attrs); given && given->empty()) {
+        form.out_sharding = SpecFrom(results_[0]);
+        return form;
+      }
+    }
+    if (!differ) return std::nullopt;
+    for (int r : *differ) form.results.emplace_back(r, SpecFrom(results_[r]));
+    return form;
+  }
+
+ private:
+  // The results whose types get another sharding than the plan's.
+  std::optional<std::vector<int>> Differing(const std::vector<ir::Type>& in,
+                                            const ir::Attrs& attrs) const {
+    const absl::StatusOr<std::vector<ir::Type>> types =
+        ir::InferTypes(*op_.def, scope_, in, attrs, op_.regions);
+    if (!types.ok()) return std::nullopt;
+    std::vector<int> out;
+    for (size_t r = 0; r < types->size(); ++r)
+      if (WithSharding((*types)[r], results_[r]).sharding != (*types)[r].sharding)
+        out.push_back(static_cast<int>(r));
+    return out;
+  }
+
+  const ir::Function& f_;
+  const ir::Op& op_;
+  const std::vector<DimAxes>& operands_;
+  const std::vector<DimAxes>& results_;
+  ir::Scope scope_;
+};
+
+}  // namespace
+
+ExplicitForm ExplicitFormOf(const ir::Function& f, const ir::Op& op,
+                            const std::vector<DimAxes>& operands,
+                            const std::vector<DimAxes>& wanted,
+                            const std::vector<DimAxes>& results) {
+  const Form form(f, op, operands, results);
+  std::vector<DimAxes> whole;
+  for (const DimAxes& dims : operands) whole.emplace_back(dims.size());
+  // As they lie, if that takes no reshard of the result; as the plan moves them; and last gathered.
+  const std::optional<ExplicitForm> as_they_lie = form.With(operands);
+  if (as_they_lie && as_they_lie->results.empty()) return *as_they_lie;
+  const std::optional<ExplicitForm> moved = form.With(wanted);
+  if (moved && (!as_they_lie || moved->results.empty())) return *moved;
+  if (as_they_lie) return *as_they_lie;
+  return form.With(whole).value_or(ExplicitForm());
+}
+
+}  // namespace tessera::server::planner
