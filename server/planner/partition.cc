@@ -94,9 +94,9 @@ class Partitioner {
     for (ValueId v : f.ops[i].results) {
       n.results.push_back(Describe(f.types[v], s.of[v]));
       n.types.push_back(f.types[v]);
-      n.specs.push_back(SpecFrom(s.of[v]));
+      n.specs.push_back(SpecFrom(f, v, s.of[v]));
     }
-    if (f.ops[i].def == &ir::ops::kCheckpointName) n.name = f.ops[i].attrs.Str("name");
+    if (f.ops[i].attrs.Has("name")) n.name = f.ops[i].attrs.Str("name");
     n.manual = f.scope.mesh.AxesOfType(ir::AxisType::kManual);
     if (!f.ops[i].results.empty()) n.why = WhoDecided(s, f.ops[i].results[0]);
     return n;
