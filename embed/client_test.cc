@@ -433,6 +433,33 @@ TEST_P(ClientTest, MatmulOverASharedContraction) {
   EXPECT_THAT(explain(f, a, b), HasSubstr("psum"));
 }
 
+TEST_P(ClientTest, TermsOfASumAreReadOneByOneAndAddedUpWhereTheyLie) {
+  const Mesh mesh = make_mesh({4}, {"x"});
+  set_mesh context(mesh);
+  const auto terms = jit([&](Array a) {
+    return shard_map([](Array b) { return lax::pcast(b, "x", "unreduced"); }, mesh, {P("x")},
+                     unreduced("x"))(a);
+  });
+  const Array t = terms(put(array<float>({1, 2, 3, 4}), mesh, P("x")));
+  EXPECT_EQ(t.type().ToString(), "f32[1]{U:x}");
+  EXPECT_EQ(t.sharding().ToString(), "P(None, unreduced={'x'})");
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(t.shard(i).ToDoubles(), std::vector<double>{i + 1.0}) << i;
+  // A small result comes back with the run that makes it; a term must not.
+  const Error whole = ErrorOf([&] { t.value(); });
+  EXPECT_EQ(whole.reason(), "VALUE_ERROR");
+  EXPECT_THAT(whole.what(), HasSubstr("terms of a sum"));
+  EXPECT_THAT(ErrorOf([&] { save(std::vector{t}, "terms.safetensors"); }).what(),
+              HasSubstr("terms of a sum"));
+  const Error moved = ErrorOf([&] { put(t, make_mesh({2}, {"x"}), P()); });
+  EXPECT_EQ(moved.reason(), "NOT_IMPLEMENTED");
+  EXPECT_THAT(moved.what(), HasSubstr("are not moved to another mesh"));
+  // As an argument, cut or whole.
+  EXPECT_EQ(put(t, mesh, P()).value().ToDoubles(), std::vector<double>{10});
+  EXPECT_EQ(jit([](Array u) { return reshard(u + u, P()); })(t).value().ToDoubles(),
+            std::vector<double>{20});
+  EXPECT_EQ(jit([](Array u) { return u; })(t).shard(2).ToDoubles(), std::vector<double>{3});
+}
+
 TEST_P(ClientTest, ExplainShowsTheLastRunBesideWhatIsPredicted) {
   const Mesh mesh = AutoMesh({2}, {"x"});
   const Array a = put(ir::Array::Of(kF32, {4}, std::vector<double>{0, 1, 2, 3}), mesh, P("x"));
