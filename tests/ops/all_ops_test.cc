@@ -138,7 +138,7 @@ TEST_P(ValuesTest, InvaryingResultsAreEqualAcrossTheAxis) {
     const Mesh& mesh = s.scope.mesh;
     for (size_t r = 0; r < out.size(); ++r)
       for (const MeshAxis& axis : mesh.axes)
-        if (const Type& type = f->result_types()[r];
+        if (const Type type = f->result_types()[r];
             !type.varying.contains(axis.name) && !type.unreduced.contains(axis.name))
           for (int64_t device : DevicesOf(s.scope))
             if (!(out[r][device] == out[r][mesh.GroupOf(device, {axis.name})[0]]))
