@@ -27,22 +27,14 @@ using internal::NormalAxes;
 using internal::NormalAxis;
 using internal::NumReduced;
 using internal::Operands;
+using internal::Promoted;
 using internal::RankOf;
 using internal::Reduce;
 using internal::ThrowError;
+using internal::Unary;
 using internal::UnaryInexact;
 using ir::Value;
 using Vs = std::vector<Value>;
-
-Array Promoted(std::string_view name, const Arg& x, const Arg& y,
-               absl::FunctionRef<Value(Value, Value)> op,
-               std::optional<DType> dtype = std::nullopt) {
-  return ApplyArgs(
-      name, {x, y}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0], v[1]); }, dtype);
-}
-Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
-  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0]); });
-}
 
 Value ToBool(Value x) {
   return x.dtype() == DType::kBool ? x : ir::Compare(x, ir::FullLike(x, 0), "NE");

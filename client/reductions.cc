@@ -14,6 +14,16 @@ DType InexactOf(DType d) {
   return ir::IsInteger(d) && ir::ByteWidth(d) == 8 ? DType::kF64 : DType::kF32;
 }
 Value ToInexact(Value x) { return ConvertTo(x, {InexactOf(x.dtype()), x.type().weak}); }
+Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
+  return ApplyArgs(name, {x}, Operands::kPromote,
+                   [&](ir::Builder&, std::vector<Value> v) { return op(v[0]); });
+}
+Array Promoted(std::string_view name, const Arg& x, const Arg& y,
+               absl::FunctionRef<Value(Value, Value)> op, std::optional<DType> dtype) {
+  return ApplyArgs(
+      name, {x, y}, Operands::kPromote,
+      [&](ir::Builder&, std::vector<Value> v) { return op(v[0], v[1]); }, dtype);
+}
 Array UnaryInexact(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
   return ApplyArgs(name, {x}, Operands::kPromote,
                    [&](ir::Builder&, std::vector<Value> v) { return op(ToInexact(v[0])); });

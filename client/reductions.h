@@ -1,6 +1,7 @@
-// Axes, reductions over them, and the dtype of real functions, for numpy.h and nn.h. Used by the
-// SDK only.
+// Functions of one and two operands, axes, reductions over them, and the dtype of real functions,
+// for numpy.h, nn.h and their kin. Used by the SDK only.
 #pragma once
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,11 @@ namespace tessera::internal {
 // The dtype in which a function of real numbers computes: of s64 f64, of other integers f32.
 DType InexactOf(DType d);
 ir::Value ToInexact(ir::Value x);
+// A function of one operand; and of two, which take the common shape and dtype, or `dtype`, first.
+Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op);
+Array Promoted(std::string_view name, const Arg& x, const Arg& y,
+               absl::FunctionRef<ir::Value(ir::Value, ir::Value)> op,
+               std::optional<DType> dtype = std::nullopt);
 // A function of one operand, whose integers become floats first.
 Array UnaryInexact(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op);
 

@@ -21,12 +21,10 @@ using internal::Operands;
 using internal::RankOf;
 using internal::Resharded;
 using internal::ThrowError;
+using internal::Unary;
 using ir::Value;
 using Vs = std::vector<Value>;
 
-Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
-  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0]); });
-}
 Array ArrayOf(std::string_view name, const Arg& x) {
   return x.kind == Arg::kArray ? *x.array : Unary(name, x, [](Value v) { return v; });
 }

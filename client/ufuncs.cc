@@ -14,25 +14,17 @@ using internal::ApplyArgs;
 using internal::CommonDType;
 using internal::InexactOf;
 using internal::Operands;
+using internal::Promoted;
 using internal::SiteOf;
 using internal::ThrowError;
+using internal::Unary;
 using internal::UnaryInexact;
 using ir::Value;
 using Vs = std::vector<Value>;
 
-Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)> op) {
-  return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0]); });
-}
-Array Binary(std::string_view name, const Arg& x, const Arg& y,
-             absl::FunctionRef<Value(Value, Value)> op) {
-  return ApplyArgs(name, {x, y}, Operands::kPromote,
-                   [&](ir::Builder&, Vs v) { return op(v[0], v[1]); });
-}
 Array BinaryInexact(std::string_view name, const Arg& x, const Arg& y,
                     absl::FunctionRef<Value(Value, Value)> op) {
-  return ApplyArgs(
-      name, {x, y}, Operands::kPromote, [&](ir::Builder&, Vs v) { return op(v[0], v[1]); },
-      InexactOf(CommonDType({x, y})));
+  return Promoted(name, x, y, op, InexactOf(CommonDType({x, y})));
 }
 void NeedReal(std::string_view name, const std::vector<Arg>& args) {
   const DType dtype = CommonDType(args);
@@ -223,27 +215,27 @@ Array fmod(const Arg& x, const Arg& y) {
 }
 Array fmax(const Arg& x, const Arg& y) {
   NeedReal("fmax", {x, y});
-  return Binary("fmax", x, y, [](Value a, Value b) {
+  return Promoted("fmax", x, y, [](Value a, Value b) {
     const Value larger = ir::Compare(a, b, "GT");
     return ir::Select(ir::Or(larger, IsNan(b)), a, b);
   });
 }
 Array fmin(const Arg& x, const Arg& y) {
   NeedReal("fmin", {x, y});
-  return Binary("fmin", x, y, [](Value a, Value b) {
+  return Promoted("fmin", x, y, [](Value a, Value b) {
     const Value less = ir::Compare(a, b, "LT");
     return ir::Select(ir::Or(less, IsNan(b)), a, b);
   });
 }
 Array logical_xor(const Arg& x, const Arg& y) {
-  return Binary("logical_xor", x, y, [](Value a, Value b) {
+  return Promoted("logical_xor", x, y, [](Value a, Value b) {
     const Value left = ToBool(a);
     return ir::Xor(left, ToBool(b));
   });
 }
-Array bitwise_and(const Arg& x, const Arg& y) { return Binary("bitwise_and", x, y, ir::And); }
-Array bitwise_or(const Arg& x, const Arg& y) { return Binary("bitwise_or", x, y, ir::Or); }
-Array bitwise_xor(const Arg& x, const Arg& y) { return Binary("bitwise_xor", x, y, ir::Xor); }
+Array bitwise_and(const Arg& x, const Arg& y) { return Promoted("bitwise_and", x, y, ir::And); }
+Array bitwise_or(const Arg& x, const Arg& y) { return Promoted("bitwise_or", x, y, ir::Or); }
+Array bitwise_xor(const Arg& x, const Arg& y) { return Promoted("bitwise_xor", x, y, ir::Xor); }
 Array left_shift(const Arg& x, const Arg& y) {
   return BinaryOfNumbers("left_shift", x, y, ir::ShiftLeft);
 }
@@ -332,13 +324,13 @@ Array array_equal(const Arg& x, const Arg& y, bool equal_nan) {
   const Site site = SiteOf({x, y});
   const auto shape = [](const Arg& a) { return a.array ? a.array->shape() : Dims{}; };
   if (shape(x) != shape(y)) return full({}, 0, DType::kBool, site);
-  return all(Arg(Binary("array_equal", x, y,
-                        [&](Value a, Value b) {
-                          const Value same = ir::Compare(a, b, "EQ");
-                          if (!equal_nan) return same;
-                          const Value left = IsNan(a);
-                          return ir::Or(same, ir::And(left, IsNan(b)));
-                        }),
+  return all(Arg(Promoted("array_equal", x, y,
+                          [&](Value a, Value b) {
+                            const Value same = ir::Compare(a, b, "EQ");
+                            if (!equal_nan) return same;
+                            const Value left = IsNan(a);
+                            return ir::Or(same, ir::And(left, IsNan(b)));
+                          }),
                  site));
 }
 
