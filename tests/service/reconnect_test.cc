@@ -13,6 +13,7 @@
 #include <system_error>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,6 +25,7 @@ namespace tessera::service {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Longer than a client looks for a coordinator that it has never reached.
 constexpr absl::Duration kOutage = absl::Seconds(3);
@@ -88,6 +90,32 @@ TEST_F(ReconnectTest, ArraysAndRunsGoOnOverAKilledCoordinator) {
     EXPECT_THAT(held.get<float>(), ElementsAre(1, 2));
   }
   EXPECT_EQ(cluster_->executor_pid(0), executor);
+}
+
+// A coordinator that forgot that shards are terms would give one for the whole.
+TEST_F(ReconnectTest, TermsOfASumAreStillTermsOverAKilledCoordinator) {
+  ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(30)));
+  const Mesh mesh = make_mesh({2}, {"x"});
+  set_mesh context(mesh);
+  const auto terms = jit([&](Array a) {
+    return shard_map([](Array b) { return lax::pcast(b, "x", "unreduced"); }, mesh, {P("x")},
+                     unreduced("x"))(a);
+  });
+  const Array t = terms(put(array<float>({1, 2}), mesh, P("x")));
+  EXPECT_EQ(t.shard(1).ToDoubles(), std::vector<double>{2});
+  ASSERT_NO_FATAL_FAILURE(Kill());
+  TESSERA_ASSERT_OK(cluster_->RestartCoordinator());
+  EXPECT_EQ(t.shard(0).ToDoubles(), std::vector<double>{1});
+  EXPECT_EQ(t.shard(1).ToDoubles(), std::vector<double>{2});
+  try {
+    t.value();
+    ADD_FAILURE() << "a term was given for the whole";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("terms of a sum"));
+  }
+  EXPECT_EQ(put(t, mesh, P()).value().ToDoubles(), std::vector<double>{3});
+  EXPECT_EQ(jit([](Array u) { return reshard(u + u, P()); })(t).value().ToDoubles(),
+            std::vector<double>{6});
 }
 
 TEST_F(ReconnectTest, ACoordinatorThatStaysAwayIsSaidWithinTheBound) {
