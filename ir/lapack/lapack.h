@@ -10,6 +10,7 @@
 #pragma once
 #include <complex>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 
@@ -113,6 +114,10 @@ class Routines {
 // NOT_IMPLEMENTED, and where to get it, if the library is not there or lacks a routine.
 template <class T>
 absl::StatusOr<const Routines<T>*> Load();
+// The processor whose kernels the library runs, in OpenBLAS's word, such as "SkylakeX"; "" if it
+// does not say.
+absl::StatusOr<std::string> Kernels();
+
 extern template absl::StatusOr<const Routines<float>*> Load();
 extern template absl::StatusOr<const Routines<double>*> Load();
 extern template absl::StatusOr<const Routines<std::complex<float>>*> Load();

@@ -1,8 +1,11 @@
 #include "ir/lapack/lapack.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -44,6 +47,22 @@ TEST(Lapack, ThreadsThatCallAtOnceGetWhatOneGets) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(different, 0) << "of " << kThreads * kCalls;
 }
+
+#if defined(__x86_64__)
+// Also where OpenBLAS does not know the processor's model.
+TEST(Lapack, TheKernelsAreWhatTheProcessorCanDo) {
+  if (getenv("OPENBLAS_CORETYPE") != nullptr) GTEST_SKIP() << "the environment names the kernels";
+  TESSERA_ASSERT_OK_AND_ASSIGN(const std::string kernels, Kernels());
+  EXPECT_EQ(getenv("OPENBLAS_CORETYPE"), nullptr) << "left in the program's environment";
+  const std::vector<std::string> with_avx512 = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    EXPECT_THAT(with_avx512, testing::Contains(kernels));
+  else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    EXPECT_EQ(kernels, "Haswell");
+  else
+    GTEST_SKIP() << "the processor has nothing that must be named";
+}
+#endif
 
 }  // namespace
 }  // namespace tessera::ir::lapack
