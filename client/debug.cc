@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/prints.h"
 #include "client/trace.h"
 #include "ir/eval/eval.h"
 #include "ir/transform/transform.h"
@@ -110,7 +111,7 @@ class Finder {
         name_(name),
         site_(site),
         session_(SessionOf(args, site)),
-        fn_(OrThrow(ir::DropRules(traced.program.entry), site)) {}
+        fn_(OrThrow(ir::DropRules(ir::DropEffects(traced.program.entry)), site)) {}
 
   [[noreturn]] void Throw() const {
     const std::vector<Array> first = Run(ir::FirstNan(*fn_));
@@ -202,12 +203,13 @@ std::vector<Array> RunCheckingNans(const TracedProgram& traced, const std::vecto
   program.entry = ir::WithNanFlag(*program.entry);
   if (!program.out_shardings.empty()) program.out_shardings.push_back(std::nullopt);
   if (!program.out_names.empty()) program.out_names.push_back("has_nan");
+  const SentProgram sent = SplitPrints(program, site);
   const std::shared_ptr<Session> session = SessionOf(args, site);
-  if (!traced.inspections.empty())
-    CompileTraced(*session, traced, name, /*with_plan=*/true, site);
+  if (!traced.inspections.empty()) CompileTraced(*session, traced, name, /*with_plan=*/true, site);
   std::vector<Array> out = session->Run(
-      *session->Compile(program, traced.mesh.devices, name, /*explain=*/false, site), args,
+      *session->Compile(sent.program, traced.mesh.devices, name, /*explain=*/false, site), args,
       /*donate=*/{}, site);
+  if (sent.prints) PrintResults(*sent.prints, sent.num_printed, &out, site);
   if (out.back().item<int>(site) != 0) Finder(traced, args, name, site).Throw();
   out.pop_back();
   return out;

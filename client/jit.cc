@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "client/debug.h"
 #include "client/operand.h"
+#include "client/prints.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
@@ -198,9 +199,9 @@ api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options
     }
     const set_mesh on(absent->mesh);
     const TracedProgram traced = TraceForJit(args, options, site, body);
-    api::CompileReply plan =
-        SessionOf(Concat(args.leaves, traced.captures), site)
-            ->PlanForAbsent(traced.program, absent->memory_bytes, options.name, site);
+    api::CompileReply plan = SessionOf(Concat(args.leaves, traced.captures), site)
+                                 ->PlanForAbsent(SplitPrints(traced.program, site).program,
+                                                 absent->memory_bytes, options.name, site);
     TellInspections(traced, plan, site);
     return plan;
   }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/locks.h"
 #include "client/trace.h"
+#include "client/prints.h"
 #include "ir/spec.h"
 
 namespace tessera {
@@ -330,6 +331,8 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     out.push_back(MakeArray(reply.outputs[i], executable.out_types[i], executable.out_placements[i],
                             reply.done ? 0 : reply.operation, executable.name));
   }
+  if (executable.prints)
+    internal::PrintResults(*executable.prints, executable.num_printed, &out, site);
   return out;
 }
 

@@ -73,6 +73,11 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<ir::Type> out_types;
     std::vector<std::shared_ptr<const api::Placement>> out_placements;
     std::string name;
+    // What is printed after a run, of its last results, which the caller does not get; or null.
+    ir::FunctionRef prints;
+    int num_printed = 0;
+
+    size_t num_results() const { return out_types.size() - num_printed; }
   };
   // Cached by all arguments except `site`. The call sites of ops are part of the program, as errors
   // and plans name them.

@@ -161,7 +161,7 @@ std::vector<PartitionSpec> CompiledCall::InShardings() const {
 }
 std::vector<Array> CompiledCall::Results() const {
   std::vector<Array> out;
-  for (size_t i = 0; i < executable_->out_types.size(); ++i) {
+  for (size_t i = 0; i < executable_->num_results(); ++i) {
     auto state = std::make_shared<AbstractState>(executable_->out_types[i]);
     state->placement = executable_->out_placements[i];
     out.emplace_back(std::move(state));
@@ -170,7 +170,8 @@ std::vector<Array> CompiledCall::Results() const {
 }
 std::vector<PartitionSpec> CompiledCall::OutShardings() const {
   std::vector<PartitionSpec> out;
-  for (const api::ArraySpec& array : executable_->reply.out) out.push_back(array.placement.spec);
+  for (size_t i = 0; i < executable_->num_results(); ++i)
+    out.push_back(executable_->reply.out.at(i).placement.spec);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "client/display.h"
 #include "client/explicit_text.h"
 #include "client/picture.h"
+#include "client/prints.h"
 
 namespace tessera {
 namespace internal {
@@ -20,7 +21,8 @@ Display WithoutColors() {
 }
 
 PlanView ViewOf(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
-  PlanView view = OrThrow(MakePlanView(traced.program, plan.explain_json), site);
+  PlanView view =
+      OrThrow(MakePlanView(SplitPrints(traced.program, site).program, plan.explain_json), site);
   view.devices = plan.devices;
   for (const auto* specs : {&plan.in, &plan.out})
     if (view.devices.empty() && !specs->empty()) view.devices = (*specs)[0].placement.devices;
@@ -81,8 +83,9 @@ std::pair<PlanView, PlanArray> Placed(const Array& x, const Site& site) {
 PlanView ViewOf(const LoweredCall& call) {
   const std::shared_ptr<Session> session =
       call.session ? call.session : Session::Default(call.site);
-  const auto executable = session->Compile(call.traced.program, call.traced.mesh.devices, call.name,
-                                           /*explain=*/true, call.site);
+  const auto executable =
+      session->Compile(SplitPrints(call.traced.program, call.site).program,
+                       call.traced.mesh.devices, call.name, /*explain=*/true, call.site);
   PlanView view = ViewOf(call.traced, executable->reply, call.site);
   for (const Inspection& inspection : call.traced.inspections)
     for (const InspectedValue& value : PlacementsOf(view, inspection))
@@ -103,10 +106,15 @@ std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
                                                          const TracedProgram& traced,
                                                          const std::string& name, bool with_plan,
                                                          const Site& site) {
+  const SentProgram sent = SplitPrints(traced.program, site);
   std::shared_ptr<const Session::Executable> executable = session.Compile(
-      traced.program, traced.mesh.devices, name, with_plan || !traced.inspections.empty(), site);
+      sent.program, traced.mesh.devices, name, with_plan || !traced.inspections.empty(), site);
   TellInspections(traced, executable->reply, site);
-  return executable;
+  if (!sent.prints) return executable;
+  auto printing = std::make_shared<Session::Executable>(*executable);
+  printing->prints = sent.prints;
+  printing->num_printed = sent.num_printed;
+  return printing;
 }
 
 std::string DrawPlanOf(const LoweredCall& call) {

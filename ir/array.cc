@@ -38,22 +38,19 @@ int64_t OffsetOf(const Dims& index, const Dims& strides) {
   return std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
 }
 
-void Print(const Array& a, int dim, int64_t* next, std::string* out) {
+std::string ElementText(const Array& a, int64_t i) {
+  if (a.dtype() == DType::kBool) return a.At(i) != 0 ? "true" : "false";
+  if (a.dtype() == DType::kU64) return absl::StrCat(a.As<uint64_t>()[i]);
+  if (IsInteger(a.dtype())) return absl::StrCat(a.IntAt(i));
+  if (!IsComplex(a.dtype())) return absl::StrCat(a.At(i));
+  const double imaginary = a.ImaginaryAt(i);
+  return absl::StrCat(a.At(i), std::signbit(imaginary) ? "-" : "+", std::fabs(imaginary), "j");
+}
+
+void Print(const Array& a, int dim, absl::FunctionRef<std::string(int64_t)> element, int64_t* next,
+           std::string* out) {
   if (dim == a.rank()) {
-    if (a.dtype() == DType::kBool) {
-      absl::StrAppend(out, a.At((*next)++) != 0 ? "true" : "false");
-    } else if (a.dtype() == DType::kU64) {
-      absl::StrAppend(out, a.As<uint64_t>()[(*next)++]);
-    } else if (IsInteger(a.dtype())) {
-      absl::StrAppend(out, a.IntAt((*next)++));
-    } else if (IsComplex(a.dtype())) {
-      const int64_t i = (*next)++;
-      const double imaginary = a.dtype() == DType::kC64 ? a.As<std::complex<float>>()[i].imag()
-                                                        : a.As<std::complex<double>>()[i].imag();
-      absl::StrAppend(out, a.At(i), std::signbit(imaginary) ? "-" : "+", std::fabs(imaginary), "j");
-    } else {
-      absl::StrAppend(out, a.At((*next)++));
-    }
+    *out += element((*next)++);
     return;
   }
   *out += "[";
@@ -68,7 +65,7 @@ void Print(const Array& a, int dim, int64_t* next, std::string* out) {
       i += skipped - 1;
       continue;
     }
-    Print(a, dim + 1, next, out);
+    Print(a, dim + 1, element, next, out);
   }
   *out += "]";
 }
@@ -171,6 +168,11 @@ double Array::At(int64_t i) const {
   });
 }
 
+double Array::ImaginaryAt(int64_t i) const {
+  if (dtype_ == DType::kC64) return As<std::complex<float>>()[i].imag();
+  return dtype_ == DType::kC128 ? As<std::complex<double>>()[i].imag() : 0;
+}
+
 int64_t Array::IntAt(int64_t i) const {
   return VisitDType(dtype_, [&]<DType kD>(DTypeTag<kD>) -> int64_t {
     if constexpr (std::is_integral_v<ComputeType<kD>>)
@@ -220,9 +222,13 @@ bool Array::operator==(const Array& o) const {
 }
 
 std::string Array::ToString() const {
+  return ToString([&](int64_t i) { return ElementText(*this, i); });
+}
+
+std::string Array::ToString(absl::FunctionRef<std::string(int64_t)> element) const {
   std::string out;
   int64_t next = 0;
-  Print(*this, 0, &next, &out);
+  Print(*this, 0, element, &next, &out);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "ir/type.h"
 
@@ -42,8 +43,9 @@ class Array {
   absl::Span<T> MutableAs() {
     return {reinterpret_cast<T*>(MutableData()), static_cast<size_t>(num_elements_)};
   }
-  double At(int64_t flat_index) const;      // as double
-  int64_t IntAt(int64_t flat_index) const;  // exact for integers
+  double At(int64_t flat_index) const;           // as double
+  double ImaginaryAt(int64_t flat_index) const;  // 0 unless complex
+  int64_t IntAt(int64_t flat_index) const;       // exact for integers
   void Set(int64_t flat_index, double value);
   std::vector<double> ToDoubles() const;
   // The shared bytes, which nobody may write.
@@ -52,6 +54,8 @@ class Array {
   Array Reshaped(Dims shape) const;
   bool operator==(const Array& other) const;  // dtype, shape and bits
   std::string ToString() const;               // [[1, 2], [3, 4]], long ones elided
+  // The same with the text of the element at each flat index.
+  std::string ToString(absl::FunctionRef<std::string(int64_t flat_index)> element) const;
 
  private:
   DType dtype_;

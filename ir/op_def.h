@@ -383,6 +383,7 @@ struct OpDef {
   // removed or inserted. permute's pairs are `perm`.
   CollectiveKind collective = CollectiveKind::kNone;
   SortFn sort = nullptr;  // sorts
+  bool effect = false;    // is run for what it does, though nobody uses its results
 
   // The role of region i; an op that repeats a region may have more of them than `regions`.
   constexpr RegionRole RoleOf(size_t i) const {
@@ -458,6 +459,14 @@ consteval OpDef Checked(OpDef d) {
   if (d.has_planned_regions() && d.jvp.written() && !d.jvp_emits_primals)
     throw "op has no primals: the jvp of an op with regions emits them";
   return d;
+}
+
+// Whether the op, or one in its regions, is run for what it does.
+inline bool HasEffects(const Op& op) {
+  if (op.def->effect) return true;
+  for (const FunctionRef& region : op.regions)
+    if (region->effects) return true;
+  return false;
 }
 
 // Every op of ops.def, in order; lookup by wire name (null when unknown).

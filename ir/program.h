@@ -86,6 +86,8 @@ struct Function : std::enable_shared_from_this<Function> {
   std::vector<ValueId> results;
   // Where each op was written, parallel to `ops`; never part of a hash.
   std::vector<Site> sites;
+  // Whether some op has an effect, here or in a region: such ops are not dead without results.
+  bool effects = false;
 
   const Type& type(ValueId v) const { return types[v]; }
   std::vector<Type> param_types() const { return {types.begin(), types.begin() + num_params}; }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -43,6 +44,9 @@ struct EvalOptions {
   std::function<void(const Op& op, const Site& site, absl::Span<const int64_t> devices,
                      const std::vector<Shards>& in, const std::vector<Shards>& out)>
       observe;
+  // What debug_print calls with its format and operands, once for each member of a batch. Null: it
+  // does nothing.
+  std::function<void(const std::string& format, absl::Span<const Array> values)> print;
   // Of a function of one op, whose results are the function's: where result i may be written. Null:
   // wherever there is memory.
   std::function<std::byte*(size_t i)> result_memory;

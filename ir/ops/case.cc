@@ -156,7 +156,7 @@ void CasePartialEval(PartialEvalContext& c) {
   // A result is known if all branches know it.
   std::vector<bool> force(c.out_types.size());
   for (const FunctionRef& branch : branches) {
-    const PartialEvalResult pe = ValueOrThrow(PartialEval(*branch, known, {}, c.split_loops));
+    const PartialEvalResult pe = ValueOrThrow(PartialEval(*branch, known, {}, c.options));
     for (size_t r = 0; r < force.size(); ++r)
       if (!pe.out_known[r]) force[r] = true;
   }
@@ -166,7 +166,7 @@ void CasePartialEval(PartialEvalContext& c) {
   std::vector<std::vector<int>> slots;
   Residuals residuals(num_known);
   for (const FunctionRef& branch : branches) {
-    split.push_back(ValueOrThrow(PartialEval(*branch, known, force, c.split_loops)));
+    split.push_back(ValueOrThrow(PartialEval(*branch, known, force, c.options)));
     deduped.push_back(DedupeResiduals(*split.back().known, num_known));
     slots.push_back(residuals.Add(deduped.back()));
   }
@@ -192,10 +192,13 @@ void CasePartialEval(PartialEvalContext& c) {
   const Value index = c.known_in[0];
   const std::vector<Value> args = DropAbsent(absl::MakeConstSpan(c.known_in).subspan(1));
   std::vector<Value> got;
-  if (num_known + own.size() > 0)
+  if (num_known + own.size() > 0 || std::any_of(known_branches.begin(), known_branches.end(),
+                                                [](const FunctionRef& f) { return f->effects; }))
     got = c.known_b.Emit(*c.op.def, WithIndex(index, args), c.op.attrs, known_branches);
   c.known_out = ScatterByMask(absl::MakeConstSpan(got).subspan(0, num_known), Flipped(force));
-  if (num_known == static_cast<int>(force.size())) return;
+  const bool effects = std::any_of(split.begin(), split.end(),
+                                   [](const PartialEvalResult& pe) { return pe.unknown->effects; });
+  if (num_known == static_cast<int>(force.size()) && !effects) return;
 
   // The unknown part takes all residuals, then the unknown operands.
   std::vector<Value> unknown_args = {c.residual(index)};

@@ -25,17 +25,16 @@ std::vector<Value> CallJvp(const RuleContext& c, Values tangents) {
 }
 
 void CallPartialEval(PartialEvalContext& c) {
-  const PartialEvalResult pe =
-      ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.split_loops));
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.options));
   const std::vector<int> known_out = walk::Where(pe.out_known);
   const DedupedResiduals deduped = DedupeResiduals(*pe.known, static_cast<int>(known_out.size()));
   const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
-  if (!deduped.known->results.empty())
+  if (!deduped.known->results.empty() || deduped.known->effects)
     known = c.known_b.Emit(*c.op.def, args, c.op.attrs, {deduped.known});
   for (size_t k = 0; k < known_out.size(); ++k) c.known_out[known_out[k]] = known[k];
 
-  if (pe.unknown->results.empty()) return;
+  if (pe.unknown->results.empty() && !pe.unknown->effects) return;
   std::vector<Value> unknown_args;
   for (const DedupedResiduals::Source& s : deduped.sources)
     unknown_args.push_back(c.residual(s.is_param ? args[s.index] : known[s.index]));
@@ -138,25 +137,28 @@ FunctionRef BodyFrom(const Function& body, const std::vector<ValueId>& kept,
 // The known side keeps the results and what the policy says; the unknown side computes the rest of
 // the body again from the operands and these.
 void CheckpointPartialEval(PartialEvalContext& c) {
+  // What the effects need is not computed again for them.
+  if (c.options.hold_effects) return CallPartialEval(c);
   const Function& body = *c.op.regions[0];
   const std::vector<ValueId> kept = KeptValues(c.op.attrs, body, c.known);
   const auto with_kept = std::make_shared<Function>(body);
   with_kept->results.insert(with_kept->results.end(), kept.begin(), kept.end());
-  const PartialEvalResult pe = ValueOrThrow(PartialEval(*with_kept, c.known, {}, c.split_loops));
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(*with_kept, c.known, {}, c.options));
   const std::vector<bool> result_known(pe.out_known.begin(),
                                        pe.out_known.begin() + body.results.size());
   const std::vector<int> known_out = walk::Where(result_known);
   const std::vector<int> unknown_out = walk::Where(result_known, false);
 
   std::vector<bool> used;
-  const FunctionRef rest = Dce(*BodyFrom(body, kept, ElementsAt(body.results, unknown_out)),
-                               /*keep_params=*/false, &used);
+  const FunctionRef again =
+      DropEffects(BodyFrom(body, kept, ElementsAt(body.results, unknown_out)));
+  const FunctionRef rest = Dce(*again, /*keep_params=*/false, &used);
   // The results of the known side: what is known of the body's, then what is kept and used.
   std::vector<int> keep = walk::Iota(static_cast<int>(known_out.size()));
   for (size_t k = 0; k < kept.size(); ++k)
     if (used[body.num_params + k]) keep.push_back(static_cast<int>(known_out.size() + k));
   std::vector<Value> saved;
-  if (!keep.empty()) {
+  if (!keep.empty() || pe.known->effects) {
     const FunctionRef primal = walk::Reorder(*pe.known, walk::Iota(pe.known->num_params), keep);
     const std::vector<Value> out =
         c.known_b.Emit(*c.op.def, DropAbsent(c.known_in), c.op.attrs, {primal});

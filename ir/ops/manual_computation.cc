@@ -395,8 +395,7 @@ FunctionRef WithSingletonParams(const Function& f, const std::vector<bool>& sing
 
 void ManualPartialEval(PartialEvalContext& c) {
   const ManualAttrs p(c.op.attrs);
-  const PartialEvalResult pe =
-      ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.split_loops));
+  const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.options));
   const std::vector<int> known_params = walk::Where(c.known), known_out = walk::Where(pe.out_known);
   const auto num_out = static_cast<int>(known_out.size());
   // Without checks a result may break its promise and differ between shards.
@@ -409,12 +408,12 @@ void ManualPartialEval(PartialEvalContext& c) {
     out_specs.push_back(ResidualSpec(p, deduped.known->scope.mesh, known_types[k]));
   const std::vector<Value> args = DropAbsent(c.known_in);
   std::vector<Value> known;
-  if (!known_types.empty())
+  if (!known_types.empty() || deduped.known->effects)
     known = p.Emit(c.known_b, WithSingletonResults(*deduped.known, num_out, out_specs), args,
                    ElementsAt(p.in_specs, known_params), out_specs);
   for (int k = 0; k < num_out; ++k) c.known_out[known_out[k]] = known[k];
 
-  if (pe.unknown->results.empty()) return;
+  if (pe.unknown->results.empty() && !pe.unknown->effects) return;
   std::vector<Value> unknown_args;
   std::vector<bool> singleton;
   Specs in_specs;

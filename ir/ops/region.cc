@@ -243,11 +243,12 @@ JvpResult JvpOfBody(const Function& body, int carry0, int num_carry, std::vector
   return ValueOrThrow(JvpWithOutputs(body, *active, out_active));
 }
 
-BodySplit SplitBody(const Function& body, int carry0, int num_carry, std::vector<bool> known) {
+BodySplit SplitBody(const Function& body, int carry0, int num_carry, std::vector<bool> known,
+                    PartialEvalOptions options) {
   for (;;) {
     std::vector<bool> force(body.results.size(), false);
     for (int k = 0; k < num_carry; ++k) force[k] = !known[carry0 + k];
-    PartialEvalResult pe = ValueOrThrow(PartialEval(body, known, force));
+    PartialEvalResult pe = ValueOrThrow(PartialEval(body, known, force, options));
     bool shrank = false;
     for (int k = 0; k < num_carry; ++k)
       if (known[carry0 + k] && !pe.out_known[k]) {

@@ -90,7 +90,8 @@ struct BodySplit {
   std::vector<bool> known;  // per param
   PartialEvalResult pe;
 };
-BodySplit SplitBody(const Function& body, int carry0, int num_carry, std::vector<bool> known);
+BodySplit SplitBody(const Function& body, int carry0, int num_carry, std::vector<bool> known,
+                    PartialEvalOptions options = {});
 
 // The known part of a split region without the residuals that are its params or, with
 // `search_results`, its other results.

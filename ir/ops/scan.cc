@@ -213,12 +213,13 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
   };
   const int num_consts = count(0, l.num_consts), num_carry = count(l.carry0(), l.num_carry);
 
-  // Hoist the ops that depend on constants only. A loop in the body has put its own before it.
+  // Hoist the ops that depend on constants only, but for those with effects. A loop in the body has
+  // put its own before it.
   std::vector<bool> is_const(known.num_params, false), in_loop(known.results.size(), false);
   std::fill_n(is_const.begin(), num_consts, true);
   std::fill_n(in_loop.begin(), num_out, true);
-  const PartialEvalResult hoist =
-      ValueOrThrow(PartialEval(known, is_const, in_loop, /*split_loops=*/false));
+  const PartialEvalResult hoist = ValueOrThrow(
+      PartialEval(known, is_const, in_loop, {.split_loops = false, .hold_effects = true}));
   const std::vector<Value> operands = ElementsAt(c.known_in, known_params);
   const std::vector<Value> hoisted = Inline(c.known_b, *hoist.known, Part(operands, 0, num_consts));
   const auto num_hoisted_out = static_cast<int>(hoisted.size()) - hoist.num_residuals;
@@ -236,7 +237,7 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
       Join({Part(hoisted, num_hoisted_out, hoist.num_residuals),
             Part(operands, num_consts, static_cast<int>(operands.size()) - num_consts)});
   std::vector<Value> got;
-  if (!results.empty())
+  if (!results.empty() || body->effects)
     got = EmitScan(c.known_b, body, loop_operands, hoist.num_residuals, num_carry, l.length,
                    l.reverse);
 
@@ -258,9 +259,9 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
 
 void ScanPartialEval(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size(), c.out_types.size());
-  const BodySplit split = SplitBody(*c.op.regions[0], l.carry0(), l.num_carry, c.known);
+  const BodySplit split = SplitBody(*c.op.regions[0], l.carry0(), l.num_carry, c.known, c.options);
   const LoopResiduals residuals = EmitKnownLoop(c, l, split);
-  if (split.pe.unknown->results.empty()) return;
+  if (split.pe.unknown->results.empty() && !split.pe.unknown->effects) return;
 
   // The unknown body has its residuals, then the unknown params; the loop wants constants, carries,
   // slices.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ir/debug_print.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/dims.h"
 #include "ir/ops/region.h"
@@ -134,9 +135,153 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
                         jvp.out_active);
 }
 
+// ---- The effects of a body. ----
+
+// What the effects of an iteration read is kept of this many iterations, and of fewer if it is
+// large: of the first ones and of the last.
+constexpr int64_t kKeptIterations = 1000, kKeptBytes = int64_t{64} << 20;
+
+// The effects of a body that is known apart from them, for iterations that are kept: they read
+// residuals, of which those that are not the body's constants are stacked.
+struct HeldEffects {
+  PartialEvalResult pe;
+  DedupedResiduals deduped;
+  std::vector<int> stacked;  // of `deduped.sources`
+  int64_t kept = 1;          // iterations
+
+  HeldEffects(const Function& body, int num_consts, PartialEvalOptions options)
+      : pe(ValueOrThrow(PartialEval(body, std::vector<bool>(body.num_params, true), {}, options))),
+        deduped(DedupeResiduals(*pe.known, static_cast<int>(body.results.size()))) {
+    int64_t bytes = 1;
+    for (size_t k = 0; k < deduped.sources.size(); ++k) {
+      if (IsConst(k, num_consts)) continue;
+      stacked.push_back(static_cast<int>(k));
+      bytes += pe.unknown->types[k].num_bytes();
+    }
+    kept = std::clamp<int64_t>(kKeptBytes / bytes, 1, kKeptIterations);
+  }
+  bool IsConst(size_t k, int num_consts) const {
+    return deduped.sources[k].is_param && deduped.sources[k].index < num_consts;
+  }
+};
+
+// The loop without its effects, which counts its iterations and stacks what the effects of those
+// that are kept read.
+struct CountedLoop {
+  std::vector<Value> out;     // the carries
+  Value count;                // a scalar, s32
+  std::vector<Value> stacks;  // of `held.stacked`
+};
+CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEffects& held) {
+  const Function& predicate = *c.op.regions[0];
+  const Function& known = *held.deduped.known;
+  Builder& outer = c.known_b;
+  const AxisSet apart = predicate.types[predicate.results[0]].varying;
+  std::vector<Value> operands = c.known_in;
+  operands.push_back(Pvary(Zeros(outer, MakeType(DType::kS32, {})), apart));
+  for (int k : held.stacked) {
+    Type type = walk::InsertDim(held.pe.unknown->types[k], 0, held.kept);
+    type.varying.insert(apart.begin(), apart.end());
+    operands.push_back(Zeros(outer, type));
+  }
+  const std::vector<Value> added(operands.begin() + static_cast<int64_t>(c.known_in.size()),
+                                 operands.end());
+
+  Builder b(known.scope, known.name);
+  std::vector<Value> args, stacks;
+  for (int i = 0; i < known.num_params; ++i) args.push_back(b.Param(known.types[i]));
+  const Value count = b.Param(added[0].type());
+  for (size_t k = 1; k < added.size(); ++k) stacks.push_back(b.Param(added[k].type()));
+  std::vector<Value> results = Inline(b, known, args);
+  const Value row = Min(count, FullLike(count, static_cast<double>(held.kept - 1)));
+  std::vector<Value> new_stacks;
+  for (size_t k = 0; k < stacks.size(); ++k) {
+    const DedupedResiduals::Source& s = held.deduped.sources[held.stacked[k]];
+    const Value value = s.is_param ? args[s.index] : results[s.index];
+    const Value slice = BroadcastNewDim(value, 0, 1);
+    std::vector<Value> starts = {row};
+    for (int d = 0; d < value.rank(); ++d) starts.push_back(FullLike(row, 0));
+    new_stacks.push_back(DynamicUpdateSlice(stacks[k], slice, starts));
+  }
+  results.resize(l.num_carry);
+  results.push_back(Add(count, FullLike(count, 1)));
+  results = Concat(std::move(results), new_stacks);
+  const std::vector<Value> got =
+      While(outer, WithUnusedParams(predicate, TypesOf(added)), b.Build(results), operands,
+            l.num_predicate_consts, l.num_body_consts);
+  return {Part(got, 0, l.num_carry), got[l.num_carry],
+          Part(got, l.num_carry + 1, static_cast<int>(held.stacked.size()))};
+}
+
+// The effects of one kept iteration, `index`, of a loop that ran `count` times.
+FunctionRef EffectsOfIteration(const HeldEffects& held, int num_consts, const Type& number) {
+  const Function& unknown = *held.pe.unknown;
+  const auto say = [](const Function& like, absl::Span<const Type> params,
+                      absl::FunctionRef<void(Builder&, const std::vector<Value>&)> emit) {
+    Builder b(like.scope, like.name);
+    std::vector<Value> args;
+    for (const Type& t : params) args.push_back(b.Param(t));
+    emit(b, args);
+    return b.Build({});
+  };
+  const std::vector<Type> residuals = unknown.param_types();
+  Builder b(unknown.scope, unknown.name);
+  std::vector<Value> consts, stacked;
+  for (size_t k = 0; k < residuals.size(); ++k)
+    if (held.IsConst(k, num_consts)) consts.push_back(b.Param(residuals[k]));
+  const Value count = b.Param(number);
+  const Value index = b.Param(number);
+  for (int k : held.stacked) stacked.push_back(b.Param(residuals[k]));
+  std::vector<Value> args;
+  for (size_t k = 0, c = 0, s = 0; k < residuals.size(); ++k)
+    args.push_back(held.IsConst(k, num_consts) ? consts[c++] : stacked[s++]);
+
+  const auto when = [&](Value condition, FunctionRef then, Values operands) {
+    const FunctionRef nothing = say(*then, TypesOf(operands), [](Builder&, const auto&) {});
+    Case(Convert(condition, DType::kS32), {nothing, std::move(then)}, operands);
+  };
+  const Value last = FullLike(index, static_cast<double>(held.kept - 1));
+  const Value is_last = Compare(index, last, "EQ");
+  const Value left_out = Sub(count, FullLike(count, static_cast<double>(held.kept)));
+  const Value some_left_out = Compare(left_out, FullLike(left_out, 0), "GT");
+  when(And(is_last, some_left_out),
+       say(unknown, TypesOf({left_out}),
+           [](Builder& in, const std::vector<Value>& n) {
+             DebugPrint(in, "... and {} more iterations of this loop, then its last:", n);
+           }),
+       {left_out});
+  when(Compare(index, count, "LT"), held.pe.unknown, args);
+  return b.Build({Add(index, FullLike(index, 1))});
+}
+
+// The known side runs the loop and keeps what the effects read; the unknown side has the effects.
+void HoldWhileEffects(PartialEvalContext& c) {
+  const Layout l(c.op.attrs, c.in_types.size());
+  if (c.op.regions[0]->effects)
+    Throw(ErrorKind::kNotImplemented,
+          "while_loop: cond_fun has an effect (debug_print), which is not implemented; print in "
+          "body_fun instead");
+  const HeldEffects held(*c.op.regions[1], l.num_body_consts, c.options);
+  const CountedLoop loop = EmitCountedLoop(c, l, held);
+  c.known_out = loop.out;
+  std::vector<Value> operands;
+  for (size_t k = 0; k < held.deduped.sources.size(); ++k)
+    if (held.IsConst(k, l.num_body_consts))
+      operands.push_back(c.residual(c.known_in[l.body0() + held.deduped.sources[k].index]));
+  const Value count = c.residual(loop.count);
+  operands.push_back(count);
+  const int num_consts = static_cast<int>(operands.size());
+  operands.push_back(FullLike(count, 0));
+  for (const Value& stack : loop.stacks) operands.push_back(c.residual(stack));
+  Scan(c.unknown_b, EffectsOfIteration(held, l.num_body_consts, count.type()), operands, num_consts,
+       /*num_carry=*/1, held.kept, /*reverse=*/false);
+}
+
 // The known side runs the loop on what it knows, if it knows the predicate; the unknown side runs
 // all of it again, as under a checkpoint.  Reference: JAX's _while_partial_eval.
 void WhilePartialEval(PartialEvalContext& c) {
+  if (c.options.hold_effects && (c.op.regions[0]->effects || c.op.regions[1]->effects))
+    return HoldWhileEffects(c);
   const Layout l(c.op.attrs, c.in_types.size());
   const Function &predicate = *c.op.regions[0], &body = *c.op.regions[1];
   const auto [known, pe] =
@@ -166,7 +311,8 @@ void WhilePartialEval(PartialEvalContext& c) {
 
   std::vector<Value> all;
   for (size_t i = 0; i < c.known.size(); ++i) all.push_back(c.unknown_in(static_cast<int>(i)));
-  const std::vector<Value> again = c.unknown_b.Emit(*c.op.def, all, c.op.attrs, c.op.regions);
+  const std::vector<Value> again = c.unknown_b.Emit(
+      *c.op.def, all, c.op.attrs, {DropEffects(c.op.regions[0]), DropEffects(c.op.regions[1])});
   for (int k : walk::Where(pe.out_known, false)) c.unknown_out[k] = again[k];
 }
 

@@ -3,6 +3,7 @@
 // derivative rules stays whole, for these go by all of its operands and results.
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "ir/derive/factors.h"
@@ -127,7 +128,8 @@ class Liveness {
   };
 
   bool IsLiveOp(const Op& op) const {
-    return std::any_of(op.results.begin(), op.results.end(), [&](ValueId r) { return live_[r]; });
+    return HasEffects(op) ||
+           std::any_of(op.results.begin(), op.results.end(), [&](ValueId r) { return live_[r]; });
   }
 
   const Function& f_;
@@ -150,6 +152,21 @@ FunctionRef Dce(const Function& f, bool keep_params, std::vector<bool>* kept) {
     if (kept) kept->push_back(keep);
   }
   return live.Build(params, f.results);
+}
+
+FunctionRef DropEffects(FunctionRef f) {
+  if (!f->effects) return f;
+  const auto out = std::make_shared<Function>(*f);
+  out->ops.clear();
+  out->sites.clear();
+  for (size_t i = 0; i < f->ops.size(); ++i) {
+    if (f->ops[i].def->effect) continue;
+    Op& op = out->ops.emplace_back(f->ops[i]);
+    for (FunctionRef& region : op.regions) region = DropEffects(std::move(region));
+    out->sites.push_back(f->sites[i]);
+  }
+  out->effects = false;
+  return out;
 }
 
 }  // namespace tessera::ir

@@ -23,9 +23,9 @@ namespace {
 
 class Splitter {
  public:
-  Splitter(const Function& f, const std::vector<bool>& known_in, bool split_loops)
+  Splitter(const Function& f, const std::vector<bool>& known_in, PartialEvalOptions options)
       : f_(f),
-        split_loops_(split_loops),
+        options_(options),
         known_b_(f.scope, f.name),
         unknown_b_(f.scope, f.name),
         known_(f.types.size()),
@@ -89,9 +89,11 @@ class Splitter {
     std::vector<bool> known;
     for (ValueId v : op.operands) known.push_back(known_[v].valid());
     const auto num_known = std::count(known.begin(), known.end(), true);
-    if (num_known == static_cast<int64_t>(known.size())) {
+    const bool held = options_.hold_effects && HasEffects(op);
+    if (!held && num_known == static_cast<int64_t>(known.size())) {
       Bind(op, walk::EmitPlain(known_b_, op, ElementsAt(known_, op.operands)), &known_);
-    } else if (num_known > 0 && op.def->partial_eval && (split_loops_ || !IsLoop(op))) {
+    } else if ((held || num_known > 0) && op.def->partial_eval &&
+               (options_.split_loops || !IsLoop(op))) {
       Split(op, std::move(known));
     } else {
       std::vector<Value> in;
@@ -110,7 +112,7 @@ class Splitter {
                          ElementsAt(known_, op.operands),
                          [&](int operand) { return OnUnknownSide(op.operands[operand]); },
                          [&](Value v) { return Residual(v); },
-                         split_loops_,
+                         options_,
                          std::vector<Value>(op.results.size()),
                          std::vector<Value>(op.results.size())};
     op.def->partial_eval(c);
@@ -163,7 +165,7 @@ class Splitter {
   }
 
   const Function& f_;
-  const bool split_loops_;
+  const PartialEvalOptions options_;
   Builder known_b_, unknown_b_;
   std::vector<Value> known_, unknown_;  // of each source value; a value may be on both sides
   int num_unknown_params_ = 0;
@@ -177,13 +179,13 @@ class Splitter {
 
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
                                               const std::vector<bool>& force_unknown_out,
-                                              bool split_loops) {
+                                              PartialEvalOptions options) {
   struct Tag {};
-  const auto key = std::tuple(known_in, force_unknown_out, split_loops);
+  const auto key = std::tuple(known_in, force_unknown_out, options);
   return walk::Memoized<Tag, PartialEvalResult>(f, key, [&] {
     return CatchStatusOr([&] {
       TESSERA_CHECK(force_unknown_out.empty() || force_unknown_out.size() == f.results.size());
-      return Splitter(f, known_in, split_loops).Run(force_unknown_out);
+      return Splitter(f, known_in, options).Run(force_unknown_out);
     });
   });
 }

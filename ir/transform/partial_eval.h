@@ -5,6 +5,7 @@
 
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/transform/transform.h"
 
 namespace tessera::ir {
 
@@ -19,7 +20,7 @@ struct PartialEvalContext {
   std::function<Value(int operand)> unknown_in;
   // Turns a value of known_b into one of unknown_b.
   std::function<Value(Value)> residual;
-  bool split_loops;  // for the regions of ops that are no loops
+  PartialEvalOptions options;  // for the regions of ops that are no loops
   // To fill: exactly one of the two valid for each result.
   std::vector<Value> known_out, unknown_out;
 };

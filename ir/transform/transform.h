@@ -28,8 +28,12 @@ absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bo
 //   unknown: residuals, then unknown params -> unknown results
 // out_known[i] says whether result i is known.  A residual that is itself a known param is passed
 // through as a residual too.  Under `checkpoint` the unknown function recomputes.  Result i is
-// unknown in any case if `force_unknown_out[i]`. Without `split_loops` a loop is on one side as a
-// whole.
+// unknown in any case if `force_unknown_out[i]`.
+struct PartialEvalOptions {
+  bool split_loops = true;    // else a loop is on one side as a whole
+  bool hold_effects = false;  // ops with effects are unknown, whatever their operands are
+  auto operator<=>(const PartialEvalOptions&) const = default;
+};
 struct PartialEvalResult {
   FunctionRef known, unknown;
   std::vector<bool> out_known;
@@ -37,7 +41,7 @@ struct PartialEvalResult {
 };
 absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vector<bool>& known_in,
                                               const std::vector<bool>& force_unknown_out = {},
-                                              bool split_loops = true);
+                                              PartialEvalOptions options = {});
 
 // jvp then partial evaluation: forward: params -> results, residuals.
 // linear: residuals, tangents of the active params -> tangents of the active (inexact) results.
@@ -71,6 +75,8 @@ FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* k
 // (RegionRole::kRule) is replaced by its body, in regions too. Errors: an op that is only a rule,
 // of a derivative that must be transposed and was not, with the reason of its `partition`.
 absl::StatusOr<FunctionRef> DropRules(FunctionRef f);
+// f without ops that have effects; those with regions lose them there.
+FunctionRef DropEffects(FunctionRef f);
 // f with one more result, a bool scalar: whether any of its results has a NaN.
 FunctionRef WithNanFlag(const Function& f);
 // f's params -> two s32 scalars: the index of its first op that makes a NaN, which is in a result

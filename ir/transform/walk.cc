@@ -28,8 +28,8 @@ Liveness LiveFor(const Function& f, absl::Span<const ValueId> results) {
   for (ValueId v : results) live.values[v] = true;
   for (int i = static_cast<int>(f.ops.size()) - 1; i >= 0; --i) {
     const Op& op = f.ops[i];
-    live.ops[i] = std::any_of(op.results.begin(), op.results.end(),
-                              [&](ValueId r) { return live.values[r]; });
+    live.ops[i] = HasEffects(op) || std::any_of(op.results.begin(), op.results.end(),
+                                                [&](ValueId r) { return live.values[r]; });
     if (!live.ops[i]) continue;
     for (ValueId v : op.operands) live.values[v] = true;
   }
@@ -95,6 +95,7 @@ FunctionRef Extract(Function f, absl::Span<const ValueId> params,
       TESSERA_CHECK(v >= 0) << f.name << ": a param that is used is left out";
     }
     for (ValueId& v : op.results) v = add(v);
+    out->effects |= HasEffects(op);
     out->ops.push_back(std::move(op));
     out->sites.push_back(f.sites[i]);
   }

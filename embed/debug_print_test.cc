@@ -1,0 +1,389 @@
+// debug_print on a cluster.
+#include "client/debug_print.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/stages.h"
+#include "client/tessera.h"
+#include "client/testing/evaluated.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::ErrorOf;
+using ::testing::HasSubstr;
+
+class DebugPrintTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    EmbeddedOptions embedded;
+    embedded.devices = 4;
+    session_ = Session::Embedded(embedded);
+    Session::SetDefault(session_);
+  }
+  void TearDown() override { Session::SetDefault(nullptr); }
+  std::shared_ptr<Session> session_;
+};
+
+// What `f` prints to stdout.
+template <class F>
+std::string Printed(const F& f) {
+  ::testing::internal::CaptureStdout();
+  try {
+    f();
+  } catch (const Error& error) {
+    return absl::StrCat(::testing::internal::GetCapturedStdout(), error.what());
+  }
+  return ::testing::internal::GetCapturedStdout();
+}
+
+// Prints x and y = sin x, and returns y^2.
+Array Square(const Array& x) {
+  debug_print("x {}", x);
+  const Array y = sin(x);
+  debug_print("y {:.3f}", y);
+  return y * y;
+}
+
+TEST_F(DebugPrintTest, PrintsAtOnceOutsideOfATrace) {
+  EXPECT_EQ(Printed([] {
+              debug_print("{} and {:.1f} and {}", array<float>({1, 2.5}), 3, true);
+              debug_print("no arguments, {{}}");
+              debug_print("{1} before {0}", 1, 2);
+            }),
+            "[1, 2.5] and 3.0 and true\nno arguments, {}\n2 before 1\n");
+}
+
+TEST_F(DebugPrintTest, PrintsWhenTheProgramRuns) {
+  int traced = 0;
+  const auto f = jit([&traced](const Array& x) {
+    ++traced;
+    const Array unused = x * 10;
+    debug_print("unused {}", unused);
+    debug_print("constant");
+    return x + 1;
+  });
+  for (int run = 1; run <= 2; ++run) {
+    const std::string line = absl::StrCat("unused ", 10 * run, "\nconstant\n");
+    EXPECT_EQ(Printed([&] { EXPECT_EQ(f(scalar(1.0F * run)).item<float>(), 1 + run); }), line);
+  }
+  EXPECT_EQ(traced, 1);
+}
+
+TEST_F(DebugPrintTest, AProgramMayDoNothingElse) {
+  EXPECT_EQ(Printed([] {
+              jit([](const Array& x) {
+                debug_print("{}", x * x);
+                return std::tuple<>();
+              })(scalar(3.0F));
+            }),
+            "9\n");
+}
+
+TEST_F(DebugPrintTest, DerivativesPrintTheForwardPass) {
+  const std::string once = "x 0.5\ny 0.479\n";
+  const Array x = scalar(0.5F);
+  EXPECT_EQ(Printed([&] { jit(grad(Square))(x); }), once);
+  EXPECT_EQ(Printed([&] { grad(Square)(x); }), once);
+  EXPECT_EQ(Printed([&] { jvp(Square, std::tuple(x), std::tuple(x)); }), once);
+  EXPECT_EQ(Printed([&] { jit(grad(checkpoint(Square)))(x); }), once);
+  EXPECT_EQ(Printed([&] { jit(grad(jit(Square)))(x); }), once);
+  EXPECT_EQ(Printed([&] { jit(hessian(Square))(x); }), once);
+  EXPECT_EQ(Printed([&] {
+              auto [y, back] = vjp(Square, x);
+              back(y);
+              back(y);
+            }),
+            once);
+}
+
+TEST_F(DebugPrintTest, DerivativeRulesPrintWhereTheyRun) {
+  const auto f = custom_vjp(
+      [](const Array& x) {
+        debug_print("primal {}", x);
+        return x * x;
+      },
+      [](const Array& x) {
+        debug_print("forward {}", x);
+        return std::pair(x * x, x);
+      },
+      [](const Array& x, const Array& ct) {
+        debug_print("backward {} {}", x, ct);
+        return std::tuple(2 * x * ct);
+      });
+  EXPECT_EQ(Printed([&] { jit(f)(scalar(3.0F)); }), "primal 3\n");
+  EXPECT_EQ(Printed([&] { jit(grad(f))(scalar(3.0F)); }), "forward 3\nbackward 3 1\n");
+}
+
+TEST_F(DebugPrintTest, VmapPrintsEachMember) {
+  const auto f = [](const Array& x, const Array& y) {
+    debug_print("{} {}", x, y);
+    debug_print("once");
+    return x + y;
+  };
+  EXPECT_EQ(Printed([&] {
+              jit(vmap(f, {0, None}))(arange(3), scalar(7));
+            }),
+            "0 7\n1 7\n2 7\nonce\n");
+  EXPECT_EQ(Printed([&] {
+              vmap(vmap(f, {0, None}), {None, 0})(arange(2), arange(3));
+            }),
+            "0 0\n1 0\n0 1\n1 1\n0 2\n1 2\nonce\n");
+  // A batch of sums, whose members are vectors in the last dim.
+  EXPECT_EQ(Printed([&] {
+              jit(vmap(
+                  [](const Array& x) {
+                    debug_print("{}", x);
+                    return x;
+                  },
+                  1))(array<float>({1, 2, 3, 4}, {2, 2}));
+            }),
+            "[1, 3]\n[2, 4]\n");
+}
+
+TEST_F(DebugPrintTest, LoopsPrintInTheirOrder) {
+  const auto scanned = [](const Array& x) {
+    const auto body = [](const Array& c, const Array& t) {
+      debug_print("c {} t {}", c, t);
+      debug_print("turn");
+      return std::pair(c * t, c);
+    };
+    return scan(body, x, array<float>({1, 2, 3})).first;
+  };
+  const std::string forwards = "c 2 t 1\nturn\nc 2 t 2\nturn\nc 4 t 3\nturn\n";
+  EXPECT_EQ(Printed([&] { jit(scanned)(scalar(2.0F)); }), forwards);
+  EXPECT_EQ(Printed([&] { jit(grad(scanned))(scalar(2.0F)); }), forwards);
+  EXPECT_EQ(Printed([] {
+              jit([](const Array& x) {
+                return scan(
+                           [](const Array& c, const Array& t) {
+                             debug_print("{}", t);
+                             return std::pair(c, t);
+                           },
+                           x, arange(3), {.reverse = true})
+                    .first;
+              })(scalar(0));
+            }),
+            "2\n1\n0\n");
+  // One in the other, with what is the same in each turn.
+  EXPECT_EQ(Printed([] {
+              jit([](const Array& x) {
+                return fori_loop(
+                    0, 2,
+                    [&](const Array& i, const Array& c) {
+                      const Array inner = fori_loop(
+                          0, 2,
+                          [&](const Array& j, const Array& d) {
+                            debug_print("{} {} {}", i, j, x);
+                            return d + 1;
+                          },
+                          c);
+                      debug_print("inner {}", inner);
+                      return inner;
+                    },
+                    x);
+              })(scalar(5));
+            }),
+            "0 0 5\n0 1 5\ninner 7\n1 0 5\n1 1 5\ninner 9\n");
+}
+
+TEST_F(DebugPrintTest, WhileLoopsPrintTheFirstTurnsAndTheLast) {
+  const auto loop = jit([](const Array& n) {
+    return while_loop([&](const std::pair<Array, Array>& carry) { return carry.first < n; },
+                      [&](const std::pair<Array, Array>& carry) {
+                        const auto& [i, x] = carry;
+                        debug_print("{} of {}: {}", i, n, x);
+                        return std::pair(i + 1, 2 * x);
+                      },
+                      std::pair(scalar(0), scalar(1.0)));
+  });
+  EXPECT_EQ(Printed([&] { loop(scalar(3)); }), "0 of 3: 1\n1 of 3: 2\n2 of 3: 4\n");
+  EXPECT_EQ(Printed([&] { loop(scalar(0)); }), "");
+  const std::string exactly = Printed([&] { loop(scalar(1000)); });
+  EXPECT_THAT(exactly, AllOf(HasSubstr("\n998 of 1000"), HasSubstr("\n999 of 1000")));
+  EXPECT_FALSE(absl::StrContains(exactly, "more"));
+  const std::string many = Printed([&] { loop(scalar(1003)); });
+  EXPECT_THAT(many, HasSubstr("\n998 of 1003"));
+  EXPECT_THAT(many,
+              HasSubstr("\n... and 3 more iterations of this loop, then its last:\n1002 of "));
+  EXPECT_FALSE(absl::StrContains(many, "\n999 of"));
+}
+
+TEST_F(DebugPrintTest, BranchesPrintIfTheyAreTaken) {
+  const auto f = [](const Array& x) {
+    return cond(
+        x > 1,
+        [](const Array& a) {
+          debug_print("big {}", a);
+          return a;
+        },
+        [](const Array& a) {
+          debug_print("small {}", -a);
+          return 2 * a;
+        },
+        x);
+  };
+  EXPECT_EQ(Printed([&] { jit(f)(scalar(3.0F)); }), "big 3\n");
+  EXPECT_EQ(Printed([&] { jit(f)(scalar(1.0F)); }), "small -1\n");
+  EXPECT_EQ(Printed([&] { jit(grad(f))(scalar(1.0F)); }), "small -1\n");
+}
+
+TEST_F(DebugPrintTest, EachDeviceOfAShardMapPrints) {
+  const Mesh mesh = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto});
+  for (const bool check : {true, false}) {
+    ShardMapOptions options;
+    options.check_vma = check;
+    const auto f = shard_map(
+        [](const Array& x) {
+          const auto body = [](const Array& c, const Array& t) {
+            debug_print("at {} {}: {}", lax::axis_index("x"), t, c);
+            return std::pair(c + 1, t);
+          };
+          return scan(body, x, arange(2)).first;
+        },
+        mesh, P("x"), P("x"), options);
+    EXPECT_EQ(Printed([&] {
+                jit(f)(array<float>({1, 2}));
+              }),
+              "at 0 0: [1]\nat 0 0: [1]\nat 1 0: [2]\nat 1 0: [2]\n"
+              "at 0 1: [2]\nat 0 1: [2]\nat 1 1: [3]\nat 1 1: [3]\n")
+        << check;
+  }
+  // A loop that ends apart on each device.
+  const auto counts = shard_map(
+      [](const Array& n) {
+        const Array end = reshape(n, {});
+        return reshape(while_loop([&](const Array& i) { return i < end; },
+                                  [](const Array& i) {
+                                    debug_print("{} on {}", i, lax::axis_index("x"));
+                                    return i + 1;
+                                  },
+                                  lax::pcast(scalar(0), "x")),
+                       {1});
+      },
+      make_mesh({2}, {"x"}, {AxisType::kAuto}), P("x"), P("x"));
+  EXPECT_EQ(Printed([&] {
+              EXPECT_THAT(jit(counts)(array<int32_t>({1, 2})).get<int32_t>(), ElementsAre(1, 2));
+            }),
+            "0 on 0\n0 on 1\n1 on 1\n");
+}
+
+TEST_F(DebugPrintTest, ShardsArePrintedAsOneArray) {
+  for (const AxisType type : {AxisType::kAuto, AxisType::kExplicit}) {
+    const Mesh mesh = make_mesh({4}, {"x"}, {type});
+    const set_mesh in(mesh);
+    const Array x = put(arange(8), mesh, P("x"));
+    EXPECT_EQ(Printed([&] {
+                const Array y = jit([](const Array& a) {
+                  debug_print("{}", 2 * a);
+                  return a;
+                })(x);
+                EXPECT_EQ(y.devices().size(), 4);
+              }),
+              "[0, 2, 4, 6, 8, 10, 12, 14]\n");
+  }
+}
+
+TEST_F(DebugPrintTest, CompiledFunctionsAndPlansHaveNoMoreResults) {
+  const auto f = jit([](const Array& x) {
+    debug_print("{}", sum(x));
+    return 2 * x;
+  });
+  const auto lowered = f.lower(array<float>({1, 2}));
+  EXPECT_THAT(lowered.as_text(), HasSubstr("debug_print"));
+  const auto compiled = lowered.compile();
+  EXPECT_EQ(compiled.output_shardings().size(), 1);
+  EXPECT_EQ(Printed([&] {
+              EXPECT_THAT(compiled(array<float>({1, 2})).get<float>(), ElementsAre(2, 4));
+            }),
+            "3\n");
+  EXPECT_THAT(visualize_text(f, array<float>({1, 2})), HasSubstr("printed[0] f32[]"));
+}
+
+TEST_F(DebugPrintTest, NansAreFoundBesideIt) {
+  const debug_nans on;
+  const auto f = jit([](const Array& x) {
+    debug_print("{}", log(x - 5));
+    return log(x);
+  });
+  EXPECT_EQ(Printed([&] { f(scalar(1.0F)); }), "nan\n");
+  EXPECT_EQ(Printed([&] {
+              EXPECT_THAT(ErrorOf([&] { f(scalar(-1.0F)); }).what(),
+                          HasSubstr("invalid value (nan) encountered in log"));
+            }),
+            "nan\n");
+}
+
+TEST_F(DebugPrintTest, FormatsAreCheckedWhereTheyStand) {
+  const auto message = [](const char* format, int arguments) {
+    return std::string(ErrorOf([&] {
+                         jit([&](const Array& x) {
+                           if (arguments == 0) debug_print(format);
+                           if (arguments == 1) debug_print(format, x);
+                           if (arguments == 2) debug_print(format, x, 2);
+                           return x;
+                         })(scalar(1.0F));
+                       }).what());
+  };
+  EXPECT_THAT(message("{}", 2),
+              AllOf(HasSubstr("Unused positional arguments"), HasSubstr("no field for argument 1"),
+                    HasSubstr("(debug_print_test.cc:")));
+  EXPECT_THAT(message("x", 1), HasSubstr("Unused positional arguments"));
+  EXPECT_THAT(message("{} {}", 1),
+              HasSubstr("a field for argument 1, counted from 0, and there are 1"));
+  EXPECT_THAT(message("{x}", 1), HasSubstr("the field {x} of \"{x}\" has a name"));
+  EXPECT_THAT(message("{", 1), HasSubstr("has a '{' that no '}' ends"));
+  EXPECT_THAT(message("}", 0), HasSubstr("has a single '}'"));
+  EXPECT_THAT(message("{0} {}", 2), HasSubstr("mixes {} and numbered fields"));
+  EXPECT_THAT(message("{:q}", 1), HasSubstr("is not one for f32"));
+  EXPECT_THAT(message("{:{}}", 2), HasSubstr("has a single '}'"));
+}
+
+TEST_F(DebugPrintTest, WhatCannotPrintSaysSo) {
+  const Error in_predicate = ErrorOf([] {
+    jit([](const Array& n) {
+      return while_loop(
+          [&](const Array& i) {
+            debug_print("{}", i);
+            return i < n;
+          },
+          [](const Array& i) { return i + 1; }, scalar(0));
+    })(scalar(3));
+  });
+  EXPECT_EQ(in_predicate.kind(), ErrorKind::kNotImplemented);
+  EXPECT_THAT(in_predicate.what(), HasSubstr("print in body_fun instead"));
+}
+
+// As in JAX: what depends on the arguments of a linear function is not there when it is transposed.
+TEST_F(DebugPrintTest, TransposedFunctionsPrintWhatIsNotLinear) {
+  const Array w = scalar(3.0F);
+  const auto f = [&](const Array& x) {
+    debug_print("{}", x);
+    debug_print("{}", w + 1);
+    return w * x;
+  };
+  EXPECT_EQ(Printed([&] { linear_transpose(f, scalar(1.0F))(scalar(1.0F)); }), "4\n");
+}
+
+TEST_F(DebugPrintTest, ARunThatFailsPrintsNothing) {
+  const deadline none(absl::Nanoseconds(1));
+  EXPECT_EQ(Printed([] {
+              ErrorOf([] {
+                jit([](const Array& x) {
+                  debug_print("{}", x);
+                  return x;
+                })(scalar(1.0F));
+              });
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace tessera
