@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "client/operand.h"
+#include "client/strict.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
@@ -211,6 +212,7 @@ std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody pr
     }
     const Nested n = TraceFlat(CurrentScope(), params, "body_fun", site, body);
     CheckCarry("while_loop body", carry, *n.fn, site);
+    CheckPredicate("while_loop", holds, {p.fn, n.fn}, site);
     const ir::FunctionRef predicate_fn = CapturesFirst(p, site), body_fn = CapturesFirst(n, site);
     return Apply("while_loop", site, Concat(Concat(p.captures, n.captures), carry.leaves),
                  [&](ir::Builder& b, std::vector<ir::Value> in) {
@@ -278,6 +280,7 @@ std::vector<Array> RunBranches(const char* name, const Array& index, const FlatA
           }
         return b.Build(ir::Inline(b, *nested[k].fn, in));
       }));
+    CheckPredicate(name, index.type(), fns, site);
     return Apply(name, site, operands, [&](ir::Builder&, std::vector<ir::Value> in) {
       return ir::Case(in[0], fns, absl::MakeConstSpan(in).subspan(1));
     });

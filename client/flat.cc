@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "client/operand.h"
+#include "client/strict.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
@@ -43,7 +44,9 @@ ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linea
   if (!out.ok() &&
       absl::StrContains(out.status().message(), ToAbsl(ir::ops::kWhile.transpose.reason)))
     ThrowError(ErrorKind::kValueError, site, out.status().message());
-  return OrThrow(std::move(out), site);
+  ir::FunctionRef transposed = OrThrow(std::move(out), site);
+  if (CollectsDiagnostics()) TellInsertedPsums(f, *transposed, site);
+  return transposed;
 }
 
 ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which) {

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "client/operand.h"
+#include "client/strict.h"
 #include "ir/ops.h"
 
 namespace tessera {
@@ -29,6 +30,8 @@ strict_sharding::~strict_sharding() { strict_writes = saved_; }
 bool is_strict_sharding() { return strict_writes; }
 
 namespace internal {
+
+bool CollectsDiagnostics() { return collector != nullptr; }
 
 void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site) {
   const ir::Mesh& mesh = CurrentScope().mesh;

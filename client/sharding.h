@@ -4,6 +4,7 @@
 // does, the op throws SHARDING_TYPE_ERROR and takes an `out_sharding`. client/array.h's type()
 // tells the sharding of a traced array too.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,11 @@ requires(!std::is_convertible_v<const T&, Arg>) T
   return unflatten(tree, out);
 }
 
-// Something that the SDK decided while tracing and that the caller may want otherwise.
+// Something that the SDK decided while tracing, or saw, and that the caller may want otherwise: a
+// write at sharded indices that keeps the array's sharding; a loop or branch whose predicate
+// differs between devices that exchange data in it; and, only where it is collected, each psum that
+// differentiation inserts in a shard_map, as one of data-parallel training is what its writer
+// wants.
 struct Diagnostic {
   std::string message;
   Site site;  // of the user's call
@@ -68,5 +73,36 @@ class [[nodiscard]] strict_sharding {
   bool saved_;
 };
 bool is_strict_sharding();
+
+// In scope, on this thread, cond, switch_ and while_loop refuse a predicate that varies along a
+// Manual axis over which the branches, or the loop, exchange data: VALUE_ERROR while tracing.
+// Devices that decide otherwise than others would wait for one another; the run then fails at its
+// collective's deadline. JAX traces such a program, and it hangs. Without this there is a
+// Diagnostic. In a shard_map with check_vma off nothing is known, and nothing is said.
+class [[nodiscard]] strict_collectives {
+ public:
+  explicit strict_collectives(bool strict = true);
+  ~strict_collectives();
+  strict_collectives(const strict_collectives&) = delete;
+  strict_collectives& operator=(const strict_collectives&) = delete;
+
+ private:
+  bool saved_;
+};
+
+// In scope, on this thread, a program that is compiled may not have the planner make a value of
+// more than `bytes` whole on several devices unasked: LIMIT_EXCEEDED names the largest such value,
+// as it is gathered, or a result that no device shares, with its line. What all_gather in a
+// shard_map gathers, or out_shardings say, was asked for. Of nested scopes the innermost counts.
+class [[nodiscard]] replication_budget {
+ public:
+  explicit replication_budget(int64_t bytes);
+  ~replication_budget();
+  replication_budget(const replication_budget&) = delete;
+  replication_budget& operator=(const replication_budget&) = delete;
+
+ private:
+  int64_t saved_;
+};
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "client/explicit_text.h"
 #include "client/picture.h"
 #include "client/prints.h"
+#include "client/strict.h"
 
 namespace tessera {
 namespace internal {
@@ -107,8 +108,10 @@ std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
                                                          const std::string& name, bool with_plan,
                                                          const Site& site) {
   const SentProgram sent = SplitPrints(traced.program, site);
-  std::shared_ptr<const Session::Executable> executable = session.Compile(
-      sent.program, traced.mesh.devices, name, with_plan || !traced.inspections.empty(), site);
+  std::shared_ptr<const Session::Executable> executable =
+      session.Compile(sent.program, traced.mesh.devices, name,
+                      with_plan || !traced.inspections.empty() || HasReplicationBudget(), site);
+  CheckReplication(traced, executable->reply, name, site);
   TellInspections(traced, executable->reply, site);
   if (!sent.prints) return executable;
   auto printing = std::make_shared<Session::Executable>(*executable);

@@ -1,0 +1,160 @@
+#include "client/strict.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/sharding.h"
+#include "client/text.h"
+#include "ir/any_op.h"
+#include "ir/op_def.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kNoBudget = std::numeric_limits<int64_t>::max();
+thread_local bool strict_predicates = false;
+thread_local int64_t replicated_bytes_max = kNoBudget;
+
+}  // namespace
+
+strict_collectives::strict_collectives(bool strict)
+    : saved_(std::exchange(strict_predicates, strict)) {}
+strict_collectives::~strict_collectives() { strict_predicates = saved_; }
+
+replication_budget::replication_budget(int64_t bytes)
+    : saved_(std::exchange(replicated_bytes_max, bytes)) {}
+replication_budget::~replication_budget() { replicated_bytes_max = saved_; }
+
+namespace internal {
+namespace {
+
+const Site& SiteOfOp(const ir::Function& f, const ir::Op& op) {
+  return f.sites[&op - f.ops.data()];
+}
+std::string At(const Site& site) {
+  return site.valid() ? absl::StrCat(" (", site.ToString(), ")") : "";
+}
+std::string AxesText(const ir::AxisSet& axes) {
+  return absl::StrCat("'", absl::StrJoin(axes, "', '"), "'");
+}
+
+// "psum over 'x' (model.cc:7)": the first collective over some of the axes; "": there is none.
+std::string CollectiveOver(const ir::Function& f, const ir::AxisSet& axes, ir::AxisSet* shared) {
+  std::string found;
+  ir::AnyOp(f, [&](const ir::Function& g, const ir::Op& op) {
+    if (op.def->collective == ir::CollectiveKind::kNone ||
+        op.def->collective == ir::CollectiveKind::kAxisIndex)
+      return false;
+    for (const std::string& axis : op.attrs.Strings("axes"))
+      if (axes.contains(axis)) shared->insert(axis);
+    if (shared->empty()) return false;
+    found =
+        absl::StrCat(ToAbsl(op.def->lax_name), " over ", AxesText(*shared), At(SiteOfOp(g, op)));
+    return true;
+  });
+  return found;
+}
+
+bool IsSum(const ir::Op& op) { return op.def->collective == ir::CollectiveKind::kAllReduce; }
+
+}  // namespace
+
+void CheckPredicate(const char* name, const Type& predicate,
+                    const std::vector<ir::FunctionRef>& functions, const Site& site) {
+  if (predicate.varying.empty()) return;
+  for (const ir::FunctionRef& f : functions) {
+    ir::AxisSet shared;
+    const std::string collective = CollectiveOver(*f, predicate.varying, &shared);
+    if (collective.empty()) continue;
+    const std::string text = absl::StrCat(
+        name, ": the predicate varies over ", AxesText(shared), ", and what it decides about has ",
+        collective,
+        ": devices that decide otherwise than others wait for one another. Decide alike along ",
+        AxesText(shared), ", by a pmax of the predicate, or take the exchange out");
+    if (strict_predicates) ThrowError(ErrorKind::kValueError, site, text);
+    AddDiagnostic(text, site);
+    return;
+  }
+}
+
+void TellInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
+                       const Site& site) {
+  std::set<std::string> own;
+  ir::AnyOp(linear, [&](const ir::Function& f, const ir::Op& op) {
+    if (IsSum(op)) own.insert(SiteOfOp(f, op).ToString());
+    return false;
+  });
+  ir::AnyOp(transposed, [&](const ir::Function& f, const ir::Op& op) {
+    const Site& at = SiteOfOp(f, op);
+    if (!IsSum(op) || own.count(at.ToString()) > 0) return false;
+    const Type& type = f.types[op.results[0]];
+    const std::vector<std::string>& axes = op.attrs.Strings("axes");
+    AddDiagnostic(
+        absl::StrCat("differentiation inserts a psum over ",
+                     AxesText(ir::AxisSet(axes.begin(), axes.end())), " of a cotangent, ",
+                     type.ToString(), ", ", BytesText(static_cast<double>(type.num_bytes())),
+                     " a device: what it belongs to is the same along these axes and meets what "
+                     "varies",
+                     At(at),
+                     ". Cast it to varying before, by pcast, for cotangents that are not summed"),
+        at.valid() ? at : site);
+    return false;
+  });
+}
+
+bool HasReplicationBudget() { return replicated_bytes_max != kNoBudget; }
+
+void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan,
+                      const std::string& name, const Site& site) {
+  if (!HasReplicationBudget()) return;
+  std::set<std::string> asked;
+  ir::AnyOp(*traced.fn(), [&](const ir::Function& f, const ir::Op& op) {
+    if (op.def->collective == ir::CollectiveKind::kAllGather)
+      asked.insert(SiteOfOp(f, op).ToString());
+    return false;
+  });
+  double largest = static_cast<double>(replicated_bytes_max);
+  std::string what;
+  const nlohmann::json explained = nlohmann::json::parse(plan.explain_json, nullptr,
+                                                         /*allow_exceptions=*/false);
+  for (const nlohmann::json& use : explained.value("collectives", nlohmann::json::array())) {
+    const std::string at = use.value("site", "");
+    const double group = use.value("group", 1.0);
+    if (use.value("op", "") != "all_gather" || group < 2 || asked.count(at) > 0) continue;
+    // A device sends its part to the others, one after the other.
+    const double bytes = use.value("bytes_sent", 0.0) * group / (group - 1);
+    if (bytes <= largest) continue;
+    largest = bytes;
+    what = absl::StrCat("it gathers ", BytesText(bytes), " along '",
+                        absl::StrJoin(use.value("axes", std::vector<std::string>{}), "', '"), "'",
+                        at.empty() ? "" : absl::StrCat(", for the op at ", at));
+  }
+  for (size_t i = 0; i < plan.out.size(); ++i) {
+    const api::ArraySpec& out = plan.out[i];
+    const bool given = i < traced.program.out_shardings.size() && traced.program.out_shardings[i];
+    const auto is_cut = [](const ir::AxisList& axes) { return !axes.empty(); };
+    if (given || out.placement.devices.size() < 2 ||
+        std::any_of(out.placement.spec.dims.begin(), out.placement.spec.dims.end(), is_cut))
+      continue;
+    const auto bytes = static_cast<double>(ir::MakeType(out.dtype, out.shape).num_bytes());
+    if (bytes <= largest) continue;
+    largest = bytes;
+    what = absl::StrCat(ir::ResultText(traced.program, i), ", ",
+                        ir::MakeType(out.dtype, out.shape).ToString(), " of ", BytesText(bytes),
+                        ", is whole on each");
+  }
+  if (what.empty()) return;
+  ThrowError(ErrorKind::kLimitExceeded, site, name, ": the plan for ", traced.mesh.ToString(),
+             " replicates more than replication_budget, ",
+             BytesText(static_cast<double>(replicated_bytes_max)), ": ", what,
+             ". Constrain it with with_sharding_constraint or out_shardings, or allow more; "
+             "explain shows the plan");
+}
+
+}  // namespace internal
+}  // namespace tessera
