@@ -214,7 +214,8 @@ void Builder::Do(const Step& s) {
       std::vector<std::pair<int64_t, int64_t>> pairs;
       for (size_t i = 0; i < s.ints.size(); i += 2) pairs.emplace_back(s.ints[i], s.ints[i + 1]);
       // In the other words for it, where every device gets something.
-      if (p_.seed % 2 == 0 && static_cast<int64_t>(pairs.size()) == lax::axis_size(axes)) {
+      if (p_.fault == Fault::kNone && p_.seed % 2 == 0 &&
+          static_cast<int64_t>(pairs.size()) == lax::axis_size(axes)) {
         std::vector<int64_t> sources(pairs.size());
         for (const auto& [source, destination] : pairs) sources[destination] = source;
         return set(lax::pshuffle(x(), axes, sources));
