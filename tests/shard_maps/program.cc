@@ -476,20 +476,18 @@ class Maker {
     return axes;
   }
   // Axes along all of which x varies, or along none of which it does; or x is cast so that it does.
-  // `adds`: the result varies along them. `mixes`: they may be of the mesh and of a vmap.
-  Axes StateAxes(int* x, bool adds, bool mixes = false) {
-    const AxisSet named = active_ & ~p_.all();
-    if (named && random_.In(45)) {
-      Axes axes = AxesOf(named);
-      const AxisSet varying = Of(*x).varying & active_ & allowed_;
-      if (mixes && varying && random_.In(50)) {
-        axes = SomeAxes(varying);
-        axes.push_back(AxesOf(named)[0]);
+  // `adds`: the result varies along them. In a vmap that has a name, its axis too, or alone.
+  Axes StateAxes(int* x, bool adds) {
+    const AxisSet named = active_ & ~p_.all(), varying = Of(*x).varying & active_;
+    if (named && random_.In(50)) {
+      Axes axes = SomeAxes(named);
+      if ((varying & allowed_) && random_.In(50)) {
+        const Axes more = SomeAxes(varying & allowed_);
+        axes.insert(axes.end(), more.begin(), more.end());
         random_.Shuffle(&axes);
       }
       return axes;
     }
-    const AxisSet varying = Of(*x).varying & active_;
     AxisSet others = active_ & p_.all() & ~varying;
     if (adds) others &= allowed_;
     if (varying && random_.In(65)) return SomeAxes(varying);
@@ -506,7 +504,7 @@ class Maker {
       case 0:
       case 1:
       case 2: {
-        const Axes axes = StateAxes(&x, false, true);
+        const Axes axes = StateAxes(&x, false);
         if (axes.empty()) return {};
         const bool mean = random_.In(35);
         return Emit({.what = mean ? Do::kPmean : Do::kPsum, .in = {x}, .axes = axes},
@@ -515,7 +513,7 @@ class Maker {
       }
       case 3: {
         x = Unary(Do::kStopGradient, x, Of(x).bound);  // it has no derivative
-        const Axes axes = StateAxes(&x, false, true);
+        const Axes axes = StateAxes(&x, false);
         if (axes.empty()) return {};
         return Emit({.what = random_.In(50) ? Do::kPmax : Do::kPmin, .in = {x}, .axes = axes},
                     {Of(x).shape, Of(x).varying & ~SetOf(axes), Of(x).bound});
@@ -819,7 +817,7 @@ class Maker {
     const bool around = in_vmap_;
     const AxisSet active = active_;
     in_vmap_ = true;
-    if (!(active_ & ~p_.all()) && random_.In(50)) {
+    if (random_.In(50)) {
       step.axes = {static_cast<int>(p_.mesh.size())};
       p_.mesh.push_back({absl::StrCat("v", step.axes[0]), n, true});
       active_ |= SetOf(step.axes);
