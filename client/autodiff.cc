@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,6 +43,18 @@ std::vector<Array> WeakLike(std::vector<Array> cotangents, const std::vector<Typ
   }
   return cotangents;
 }
+
+// Sets the mesh of a linear map's point where there is none, as shard_map does with its own.
+class MeshOfLinear {
+ public:
+  explicit MeshOfLinear(const Linear& linear) {
+    if (!CurrentFrame() && context_mesh().empty() && !linear.mesh.empty())
+      context_.emplace(linear.mesh);
+  }
+
+ private:
+  std::optional<set_mesh> context_;
+};
 
 void CheckTangentTypes(const Linear& linear, const std::vector<Array>& tangents) {
   for (size_t i = 0; i < tangents.size(); ++i) {
@@ -244,6 +257,10 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
     }
     return CallFunction(linear->parts.forward, Concat(args.leaves, n.captures), name, site);
   });
+  for (const Array& a : out) {
+    if (linear->mesh.empty() && AsConcrete(a))
+      linear->mesh = {a.placement(site).mesh, a.placement(site).devices};
+  }
   const int n = linear->parts.num_residuals;
   linear->residuals.assign(out.end() - n, out.end());
   out.resize(out.size() - n);
@@ -256,6 +273,7 @@ std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& t
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (ir::IsInexact(linear.in_types[i].dtype)) in.push_back(tangents[i]);
   }
+  const MeshOfLinear mesh(linear);
   return InProgram("linearized", linear.site, in, [&] {
     return FillWithZeros(linear.out_types, linear.parts.out_active,
                          CallFunction(linear.parts.linear, in, "linearized", linear.site),
@@ -270,6 +288,7 @@ std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cota
   for (size_t r = 0; r < cotangents.size(); ++r) {
     if (linear.parts.out_active[r]) in.push_back(cotangents[r]);
   }
+  const MeshOfLinear mesh(linear);
   return InProgram("vjp", linear.site, in, [&] {
     const std::vector<bool> active = HaveTangents(linear.in_types);
     const std::vector<bool> mask(linear.residuals.size(), false);

@@ -35,6 +35,7 @@ struct Linear {
   std::vector<Array> residuals;
   std::vector<Type> in_types, out_types;
   std::vector<std::string> in_paths;
+  Mesh mesh;  // on which the point was computed; empty: on none, or in a trace
   Site site;
 };
 struct LinearizedFlat {

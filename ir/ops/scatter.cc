@@ -233,7 +233,10 @@ Attrs GatherAttrsOf(const Attrs& scatter, const Type& operand, const Type& indic
   const WindowDims w = ScatterDimsOf(scatter);
   Attrs attrs = WithOptionsOf(scatter);
   w.WriteTo(&attrs, kGatherNames);
-  attrs.Set("slice_sizes", WindowOf(Geometry(w, operand.rank(), indices.rank()), updates.shape));
+  Dims sizes = WindowOf(Geometry(w, operand.rank(), indices.rank()), updates.shape);
+  // Of a dim without elements nothing is read.
+  for (int d = 0; d < operand.rank(); ++d) sizes[d] = std::min(sizes[d], operand.shape[d]);
+  attrs.Set("slice_sizes", std::move(sizes));
   if (scatter.Has("out_sharding")) attrs.Set("out_sharding", SpecOf(updates));
   return attrs;
 }

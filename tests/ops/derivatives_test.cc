@@ -306,50 +306,183 @@ TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
   });
 }
 
+// f linearized gives the tangents of its jvp, and transposed it passes the dot-product test.
+std::string CheckReverse(const Function& f, const std::vector<bool>& active, const Arguments& args,
+                         const std::string& key) {
+  const Linearized lin = ValueOrThrow(Linearize(f, active));
+  if (!Any(lin.out_active)) return "";
+  const std::vector<Type> in_types = Where(f.param_types(), active);
+  const Arguments tangents = FillAll(in_types, Uniform(-1, 1), f.scope, key + "#t");
+  std::vector<Shards> forward = ValueOrThrow(RunShards(*lin.forward, args));
+  const std::vector<Shards> primal = ValueOrThrow(RunShards(f, args));
+  for (size_t r = 0; r < primal.size(); ++r)
+    if (forward.at(r) != primal[r]) return absl::StrCat("linearize changes result ", r);
+  const Arguments residuals(forward.begin() + static_cast<int64_t>(primal.size()), forward.end());
+  if (static_cast<int>(residuals.size()) != lin.num_residuals) return "another number of residuals";
+  const std::vector<Shards> out = ValueOrThrow(RunShards(*lin.linear, Joined(residuals, tangents)));
+
+  const JvpResult jvp = ValueOrThrow(Jvp(f, active));
+  std::vector<Shards> want = ValueOrThrow(RunShards(*jvp.fn, Joined(args, tangents)));
+  want.erase(want.begin(), want.begin() + static_cast<int64_t>(primal.size()));
+  if (const std::string why = Differences(out, want, Ulps(64), nullptr); !why.empty())
+    return absl::StrCat("linearized and jvp disagree: ", why);
+
+  std::vector<bool> linear(lin.linear->num_params, true);
+  std::fill(linear.begin(), linear.begin() + lin.num_residuals, false);
+  const FunctionRef transposed = ValueOrThrow(TransposeFunction(*lin.linear, linear));
+  const std::vector<Type> out_types = lin.linear->result_types();
+  if (std::string why = SameTypes(transposed->result_types(), in_types); !why.empty()) return why;
+  const Arguments cts = FillAll(out_types, Uniform(-1, 1), f.scope, key + "#ct");
+  const std::vector<Shards> back = ValueOrThrow(RunShards(*transposed, Joined(residuals, cts)));
+  Product forth, backward;
+  for (size_t r = 0; r < cts.size(); ++r) forth.Add(out_types[r], cts[r], out[r], f.scope.mesh);
+  for (size_t i = 0; i < tangents.size(); ++i)
+    backward.Add(in_types[i], tangents[i], back[i], f.scope.mesh);
+  return Compare(forth, backward);
+}
+
 // The reverse mode of any op: linearize, then transpose what is linear.
 TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForRows(Check::kTranspose, [](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
-    const std::vector<Type> params = f->param_types();
-    const std::vector<bool> active = Inexact(params);
-    if (!Any(active) || !AllF64(params) || !AllF64(f->result_types())) return "";
-    const Linearized lin = ValueOrThrow(Linearize(*f, active));
-    if (!Any(lin.out_active)) return "";
-    const Arguments args = ArgsOf(s), tangents = FillAll(Where(params, active), Uniform(-1, 1),
-                                                         s.scope, s.name + "#t");
-    std::vector<Shards> forward = ValueOrThrow(RunShards(*lin.forward, args));
-    const std::vector<Shards> primal = ValueOrThrow(RunShards(*f, args));
-    for (size_t r = 0; r < primal.size(); ++r)
-      if (forward.at(r) != primal[r]) return absl::StrCat("linearize changes result ", r);
-    const Arguments residuals(forward.begin() + static_cast<int64_t>(primal.size()), forward.end());
-    if (static_cast<int>(residuals.size()) != lin.num_residuals)
-      return "another number of residuals";
-    const std::vector<Shards> out =
-        ValueOrThrow(RunShards(*lin.linear, Joined(residuals, tangents)));
-
-    const JvpResult jvp = ValueOrThrow(Jvp(*f, active));
-    std::vector<Shards> want = ValueOrThrow(RunShards(*jvp.fn, Joined(args, tangents)));
-    want.erase(want.begin(), want.begin() + static_cast<int64_t>(primal.size()));
-    if (const std::string why = Differences(out, want, Ulps(64), nullptr); !why.empty())
-      return absl::StrCat("linearized and jvp disagree: ", why);
-
-    std::vector<bool> linear(lin.linear->num_params, true);
-    std::fill(linear.begin(), linear.begin() + lin.num_residuals, false);
-    const FunctionRef transposed = ValueOrThrow(TransposeFunction(*lin.linear, linear));
-    const std::vector<Type> out_types = lin.linear->result_types(),
-                            in_types = Where(params, active);
-    if (std::string why = SameTypes(transposed->result_types(), in_types); !why.empty()) return why;
-    const Arguments cts = FillAll(out_types, Uniform(-1, 1), s.scope, s.name + "#ct");
-    const std::vector<Shards> back = ValueOrThrow(RunShards(*transposed, Joined(residuals, cts)));
-    Product forth, backward;
-    for (size_t r = 0; r < cts.size(); ++r) forth.Add(out_types[r], cts[r], out[r], s.scope.mesh);
-    for (size_t i = 0; i < tangents.size(); ++i)
-      backward.Add(in_types[i], tangents[i], back[i], s.scope.mesh);
-    return Compare(forth, backward);
+    const std::vector<bool> active = Inexact(f->param_types());
+    if (!Any(active) || !AllF64(f->param_types()) || !AllF64(f->result_types())) return "";
+    return CheckReverse(*f, active, ArgsOf(s), s.name);
   });
 }
 TESSERA_FOR_EVERY_OP(TransposeTest);
+
+// ---- Second derivatives: of an op alone, under vmap, and in the body of a shard_map. ----
+
+// A function and arguments for it.
+struct Called {
+  FunctionRef f;
+  Arguments args;
+};
+
+Called Alone(const Sample& s) { return {FunctionOf(s), ArgsOf(s)}; }
+
+// All operands have two members, equal ones, as their tangents are not: of the first operand in
+// front, of the next at the end, and so on by turns.
+Called Mapped(const Sample& s) {
+  constexpr int64_t kSize = 2;
+  const FunctionRef f = FunctionOf(s);
+  std::vector<int> dims;
+  Called out;
+  out.args = ArgsOf(s);
+  for (size_t i = 0; i < s.operands.size(); ++i) {
+    const int dim = dims.emplace_back(i % 2 == 0 ? 0 : s.operands[i].type.rank());
+    for (Array& a : out.args[i]) {
+      Dims one = a.shape(), both = a.shape(), start(a.rank() + 1, 0);
+      one.insert(one.begin() + dim, 1);
+      both.insert(both.begin() + dim, kSize);
+      Array stacked(a.dtype(), both);
+      for (int64_t k = 0; k < kSize; ++k) {
+        start[dim] = k;
+        WriteBlock(&stacked, start, a.Reshaped(one));
+      }
+      a = stacked;
+    }
+  }
+  out.f = ValueOrThrow(Batch(*f, dims, kSize, std::vector<int>(f->results.size(), 0))).fn;
+  return out;
+}
+
+// In the body of a shard_map over two devices. Every other operand, the first or the second by the
+// name, is the same on both, and cast to vary: its cotangent is summed over them. The others are as
+// if they varied.
+Called InShardMap(const Sample& s) {
+  const Scope scope{{{{"d", 2, AxisType::kManual}}}, true};
+  std::vector<Type> varying;
+  Builder b(scope, "in_shard_map");
+  std::vector<Value> in;
+  Called out;
+  out.args = ArgsOf(s);
+  for (size_t i = 0; i < s.operands.size(); ++i) {
+    Type type = s.operands[i].type;
+    const bool same = (i + s.name.size()) % 2 == 0;
+    if (!same) type.varying = {"d"};
+    const Value param = b.Param(type);
+    in.push_back(same ? Pvary(param, {"d"}) : param);
+    varying.push_back(in.back().type());
+    out.args[i].push_back(out.args[i][0]);
+  }
+  out.f = b.Build(Inline(b, *ValueOrThrow(Rescope(*FunctionOf(s), scope, varying)), in));
+  return out;
+}
+
+// The arguments of f and cotangents of its results -> cotangents of the active arguments.
+FunctionRef ReverseOf(const Function& f, const std::vector<bool>& active) {
+  const Linearized lin = ValueOrThrow(Linearize(f, active));
+  if (!Any(lin.out_active)) return nullptr;
+  std::vector<bool> linear(lin.linear->num_params, true);
+  std::fill(linear.begin(), linear.begin() + lin.num_residuals, false);
+  const FunctionRef transposed = ValueOrThrow(TransposeFunction(*lin.linear, linear));
+  Builder b(f.scope, "reverse");
+  std::vector<Value> params;
+  for (const Type& type : f.param_types()) params.push_back(b.Param(type));
+  std::vector<Value> in = Inline(b, *lin.forward, params);
+  in.erase(in.begin(), in.begin() + static_cast<int64_t>(f.results.size()));
+  for (int i = lin.num_residuals; i < transposed->num_params; ++i)
+    in.push_back(b.Param(transposed->types[i]));
+  return b.Build(Inline(b, *transposed, in));
+}
+
+std::string CheckSecondOrder(const Called& call, const std::string& key) {
+  const std::vector<bool> active = Inexact(call.f->param_types());
+  // The jvp, and its jvp.
+  std::string why = CheckAgainstDifferences(*call.f, active, call.args, key + "#f", 1);
+  if (!why.empty()) return absl::StrCat("forward over forward: ", why);
+  why = CheckReverse(*call.f, active, call.args, key);
+  if (!why.empty()) return absl::StrCat("reverse: ", why);
+  const FunctionRef reverse = ReverseOf(*call.f, active);
+  if (!reverse) return "";
+  std::vector<Type> types = reverse->param_types();
+  const std::vector<bool> all = Inexact(types);
+  types.erase(types.begin(), types.begin() + call.f->num_params);
+  const Arguments args =
+      Joined(call.args, FillAll(types, Uniform(-1, 1), call.f->scope, key + "#c"));
+  why = CheckAgainstDifferences(*reverse, all, args, key + "#fr", 2);
+  if (!why.empty()) return absl::StrCat("forward over reverse: ", why);
+  why = CheckReverse(*reverse, all, args, key + "#rr");
+  if (!why.empty()) return absl::StrCat("reverse over reverse: ", why);
+  const JvpResult jvp = ValueOrThrow(Jvp(*call.f, active));
+  const Arguments tangents =
+      FillAll(Where(call.f->param_types(), active), Uniform(-1, 1), call.f->scope, key + "#v");
+  why = CheckReverse(*jvp.fn, Inexact(jvp.fn->param_types()), Joined(call.args, tangents),
+                     key + "#rf");
+  return why.empty() ? "" : absl::StrCat("reverse over forward: ", why);
+}
+
+class SecondDerivativeTest : public OpTest {
+ protected:
+  // The rows with derivatives of which `has` holds. `call` makes what is differentiated of a row.
+  void ForSmooth(const std::function<bool(const Sample&)>& has,
+                 const std::function<Called(const Sample&)>& call) {
+    if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
+    ForRows([&](const Sample& s) -> std::string {
+      const FunctionRef f = FunctionOf(s);
+      if (s.Excludes(Check::kJvp) || s.Excludes(Check::kTranspose) ||
+          !Any(Inexact(f->param_types())) || !AllF64(f->param_types()) ||
+          !AllF64(f->result_types()) || !has(s))
+        return "";
+      return CheckSecondOrder(call(s), s.name);
+    });
+  }
+};
+
+TEST_P(SecondDerivativeTest, OfTheOp) {
+  ForSmooth([](const Sample&) { return true; }, Alone);
+}
+TEST_P(SecondDerivativeTest, OfTheOpUnderVmap) {
+  if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
+  ForSmooth([](const Sample& s) { return !s.Excludes(Check::kBatch); }, Mapped);
+}
+TEST_P(SecondDerivativeTest, OfTheOpInAShardMap) {
+  ForSmooth([](const Sample& s) { return s.scope.mesh.empty(); }, InShardMap);
+}
+TESSERA_FOR_EVERY_OP(SecondDerivativeTest);
 
 }  // namespace
 }  // namespace tessera::ir::samples

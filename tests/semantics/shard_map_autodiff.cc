@@ -380,6 +380,14 @@ out = y, back(jnp.ones(4))
         const auto [y, back] = vjp(f, Ar({4}));
         return std::pair(y, back(ones({4})));
       });
+  t.Gives("shmap_ad/linearize_and_vjp_of_a_linear_one", R"py(
+f = shard_map(lambda b: 2 * b, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))
+out = linearize(f, ar(4))[1](ar(4)), vjp(f, ar(4))[1](ar(4))
+)py")
+      .Is([] {
+        const auto f = shard_map([](Array b) { return 2 * b; }, Auto({{"i", 2}}), {P("i")}, P("i"));
+        return std::pair(linearize(f, Ar({4})).second(Ar({4})), vjp(f, Ar({4})).second(Ar({4})));
+      });
   t.Fails("shmap_ad/vjp_inside_of_another_cotangent",
           "type (e.g. shape/dtype) for argument to VJP function", R"py(
 def f(p, t):

@@ -1,0 +1,508 @@
+// Random shard_map programs give what a plain loop over the devices gives: their values on every
+// device, their derivatives, and both under vmap; and programs with a mistake in them fail with the
+// right error.
+//
+// TESSERA_SHARD_MAPS says of which seeds, as "1-200"; scripts/random_shard_maps runs more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "tests/shard_maps/on_sdk.h"
+#include "tests/shard_maps/plain_loop.h"
+#include "tests/shard_maps/program.h"
+
+namespace tessera::shard_maps {
+namespace {
+
+// Of what is computed in another order, for each 1 of the largest number on the way.
+constexpr double kWithin = 1e-10;
+
+using Blocks = std::vector<Block<double>>;
+using D = Dual<double>;
+
+std::pair<uint64_t, uint64_t> Seeds() {
+  uint64_t first = 1, last = 200;
+  if (const char* asked = std::getenv("TESSERA_SHARD_MAPS")) {
+    const std::pair<std::string, std::string> seeds =
+        absl::StrSplit(asked, absl::MaxSplits('-', 1));
+    if (!absl::SimpleAtoi(seeds.first, &first) || !absl::SimpleAtoi(seeds.second, &last))
+      ADD_FAILURE() << "TESSERA_SHARD_MAPS is " << asked << "; expected FIRST-LAST, two seeds";
+  }
+  return {first, last};
+}
+
+std::string Compare(const std::string& what, const std::vector<double>& got,
+                    const std::vector<double>& want, double within) {
+  if (got.size() != want.size())
+    return absl::StrCat(what, " has ", got.size(), " elements, expected ", want.size());
+  for (size_t k = 0; k < want.size(); ++k)
+    if (!(std::abs(got[k] - want[k]) <= within))
+      return absl::StrCat(what, " is ", absl::StrJoin(got, " "), "\nexpected ",
+                          absl::StrJoin(want, " "), "\nthe first that differs: ", k, ", by ",
+                          got[k] - want[k], ", more than ", within);
+  return "";
+}
+
+// One program and all that is checked of it.
+class Check {
+ public:
+  explicit Check(const Program& p) : p_(p), random_(p.seed), xs_(Inputs(p)) {
+    for (size_t i = 0; i < p.inputs.size(); ++i) {
+      inputs_.push_back({p.inputs[i], p.numbers[i]});
+      directions_.push_back({p.inputs[i], Numbers(Count(p.inputs[i]))});
+      tangents_.push_back(OnMesh(directions_[i], p.in_specs[i]));
+    }
+    for (const Block<double>& r : PlainLoop<double>(p).Run(inputs_)) {
+      weights_.push_back({r.shape, Numbers(Count(r.shape))});
+      weight_arrays_.push_back(array(weights_.back().data, r.shape));
+    }
+    want_ = Plain(inputs_);
+  }
+
+  // Why it fails, or "".
+  std::string Run() {
+    const std::string why = WhyNot();
+    return why.empty() ? "" : absl::StrCat(kWays[way()], why);
+  }
+
+ private:
+  std::string WhyNot() {
+    if (want_.mistyped >= 0)
+      return absl::StrCat("in the plain loop v", want_.mistyped, " is not of its type");
+    const Fn f = Around(OnSdk(p_, true)), unchecked = Around(OnSdk(p_, false));
+    std::string why = Values("the value", f);
+    if (why.empty() && p_.without_types) why = Values("unchecked, the value", unchecked);
+    if (why.empty()) why = Gradient("the gradient", f);
+    if (!why.empty()) return why;
+    switch (p_.seed % 7) {
+      case 0:
+        return Mapped(f);
+      case 1:
+        return Forward(f);
+      case 2:
+        return MappedGradient(f);
+      case 3:
+        return Second(f);
+      case 4:
+        return PulledBack(f);
+      case 5:
+        return p_.without_types ? Gradient("unchecked, the gradient", unchecked) : "";
+      default:
+        return Gradient("of a checkpoint, the gradient", checkpoint(f));
+    }
+  }
+  using Fn = std::function<Arrays(const Arrays&)>;
+
+  std::vector<double> Numbers(int64_t n) {
+    std::vector<double> out;
+    for (int64_t k = 0; k < n; ++k) out.push_back(static_cast<double>(random_() % 2001) / 1000 - 1);
+    return out;
+  }
+  Array OnMesh(const Block<double>& whole, const Spec& spec) const {
+    const Array x = array(whole.data, whole.shape);
+    return p_.is_explicit ? put(x, MeshOf(p_), SpecOf(p_, spec)) : x;
+  }
+  Array LossOf(const Arrays& results) const {
+    Array loss;
+    for (size_t r = 0; r < results.size(); ++r) {
+      const Array part = sum(results[r] * weight_arrays_[r]);
+      loss = r == 0 ? part : loss + part;
+    }
+    return loss;
+  }
+
+  // ---- What is done with the shard_map: it is called, or is in a program of which it is a part.
+  // ---
+  enum Way : uint8_t { kCalled, kTwice, kScanned, kBranch };
+  static constexpr absl::string_view kWays[] = {"", "of itself after sin(x + 0.01 loss), ",
+                                                "after a scan of two sin(x + 0.01 loss), ",
+                                                "of itself, or itself after sin(x + 0.01 loss), "};
+  static constexpr double kPart = 0.01, kThreshold = 0.1234;
+  Way way() const {
+    const uint64_t n = p_.seed * 2654435761u % 100;
+    return n < 55 ? kCalled : n < 70 ? kTwice : n < 85 ? kScanned : kBranch;
+  }
+  Fn Around(Fn f) const {
+    const auto next = [this, f](const Arrays& xs) {
+      const Array loss = LossOf(f(xs));
+      Arrays out;
+      for (const Array& x : xs) out.push_back(sin(x + kPart * loss));
+      return out;
+    };
+    switch (way()) {
+      case kCalled:
+        return f;
+      case kTwice:
+        return [=](const Arrays& xs) { return f(next(xs)); };
+      case kScanned:
+        return [=](const Arrays& xs) {
+          const auto step = [&](const Arrays& carry, NoneType) {
+            return std::pair(next(carry), None);
+          };
+          return f(scan(step, xs, None, {.length = 2}).first);
+        };
+      case kBranch:
+        break;
+    }
+    return [=](const Arrays& xs) {
+      return cond(
+          sum(xs[0]) > kThreshold, f, [=](const Arrays& ys) { return f(next(ys)); }, xs);
+    };
+  }
+  template <class T>
+  struct Ran {
+    std::vector<Block<T>> results;
+    double within = 0;
+    int mistyped = -1;
+  };
+  template <class T>
+  Ran<T> Plain(std::vector<Block<T>> xs) const {
+    PlainLoop<T> loop(p_);
+    T sum_of_first(0);
+    for (const T& x : xs[0].data) sum_of_first = sum_of_first + x;
+    int64_t times = 0;
+    if (way() == kTwice) times = 1;
+    if (way() == kScanned) times = 2;
+    if (way() == kBranch) times = shard_maps::Plain(sum_of_first) > kThreshold ? 0 : 1;
+    for (; times > 0; --times) {
+      const T loss = LossOf(loop.Run(xs), weights_);
+      for (Block<T>& x : xs)
+        for (T& e : x.data) e = Sin(e + T(kPart) * loss);
+    }
+    Ran<T> out{loop.Run(xs), 0, loop.mistyped()};
+    out.within = kWithin * (1 + loop.largest());
+    return out;
+  }
+
+  // Each result and each of its copies.
+  std::string Values(const std::string& what, const Fn& f) {
+    const auto once = jit(f);
+    for (int call = 0; call < 2; ++call) {
+      const Arrays got = once(xs_);
+      for (size_t r = 0; r < want_.results.size(); ++r) {
+        const std::string name = absl::StrCat(what, " ", r);
+        std::string why = Compare(name, got[r].get<double>(), want_.results[r].data, want_.within);
+        if (why.empty() && got[r].shape() != want_.results[r].shape)
+          why = absl::StrCat(name, " is of type ", got[r].type().ToString());
+        if (why.empty()) why = Shards(name, got[r], want_.results[r]);
+        if (!why.empty()) return why;
+      }
+    }
+    return once.num_compiled() == 1 ? ""
+                                    : absl::StrCat("is compiled ", once.num_compiled(), " times");
+  }
+  std::string Shards(const std::string& name, const Array& got, const Block<double>& want) const {
+    const api::Placement& placement = got.placement();
+    std::vector<Axis> mesh;
+    for (const ir::MeshAxis& a : placement.mesh.axes) mesh.push_back({a.name, a.size});
+    Spec spec(want.shape.size());
+    for (size_t d = 0; d < placement.spec.dims.size(); ++d)
+      for (const std::string& axis : placement.spec.dims[d])
+        for (size_t a = 0; a < mesh.size(); ++a)
+          if (mesh[a].name == axis) spec[d].push_back(static_cast<int>(a));
+    const Devices devices(mesh, (AxisSet{1} << mesh.size()) - 1);
+    for (size_t i = 0; i < placement.devices.size(); ++i) {
+      const ir::Array shard = got.shard(static_cast<int>(i));
+      const Block<double> block = Cut(want, spec, devices, static_cast<int64_t>(i));
+      std::string why = Compare(absl::StrCat(name, " on device ", i), shard.ToDoubles(), block.data,
+                                want_.within);
+      if (!why.empty()) return why;
+    }
+    return "";
+  }
+
+  // The derivative of the loss by some elements of the inputs, each a run of the loop, by `of`,
+  // which is given the largest number of the run too.
+  struct Element {
+    size_t input, k;
+  };
+  std::vector<Element> Elements() {
+    std::vector<Element> all;
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      for (size_t k = 0; k < inputs_[i].data.size(); ++k) all.push_back({i, k});
+    std::shuffle(all.begin(), all.end(), random_);
+    const size_t most = p_.Has(Do::kGrad) ? 12 : 40;
+    if (all.size() > most) all.resize(most);
+    return all;
+  }
+  template <class T>
+  static T LossOf(const std::vector<Block<T>>& results, const Blocks& weights) {
+    T loss(0);
+    for (size_t r = 0; r < results.size(); ++r)
+      for (size_t k = 0; k < results[r].data.size(); ++k)
+        loss = loss + T(weights[r].data[k]) * results[r].data[k];
+    return loss;
+  }
+  std::string ComparePlainGradient(const std::string& what, const Arrays& got,
+                                   const Blocks& inputs) {
+    std::vector<std::vector<double>> all;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (got[i].shape() != inputs[i].shape)
+        return absl::StrCat(what, " by input ", i, " is of type ", got[i].type().ToString());
+      all.push_back(got[i].get<double>());
+    }
+    for (const Element& e : Elements()) {
+      std::vector<Block<D>> duals;
+      for (const Block<double>& x : inputs)
+        duals.push_back({x.shape, std::vector<D>(x.data.begin(), x.data.end())});
+      duals[e.input].data[e.k].d = 1;
+      const Ran<D> ran = Plain(duals);
+      const double want = LossOf(ran.results, weights_).d;
+      std::string why = Compare(absl::StrCat(what, " by element ", e.k, " of input ", e.input),
+                                {all[e.input][e.k]}, {want}, ran.within);
+      if (!why.empty()) return why;
+    }
+    return "";
+  }
+  std::string Gradient(const std::string& what, const Fn& f) {
+    const auto gradient = jit(grad([&](const Arrays& xs) { return LossOf(f(xs)); }));
+    return ComparePlainGradient(what, gradient(xs_), inputs_);
+  }
+  // Without jit: what the function keeps for its derivative leaves the shard_map.
+  std::string PulledBack(const Fn& f) {
+    const auto [results, pull] = vjp(f, xs_);
+    Arrays cotangents;
+    for (size_t r = 0; r < results.size(); ++r)
+      cotangents.push_back(p_.is_explicit ? OnMesh(weights_[r], p_.out_specs[r])
+                                          : weight_arrays_[r]);
+    return ComparePlainGradient("vjp", std::get<0>(pull(cotangents)), inputs_);
+  }
+  std::string Forward(const Fn& f) {
+    const auto [results, tangents] = jit([&](const Arrays& xs, const Arrays& ts) {
+      return jvp(f, std::tuple(xs), std::tuple(ts));
+    })(xs_, tangents_);
+    std::vector<Block<D>> duals;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      duals.push_back({inputs_[i].shape, {}});
+      for (size_t k = 0; k < inputs_[i].data.size(); ++k)
+        duals[i].data.push_back({inputs_[i].data[k], directions_[i].data[k]});
+    }
+    const Ran<D> ran = Plain(duals);
+    const std::vector<Block<D>>& want = ran.results;
+    for (size_t r = 0; r < want.size(); ++r) {
+      std::vector<double> v, d;
+      for (const D& x : want[r].data) {
+        v.push_back(x.v);
+        d.push_back(x.d);
+      }
+      const double within = ran.within;
+      std::string why =
+          Compare(absl::StrCat("jvp's result ", r), results[r].get<double>(), v, within);
+      if (why.empty())
+        why = Compare(absl::StrCat("the tangent of result ", r), tangents[r].get<double>(), d,
+                      within);
+      if (!why.empty()) return why;
+    }
+    return "";
+  }
+  // The derivative of the gradient along a direction.
+  std::string Second(const Fn& f) {
+    if (p_.Has(Do::kGrad)) return "";
+    const auto gradient = grad([&](const Arrays& xs) { return LossOf(f(xs)); });
+    const auto [first, second] = jit([&](const Arrays& xs, const Arrays& ts) {
+      return jvp(gradient, std::tuple(xs), std::tuple(ts));
+    })(xs_, tangents_);
+    for (const Element& e : Elements()) {
+      std::vector<Block<Dual<D>>> duals;
+      for (size_t i = 0; i < inputs_.size(); ++i) {
+        duals.push_back({inputs_[i].shape, {}});
+        for (size_t k = 0; k < inputs_[i].data.size(); ++k)
+          duals[i].data.push_back(
+              {D(inputs_[i].data[k], directions_[i].data[k]), D(i == e.input && k == e.k ? 1 : 0)});
+      }
+      const Ran<Dual<D>> ran = Plain(duals);
+      const D want = LossOf(ran.results, weights_).d;
+      const double within = ran.within;
+      const std::string at = absl::StrCat(" by element ", e.k, " of input ", e.input);
+      std::string why =
+          Compare("the gradient" + at, {first[e.input].get<double>()[e.k]}, {want.v}, within);
+      if (why.empty())
+        why = Compare("the second derivative" + at, {second[e.input].get<double>()[e.k]}, {want.d},
+                      within);
+      if (!why.empty()) return why;
+    }
+    return "";
+  }
+
+  // Some inputs have a member for each of a few calls, along any dim; the others are shared.
+  struct Members {
+    int64_t count = 0;
+    Prefix<int> in_axes;
+    VmapOptions options;  // perhaps with an axis over which the members are cut
+    Arrays xs;
+    std::vector<Blocks> inputs;  // of each member
+  };
+  Members MakeMembers() {
+    Members m;
+    m.count = 2 + static_cast<int64_t>(random_() % 2);
+    const AxisSet rest = p_.all() & ~p_.manual;
+    for (size_t a = 0; a < p_.mesh.size(); ++a) {
+      if (!(rest >> a & 1) || p_.Has(Do::kNested) || p_.Has(Do::kConstrain)) continue;
+      m.count = p_.mesh[a].size * (1 + static_cast<int64_t>(random_() % 2));
+      m.options.spmd_axis_name = {p_.mesh[a].name};
+    }
+    m.inputs.assign(m.count, inputs_);
+    Prefix<int> list;
+    list.kind = Prefix<int>::kList;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (i > 0 && random_() % 2 == 0) {
+        list.children.emplace_back("", None);
+        m.xs.push_back(xs_[i]);
+        continue;
+      }
+      const auto dim = static_cast<int64_t>(random_() % (inputs_[i].shape.size() + 1));
+      Block<double> all;
+      all.shape = inputs_[i].shape;
+      all.shape.insert(all.shape.begin() + dim, m.count);
+      all.data = Numbers(Count(all.shape));
+      for (int64_t member = 0; member < m.count; ++member)
+        m.inputs[member][i] = Made<double>(inputs_[i].shape, [&](Dims at) {
+          at.insert(at.begin() + dim, member);
+          return all(at);
+        });
+      Spec spec = p_.in_specs[i];
+      spec.insert(spec.begin() + dim, Axes{});
+      m.xs.push_back(OnMesh(all, spec));
+      list.children.emplace_back("", static_cast<int>(dim));
+    }
+    m.in_axes.kind = Prefix<int>::kList;
+    m.in_axes.children.emplace_back("", list);
+    return m;
+  }
+  std::string Mapped(const Fn& f) {
+    const Members m = MakeMembers();
+    const Arrays got = jit(vmap(f, m.in_axes, 0, m.options))(m.xs);
+    for (int64_t member = 0; member < m.count; ++member) {
+      const Ran<double> ran = Plain(m.inputs[member]);
+      const Blocks& want = ran.results;
+      for (size_t r = 0; r < want.size(); ++r) {
+        const std::vector<double> all = got[r].get<double>();
+        const auto n = static_cast<int64_t>(want[r].data.size());
+        if (static_cast<int64_t>(all.size()) != m.count * n)
+          return absl::StrCat("mapped, result ", r, " is of type ", got[r].type().ToString());
+        std::string why = Compare(absl::StrCat("mapped, member ", member, " of result ", r),
+                                  {all.begin() + member * n, all.begin() + (member + 1) * n},
+                                  want[r].data, ran.within);
+        if (!why.empty()) return why;
+      }
+    }
+    return "";
+  }
+  std::string MappedGradient(const Fn& f) {
+    const Members m = MakeMembers();
+    const auto gradient = grad([&](const Arrays& xs) { return LossOf(f(xs)); });
+    const Arrays got = jit(vmap(gradient, m.in_axes, 0, m.options))(m.xs);
+    for (int64_t member = 0; member < m.count; ++member) {
+      Arrays of;
+      for (const Array& g : got) {
+        const std::vector<double> all = g.get<double>();
+        const auto n = static_cast<int64_t>(all.size()) / m.count;
+        of.push_back(
+            array(std::vector<double>(all.begin() + member * n, all.begin() + (member + 1) * n),
+                  Dims(g.shape().begin() + 1, g.shape().end())));
+      }
+      std::string why = ComparePlainGradient(
+          absl::StrCat("mapped, the gradient of member ", member), of, m.inputs[member]);
+      if (!why.empty()) return why;
+    }
+    return "";
+  }
+
+  const Program& p_;
+  std::mt19937_64 random_;
+  const Arrays xs_;
+  Blocks inputs_, directions_, weights_;
+  Ran<double> want_;
+  Arrays tangents_, weight_arrays_;
+};
+
+// Why a program fails, or "".
+std::string WhyFails(const Program& p) {
+  try {
+    return Check(p).Run();
+  } catch (const Error& e) {
+    return absl::StrCat(std::string(e.reason()), ": ", e.what());
+  } catch (const std::logic_error& e) {
+    return e.what();
+  }
+}
+
+class ShardMapsTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { Session::SetDefault(Session::Embedded({.devices = 8})); }
+  static void TearDownTestSuite() { Session::SetDefault(nullptr); }
+};
+
+TEST_F(ShardMapsTest, GiveWhatAPlainLoopGives) {
+  const auto [first, last] = Seeds();
+  int failed = 0;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    const Program p = MakeProgram(seed);
+    const std::string why = WhyFails(p);
+    if (why.empty()) continue;
+    ++failed;
+    ADD_FAILURE() << "TESSERA_SHARD_MAPS=" << seed << "-" << seed << ": " << why << "\n"
+                  << ToText(p);
+    if (failed > 3) continue;  // enough to read
+    for (const Program& small : Smaller(p)) {
+      const std::string still = WhyFails(small);
+      if (still.empty()) continue;
+      ADD_FAILURE() << "a smaller one: " << still << "\n" << ToText(small);
+      break;
+    }
+  }
+}
+
+std::vector<ErrorKind> ErrorsOf(Fault fault) {
+  switch (fault) {
+    case Fault::kUnboundAxis:
+      return {ErrorKind::kNameError};
+    case Fault::kCarry:
+    case Fault::kBranches:
+      return {ErrorKind::kTypeError};
+    case Fault::kGradOfPmax:
+      return {ErrorKind::kNotImplemented};
+    default:
+      return {ErrorKind::kValueError};
+  }
+}
+
+TEST_F(ShardMapsTest, WithAMistakeFailWithItsError) {
+  const auto [first, last] = Seeds();
+  for (uint64_t seed = first; seed <= last; seed += 3) {
+    const Program p = MakeWrongProgram(seed);
+    std::string said = "no error";
+    try {
+      const auto f = OnSdk(p, true);
+      if (p.fault == Fault::kGradOfPmax) {
+        const auto loss = [&](const Arrays& xs) {
+          Array all = sum(f(xs)[0]);
+          const Arrays results = f(xs);
+          for (const Array& r : results) all = all + sum(r);
+          return all;
+        };
+        jit(grad(loss))(Inputs(p));
+      } else {
+        jit(f)(Inputs(p));
+      }
+    } catch (const Error& e) {
+      const std::vector<ErrorKind> expected = ErrorsOf(p.fault);
+      if (std::count(expected.begin(), expected.end(), e.kind())) continue;
+      said = absl::StrCat(std::string(e.reason()), ": ", e.what());
+    }
+    ADD_FAILURE() << "with mistake " << static_cast<int>(p.fault) << ": " << said << "\n"
+                  << ToText(p);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::shard_maps
