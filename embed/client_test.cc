@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "client/tessera.h"
@@ -815,6 +816,36 @@ TEST_P(ClientTest, ArgumentsAreDonatedByName) {
   EXPECT_THAT(mapped(p).get<float>(), ElementsAre(4, 6));
   EXPECT_FALSE(gone(p.a));
   EXPECT_TRUE(gone(p.b));
+}
+
+TEST_P(ClientTest, ArraysArePrintedAsInJax) {
+  const auto printed = [](const Array& x) {
+    std::ostringstream out;
+    out << x;
+    return out.str();
+  };
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const Array x = put(array<float>({1, 2.5, -3, 4}), mesh, P("x"));
+  EXPECT_EQ(printed(x), "Array([ 1. ,  2.5, -3. ,  4. ], dtype=float32)");
+  std::string inside;
+  jit([&](Array y) {
+    inside = printed(y) + "; " + printed(x);
+    return y;
+  })(x);
+  EXPECT_EQ(inside,
+            "Traced<f32[4]>; Array(shape=(4,), dtype=float32), which cannot be read: a function is "
+            "being traced, which reads no contents");
+  Array y = x + 1;
+  y.Delete();
+  EXPECT_EQ(printed(y),
+            "Array(shape=(4,), dtype=float32), which cannot be read: it has been deleted");
+  const Mesh typed = make_mesh({2}, {"x"}, {AxisType::kExplicit});
+  const set_mesh context(typed);
+  const Array terms = jit([](Array a) { return reshard(a, unreduced("x")); })(
+      put(array<float>({1, 2}), typed, P()));
+  EXPECT_THAT(printed(terms),
+              AllOf(HasSubstr("Array(shape=(2,), dtype=float32), which cannot be read: "),
+                    HasSubstr("unreduced")));
 }
 
 TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {
