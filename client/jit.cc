@@ -63,11 +63,89 @@ void CheckArguments(const std::string& name, const FlatArgs& args, const Site& s
   }
 }
 
+// The first leaf below each node of a tree, and how many there are.
+struct NodeRange {
+  const TreeNode* node;
+  int first, count;
+};
+// Appends the nodes at `name`, a path whose first step may lack its punctuation.
+void AppendNamed(const TreeNode& node, std::string_view name, bool is_first, int first_leaf,
+                 std::vector<NodeRange>* out) {
+  if (name.empty()) {
+    out->push_back({&node, first_leaf, node.num_leaves()});
+    return;
+  }
+  for (const TreeNode& child : node.children) {
+    const std::string plain = PlainLabel(child.label);
+    for (const std::string_view step : {std::string_view(child.label), std::string_view(plain)}) {
+      const bool is_plain = step.data() == plain.data();
+      if (step.empty() || !name.starts_with(step) || (is_plain && !is_first)) continue;
+      const std::string_view rest = name.substr(step.size());
+      if (!rest.empty() && rest[0] != '.' && rest[0] != '[') continue;
+      AppendNamed(child, rest, /*is_first=*/false, first_leaf, out);
+      break;
+    }
+    first_leaf += child.num_leaves();
+  }
+}
+
+// The names that donate_argnames may have: of arguments, or of the fields and keys of one.
+void AppendNames(const TreeNode& args, std::vector<std::string>* out) {
+  for (const TreeNode& arg : args.children) {
+    out->push_back("args" + arg.label);
+    for (const TreeNode& child : arg.children)
+      if (!child.label.starts_with('[') || child.label.starts_with("['"))
+        out->push_back(PlainLabel(child.label));
+  }
+}
+
+// The leaves that `name` names, which are to be donated.
+NodeRange NamedLeaves(const std::string& fn, const std::string& name, const TreeNode& args,
+                      const Site& site) {
+  std::vector<NodeRange> found;
+  std::vector<std::string> where;
+  const bool is_path = name.starts_with("args[");
+  if (is_path) {
+    AppendNamed(args, std::string_view(name).substr(4), /*is_first=*/false, 0, &found);
+    where.resize(found.size(), name);
+  } else if (!name.empty()) {
+    int first_leaf = 0;
+    for (const TreeNode& arg : args.children) {
+      const size_t before = found.size();
+      AppendNamed(arg, name, /*is_first=*/true, first_leaf, &found);
+      if (found.size() > before) where.push_back("args" + arg.label);
+      first_leaf += arg.num_leaves();
+    }
+  }
+  if (found.empty()) {
+    std::vector<std::string> names;
+    AppendNames(args, &names);
+    ThrowError(ErrorKind::kValueError, site, fn, ": jitted function has invalid argnames {'", name,
+               "'} in donate_argnames. Function does not take these args: no argument has that "
+               "name. ",
+               names.empty() ? std::string("The call has no arguments")
+                             : absl::StrCat("Expected is the name of one of ",
+                                            absl::StrJoin(names, ", "), ", or a path below it"));
+  }
+  if (found.size() > 1) {
+    ThrowError(ErrorKind::kValueError, site, fn, ": donate_argnames names '", name,
+               "', which several arguments have: ", absl::StrJoin(where, " and "),
+               ". Name it by its path, which begins with one of these");
+  }
+  if (found[0].node->kind == TreeNode::kStatic) {
+    ThrowError(ErrorKind::kValueError, site, fn, ": donate_argnames names '", name,
+               "', which is static, the value ", found[0].node->text,
+               "; arrays are expected. Leave it out");
+  }
+  return found[0];
+}
+
 }  // namespace
 
 std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
-                                const TreeNode& args, const Site& site) {
-  if (argnums.empty()) return {};
+                                const std::vector<std::string>& argnames, const TreeNode& args,
+                                const Site& site) {
+  if (argnums.empty() && argnames.empty()) return {};
   const auto refuse = [&](int argnum, const std::string& why) {
     ThrowError(ErrorKind::kValueError, site, name, ": donate_argnums {",
                absl::StrJoin(argnums, ", "), "} names argument ", argnum, ", ", why);
@@ -91,6 +169,10 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
   std::vector<bool> leaves;
   for (int a = 0; a < n; ++a) {
     leaves.insert(leaves.end(), args.children[a].num_leaves(), donated[a]);
+  }
+  for (const std::string& argname : argnames) {
+    const NodeRange range = NamedLeaves(name, argname, args, site);
+    std::fill_n(leaves.begin() + range.first, range.count, true);
   }
   return leaves;
 }

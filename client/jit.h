@@ -19,9 +19,10 @@ namespace tessera {
 
 namespace internal {
 
-// Whether `argnums` donate it, per leaf of the tuple `args`; empty if `argnums` is.
+// Whether `argnums` or `argnames` donate it, per leaf of the tuple `args`; empty if both are.
 std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
-                                const TreeNode& args, const Site& site);
+                                const std::vector<std::string>& argnames, const TreeNode& args,
+                                const Site& site);
 
 // The executables of one jitted function. Thread-safe.
 // The types of what `body` answers for arguments of the types of `args`.
@@ -88,6 +89,11 @@ struct JitOptions {
   // Arguments whose memory may be reused. Using them again throws, unless the run ended before it
   // began. Negative numbers count from the end.
   std::vector<int> donate_argnums = {};
+  // The same by name, as parameters of functions have none in C++: that of a field or key of an
+  // argument, "state", or of what is in it, "state.mu[0]"; or the path that errors and plans have,
+  // "args[1]", "args[0].state". All arrays there are donated. VALUE_ERROR for a name that is in no
+  // argument, or without "args[...]" in several.
+  std::vector<std::string> donate_argnames = {};
   // On Auto axes; else the planner decides.
   Prefix<PartitionSpec> in_shardings = {}, out_shardings = {};
 };
@@ -178,8 +184,8 @@ class Jitted {
   };
   template <class R>
   internal::JitCache::Options OptionsFor(const TreeNode& args, const std::optional<R>& like) const {
-    std::vector<bool> donate =
-        internal::DonatedLeaves(options_.name, options_.donate_argnums, args, site_);
+    std::vector<bool> donate = internal::DonatedLeaves(options_.name, options_.donate_argnums,
+                                                       options_.donate_argnames, args, site_);
     std::vector<std::optional<PartitionSpec>> in;
     if (options_.in_shardings.given()) {
       in = internal::BroadcastPrefix(options_.in_shardings, args, "jit in_shardings", site_);

@@ -35,6 +35,12 @@ TEST(NumpyTest, ShapesBroadcast) {
   EXPECT_THAT(e.what(), HasSubstr("add: incompatible shapes for broadcasting: (2), (3)"));
 }
 
+TEST(NumpyTest, StdIsAFunctionBesideTheNamespace) {
+  using tessera::std;
+  const ::std::vector<double> got = Values([](Array x) { return std(x); }, Vec({1, 3}));
+  EXPECT_THAT(std::vector<double>(got), ElementsAre(1));
+}
+
 TEST(NumpyTest, IntegersDivideAsFloats) {
   const auto out = Evaluated([](Array x) { return x / 2; }, Vec({1, 2}, kS32));
   EXPECT_EQ(out[0].dtype(), kF32);

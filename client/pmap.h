@@ -21,6 +21,7 @@ struct PmapOptions {
   // Of the session, in the order of the elements; not given: its first ones.
   std::optional<std::vector<int64_t>> devices = {};
   std::vector<int> donate_argnums = {};  // as jit's
+  std::vector<std::string> donate_argnames = {};
 };
 
 namespace internal {
@@ -87,6 +88,7 @@ class Pmapped {
         jitted_(body_,
                 {.name = "pmap(" + site.ToString() + ")",
                  .donate_argnums = body_.options.donate_argnums,
+                 .donate_argnames = body_.options.donate_argnames,
                  .in_shardings = internal::PmapSpecs(body_.options.in_axes, body_.axis_name),
                  .out_shardings = internal::PmapSpecs(body_.options.out_axes, body_.axis_name)},
                 site) {}

@@ -26,6 +26,7 @@
 #include "client/precision.h"    // IWYU pragma: export
 #include "client/products.h"     // IWYU pragma: export
 #include "client/random.h"       // IWYU pragma: export
+#include "client/repr.h"         // IWYU pragma: export
 #include "client/session.h"      // IWYU pragma: export
 #include "client/sets.h"         // IWYU pragma: export
 #include "client/shapes.h"       // IWYU pragma: export

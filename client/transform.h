@@ -4,12 +4,13 @@
 // runs once per trace. Arguments and results are trees (client/tree.h); leaves that are no arrays
 // are static. A jitted function is thread-safe; tracing runs on the caller's thread.
 #pragma once
-#include "client/autodiff.h"      // IWYU pragma: export
-#include "client/axis_types.h"    // IWYU pragma: export
-#include "client/control_flow.h"  // IWYU pragma: export
-#include "client/custom_rules.h"  // IWYU pragma: export
-#include "client/jacobian.h"      // IWYU pragma: export
-#include "client/jit.h"           // IWYU pragma: export
-#include "client/pmap.h"          // IWYU pragma: export
-#include "client/shard_map.h"     // IWYU pragma: export
-#include "client/vmap.h"          // IWYU pragma: export
+#include "client/autodiff.h"         // IWYU pragma: export
+#include "client/axis_types.h"       // IWYU pragma: export
+#include "client/closure_convert.h"  // IWYU pragma: export
+#include "client/control_flow.h"     // IWYU pragma: export
+#include "client/custom_rules.h"     // IWYU pragma: export
+#include "client/jacobian.h"         // IWYU pragma: export
+#include "client/jit.h"              // IWYU pragma: export
+#include "client/pmap.h"             // IWYU pragma: export
+#include "client/shard_map.h"        // IWYU pragma: export
+#include "client/vmap.h"             // IWYU pragma: export

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "client/tessera.h"
@@ -746,6 +747,105 @@ TEST_P(ClientTest, DonatedArgumentsMustExist) {
                                 HasSubstr("client_test.cc:")));
   }
   EXPECT_EQ(x.item<float>(), 1) << "nothing was donated";
+}
+
+TEST_P(ClientTest, ArgumentsAreDonatedByName) {
+  using Named = std::map<std::string, Array>;
+  const auto f = [](std::vector<std::string> names, std::vector<int> numbers = {}) {
+    JitOptions options;
+    options.name = "add";
+    options.donate_argnums = std::move(numbers);
+    options.donate_argnames = std::move(names);
+    return jit([](const Pair& p, const Named& m, const std::vector<Array>& v,
+                  std::string) { return p.a + p.b + m.at("x") + m.at("b") + v[0]; },
+               options);
+  };
+  const auto gone = [](const Array& a) {
+    return a.to_string().find("(donated)") != std::string::npos;
+  };
+  struct Row {
+    std::vector<std::string> names;
+    std::vector<int> numbers;
+    std::string donated;  // of the letters a, b of the pair, x, y of the map, v
+  };
+  for (const Row& row :
+       {Row{{}, {}, ""}, Row{{"a"}, {}, "a"}, Row{{"a", "x"}, {}, "ax"}, Row{{"a"}, {1}, "axy"},
+        Row{{"args[0]"}, {}, "ab"}, Row{{"args[0].b", "args[1]['b']"}, {}, "by"},
+        Row{{"args[2][0]"}, {}, "v"}, Row{{"x"}, {0}, "abx"}, Row{{"args[2]"}, {}, "v"}}) {
+    const auto one = [](float x) { return array<float>({x}); };
+    const Pair p{one(1), one(2)};
+    const Named m = {{"x", one(3)}, {"b", one(4)}};
+    const std::vector<Array> v = {one(5)};
+    const auto compiled = f(row.names, row.numbers).lower(p, m, v, "s").compile();
+    EXPECT_EQ(compiled.memory_analysis().alias_size_in_bytes, row.donated.empty() ? 0 : 4)
+        << "the result takes the memory of one";
+    EXPECT_THAT(f(row.names, row.numbers)(p, m, v, "s").get<float>(), ElementsAre(15));
+    std::string got;
+    for (const auto& [letter, array] :
+         {std::pair("a", p.a), {"b", p.b}, {"x", m.at("x")}, {"y", m.at("b")}, {"v", v[0]}})
+      if (gone(array)) got += letter;
+    EXPECT_EQ(got, row.donated);
+    if (!row.donated.empty()) {
+      EXPECT_EQ(ErrorOf([&] { f(row.names, row.numbers)(p, m, v, "s"); }).reason(),
+                "ARRAY_DELETED");
+    }
+  }
+  const Array x = array<float>({1});
+  for (const auto& [name, what] : std::map<std::string, std::string>{
+           {"z",
+            "invalid argnames {'z'} in donate_argnames. Function does not take these args: no "
+            "argument has that name. Expected is the name of one of args[0], a, b, args[1], b, "
+            "x, args[2], args[3], or a path below it"},
+           {"args[4]", "invalid argnames {'args[4]'}"},
+           {"a.c", "invalid argnames {'a.c'}"},
+           {"", "invalid argnames {''}"},
+           {"b",
+            "names 'b', which several arguments have: args[0] and args[1]. Name it by its path"},
+           {"args[3]", "names 'args[3]', which is static, the value \"s\"; arrays are expected"}}) {
+    const std::string wrong = name;
+    const Error e = ErrorOf([&] {
+      f({"a", wrong})(Pair{x, x}, Named{{"x", x}, {"b", x}}, std::vector<Array>{x}, "s");
+    });
+    EXPECT_EQ(e.reason(), "VALUE_ERROR");
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("add: "), HasSubstr(what), HasSubstr("client_test.cc:")));
+  }
+  EXPECT_EQ(x.item<float>(), 1) << "nothing was donated";
+  const auto mapped =
+      pmap([](const Pair& p) { return p.a + p.b; }, "i", {.donate_argnames = {"b"}});
+  const Pair p{array<float>({1, 2}), array<float>({3, 4})};
+  EXPECT_THAT(mapped(p).get<float>(), ElementsAre(4, 6));
+  EXPECT_FALSE(gone(p.a));
+  EXPECT_TRUE(gone(p.b));
+}
+
+TEST_P(ClientTest, ArraysArePrintedAsInJax) {
+  const auto printed = [](const Array& x) {
+    std::ostringstream out;
+    out << x;
+    return out.str();
+  };
+  const Mesh mesh = AutoMesh({2}, {"x"});
+  const Array x = put(array<float>({1, 2.5, -3, 4}), mesh, P("x"));
+  EXPECT_EQ(printed(x), "Array([ 1. ,  2.5, -3. ,  4. ], dtype=float32)");
+  std::string inside;
+  jit([&](Array y) {
+    inside = printed(y) + "; " + printed(x);
+    return y;
+  })(x);
+  EXPECT_EQ(inside,
+            "Traced<f32[4]>; Array(shape=(4,), dtype=float32), which cannot be read: a function is "
+            "being traced, which reads no contents");
+  Array y = x + 1;
+  y.Delete();
+  EXPECT_EQ(printed(y),
+            "Array(shape=(4,), dtype=float32), which cannot be read: it has been deleted");
+  const Mesh typed = make_mesh({2}, {"x"}, {AxisType::kExplicit});
+  const set_mesh context(typed);
+  const Array terms = jit([](Array a) { return reshard(a, unreduced("x")); })(
+      put(array<float>({1, 2}), typed, P()));
+  EXPECT_THAT(printed(terms),
+              AllOf(HasSubstr("Array(shape=(2,), dtype=float32), which cannot be read: "),
+                    HasSubstr("unreduced")));
 }
 
 TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {

@@ -170,6 +170,13 @@ DimList Negated(DimList list) {
   return list;
 }
 
+// The type of a mask that lies as an array of type `x` does.
+Type MaskType(Type x) {
+  x.dtype = DType::kBool;
+  x.unreduced = x.reduced = {};
+  return x;
+}
+
 // x's cotangent is the slice at x's elements; padding_value's is the sum of the rest.
 std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
   std::vector<Value> out(2);
@@ -185,9 +192,7 @@ std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vec
     out[0] = ShardedLike(Slice(spread, DimList(x.rank(), 0), spread.shape(), stride), x);
   }
   if (linear[1]) {
-    Type kept = x;
-    kept.dtype = DType::kBool;
-    const Value inside = Full(c.b, kept, 0);
+    const Value inside = Full(c.b, MaskType(x), 0);
     Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
     std::vector<Value> v = MatchVarying({fill, cts[0]});
     Value rest = Select(v[0], v[1], FullLike(v[1], 0));
@@ -204,9 +209,7 @@ Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size)
   const DimList interior = WithInserted(c.attrs.Ints("interior_padding"), 0, int64_t{0});
   if (dims[1] < 0) return {{Pad(x, c.in[1], low, high, interior)}, {0}};
   Value padded = Pad(x, Constant(c.b, x.dtype(), 0), low, high, interior);
-  Type kept = x.type();
-  kept.dtype = DType::kBool;
-  const Value inside = Full(c.b, kept, 0);
+  const Value inside = Full(c.b, MaskType(x.type()), 0);
   Value fill = Pad(inside, Constant(c.b, DType::kBool, 1), low, high, interior);
   Value values = BroadcastLike(c.in[1], padded.type(), {0});
   std::vector<Value> v = MatchVarying({fill, values, padded});
@@ -258,12 +261,44 @@ Value Concatenate(std::vector<Value> xs, int dimension) {
   return like.builder().Emit1(ops::kConcatenate, xs, {{"dimension", int64_t{dimension}}});
 }
 
+namespace {
+
+bool IsZero(Value v) {
+  const Op* const op = v.builder().DefiningOp(v);
+  if (!op || op->def != &ops::kConstant) return false;
+  const Array& value = op->attrs.Literal("value");
+  const std::byte* const bytes = value.bytes().get();
+  return std::all_of(bytes, bytes + value.num_bytes(),
+                     [](std::byte b) { return b == std::byte{0}; });
+}
+
+// A padding value that is equal everywhere, where `x` is of terms or reduced, as one that is so
+// too: of terms one is the value and the others are zeros.
+Value PaddingLike(Value x, Value padding_value) {
+  const Type &want = x.type(), &have = padding_value.type();
+  if (have.unreduced == want.unreduced && have.reduced == want.reduced) return padding_value;
+  if (!have.NonInvaryingAxes().empty()) return padding_value;  // inference says what is wrong
+  AxisSet manual;
+  for (const std::string& a : want.unreduced)
+    if (x.builder().mesh().IsManual(a)) manual.insert(a);
+  if (!manual.empty() && IsZero(padding_value))
+    padding_value = VaryUnreducedCast(Pvary(padding_value, manual), manual);
+  padding_value = ReducedAlong(padding_value, want.reduced);
+  AxisSet held = padding_value.type().unreduced;
+  for (const std::string& a : want.unreduced)
+    if (!x.builder().mesh().IsManual(a)) held.insert(a);
+  return ops::WithStates(padding_value, held, padding_value.type().reduced);
+}
+
+}  // namespace
+
 Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
           std::vector<int64_t> interior) {
   if (interior.empty()) interior.assign(x.rank(), 0);
   const std::vector<int64_t> none(x.rank(), 0);
   if (low == none && high == none && interior == none) return x;
-  return x.builder().Emit1(ops::kPad, MatchVarying({x, ops::ConvertIfWeak(padding_value, x)}),
+  padding_value = PaddingLike(x, ops::ConvertIfWeak(padding_value, x));
+  return x.builder().Emit1(ops::kPad, MatchVarying({x, padding_value}),
                            {{"edge_padding_low", std::move(low)},
                             {"edge_padding_high", std::move(high)},
                             {"interior_padding", std::move(interior)}});

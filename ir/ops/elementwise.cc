@@ -6,6 +6,7 @@
 
 #include "ir/convert.h"
 #include "ir/ops/pointwise.h"
+#include "ir/ops/states.h"
 
 namespace tessera::ir::ops {
 namespace {
@@ -382,6 +383,10 @@ absl::Status SelectSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
+absl::Status SelectStates(const InferContext& c, std::vector<Type>* out) {
+  return SameStatesAs(c, 1, 3, "select cases must have the same shardings", out);
+}
+
 // Elements are moved as they are, whatever their dtype.
 void EvalSelect(const Attrs&, DType operand, DType, const void* const* in, void* const* out,
                 int64_t n) {
@@ -413,8 +418,9 @@ Value SelectAdjointFalse(const RuleContext& c, Value ct) {
 }
 
 consteval OpDef SelectDef() {
-  OpDef d = Elementwise("select", "select_n", 3, InferSelect, {EvalSelect, RecordSelect},
-                        {SelectJvp, Adjoints<nullptr, SelectAdjointTrue, SelectAdjointFalse>});
+  OpDef d = Elementwise(
+      "select", "select_n", 3, InferSelect, {EvalSelect, RecordSelect},
+      {SelectJvp, Adjoints<nullptr, SelectAdjointTrue, SelectAdjointFalse>, SelectStates});
   d.sharding = SelectSharding;
   return Checked(d);
 }
@@ -587,10 +593,11 @@ Value ReducePrecisionAdjoint(const RuleContext& c, Value ct) {
 constexpr AttrSpec kReducePrecisionAttrs[] = {{"exponent_bits", AttrKind::kInt},
                                               {"mantissa_bits", AttrKind::kInt}};
 }  // namespace
-constexpr OpDef kReducePrecision =
-    Elementwise("reduce_precision", "reduce_precision", 1, InferReducePrecision,
-                kScalarFrom<kRunReducePrecision>, {Derived{}, Adjoints<ReducePrecisionAdjoint>},
-                kReducePrecisionAttrs);
+// Of terms each is rounded, as in JAX: the sum of these is not the sum rounded.
+constexpr OpDef kReducePrecision = Elementwise(
+    "reduce_precision", "reduce_precision", 1, InferReducePrecision,
+    kScalarFrom<kRunReducePrecision>, {Derived{}, Adjoints<ReducePrecisionAdjoint>, SameVmaAsFirst},
+    kReducePrecisionAttrs);
 
 // ---- stop_gradient: x, whose tangent is dropped. -----------------------------------------------
 constexpr OpDef kStopGradient = Unary<kAnything, [](auto x) { return x; }>(

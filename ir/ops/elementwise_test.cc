@@ -982,6 +982,70 @@ TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
                 ReasonIs("NOT_IMPLEMENTED", HasSubstr("unreduced rule for")));
 }
 
+TEST(ElementwiseTypes, SelectTakesTermsWherePredicateIsNone) {
+  const Scope s = ManualScope();
+  const Type pred = T("bool[3]"), terms = T("f32[3]{U:x}"), reduced = T("f32[3]{R:x}");
+  const auto type = [&](const Type& p, const Type& a) {
+    return TypeOf(ops::kSelect, s, {p, a, a});
+  };
+  EXPECT_EQ(type(pred, terms), "f32[3]{U:x}");
+  EXPECT_EQ(type(T("bool[]"), terms), "f32[3]{U:x}");
+  EXPECT_EQ(type(T("bool[3]{R:x}"), terms), "f32[3]{U:x}");
+  EXPECT_EQ(type(pred, reduced), "f32[3]{R:x}");
+  EXPECT_EQ(type(T("bool[3]{R:x}"), T("f32[3]")), "f32[3]");
+  const auto error = [&](const char* p, const char* a, const char* b) {
+    return ErrorOf(ops::kSelect, {T(p), T(a), T(b)}, {}, s);
+  };
+  for (const char* other : {"f32[3]", "f32[3]{R:x}", "f32[3]{U:y}"})
+    EXPECT_THAT(error("bool[3]", "f32[3]{U:x}", other),
+                ReasonIs("SHARDING_TYPE_ERROR", "select cases must have the same shardings. Got"));
+  EXPECT_THAT(error("bool[3]", "f32[3]{R:x}", "f32[3]"), ReasonIs("SHARDING_TYPE_ERROR"));
+  EXPECT_THAT(error("bool[3]{V:x}", "f32[3]{U:x}", "f32[3]{U:x}"),
+              ReasonIs("VALUE_ERROR", "varying manual axes to match"));
+  EXPECT_THAT(error("bool[3]{U:x}", "f32[3]{U:x}", "f32[3]{U:x}"),
+              ReasonIs("NOT_IMPLEMENTED", "unreduced rule for select_n is not implemented for"));
+  EXPECT_EQ(TypeOf(ops::kReducePrecision, s, {terms},
+                   {{"exponent_bits", int64_t{5}}, {"mantissa_bits", int64_t{1}}}),
+            "f32[3]{U:x}");
+}
+
+TEST(ElementwiseTypes, IndexingMovesTermsByStartsThatAreNone) {
+  const Scope s = ManualScope();
+  const Attrs sizes = {{"slice_sizes", Dims{2}}};
+  EXPECT_EQ(TypeOf(ops::kDynamicSlice, s, {T("f32[4]{U:x}"), T("s32[]")}, sizes), "f32[2]{U:x}");
+  EXPECT_EQ(TypeOf(ops::kDynamicSlice, s, {T("f32[4]{R:x}"), T("s32[]")}, sizes), "f32[2]{R:x}");
+  EXPECT_THAT(ErrorOf(ops::kDynamicSlice, {T("s32[4]"), T("s32[]{U:x}")}, sizes, s),
+              ReasonIs("NOT_IMPLEMENTED",
+                       "unreduced rule for dynamic_slice is not implemented for s32[]{U:x}, which "
+                       "says what goes where"));
+  const auto update = [&](const char* x, const char* with) {
+    return TypeOf(ops::kDynamicUpdateSlice, s, {T(x), T(with), T("s32[]")});
+  };
+  EXPECT_EQ(update("f32[4]{U:x}", "f32[2]{U:x}"), "f32[4]{U:x}");
+  EXPECT_EQ(update("f32[4]{R:x}", "f32[2]{R:x}"), "f32[4]{R:x}");
+  for (const auto& [x, with] :
+       {std::pair("f32[4]{U:x}", "f32[2]"), {"f32[4]", "f32[2]{U:x}"}, {"f32[4]{R:x}", "f32[2]"}})
+    EXPECT_THAT(ErrorOf(ops::kDynamicUpdateSlice, {T(x), T(with), T("s32[]")}, {}, s),
+                ReasonIs("SHARDING_TYPE_ERROR",
+                         "operand and update must be unreduced, and reduced, along the same axes"));
+}
+
+TEST(ElementwiseTypes, PadOfTermsTakesTermsOrZero) {
+  Builder b(ManualScope());
+  const Value x = b.Param(T("f32[4]{U:x}")), fill = b.Param(T("f32[]"));
+  const auto type = [](Value v) { return v.type().ToString(); };
+  EXPECT_EQ(type(Pad(x, Constant(b, DType::kF32, 0), {1}, {0})), "f32[5]{U:x}");
+  EXPECT_EQ(type(Pad(x, ReduceSum(x, {0}), {1}, {0})), "f32[5]{U:x}");
+  EXPECT_EQ(type(Pad(b.Param(T("f32[4]{R:x}")), fill, {1}, {0})), "f32[5]{R:x}");
+  EXPECT_THAT(CatchStatus([&] { Pad(x, Constant(b, DType::kF32, 5), {1}, {0}); }),
+              ReasonIs("NOT_IMPLEMENTED", "unreduced rule for pad is not implemented"));
+  EXPECT_THAT(CatchStatus([&] { Pad(x, fill, {1}, {0}); }), ReasonIs("NOT_IMPLEMENTED"));
+  // Outside shard_map one term is the value, and the others are zeros.
+  Builder typed(ExplicitScope());
+  const Value terms = Reshard(typed.Param(T("f32[4]")), {{}}, {"x"});
+  EXPECT_EQ(type(Pad(terms, Constant(typed, DType::kF32, 5), {1}, {0})), "f32[5]{U:x}");
+}
+
 // ---- Implicit casts. ---------------------------------------------------------------------------
 
 TEST(Harmonize, WeakOperandsGiveWay) {

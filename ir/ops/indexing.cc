@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/ops/movement.h"
+#include "ir/ops/states.h"
 
 namespace tessera::ir::ops {
 namespace {
@@ -13,7 +14,6 @@ consteval OpDef Indexing(OpDef d) {
   d.family = Family::kIndexing;
   d.num_operands = kAnyNumber;
   d.lowering = Lowering::kDynamicIndex;
-  d.varying = Derived{};
   d.partition = Derived{};
   d.cost = Derived{};
   return Checked(d);
@@ -110,6 +110,10 @@ Signature DynamicSliceFactors(const InferContext& c, absl::Span<const Type> out)
   return s;
 }
 
+absl::Status DynamicSliceStates(const InferContext& c, std::vector<Type>* out) {
+  return SameStatesAs(c, 0, 1, "", out);
+}
+
 absl::Status DynamicSliceSharding(const InferContext& c, std::vector<Type>* out) {
   return KeepWhereDivisible(c, "dynamic_slice", &(*out)[0]);
 }
@@ -179,6 +183,7 @@ constexpr OpDef kDynamicSlice = Indexing({.name = "dynamic_slice",
                                           .infer = InferDynamicSlice,
                                           .factors = DynamicSliceFactors,
                                           .sharding = DynamicSliceSharding,
+                                          .varying = DynamicSliceStates,
                                           .jvp = DynamicSliceJvp,
                                           .transpose = TransposeDynamicSlice,
                                           .batch = BatchDynamicSlice,
@@ -220,6 +225,11 @@ absl::Status DynamicUpdateSliceSharding(const InferContext& c, std::vector<Type>
                          c.in[1].ToString(), " and operand ", c.in[0].ToString(),
                          "; reshard the update");
   return ShardingOfFirst(c, out);
+}
+
+absl::Status DynamicUpdateSliceStates(const InferContext& c, std::vector<Type>* out) {
+  return SameStatesAs(
+      c, 0, 2, "operand and update must be unreduced, and reduced, along the same axes", out);
 }
 
 std::vector<Value> DynamicUpdateSliceJvp(const RuleContext& c, Values tangents) {
@@ -273,6 +283,7 @@ constexpr OpDef kDynamicUpdateSlice = Indexing({.name = "dynamic_update_slice",
                                                 .infer = InferDynamicUpdateSlice,
                                                 .factors = DynamicUpdateSliceFactors,
                                                 .sharding = DynamicUpdateSliceSharding,
+                                                .varying = DynamicUpdateSliceStates,
                                                 .jvp = DynamicUpdateSliceJvp,
                                                 .transpose = TransposeDynamicUpdateSlice,
                                                 .batch = BatchDynamicUpdateSlice,

@@ -404,6 +404,131 @@ out = f(jnp.float32(4)), grad(f)(jnp.float32(4))
         };
         return std::pair(f(scalar(4.0f)), grad(f)(scalar(4.0f)));
       });
+  // ---- closure_convert. ----
+  t.Gives("custom/closure_convert_through_a_rule", R"py(
+from functools import partial
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def at(f, x, *hoisted):
+    return f(x, *hoisted)
+def fwd(f, x, *hoisted):
+    return f(x, *hoisted), (x, hoisted)
+def bwd(f, res, ct):
+    x, hoisted = res
+    _, pull = vjp(f, x, *hoisted)
+    return tuple(10 * c for c in pull(ct))
+at.defvjp(fwd, bwd)
+def loss(a):
+    g, hoisted = jax.closure_convert(lambda x: a * x * jnp.sin(a), jnp.float32(3))
+    return at(g, jnp.float32(3), *hoisted)
+out = loss(jnp.float32(2)), grad(loss)(jnp.float32(2)), jit(grad(loss))(jnp.float32(2))
+)py")
+      .Is([] {
+        const auto loss = [](Array a) {
+          const Array x = scalar(3.0f);
+          const auto [g, hoisted] =
+              closure_convert([a](const Array& v) { return a * v * sin(a); }, x);
+          using Hoisted = std::vector<Array>;
+          const auto at = [g = g](const Array& v, const Hoisted& h) { return g(v, h); };
+          return custom_vjp(
+              at,
+              [at](const Array& v, const Hoisted& h) {
+                return std::pair(at(v, h), std::pair(v, h));
+              },
+              [at](const std::pair<Array, Hoisted>& res, const Array& ct) {
+                const auto pull = vjp(at, std::tuple(res.first, res.second)).second;
+                return tree_map([](const Array& c) { return 10 * c; }, pull(ct));
+              })(x, hoisted);
+        };
+        const Array two = scalar(2.0f);
+        return std::tuple(loss(two), grad(loss)(two), jit(grad(loss))(two));
+      })
+      .Within(2);
+  t.Gives("custom/closure_convert_hoists_what_is_traced", R"py(
+def f(a, i):
+    c = ar(2)
+    g, hoisted = jax.closure_convert(lambda x: {'y': x * a + c[i] + jnp.sum(a)}, jnp.float32(1))
+    return g(jnp.float32(5), *hoisted), g(jnp.float32(5), *[2 * h for h in hoisted])
+out = jit(f)(ar(3), jnp.int32(1))
+)py")
+      .Is([] {
+        const auto f = [](Array a, Array i) {
+          const Array c = Ar({2});
+          using Tree = std::map<std::string, Array>;
+          const auto [g, hoisted] = closure_convert(
+              [&](const Array& x) {
+                return Tree{{"y", x * a + c[i] + sum(a)}};
+              },
+              scalar(1.0f));
+          const Array five = scalar(5.0f);
+          std::vector<Array> twice;
+          for (const Array& h : hoisted) twice.push_back(2 * h);
+          return std::pair(g(five, hoisted), g(five, twice));
+        };
+        return jit(f)(Ar({3}), scalar<int32_t>(1));
+      });
+  t.Gives("custom/closure_convert_counts", R"py(
+n = []
+def count(x):
+    def inner(y):
+        n.append(len(hoisted(lambda z: z * y)))
+        n.append(len(hoisted(lambda z: z * x * y)))
+        return y * x
+    n.append(len(hoisted(lambda z: z * x)))
+    n.append(len(hoisted(lambda z: z * ar(2))))
+    n.append(len(hoisted(lambda z: z * jnp.int32(2))))
+    i = x.astype(jnp.int32)
+    n.append(len(hoisted(lambda z: z * i)))
+    n.append(len(hoisted(lambda z: z * x * (x + x) * x)))
+    return grad(inner)(x)
+hoisted = lambda f: jax.closure_convert(f, jnp.float32(1))[1]
+jit(count)(jnp.float32(2))
+out = n
+)py")
+      .Is([] {
+        std::vector<int64_t> n;
+        const auto hoisted = [&n](const auto& f) {
+          n.push_back(static_cast<int64_t>(closure_convert(f, scalar(1.0f)).second.size()));
+        };
+        jit([&](Array x) {
+          hoisted([&](const Array& z) { return z * x; });
+          hoisted([&](const Array& z) { return z * Ar({2}); });
+          hoisted([&](const Array& z) { return z * 2; });
+          const Array i = x.astype(kS32);
+          hoisted([&](const Array& z) { return z * i; });
+          hoisted([&](const Array& z) { return z * x * (x + x) * x; });
+          return grad([&](Array y) {
+            hoisted([&](const Array& z) { return z * y; });
+            hoisted([&](const Array& z) { return z * x * y; });
+            return y * x;
+          })(x);
+        })(scalar(2.0f));
+        return n;
+      });
+  t.Gives("custom/closure_convert_outside_of_a_trace", R"py(
+c = ar(3)
+g, hoisted = jax.closure_convert(lambda x, y: x * c + y, ar(3), jnp.float32(0))
+out = len(hoisted), g(ar(3), jnp.float32(1)), grad(lambda y: jnp.sum(g(ar(3), y)))(jnp.float32(1))
+)py")
+      .Is([] {
+        const Array c = Ar({3});
+        const auto [g, hoisted] =
+            closure_convert([&](const Array& x, const Array& y) { return x * c + y; },
+                            std::tuple(Ar({3}), scalar(0.0f)));
+        const auto f = [g = g](Array y) { return sum(g(Ar({3}), y, {})); };
+        return std::tuple(static_cast<int64_t>(hoisted.size()), g(Ar({3}), scalar(1.0f), {}),
+                          grad(f)(scalar(1.0f)));
+      });
+  t.Fails("custom/closure_convert_of_another_structure", "must have the same Pytree structure",
+          R"py(
+g, hoisted = jax.closure_convert(lambda xs: xs[0], [ar(3), ar(3)])
+g([ar(3)])
+)py")
+      .Is([] {
+        const auto [g, hoisted] =
+            closure_convert([](const std::vector<Array>& xs) { return xs[0]; },
+                            std::vector<Array>{Ar({3}), Ar({3})});
+        g({Ar({3})}, {});
+      });
 }
 
 }  // namespace tessera::semantics

@@ -2,6 +2,16 @@
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
+namespace {
+
+// [[2, 3], [6, 11]] as two terms along X.
+Array Terms(const Mesh& m) {
+  const PartitionSpec to = unreduced("X");
+  return matmul(put(Ar({2, 2}), m, P(None, "X")), put(Ar({2, 2}), m, P("X", None)), To(&to));
+}
+Array Diagonal() { return array<bool>({true, false, false, true}, {2, 2}); }
+
+}  // namespace
 
 void AddExplicitTypes(Table& t) {
   // ---- Types. ----
@@ -357,6 +367,213 @@ with set_mesh(m):
 
         const PartitionSpec to = unreduced("X");
         matmul(put(Ar({2, 2}), m, P()), put(Ar({2, 2}), m, P()), To(&to));
+      });
+  t.Gives("explicit/select_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    c = lax.select(jnp.array([[True, False], [False, True]]), u, u + u)
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array c = lax::select(Diagonal(), u, u + u);
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
+  t.Gives("explicit/select_by_a_scalar_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    c = lax.select(jnp.array(False), u, u + u)
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array c = lax::select(false, u, u + u);
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
+  t.Fails("explicit/select_of_unreduced_and_others", "select cases must have the same shardings",
+          R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    lax.select(jnp.array([[True, False], [False, True]]), u, put(ar(2, 2), m, P()))
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        lax::select(Diagonal(), u, put(Ar({2, 2}), m, P()));
+      });
+  t.Gives("explicit/grad_of_select_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    f = lambda w: jnp.sum(reshard(lax.select(jnp.array([[True, False], [False, True]]), w, w + w), P()))
+    g = grad(f)(u)
+    out = typeof(g), reshard(g, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array g =
+            grad([](Array w) { return sum(reshard(lax::select(Diagonal(), w, w + w), P())); })(u);
+        return std::pair(TypeOf(g), reshard(g, P()));
+      });
+  t.Gives("explicit/select_of_reduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    r = reshard(put(ar(2, 2), m, P()), P(reduced={'X'}))
+    c = lax.select(jnp.array([[True, False], [False, True]]), r, r + r)
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array r = reshard(put(Ar({2, 2}), m, P()), reduced("X"));
+        const Array c = lax::select(Diagonal(), r, r + r);
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
+  t.Gives("explicit/pad_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    c = lax.pad(u, jnp.float32(0), [(1, 1, 0), (0, -1, 0)])
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array c = lax::pad(u, 0, {1, 0}, {1, -1});
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
+  t.Gives("explicit/pad_of_unreduced_with_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    c = lax.pad(u, jnp.sum(u), [(1, 0, 0), (0, 0, 1)])
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array c = lax::pad(u, sum(u), {1, 0}, {0, 0}, {0, 1});
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
+  t.Gives("explicit/grad_of_pad_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    f = lambda w: jnp.sum(reshard(lax.pad(w, jnp.float32(0), [(1, 1, 0), (0, 0, 0)]), P()) ** 2)
+    g = grad(f)(u)
+    out = typeof(g), reshard(g, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array g = grad([](Array w) {
+          return sum(square(reshard(lax::pad(w, 0, {1, 0}, {1, 0}), P())));
+        })(u);
+        return std::pair(TypeOf(g), reshard(g, P()));
+      });
+  t.Gives("explicit/dynamic_update_slice_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    c = jit(lambda u: lax.dynamic_update_slice(u, u[:1], (jnp.int32(1), jnp.int32(0))))(u)
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array c = lax::dynamic_update_slice(u, u[Slice{0, 1}], {1, 0});
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
+  t.Fails("explicit/dynamic_update_slice_of_unreduced_and_others", "dynamic_update_slice", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    lax.dynamic_update_slice(u, put(ar(1, 2), m, P()), (jnp.int32(1), jnp.int32(0)))
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        lax::dynamic_update_slice(u, put(Ar({1, 2}), m, P()), {1, 0});
+      });
+  t.Gives("explicit/grad_of_dynamic_update_slice_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    def f(w):
+        v = lax.dynamic_update_slice(w, w[:1], (jnp.int32(1), jnp.int32(0)))
+        return jnp.sum(reshard(v, P()) ** 2)
+    g = jit(grad(f))(u)
+    out = typeof(g), reshard(g, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array g = grad([](Array w) {
+          const Array v = lax::dynamic_update_slice(w, w[Slice{0, 1}], {1, 0});
+          return sum(square(reshard(v, P())));
+        })(u);
+        return std::pair(TypeOf(g), reshard(g, P()));
+      });
+  t.Gives("explicit/dynamic_slice_of_reduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    r = reshard(put(ar(2, 2), m, P()), P(reduced={'X'}))
+    c = lax.dynamic_slice(r, (jnp.int32(1), jnp.int32(0)), (1, 2))
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array r = reshard(put(Ar({2, 2}), m, P()), reduced("X"));
+        const Array c = lax::dynamic_slice(r, {1, 0}, {1, 2});
+        return std::pair(TypeOf(c), reshard(c, P()));
+      });
+  t.Gives("explicit/reduce_precision_of_unreduced", R"py(
+m = explicit(X=2)
+with set_mesh(m):
+    a = put(ar(2, 2), m, P(None, 'X'))
+    u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
+    c = lax.reduce_precision(u, 5, 1)
+    out = typeof(c), reshard(c, P())
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"X", 2}});
+        set_mesh context(m);
+        const Array u = Terms(m);
+        const Array c = lax::reduce_precision(u, 5, 1);
+        return std::pair(TypeOf(c), reshard(c, P()));
       });
   t.Gives("explicit/reshard_replicated_to_unreduced", R"py(
 m = explicit(X=2)

@@ -207,6 +207,34 @@ jit(lambda x, y: x + y, donate_argnums=(0, 1))(x, x)
         const Array x = Ar({4});
         jit([](Array a, Array b) { return a + b; }, options)(x, x);
       });
+  t.Gives("jit/donated_by_name", R"py(
+x, y = ar(4) + 0, ar(4) + 1
+out = jit(lambda state, x: state + x, donate_argnames='state')(x, y), x.is_deleted(), y.is_deleted()
+)py")
+      .Is([] {
+        JitOptions options;
+        options.donate_argnames = {"state"};
+        const std::map<std::string, Array> args = {{"state", Ar({4})}, {"x", Ar({4}) + 1}};
+        const Array sum =
+            jit([](const std::map<std::string, Array>& a) { return a.at("state") + a.at("x"); },
+                options)(args);
+        const auto gone = [](const Array& a) {
+          return a.to_string().find("(donated)") != std::string::npos;
+        };
+        return std::tuple(sum, gone(args.at("state")), gone(args.at("x")));
+      });
+  t.Fails("jit/donated_by_an_unknown_name",
+          "invalid argnames {'z'} in donate_argnames. Function does not take these args",
+          R"py(
+jit(lambda state, x: state + x, donate_argnames='z')(ar(4), ar(4))
+)py")
+      .Is([] {
+        JitOptions options;
+        options.donate_argnames = {"z"};
+        const std::map<std::string, Array> args = {{"state", Ar({4})}, {"x", Ar({4}) + 1}};
+        jit([](const std::map<std::string, Array>& a) { return a.at("state") + a.at("x"); },
+            options)(args);
+      });
   t.Fails("jit/deleted_array", "deleted", R"py(
 x = ar(4) + 0
 x.delete()

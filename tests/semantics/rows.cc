@@ -40,6 +40,7 @@ const std::vector<Row>& Rows() {
     AddVmap(t);
     AddControlFlow(t);
     AddJit(t);
+    AddNestings(t);
     AddDtypes(t);
     return rows;
   }();

@@ -120,6 +120,7 @@ void AddCustomRules(Table& t);
 void AddVmap(Table& t);
 void AddControlFlow(Table& t);
 void AddJit(Table& t);
+void AddNestings(Table& t);
 void AddDtypes(Table& t);
 void AddAcceptance(Table& t);
 

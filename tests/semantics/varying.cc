@@ -782,6 +782,148 @@ with set_mesh(m):
             m, {P("i")}, P())(put(Ar({4}), m, P("i")));
         return std::tuple(y, see.types());
       });
+  t.Gives("varying/select_of_unreduced", R"py(
+m = explicit(i=2)
+with set_mesh(m):
+    def f(x):
+        u = lax.pcast(x, 'i', to='unreduced')
+        return lax.psum(see(lax.select(jnp.array([True, False]), u, u + u)), 'i')
+    y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
+    out = y, seen
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        Seen see;
+        const auto f = [&](Array x) {
+          const Array u = lax::pcast(x, "i", "unreduced");
+          return lax::psum(see(lax::select(array<bool>({true, false}), u, u + u)), "i");
+        };
+        const Array y = shard_map(f, m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::pair(y, see.types());
+      });
+  t.Fails("varying/select_by_varying_of_unreduced", "unreduced", R"py(
+m = explicit(i=2)
+with set_mesh(m):
+    def f(x):
+        u = lax.pcast(x, 'i', to='unreduced')
+        return lax.psum(see(lax.select(lax.axis_index('i') > jnp.zeros(2, jnp.int32), u, u + u)), 'i')
+    y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
+    out = y, seen
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        Seen see;
+        const auto f = [&](Array x) {
+          const Array u = lax::pcast(x, "i", "unreduced");
+          return lax::psum(see(lax::select(lax::axis_index("i") > zeros({2}, kS32), u, u + u)),
+                           "i");
+        };
+        const Array y = shard_map(f, m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::pair(y, see.types());
+      });
+  t.Gives("varying/pad_of_unreduced", R"py(
+m = explicit(i=2)
+with set_mesh(m):
+    def f(x):
+        u = lax.pcast(x, 'i', to='unreduced')
+        return lax.psum(see(lax.pad(u, jnp.float32(0), [(1, 1, 0)])), 'i')
+    y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
+    out = y, seen
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        Seen see;
+        const auto f = [&](Array x) {
+          const Array u = lax::pcast(x, "i", "unreduced");
+          return lax::psum(see(lax::pad(u, 0, {1}, {1})), "i");
+        };
+        const Array y = shard_map(f, m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::pair(y, see.types());
+      });
+  t.Gives("varying/pad_of_unreduced_with_unreduced", R"py(
+m = explicit(i=2)
+with set_mesh(m):
+    def f(x):
+        u = lax.pcast(x, 'i', to='unreduced')
+        return lax.psum(see(lax.pad(u, jnp.sum(u), [(1, 1, 0)])), 'i')
+    y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
+    out = y, seen
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        Seen see;
+        const auto f = [&](Array x) {
+          const Array u = lax::pcast(x, "i", "unreduced");
+          return lax::psum(see(lax::pad(u, sum(u), {1}, {1})), "i");
+        };
+        const Array y = shard_map(f, m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::pair(y, see.types());
+      });
+  t.Gives("varying/dynamic_update_slice_of_unreduced", R"py(
+m = explicit(i=2)
+with set_mesh(m):
+    def f(x):
+        u = lax.pcast(x, 'i', to='unreduced')
+        return lax.psum(see(lax.dynamic_update_slice(u, lax.slice(u, (0,), (1,)), (jnp.int32(1),))), 'i')
+    y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
+    out = y, seen
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        Seen see;
+        const auto f = [&](Array x) {
+          const Array u = lax::pcast(x, "i", "unreduced");
+          return lax::psum(see(lax::dynamic_update_slice(u, u[Slice{0, 1}], {1})), "i");
+        };
+        const Array y = shard_map(f, m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::pair(y, see.types());
+      });
+  t.Fails("varying/dynamic_update_slice_of_unreduced_and_others",
+          "operand and update must be unreduced", R"py(
+m = explicit(i=2)
+with set_mesh(m):
+    def f(x):
+        u = lax.pcast(x, 'i', to='unreduced')
+        return lax.psum(see(lax.dynamic_update_slice(u, jnp.ones(1, jnp.float32), (jnp.int32(1),))), 'i')
+    y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
+    out = y, seen
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        Seen see;
+        const auto f = [&](Array x) {
+          const Array u = lax::pcast(x, "i", "unreduced");
+          return lax::psum(see(lax::dynamic_update_slice(u, ones({1}), {1})), "i");
+        };
+        const Array y = shard_map(f, m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::pair(y, see.types());
+      });
+  t.Gives("varying/reduce_precision_of_unreduced", R"py(
+m = explicit(i=2)
+with set_mesh(m):
+    def f(x):
+        u = lax.pcast(x, 'i', to='unreduced')
+        return lax.psum(see(lax.reduce_precision(u, 5, 0)), 'i')
+    y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
+    out = y, seen
+)py")
+      .Is([] {
+        const Mesh m = Explicit({{"i", 2}});
+        set_mesh context(m);
+        Seen see;
+        const auto f = [&](Array x) {
+          const Array u = lax::pcast(x, "i", "unreduced");
+          return lax::psum(see(lax::reduce_precision(u, 5, 0)), "i");
+        };
+        const Array y = shard_map(f, m, {P("i")}, P())(put(Ar({4}), m, P("i")));
+        return std::pair(y, see.types());
+      });
   t.Fails("varying/unreduced_and_not_do_not_add", "unreduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):

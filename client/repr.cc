@@ -1,0 +1,299 @@
+#include "client/repr.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "client/trace.h"
+
+namespace tessera::internal {
+namespace {
+
+using ir::DType;
+
+// NumPy's options.
+constexpr int kLineWidth = 75;
+constexpr int64_t kThreshold = 1000, kEdgeItems = 3;
+constexpr int kPrecision = 8;
+
+std::string Printed(const char* format, int precision, double x) {
+  char buffer[400];
+  std::snprintf(buffer, sizeof(buffer), format, precision, x);
+  return buffer;
+}
+std::string PadLeft(std::string text, size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+// The fewest significant digits that tell `x` from the other numbers of its dtype.
+int NumDigits(double x, DType dtype) {
+  int digits = 1;
+  while (digits < 17) {
+    const double read = std::strtod(Printed("%.*e", digits - 1, x).c_str(), nullptr);
+    if (ir::Array::Scalar(dtype, read).At(0) == x) break;
+    ++digits;
+  }
+  return digits;
+}
+
+// A number in parts: -12, 5 and +03 of -12.5e+03; the last is empty without an exponent.
+struct Parts {
+  std::string whole, fraction, exponent;
+};
+Parts PartsOf(const std::string& text) {
+  const size_t e = std::min(text.find('e'), text.size()), dot = std::min(text.find('.'), e);
+  Parts parts{text.substr(0, dot), dot < e ? text.substr(dot + 1, e - dot - 1) : "",
+              e < text.size() ? text.substr(e + 1) : ""};
+  while (parts.fraction.ends_with('0')) parts.fraction.pop_back();
+  return parts;
+}
+
+// How the elements of an array are written: all with as many digits as the longest needs. One of
+// the real or imaginary parts of complex numbers, or of all else.
+class Floats {
+ public:
+  Floats(const std::vector<double>& values, DType dtype, bool plus) : dtype_(dtype), plus_(plus) {
+    double least = HUGE_VAL, most = 0;
+    for (const double x : values) {
+      if (!std::isfinite(x) || x == 0) continue;
+      least = std::min(least, std::fabs(x));
+      most = std::max(most, std::fabs(x));
+    }
+    // A half has three decimal digits that are always right.
+    const double cutoff = dtype == DType::kF16 ? 1e3 : dtype == DType::kF32 ? 1e6 : 1e8;
+    scientific_ = most > 0 && (most >= cutoff || least < 1e-4 || most / least > 1000);
+    bool negative_infinity = false, special = false;
+    for (const double x : values) {
+      if (!std::isfinite(x)) {
+        special = true;
+        negative_infinity |= std::isinf(x) && x < 0;
+        continue;
+      }
+      const Parts parts = Split(x);
+      whole_ = std::max(whole_, parts.whole.size());
+      fraction_ = std::max(fraction_, parts.fraction.size());
+      exponent_ = std::max(exponent_, parts.exponent.size());
+    }
+    if (!special) return;
+    const size_t right = Right() + 1;
+    const size_t longest = 3 + (plus || negative_infinity ? 1 : 0);
+    if (longest > right) whole_ = std::max(whole_, longest - right);
+  }
+
+  std::string operator()(double x) const {
+    if (!std::isfinite(x)) {
+      const std::string sign = x < 0 ? "-" : plus_ ? "+" : "";
+      return PadLeft(sign + (std::isnan(x) ? "nan" : "inf"), whole_ + Right() + 1);
+    }
+    Parts parts = Split(x);
+    const size_t missing = fraction_ - parts.fraction.size();
+    std::string out = PadLeft(parts.whole, whole_) + "." + parts.fraction;
+    out.append(missing, scientific_ ? '0' : ' ');
+    if (!scientific_) return out;
+    // The sign of the exponent, and its digits with zeros before them.
+    const std::string digits = parts.exponent.substr(1);
+    return absl::StrCat(out, "e", parts.exponent.substr(0, 1),
+                        std::string(exponent_ - 1 - digits.size(), '0'), digits);
+  }
+
+ private:
+  size_t Right() const { return scientific_ ? exponent_ + 1 + fraction_ : fraction_; }
+  Parts Split(double x) const {
+    const int digits = NumDigits(x, dtype_);
+    Parts parts;
+    if (scientific_) {
+      parts = PartsOf(Printed("%.*e", std::min(digits - 1, kPrecision), x));
+    } else {
+      // The digits behind the point that `digits` significant ones are.
+      const std::string shortest = Printed("%.*e", digits - 1, x);
+      const int exponent = std::atoi(shortest.c_str() + shortest.find('e') + 1);
+      parts = PartsOf(Printed("%.*f", std::clamp(digits - 1 - exponent, 0, kPrecision), x));
+    }
+    if (plus_ && !std::signbit(x)) parts.whole = "+" + parts.whole;
+    return parts;
+  }
+
+  DType dtype_;
+  bool plus_;  // numbers that are not negative have a sign, too
+  bool scientific_ = false;
+  size_t whole_ = 0, fraction_ = 0, exponent_ = 0;
+};
+
+// The positions along a dim that are shown of an array that is shortened.
+std::vector<int64_t> Shown(int64_t size, bool shortened) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < size; ++i)
+    if (!shortened || size <= 2 * kEdgeItems || i < kEdgeItems || i >= size - kEdgeItems)
+      out.push_back(i);
+  return out;
+}
+
+class Printer {
+ public:
+  explicit Printer(const ir::Array& value)
+      : value_(value), shortened_(value.num_elements() > kThreshold) {
+    std::vector<int64_t> shown;
+    Collect(0, 0, &shown);
+    Choose(shown);
+  }
+  std::string operator()(const std::string& prefix) const {
+    return Format(0, 0, std::string(prefix.size() + 1, ' '), kLineWidth - 1);
+  }
+
+ private:
+  void Collect(size_t axis, int64_t first, std::vector<int64_t>* out) const {
+    if (axis == value_.shape().size()) {
+      out->push_back(first);
+      return;
+    }
+    for (const int64_t i : Shown(value_.shape()[axis], shortened_))
+      Collect(axis + 1, first * value_.shape()[axis] + i, out);
+  }
+
+  // Sets `element_`, which writes one, by those that are shown.
+  void Choose(const std::vector<int64_t>& shown) {
+    const DType dtype = value_.dtype();
+    const bool is_scalar = value_.shape().empty();
+    if (dtype == DType::kBool) {
+      element_ = [this, is_scalar](int64_t i) {
+        return std::string(value_.IntAt(i) == 0 ? "False" : is_scalar ? "True" : " True");
+      };
+    } else if (ir::IsComplex(dtype)) {
+      parts_ = ir::Array(dtype == DType::kC64 ? DType::kF32 : DType::kF64,
+                         {2 * value_.num_elements()}, value_.bytes());
+      std::vector<double> re, im;
+      for (const int64_t i : shown) {
+        re.push_back(parts_.At(2 * i));
+        im.push_back(parts_.At(2 * i + 1));
+      }
+      element_ = [this, of_re = Floats(re, parts_.dtype(), /*plus=*/false),
+                  of_im = Floats(im, parts_.dtype(), /*plus=*/true)](int64_t i) {
+        std::string im_text = of_im(parts_.At(2 * i + 1));
+        im_text.insert(im_text.find_last_not_of(' ') + 1, "j");
+        return of_re(parts_.At(2 * i)) + im_text;
+      };
+    } else if (dtype == DType::kF16 || dtype == DType::kF32 || dtype == DType::kF64) {
+      std::vector<double> values;
+      for (const int64_t i : shown) values.push_back(value_.At(i));
+      element_ = [this, floats = Floats(values, dtype, /*plus=*/false)](int64_t i) {
+        return floats(value_.At(i));
+      };
+    } else if (ir::IsFloat(dtype)) {  // what NumPy itself does not know is not aligned
+      element_ = [this](int64_t i) { return Printed("%.*g", 6, value_.At(i)); };
+    } else {
+      const auto text = [this](int64_t i) {
+        return ir::IsUnsignedInt(value_.dtype())
+                   ? absl::StrCat(static_cast<uint64_t>(value_.IntAt(i)))
+                   : absl::StrCat(value_.IntAt(i));
+      };
+      size_t width = 0;
+      if (ir::BitWidth(dtype) >= 8)
+        for (const int64_t i : shown) width = std::max(width, text(i).size());
+      element_ = [text, width](int64_t i) { return PadLeft(text(i), width); };
+    }
+  }
+
+  std::string Format(size_t axis, int64_t first, const std::string& indent, int width) const {
+    const size_t left = value_.shape().size() - axis;
+    if (left == 0) return element_(first);
+    const int64_t size = value_.shape()[axis];
+    std::vector<std::string> words;
+    int64_t before = -1;
+    for (const int64_t i : Shown(size, shortened_)) {
+      if (i != before + 1) words.emplace_back("...");
+      before = i;
+      words.push_back(Format(axis + 1, first * size + i, indent + " ", width - 1));
+    }
+    if (left > 1) {
+      const std::string between = "," + std::string(left - 1, '\n') + indent;
+      return absl::StrCat("[", absl::StrJoin(words, between), "]");
+    }
+    std::string out, line = indent;
+    for (size_t k = 0; k < words.size(); ++k) {
+      if (static_cast<int>(line.size() + words[k].size()) > width - 1) {
+        line.erase(line.find_last_not_of(' ') + 1);
+        absl::StrAppend(&out, line, "\n");
+        line = indent;
+      }
+      absl::StrAppend(&line, words[k], k + 1 < words.size() ? ", " : "");
+    }
+    out += line;
+    return absl::StrCat("[", out.substr(indent.size()), "]");
+  }
+
+  const ir::Array& value_;
+  const bool shortened_;
+  ir::Array parts_;  // of complex numbers
+  std::function<std::string(int64_t)> element_;
+};
+
+}  // namespace
+
+std::string DTypeNameInJax(DType dtype) {
+  const std::string name(ir::DTypeName(dtype));
+  if (dtype == DType::kBool) return name;
+  if (dtype == DType::kBF16) return "bfloat16";
+  const std::string rest = name.substr(1);
+  const size_t format = rest.find('e');  // of floats of 8 and 4 bits: 8e4m3fn
+  switch (name[0]) {
+    case 's':
+      return "int" + rest;
+    case 'u':
+      return "uint" + rest;
+    case 'c':
+      return "complex" + rest;
+    default:
+      return format == std::string::npos
+                 ? "float" + rest
+                 : absl::StrCat("float", rest.substr(0, format), "_", rest.substr(format));
+  }
+}
+
+std::string ReprOf(const ir::Array& value, bool weak) {
+  const std::string prefix = "Array(";
+  const std::string end =
+      absl::StrCat("dtype=", DTypeNameInJax(value.dtype()), weak ? ", weak_type=True)" : ")");
+  const std::string values = value.num_elements() > 0
+                                 ? Printer(value)(prefix)
+                                 : absl::StrCat("[], shape=(", absl::StrJoin(value.shape(), ", "),
+                                                value.shape().size() == 1 ? ",)" : ")");
+  const size_t newline = values.rfind('\n');
+  const size_t last_line = values.size() - (newline == std::string::npos ? -1 : newline) + 1;
+  const bool fits = last_line + end.size() + 1 <= kLineWidth;
+  return absl::StrCat(prefix, values, ",", std::string(fits ? 1 : prefix.size(), ' '), end);
+}
+
+}  // namespace tessera::internal
+
+namespace tessera {
+
+std::ostream& operator<<(std::ostream& out, const Array& x) {
+  if (!x.is_concrete()) return out << x.to_string();
+  const internal::ConcreteState& c = *internal::AsConcrete(x);
+  std::string why;
+  if (c.deleted.load() || c.donated.load()) {
+    why = c.deleted.load() ? "it has been deleted" : "it was donated to a run";
+  } else if (internal::CurrentFrame()) {
+    why = "a function is being traced, which reads no contents";
+  } else {
+    try {
+      return out << internal::ReprOf(x.value(Site{}), x.type().weak);
+    } catch (const Error& e) {
+      why = e.what();
+    }
+  }
+  return out << "Array(shape=(" << absl::StrJoin(x.shape(), ", ") << (x.rank() == 1 ? ",)" : ")")
+             << ", dtype=" << internal::DTypeNameInJax(x.dtype())
+             << "), which cannot be read: " << why;
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#include "ir/ops/states.h"
+
+namespace tessera::ir::ops {
+
+absl::Status SameStatesAs(const InferContext& c, size_t first, size_t last, std::string_view what,
+                          std::vector<Type>* out) {
+  TESSERA_RETURN_IF_ERROR(derive::CheckVaryingEqual(c));
+  const Type& data = c.in[first];
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const Type& t = c.in[i];
+    if (i >= first && i < last) {
+      if (t.unreduced == data.unreduced && t.reduced == data.reduced) continue;
+      return ShardingError(c, ToAbsl(what), ". Got ", TypesToString(c.in),
+                           "; add up what is unreduced, or cast the other as well");
+    }
+    if (!t.unreduced.empty())
+      return MakeError(
+          ErrorKind::kNotImplemented,
+          absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name), " is not implemented for ",
+                       t.ToString(), ", which says what goes where: ", TypesToString(c.in),
+                       "; add it up first, by psum inside shard_map and reshard outside"));
+  }
+  for (Type& t : *out) {
+    t.varying = data.varying;
+    t.unreduced = data.unreduced;
+    t.reduced = data.reduced;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::ir::ops
