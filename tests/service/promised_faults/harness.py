@@ -37,7 +37,7 @@ func main(%a: f32[4] P('x')) -> (f32[]) {
 # Minutes of it.
 LONG = """mesh (x=4)
 func main(%a: f32[4] P('x')) -> (f32[4]) {
-  %last = scan(%a) {num_consts=0, num_carry=1, length=100000000, reverse=false} with
+  %last = scan(%a) {num_consts=0, num_carry=1, length=2000000000, reverse=false} with
     func step(%c: f32[4]) -> (f32[4]) {
       %s = sine(%c)
       return %s
