@@ -617,6 +617,8 @@ class Maker {
           return Emit({.what = Do::kFrom, .in = {x}, .axes = axes, .ints = {random_.Below(n)}},
                       type);
         }
+        // In JAX too it is along the axis of a vmap alone.
+        if (axes.size() > 1 && (SetOf(axes) & ~p_.all())) return {};
         std::sort(axes.begin(), axes.end());
         Dims to(n), pairs;
         for (int64_t i = 0; i < n; ++i) to[i] = i;
