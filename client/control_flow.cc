@@ -306,13 +306,21 @@ ForiBounds CheckedBounds(const Arg& lower, const Arg& upper) {
                  " is beyond what an s32 holds; give it as an array of s64");
     }
   }
+  // Bounds that are known when the loop is traced count as numbers do, where an s32 holds them.
+  const auto is_known = [](const Arg& bound) {
+    if (!bound.array) return true;
+    const DType d = bound.array->dtype();
+    return !AsTraced(*bound.array) && d != DType::kU32 && ir::ByteWidth(d) <= 4;
+  };
+  const bool known = is_known(lower) && is_known(upper);
   const Arg& like = lower.array ? lower : upper;
-  const DType dtype = like.array ? like.array->dtype() : DType::kS32;
-  // Two numbers are as weak as numbers are.
+  const DType dtype = like.array && !known ? like.array->dtype() : DType::kS32;
   const auto array_of = [&](const Arg& bound) {
-    if (bound.array) return *bound.array;
-    return Apply1("constant", bound.site, {}, [&](ir::Builder& b, std::vector<ir::Value>) {
-      return ConvertTo(Literal(b, bound, dtype), {dtype, !like.array});
+    if (bound.array && !known) return *bound.array;
+    std::vector<Array> in;
+    if (bound.array) in.push_back(*bound.array);
+    return Apply1("constant", bound.site, in, [&](ir::Builder& b, std::vector<ir::Value> v) {
+      return ConvertTo(v.empty() ? Literal(b, bound, dtype) : v[0], {dtype, known});
     });
   };
   out.lower = array_of(lower);

@@ -187,8 +187,10 @@ C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Si
 }
 
 // body_fun(i, val) for i = lower, lower + 1, ... upper - 1, each val the result before. With bounds
-// that are both numbers i is an s32, and derivatives are those of scan; with an array, an integer
-// scalar, i has its dtype, and derivatives are those of while_loop. Errors: TYPE_ERROR for a bound
+// that are both numbers i is a weak s32, and derivatives are those of scan; with an array, an
+// integer scalar, they are those of while_loop, and i has its dtype if it is traced, or wider than
+// an s32. (In JAX derivatives too are those of scan where both bounds are known while it traces: it
+// reads them.) Errors: TYPE_ERROR for a bound
 // that is no integer, VALUE_ERROR for numbers that an s32 does not hold.
 template <class F, class C>
 C fori_loop(const Arg& lower, const Arg& upper, const F& body_fun, const C& init) {

@@ -282,6 +282,7 @@ Array Read(const Array& x, const std::vector<Index>& index, const OutSharding& o
   const Parsed p = Parse(x.type(), index);
   std::vector<Array> inputs = {x};
   inputs.insert(inputs.end(), p.arrays.begin(), p.arrays.end());
+  internal::CheckVaryAlike("gather", inputs, p.site);
   return internal::Apply1("indexing", p.site, inputs, [&](ir::Builder& b, Vs v) {
     if (p.arrays.empty())
       return internal::Resharded("get", ReadBox(v[0], BoxOf(p)), out_sharding, p.site);
@@ -323,7 +324,9 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
   }
   std::vector<Array> inputs = {x};
   inputs.insert(inputs.end(), p.arrays.begin(), p.arrays.end());
+  if (v.kind != Arg::kArray) internal::CheckVaryAlike("scatter", inputs, p.site);
   inputs.push_back(update);
+  if (v.kind == Arg::kArray) internal::CheckVaryAlike("scatter", inputs, p.site);
   return internal::Apply1(name, p.site, inputs, [&](ir::Builder& b, Vs in) {
     const Value to = in[0];
     const Value given = ir::Convert(in.back(), to.dtype());

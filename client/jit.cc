@@ -9,6 +9,7 @@
 #include "client/debug.h"
 #include "client/operand.h"
 #include "client/prints.h"
+#include "client/sharding.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
@@ -188,7 +189,7 @@ std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body) {
 
 bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
   if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()) ||
-      entry.precision != PrecisionOr({}))
+      entry.precision != PrecisionOr({}) || entry.auto_pcast != is_auto_pcast())
     return false;
   bool has_arrays = !entry.captures.empty();
   for (size_t i = 0; i < args.leaves.size(); ++i) {
@@ -256,6 +257,7 @@ std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& t
   made->tree = args.tree;
   made->context = context_mesh();
   made->precision = PrecisionOr({});
+  made->auto_pcast = is_auto_pcast();
   for (const Array& a : args.leaves) {
     const ConcreteState* const c = AsConcrete(a);
     made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});

@@ -62,6 +62,7 @@ class JitCache {
     TreeNode tree;
     Mesh context;
     lax::Precision precision = lax::Precision::kDefault;  // default_matmul_precision's
+    bool auto_pcast = true;
     std::vector<LeafKey> leaves;
 
     std::shared_ptr<Session> session;

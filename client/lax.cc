@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "client/numpy.h"
 #include "client/operand.h"
+#include "client/sharding.h"
 #include "ir/ops.h"
 
 namespace tessera::lax {
@@ -39,9 +40,26 @@ void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) 
   }
 }
 
+// Under auto_pcast(false), throws unless `x` varies over the axes, or is a term or reduced there.
+void CheckVaries(std::string_view name, const Array& x, const AxisNames& axes, const Site& site) {
+  const ir::Scope scope = internal::CurrentScope();
+  if (is_auto_pcast() || !scope.check_vma) return;
+  const ir::AxisSet held = x.type().NonInvaryingAxes();
+  for (const std::string& axis : axes.names) {
+    if (!scope.mesh.Has(axis) || held.contains(axis)) continue;
+    const bool is_sum = name == "psum" || name == "pmax" || name == "pmin" || name == "pmean";
+    ThrowError(ErrorKind::kValueError, site, is_sum ? "" : "Collective ", ToAbsl(name),
+               is_sum ? " is a variant->invariant collective: it" : "",
+               " must be applied to a device-varying type, but got ", x.type().ToString(),
+               " over axes (", absl::StrJoin(axes.names, ","),
+               "); apply pcast(..., to='varying') first, which auto_pcast(false) leaves to you");
+  }
+}
+
 Array Collective(const char* name, const Arg& x, const AxisNames& axes,
                  absl::FunctionRef<ir::Value(ir::Value)> op) {
   RequireBound(name, axes, x.site);
+  if (x.kind == Arg::kArray) CheckVaries(name, *x.array, axes, x.site);
   return Unary(name, x, op);
 }
 
@@ -124,6 +142,7 @@ Array slice(const Arg& x, Dims start_indices, Dims limit_indices, Dims strides) 
                [&](ir::Value v) { return ir::Slice(v, start_indices, limit_indices, strides); });
 }
 Array concatenate(const std::vector<Array>& xs, int dimension, Site site) {
+  internal::CheckVaryAlike("concatenate", xs, site);
   return Apply1("concatenate", site, xs,
                 [&](ir::Builder&, Vs v) { return ir::Concatenate(v, dimension); });
 }
@@ -225,6 +244,7 @@ std::vector<Array> reduce(
   }
   std::vector<DType> params = dtypes;
   params.insert(params.end(), dtypes.begin(), dtypes.end());
+  internal::CheckVaryAlike("reduce", operands, site);
   return internal::Apply("reduce", site, inputs, [&](ir::Builder&, Vs v) {
     const ir::FunctionRef f =
         internal::TraceComputation("reduce", params, site, [&](const std::vector<Array>& in) {
@@ -271,6 +291,7 @@ TESSERA_DEFINE_CUMULATIVE(cumlogsumexp, Cumlogsumexp)
 
 std::vector<Array> sort(const std::vector<Array>& operands, int dimension, bool is_stable,
                         int num_keys, Site site) {
+  internal::CheckVaryAlike("sort", operands, site);
   return internal::Apply("sort", site, operands, [&](ir::Builder&, Vs v) {
     const int dim = dimension < 0 && !v.empty() ? dimension + v[0].rank() : dimension;
     return ir::Sort(std::move(v), dim, is_stable, num_keys);
@@ -288,6 +309,7 @@ std::vector<Array> sort_by(
     internal::ThrowIfNoValue(x, site);
     params.insert(params.end(), 2, x.dtype());
   }
+  internal::CheckVaryAlike("sort", operands, site);
   return internal::Apply("sort", site, operands, [&](ir::Builder&, Vs v) {
     const int dim = dimension < 0 && !v.empty() ? dimension + v[0].rank() : dimension;
     const ir::FunctionRef f =
@@ -424,8 +446,10 @@ Array all_gather(const Arg& x, const AxisNames& axes, int axis, bool tiled, std:
     ThrowError(ErrorKind::kValueError, x.site, "all_gather: to='", ToAbsl(to),
                "' is not one of 'varying', 'invarying', 'reduced'");
   }
-  return Collective("all_gather", x, axes,
-                    [&](ir::Value v) { return ir::AllGather(v, axes.names, axis, tiled, to); });
+  const auto gather = [&](ir::Value v) { return ir::AllGather(v, axes.names, axis, tiled, to); };
+  if (to == "varying") return Collective("all_gather", x, axes, gather);
+  RequireBound("all_gather", axes, x.site);
+  return Unary("all_gather", x, gather);
 }
 Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension, bool tiled) {
   return Collective("psum_scatter", x, axes, [&](ir::Value v) {

@@ -119,6 +119,7 @@ Array where(const Arg& condition, const Arg& x, const Arg& y) {
     shapes.push_back(a->array->shape());
   }
   const Dims shape = internal::BroadcastShapes("where", shapes, site);
+  internal::CheckVaryAlike("select_n", arrays, site);
   return Apply1("where", site, arrays, [&](ir::Builder& b, Vs v) {
     // A scalar lies as the arrays do.
     const auto like = std::find_if(v.begin(), v.end(), [&](const Value& a) {
@@ -320,6 +321,7 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
                " has ", k2);
   }
   const DType dtype = internal::CommonDType({x, y});
+  internal::CheckVaryAlike("dot_general", {*x.array, *y.array}, site);
   return Apply1("matmul", site, {*x.array, *y.array}, [&](ir::Builder&, Vs v) {
     internal::CheckPreferred("matmul", dtype, options.preferred_element_type);
     Value a = ir::Convert(v[0], dtype), b = ir::Convert(v[1], dtype);
@@ -467,6 +469,7 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands,
     }
   }
   const DType dtype = internal::CommonDType(operands);
+  internal::CheckVaryAlike("dot_general", arrays, site);
   return Apply1("einsum", site, arrays, [&](ir::Builder&, Vs v) {
     EinsumTerm acc{ir::Convert(v[0], dtype), terms[0]};
     for (size_t i = 1; i < v.size(); ++i) {
@@ -550,6 +553,7 @@ Array Join(std::string_view name, const std::vector<Array>& xs, int axis, bool n
   std::vector<Arg> args;
   for (const Array& x : xs) args.emplace_back(x, site);
   const internal::CommonType common = internal::CommonTypeOf(args);
+  internal::CheckVaryAlike("concatenate", xs, site);
   return Apply1(name, site, xs, [&](ir::Builder&, Vs v) {
     for (Value& x : v) {
       x = internal::ConvertTo(x, common);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/sharding.h"
 
 namespace tessera::internal {
 namespace {
@@ -172,6 +173,7 @@ Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands ho
     arrays.push_back(*a.array);
     shapes.push_back(a.array->shape());
   }
+  CheckVaryAlike(name, arrays, site);
   const Dims shape =
       how == Operands::kPromote || shapes.empty() ? BroadcastShapes(name, shapes, site) : shapes[0];
   return Apply1(name, site, arrays, [&](ir::Builder& b, std::vector<ir::Value> values) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "client/flat.h"
 #include "client/operand.h"
 #include "client/strict.h"
 #include "ir/ops.h"
@@ -12,6 +13,7 @@ namespace tessera {
 namespace {
 thread_local collect_diagnostics* collector = nullptr;
 thread_local bool strict_writes = false;
+thread_local bool casts_to_varying = true;
 }  // namespace
 
 collect_diagnostics::collect_diagnostics() : outer_(std::exchange(collector, this)) {}
@@ -29,9 +31,26 @@ strict_sharding::strict_sharding(bool strict) : saved_(std::exchange(strict_writ
 strict_sharding::~strict_sharding() { strict_writes = saved_; }
 bool is_strict_sharding() { return strict_writes; }
 
+auto_pcast::auto_pcast(bool enabled) : saved_(std::exchange(casts_to_varying, enabled)) {}
+auto_pcast::~auto_pcast() { casts_to_varying = saved_; }
+bool is_auto_pcast() { return casts_to_varying; }
+
 namespace internal {
 
 bool CollectsDiagnostics() { return collector != nullptr; }
+
+void CheckVaryAlike(std::string_view op, const std::vector<Array>& operands, const Site& site) {
+  if (is_auto_pcast() || !CurrentFrame() || !CurrentScope().check_vma) return;
+  for (const Array& a : operands) {
+    ThrowIfNoValue(a, site);
+    if (a.type().varying == operands[0].type().varying) continue;
+    ThrowError(ErrorKind::kValueError, site, "Primitive ", ToAbsl(op),
+               " requires varying manual axes to match, but got [",
+               ir::TypesToString(TypesOf(operands)),
+               "]; apply pcast(..., to='varying') to what varies over fewer axes, which "
+               "auto_pcast(false) leaves to you");
+  }
+}
 
 void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site) {
   const ir::Mesh& mesh = CurrentScope().mesh;

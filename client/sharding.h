@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/array.h"
@@ -74,6 +75,23 @@ class [[nodiscard]] strict_sharding {
 };
 bool is_strict_sharding();
 
+// Whether operands are cast to vary over the same axes, for the lifetime of the object and on this
+// thread: inside shard_map with check_vma an array that is equal along an axis, beside one that
+// differs, is cast to varying, and so is the operand of a collective. With auto_pcast(false) that
+// is VALUE_ERROR, and such casts are written down, lax::pcast. Numbers of C++ are cast all the
+// same, which JAX refuses. Reference: jax.auto_pcast.
+class [[nodiscard]] auto_pcast {
+ public:
+  explicit auto_pcast(bool enabled);
+  ~auto_pcast();
+  auto_pcast(const auto_pcast&) = delete;
+  auto_pcast& operator=(const auto_pcast&) = delete;
+
+ private:
+  bool saved_;
+};
+bool is_auto_pcast();
+
 // In scope, on this thread, cond, switch_ and while_loop refuse a predicate that varies along a
 // Manual axis over which the branches, or the loop, exchange data: VALUE_ERROR while tracing.
 // Devices that decide otherwise than others would wait for one another; the run then fails at its
@@ -104,5 +122,10 @@ class [[nodiscard]] replication_budget {
  private:
   int64_t saved_;
 };
+
+namespace internal {
+// Under auto_pcast(false), throws VALUE_ERROR for operands that do not vary over the same axes.
+void CheckVaryAlike(std::string_view op, const std::vector<Array>& operands, const Site& site);
+}  // namespace internal
 
 }  // namespace tessera

@@ -243,5 +243,57 @@ TEST(NoMesh, ThereIsNothingToReshardOver) {
       HasSubstr("the context mesh cannot be empty"));
 }
 
+TEST(AutoPcast, OffAsksForCastsOfArrays) {
+  // The result of f in a body where x varies over x, and y over nothing.
+  const auto in_body = [](auto f) {
+    return trace(
+        [&](Array x, Array y) {
+          return shard_map(f, abstract_mesh({2}, {"x"}, {AxisType::kAuto}), {P("x"), P()}, P("x"))(
+              x, y);
+        },
+        abstract({4}), abstract({2}));
+  };
+  const auto refused = [&](auto f) { return std::string(ErrorOf([&] { in_body(f); }).what()); };
+  const auto product = [](Array x, Array y) { return x * y; };
+  in_body(product);
+  {
+    const auto_pcast off(false);
+    EXPECT_FALSE(is_auto_pcast());
+    EXPECT_THAT(
+        refused(product),
+        AllOf(HasSubstr("requires varying manual axes to match, but got [f32[2]{V:x}, f32[2]]"),
+              HasSubstr("pcast(..., to='varying')"), HasSubstr("sharding_test.cc:")));
+    in_body([](Array x, Array y) { return x * lax::pcast(y, "x"); });
+    in_body([](Array x, Array) { return 2 * x + mean(x); });
+    in_body([](Array x, Array y) { return x + y.dim(0); });
+    const char* const kAlike = "requires varying manual axes to match";
+    EXPECT_THAT(refused([](Array x, Array y) { return where(x > 0, x, y); }), HasSubstr(kAlike));
+    EXPECT_THAT(refused([](Array x, Array y) { return lax::select(x > 0, y, y); }),
+                HasSubstr(kAlike));
+    EXPECT_THAT(refused([](Array x, Array y) {
+                  return x * einsum("i,i->", {x, y});
+                }),
+                HasSubstr(kAlike));
+    EXPECT_THAT(refused([](Array x, Array y) { return x.at(0).set(y[0]); }), HasSubstr(kAlike));
+    EXPECT_THAT(refused([](Array x, Array y) {
+                  return lax::sort({x, y}, 0)[0];
+                }),
+                HasSubstr(kAlike));
+    for (const auto& sum : {&lax::psum, &lax::pmax, &lax::pmin, &lax::pmean})
+      EXPECT_THAT(refused([&](Array x, Array y) { return x * sum(y, "x", {}); }),
+                  HasSubstr("is a variant->invariant collective: it must be applied to a "
+                            "device-varying type, but got f32[2] over axes (x)"));
+    EXPECT_THAT(refused([](Array, Array y) {
+                  return lax::ppermute(y, "x", {{0, 1}});
+                }),
+                HasSubstr("Collective ppermute must be applied to a device-varying type"));
+    in_body([](Array x, Array y) { return x * lax::pcast(lax::psum(x, "x") + y, "x"); });
+    const auto_pcast on(true);
+    in_body(product);
+  }
+  EXPECT_TRUE(is_auto_pcast());
+  in_body(product);
+}
+
 }  // namespace
 }  // namespace tessera

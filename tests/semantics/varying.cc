@@ -515,12 +515,99 @@ from jax._src import config
 with config.auto_pcast(False):
     shard_map(lambda x, y: x * y, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(6), ar(3))
 )py")
+      .Is([] {
+        const auto_pcast off(false);
+        shard_map([](Array x, Array y) { return x * y; }, Auto({{"i", 2}}), {P("i"), P()}, P("i"))(
+            Ar({6}), Ar({3}));
+      })
       .For("A08");
+  t.Gives("varying/strict_with_a_cast", R"py(
+from jax._src import config
+with config.auto_pcast(False):
+    out = shard_map(lambda x, y: x * lax.pcast(y, 'i', to='varying'), mesh=auto(i=2), in_specs=(P('i'), P()),
+                    out_specs=P('i'))(ar(6), ar(3))
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        return shard_map([](Array x, Array y) { return x * lax::pcast(y, "i"); }, Auto({{"i", 2}}),
+                         {P("i"), P()}, P("i"))(Ar({6}), Ar({3}));
+      });
+  t.Fails("varying/strict_concatenate", "requires varying manual axes to match", R"py(
+from jax._src import config
+with config.auto_pcast(False):
+    shard_map(lambda x, y: jnp.concatenate([x, y]), mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(
+        ar(6), ar(3))
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        shard_map(
+            [](Array x, Array y) {
+              return concatenate({x, y});
+            },
+            Auto({{"i", 2}}), {P("i"), P()}, P("i"))(Ar({6}), Ar({3}));
+      });
+  t.Fails("varying/strict_matmul", "requires varying manual axes to match", R"py(
+from jax._src import config
+with config.auto_pcast(False):
+    shard_map(lambda x, y: x @ y, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(4, 3), ar(3, 2))
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        shard_map([](Array x, Array y) { return matmul(x, y); }, Auto({{"i", 2}}), {P("i"), P()},
+                  P("i"))(Ar({4, 3}), Ar({3, 2}));
+      });
+  t.Fails("varying/strict_gather", "requires varying manual axes to match", R"py(
+from jax._src import config
+with config.auto_pcast(False):
+    shard_map(lambda x, i: x[i], mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(6), ints(2))
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        shard_map([](Array x, Array i) { return x[i]; }, Auto({{"i", 2}}), {P("i"), P()}, P("i"))(
+            Ar({6}), Ints({2}));
+      });
+  t.Fails("varying/strict_psum", "is a variant->invariant collective", R"py(
+from jax._src import config
+with config.auto_pcast(False):
+    shard_map(lambda x: lax.psum(x, 'i'), mesh=auto(i=2), in_specs=P(), out_specs=P())(ar(3))
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        shard_map([](Array x) { return lax::psum(x, "i"); }, Auto({{"i", 2}}), {P()}, P())(Ar({3}));
+      });
+  t.Gives("varying/strict_gathers_to_invarying", R"py(
+from jax._src import config
+with config.auto_pcast(False):
+    out = shard_map(lambda x: lax.all_gather(x, 'i', to='invarying'), mesh=auto(i=2), in_specs=P(),
+                    out_specs=P())(ar(3))
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        return shard_map(
+            [](Array x) { return lax::all_gather(x, "i", 0, /*tiled=*/false, "invarying"); },
+            Auto({{"i", 2}}), {P()}, P())(Ar({3}));
+      });
+  t.Gives("varying/strict_does_not_hold_unchecked", R"py(
+from jax._src import config
+with config.auto_pcast(False):
+    out = shard_map(lambda x, y: x * y, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'),
+                    check_vma=False)(ar(6), ar(3))
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        return shard_map([](Array x, Array y) { return x * y; }, Auto({{"i", 2}}), {P("i"), P()},
+                         P("i"), kUnchecked)(Ar({6}), Ar({3}));
+      });
   t.Fails("varying/strict_all_gather", "must be applied to a device-varying", R"py(
 from jax._src import config
 with config.auto_pcast(False):
     shard_map(lambda x: lax.all_gather(x, 'i'), mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ar(3))
-)py");
+)py")
+      .Is([] {
+        const auto_pcast off(false);
+        shard_map([](Array x) { return lax::all_gather(x, "i"); }, Auto({{"i", 2}}), {P()},
+                  P("i"))(Ar({3}));
+      });
   // ---- Casts. ----
   t.Gives("varying/pcast_to_varying", R"py(
 out = shard_map(lambda x: see(lax.pcast(x, 'i', to='varying')), mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(
