@@ -10,6 +10,8 @@
 #include "client/trace.h"
 #include "ir/ops.h"
 
+template class std::vector<tessera::Array>;
+
 namespace tessera {
 namespace {
 
@@ -36,7 +38,17 @@ ir::Array Await(const Get& get, const Site& site) {
 
 }  // namespace
 
+Array::Array(const Array&) = default;
+Array& Array::operator=(const Array&) = default;
+Array& Array::operator=(Array&&) noexcept = default;
+Array::~Array() = default;
+
 Arg::Arg(const Array& a, Site s) : array(a), site(s) { internal::ThrowIfNoValue(a, s); }
+Arg::Arg(const Arg&) = default;
+Arg::Arg(Arg&&) noexcept = default;
+Arg& Arg::operator=(const Arg&) = default;
+Arg& Arg::operator=(Arg&&) noexcept = default;
+Arg::~Arg() = default;
 
 const Type& Array::type() const {
   if (!state_) {

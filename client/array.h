@@ -72,6 +72,11 @@ constexpr DType DTypeOf() {
 class Array {
  public:
   Array() = default;  // no value; using it throws
+  Array(const Array&);
+  Array(Array&&) noexcept = default;
+  Array& operator=(const Array&);
+  Array& operator=(Array&&) noexcept;
+  ~Array();
   bool valid() const { return state_ != nullptr; }
 
   // Works on concrete, traced and abstract arrays.
@@ -151,6 +156,11 @@ class Array {
   std::shared_ptr<const internal::ArrayState> state_;
 };
 
+}  // namespace tessera
+// Compiled once, in array.cc.
+extern template class std::vector<tessera::Array>;
+namespace tessera {
+
 // Abstract arrays.
 Array abstract(Dims shape, DType dtype = DType::kF32);
 Array abstract_of(const Type& type);
@@ -170,6 +180,11 @@ struct Arg {
   // NOLINTBEGIN(google-explicit-constructor): conversion is intended
   // Throws for an Array without a value.
   Arg(const Array& a, Site s = Site::Here());
+  Arg(const Arg&);
+  Arg(Arg&&) noexcept;
+  Arg& operator=(const Arg&);
+  Arg& operator=(Arg&&) noexcept;
+  ~Arg();
   template <class T>
   requires std::is_arithmetic_v<T> Arg(T v, Site s = Site::Here())
       : number(static_cast<double>(v)), site(s) {

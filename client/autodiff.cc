@@ -143,6 +143,15 @@ void CheckByWhat(const char* name, const Type& type, const std::string& path,
 
 }  // namespace
 
+std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<size_t> arguments) {
+  std::vector<bool> out;
+  for (size_t a = 0; a < args.children.size(); ++a) {
+    const bool named = std::find(arguments.begin(), arguments.end(), a) != arguments.end();
+    out.insert(out.end(), args.children[a].num_leaves(), named);
+  }
+  return out;
+}
+
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
                                     const std::vector<bool>& asked, const GradOptions& options,
                                     const Site& site, FlatBody body) {

@@ -1,5 +1,7 @@
 // Derivatives: grad, jvp, vjp, linearize, linear_transpose, and checkpoint, which recomputes.
 #pragma once
+#include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -18,6 +20,9 @@ struct GradOptions {
 };
 
 namespace internal {
+
+// Which leaves of the tuple `args` are of these arguments.
+std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<size_t> arguments);
 
 // The body's result 0 is the loss. Returns its results, then the gradients of the active arguments,
 // one without a value for each of integers.
@@ -83,13 +88,10 @@ class ValueAndGrad {
     }
     const Tuple tuple = internal::TracedArgs<F>(site_, args...);
     const internal::FlatArgs flat = internal::FlattenArgs(tuple, "args");
-    std::vector<bool> active;
-    for (size_t a = 0; a < flat.tree.children.size(); ++a) {
-      active.insert(active.end(), flat.tree.children[a].num_leaves(), IsActive(a));
-    }
     std::optional<R> like;
     std::vector<Array> out = internal::ValueAndGradFlat(
-        name_, flat, active, options_, site_, internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
+        name_, flat, internal::LeavesOfArguments(flat.tree, {I...}), options_, site_,
+        internal::TreeBody<F, Tuple, R>{f_, tuple, &like});
     R value = internal::TakeFront(&out, *like);
     // `out` has the gradients in the order of the arguments.
     Tuple grads = tuple;

@@ -120,19 +120,16 @@ struct TreeBody {
   std::vector<Array> operator()(const std::vector<Array>& leaves) const {
     const Tuple args = UnflattenFilled(like, leaves);
     out->emplace(std::apply([&](const auto&... a) -> R { return std::invoke(f, a...); }, args));
-    Flat flat = flatten(**out);
-    // An Array that is all of the result was forgotten: whoever takes the leaves refuses it.
-    if (flat.tree.kind == TreeNode::kLeaf) return std::move(flat.leaves);
-    return WithoutHoles(std::move(flat)).leaves;
+    return ResultLeaves(flatten(**out));
   }
 };
 // Removes the first arrays of `leaves`, as many as `like` has, and returns `like` with them.
 template <class T>
-T TakeFront(std::vector<Array>* leaves, const T& like) {
-  const size_t n = FlattenFilled(like).leaves.size();
-  std::vector<Array> mine(leaves->begin(), leaves->begin() + n);
-  leaves->erase(leaves->begin(), leaves->begin() + n);
-  return UnflattenFilled(like, mine);
+T TakeFront(std::vector<Array>* leaves, T like) {
+  size_t next = 0;
+  tree::WalkLeaves(like, LeafReplacer{*leaves, /*holes=*/false, next});
+  DropFront(leaves, next);
+  return like;
 }
 
 }  // namespace internal

@@ -12,6 +12,15 @@
 
 namespace tessera::internal {
 
+std::vector<Array> ResultLeaves(Flat result) {
+  if (result.tree.kind == TreeNode::kLeaf) return std::move(result.leaves);
+  return WithoutHoles(std::move(result)).leaves;
+}
+
+void DropFront(std::vector<Array>* arrays, size_t n) {
+  arrays->erase(arrays->begin(), arrays->begin() + static_cast<int64_t>(n));
+}
+
 std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;

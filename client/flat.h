@@ -47,6 +47,12 @@ Array NumberArgument(const Arg& number, bool use_f64);
 // Whether an array is f64 or c128.
 bool HasFloat64(const std::vector<Array>& arrays);
 
+// The arrays of a function's result, without its holes. An Array that is all of the result and has
+// no value was forgotten: whoever takes the leaves refuses it.
+std::vector<Array> ResultLeaves(Flat result);
+// Removes the first `n` arrays.
+void DropFront(std::vector<Array>* arrays, size_t n);
+
 // Arguments of a transform: a tree, whose leaves have paths that begin with `root`: args[0].w.
 struct FlatArgs : Flat {
   std::string_view root;

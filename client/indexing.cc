@@ -9,6 +9,18 @@
 #include "ir/ops.h"
 
 namespace tessera {
+
+Index::Index(std::in_place_t, int64_t i, Site s) : what(i), site(s) {}
+Index::Index(const Array& integers, Site s) : what(integers), site(s) {}
+Index::Index(Slice slice, Site s) : what(slice), site(s) {}
+Index::Index(NoneType none, Site s) : what(none), site(s) {}
+Index::Index(Ellipsis all, Site s) : what(all), site(s) {}
+Index::Index(const Index&) = default;
+Index::Index(Index&&) noexcept = default;
+Index& Index::operator=(const Index&) = default;
+Index& Index::operator=(Index&&) noexcept = default;
+Index::~Index() = default;
+
 namespace {
 
 using internal::ThrowError;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -34,11 +35,19 @@ struct Index {
   // NOLINTBEGIN(google-explicit-constructor): reads as the entry
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Index(T i, Site s = Site::Here())
-      : what(static_cast<int64_t>(i)), site(s) {}
-  Index(const Array& integers, Site s = Site::Here()) : what(integers), site(s) {}
-  Index(Slice slice, Site s = Site::Here()) : what(slice), site(s) {}
-  Index(NoneType none, Site s = Site::Here()) : what(none), site(s) {}  // a new dim of size 1
-  Index(Ellipsis all, Site s = Site::Here()) : what(all), site(s) {}
+      : Index(std::in_place, static_cast<int64_t>(i), s) {}
+  Index(const Array& integers, Site s = Site::Here());
+  Index(Slice slice, Site s = Site::Here());
+  Index(NoneType none, Site s = Site::Here());  // a new dim of size 1
+  Index(Ellipsis all, Site s = Site::Here());
+  Index(const Index&);
+  Index(Index&&) noexcept;
+  Index& operator=(const Index&);
+  Index& operator=(Index&&) noexcept;
+  ~Index();
+
+ private:
+  Index(std::in_place_t, int64_t i, Site s);
   // NOLINTEND(google-explicit-constructor)
 };
 

@@ -1,10 +1,12 @@
 #include "client/jit.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "client/debug.h"
 #include "client/operand.h"
@@ -22,46 +24,6 @@ std::string ValueName(const std::string& path) {
   for (char& c : name)
     if (c < 0x20 || c > 0x7e) c = '?';
   return name;
-}
-
-TracedProgram TraceForJit(const FlatArgs& args, const JitCache::Options& options, const Site& site,
-                          FlatBody body) {
-  TracedProgram traced = TraceProgram(options.name, site, args.leaves, body);
-  for (size_t i = 0; i < options.in_shardings.size(); ++i) {
-    if (options.in_shardings[i]) traced.program.in_shardings[i] = options.in_shardings[i];
-  }
-  // What is given goes before the types' shardings.
-  std::vector<std::optional<PartitionSpec>> given = options.out_shardings();
-  for (size_t i = 0; i < given.size(); ++i)
-    if (!given[i] && i < traced.program.out_shardings.size())
-      given[i] = traced.program.out_shardings[i];
-  if (!given.empty()) traced.program.out_shardings = std::move(given);
-  for (const std::string& path : args.paths()) traced.program.in_names.push_back(ValueName(path));
-  for (size_t i = 0; i < traced.captures.size(); ++i)
-    traced.program.in_names.push_back(absl::StrCat("captured[", i, "]"));
-  for (const std::string& path : options.out_paths())
-    traced.program.out_names.push_back(ValueName(path));
-  return traced;
-}
-
-// Different for most different calls, and quick: shapes and dtypes alone.
-size_t HashOf(const std::type_info& type, const std::vector<Array>& leaves) {
-  size_t hash = type.hash_code();
-  for (const Array& a : leaves) hash = absl::HashOf(hash, a.type().dtype, a.type().shape);
-  return hash;
-}
-
-// Throws unless the arguments can be passed to a run.
-void CheckArguments(const std::string& name, const FlatArgs& args, const Site& site) {
-  for (size_t i = 0; i < args.leaves.size(); ++i) {
-    const Array& a = args.leaves[i];
-    const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
-    if (!c && !(a.valid() && AsNumber(a))) {
-      ThrowError(ErrorKind::kTypeError, site, name, ": ", args.path(i), " is ", a.to_string(),
-                 ", but a concrete array is expected outside a trace");
-    }
-    if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.path(i)), a, site);
-  }
 }
 
 // The first leaf below each node of a tree, and how many there are.
@@ -141,8 +103,7 @@ NodeRange NamedLeaves(const std::string& fn, const std::string& name, const Tree
   return found[0];
 }
 
-}  // namespace
-
+// Whether `argnums` or `argnames` donate it, per leaf of the tuple `args`; empty if both are.
 std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
                                 const std::vector<std::string>& argnames, const TreeNode& args,
                                 const Site& site) {
@@ -178,6 +139,69 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
   return leaves;
 }
 
+// What the options of a call say of its leaves.
+struct Given {
+  std::vector<bool> donate;                                // empty: none
+  std::vector<std::optional<PartitionSpec>> in_shardings;  // empty: the arguments' own
+};
+Given GivenFor(const JitCall& call) {
+  const JitOptions& options = call.options;
+  Given given;
+  given.donate = DonatedLeaves(options.name, options.donate_argnums, options.donate_argnames,
+                               call.args.tree, call.site);
+  if (options.in_shardings.given()) {
+    given.in_shardings =
+        BroadcastPrefix(options.in_shardings, call.args.tree, "jit in_shardings", call.site);
+  }
+  return given;
+}
+
+TracedProgram TraceForJit(const JitCall& call, const Given& given) {
+  const JitOptions& options = call.options;
+  TracedProgram traced = TraceProgram(options.name, call.site, call.args.leaves, call.body);
+  for (size_t i = 0; i < given.in_shardings.size(); ++i) {
+    if (given.in_shardings[i]) traced.program.in_shardings[i] = given.in_shardings[i];
+  }
+  const TreeNode result_tree = call.result_tree();
+  // What is given goes before the types' shardings.
+  std::vector<std::optional<PartitionSpec>> out;
+  if (options.out_shardings.given())
+    out = BroadcastPrefix(options.out_shardings, result_tree, "jit out_shardings", call.site);
+  for (size_t i = 0; i < out.size(); ++i)
+    if (!out[i] && i < traced.program.out_shardings.size())
+      out[i] = traced.program.out_shardings[i];
+  if (!out.empty()) traced.program.out_shardings = std::move(out);
+  for (const std::string& path : call.args.paths())
+    traced.program.in_names.push_back(ValueName(path));
+  for (size_t i = 0; i < traced.captures.size(); ++i)
+    traced.program.in_names.push_back(absl::StrCat("captured[", i, "]"));
+  for (const std::string& path : LeafPaths(result_tree, "result"))
+    traced.program.out_names.push_back(ValueName(path));
+  return traced;
+}
+
+// Different for most different calls, and quick: shapes and dtypes alone.
+size_t HashOf(const std::type_info& type, const std::vector<Array>& leaves) {
+  size_t hash = type.hash_code();
+  for (const Array& a : leaves) hash = absl::HashOf(hash, a.type().dtype, a.type().shape);
+  return hash;
+}
+
+// Throws unless the arguments can be passed to a run.
+void CheckArguments(const std::string& name, const FlatArgs& args, const Site& site) {
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    const Array& a = args.leaves[i];
+    const ConcreteState* c = a.valid() ? AsConcrete(a) : nullptr;
+    if (!c && !(a.valid() && AsNumber(a))) {
+      ThrowError(ErrorKind::kTypeError, site, name, ": ", args.path(i), " is ", a.to_string(),
+                 ", but a concrete array is expected outside a trace");
+    }
+    if (c && c->deleted.load()) ThrowDeleted(absl::StrCat(name, ": ", args.path(i)), a, site);
+  }
+}
+
+}  // namespace
+
 std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body) {
   const std::vector<Type> types = TypesOf(args);
   if (CurrentFrame())
@@ -187,9 +211,47 @@ std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body) {
   return TraceProgram("eval_shape", Site{}, abstract, body, args).fn()->result_types();
 }
 
-bool JitCache::Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args) {
-  if (*entry.type != type || !(entry.tree == args.tree) || !(entry.context == context_mesh()) ||
-      entry.precision != PrecisionOr({}) || entry.auto_pcast != is_auto_pcast())
+class JitCache {
+ public:
+  std::vector<Array> Call(const JitCall& call);
+  int64_t num_compiled() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // What an executable was compiled for: that of a number has no placement and no session.
+  struct LeafKey {
+    Type type;
+    std::shared_ptr<const api::Placement> placement;
+    const Session* session;
+  };
+  struct Entry {
+    const std::type_info* type;
+    TreeNode tree;
+    Mesh context;
+    lax::Precision precision = lax::Precision::kDefault;  // default_matmul_precision's
+    bool auto_pcast = true;
+    std::vector<LeafKey> leaves;
+
+    std::shared_ptr<Session> session;
+    std::shared_ptr<const Session::Executable> executable;
+    std::vector<Array> captures;
+    std::shared_ptr<const void> structure;
+  };
+  static std::shared_ptr<const Entry> Compile(const JitCall& call, const Given& given);
+  static bool Matches(const Entry& entry, const JitCall& call);
+  // Null: none.
+  std::shared_ptr<const Entry> Find(size_t hash, const JitCall& call) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  mutable absl::Mutex mu_;
+  // By a hash of what it was compiled for.
+  std::unordered_multimap<size_t, std::shared_ptr<const Entry>> entries_ ABSL_GUARDED_BY(mu_);
+};
+
+bool JitCache::Matches(const Entry& entry, const JitCall& call) {
+  const FlatArgs& args = call.args;
+  if (*entry.type != call.type || !(entry.tree == args.tree) ||
+      !(entry.context == context_mesh()) || entry.precision != PrecisionOr({}) ||
+      entry.auto_pcast != is_auto_pcast())
     return false;
   bool has_arrays = !entry.captures.empty();
   for (size_t i = 0; i < args.leaves.size(); ++i) {
@@ -203,57 +265,53 @@ bool JitCache::Matches(const Entry& entry, const std::type_info& type, const Fla
   return has_arrays || entry.session == Session::Default(Site{});
 }
 
-std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const std::type_info& type,
-                                                      const FlatArgs& args) const {
+std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const JitCall& call) const {
   const auto [first, last] = entries_.equal_range(hash);
   for (auto it = first; it != last; ++it)
-    if (Matches(*it->second, type, args)) return it->second;
+    if (Matches(*it->second, call)) return it->second;
   return nullptr;
 }
 
-std::vector<Array> JitCache::Call(const std::type_info& type, const FlatArgs& args,
-                                  const Options& options, const Site& site, FlatBody body,
-                                  std::shared_ptr<const void>* like_out) {
+std::vector<Array> JitCache::Call(const JitCall& call) {
+  const FlatArgs& args = call.args;
+  const std::string& name = call.options.name;
+  Given given = GivenFor(call);
   if (CurrentFrame()) {
-    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), options.name, site, body);
-    return Apply("jit", site, Concat(args.leaves, n.captures),
-                 [&](ir::Builder& b, std::vector<ir::Value> in) {
-                   return ir::Call(b, n.fn, in, options.name);
-                 });
+    const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, call.site, call.body);
+    return Apply(
+        "jit", call.site, Concat(args.leaves, n.captures),
+        [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Call(b, n.fn, in, name); });
   }
-  CheckArguments(options.name, args, site);
+  CheckArguments(name, args, call.site);
   if (DebugNans()) {
-    const TracedProgram traced = TraceForJit(args, options, site, body);
-    return RunCheckingNans(traced, Concat(args.leaves, traced.captures), options.name, site);
+    const TracedProgram traced = TraceForJit(call, given);
+    return RunCheckingNans(traced, Concat(args.leaves, traced.captures), name, call.site);
   }
-  const size_t hash = HashOf(type, args.leaves);
+  const size_t hash = HashOf(call.type, args.leaves);
   std::shared_ptr<const Entry> entry;
   {
     absl::MutexLock lock(&mu_);
-    entry = Find(hash, type, args);
+    entry = Find(hash, call);
   }
   if (!entry) {
-    entry = Compile(type, args, options, site, body, like_out);
+    entry = Compile(call, given);
     absl::MutexLock lock(&mu_);
-    if (!Find(hash, type, args)) entries_.emplace(hash, entry);
+    if (!Find(hash, call)) entries_.emplace(hash, entry);
   }
-  *like_out = entry->like_out;
-  std::vector<bool> donate = options.donate;
+  *call.structure = entry->structure;
+  std::vector<bool> donate = std::move(given.donate);
   if (!donate.empty()) donate.resize(args.leaves.size() + entry->captures.size(), false);
   std::vector<Array> all;
   if (!entry->captures.empty()) all = Concat(args.leaves, entry->captures);
   return entry->session->Run(*entry->executable, all.empty() ? args.leaves : all, std::move(donate),
-                             site);
+                             call.site);
 }
 
-std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& type,
-                                                         const FlatArgs& args,
-                                                         const Options& options, const Site& site,
-                                                         FlatBody body,
-                                                         std::shared_ptr<const void>* like_out) {
-  const TracedProgram traced = TraceForJit(args, options, site, body);
+std::shared_ptr<const JitCache::Entry> JitCache::Compile(const JitCall& call, const Given& given) {
+  const FlatArgs& args = call.args;
+  const TracedProgram traced = TraceForJit(call, given);
   auto made = std::make_shared<Entry>();
-  made->type = &type;
+  made->type = &call.type;
   made->tree = args.tree;
   made->context = context_mesh();
   made->precision = PrecisionOr({});
@@ -262,69 +320,85 @@ std::shared_ptr<const JitCache::Entry> JitCache::Compile(const std::type_info& t
     const ConcreteState* const c = AsConcrete(a);
     made->leaves.push_back({a.type(), c ? c->placement : nullptr, c ? c->session.get() : nullptr});
   }
-  made->session = SessionOf(Concat(args.leaves, traced.captures), site);
-  made->executable = CompileTraced(*made->session, traced, options.name, /*with_plan=*/false, site);
+  made->session = SessionOf(Concat(args.leaves, traced.captures), call.site);
+  made->executable =
+      CompileTraced(*made->session, traced, call.options.name, /*with_plan=*/false, call.site);
   made->captures = traced.captures;
-  made->like_out = *like_out;
+  made->structure = *call.structure;
   return made;
-}
-
-api::CompileReply JitCache::Explain(const FlatArgs& args, const Options& options,
-                                    const AbsentDevices* absent, const Site& site, FlatBody body) {
-  if (CurrentFrame()) {
-    ThrowError(ErrorKind::kTypeError, site,
-               "explain: not while tracing; explain the outer function");
-  }
-  if (absent) {
-    if (absent->memory_bytes <= 0 || absent->mesh.empty() || !absent->mesh.devices.empty()) {
-      ThrowError(ErrorKind::kValueError, site,
-                 "explain: absent devices want a mesh that names none (abstract_mesh) and "
-                 "memory_bytes above 0");
-    }
-    const set_mesh on(absent->mesh);
-    const TracedProgram traced = TraceForJit(args, options, site, body);
-    api::CompileReply plan = SessionOf(Concat(args.leaves, traced.captures), site)
-                                 ->PlanForAbsent(SplitPrints(traced.program, site).program,
-                                                 absent->memory_bytes, options.name, site);
-    TellInspections(traced, plan, site);
-    return plan;
-  }
-  CheckArguments(options.name, args, site);
-  const TracedProgram traced = TraceForJit(args, options, site, body);
-  const std::shared_ptr<Session> session = SessionOf(Concat(args.leaves, traced.captures), site);
-  return CompileTraced(*session, traced, options.name, /*with_plan=*/true, site)->reply;
-}
-
-std::shared_ptr<const LoweredCall> JitCache::Lower(const FlatArgs& args, const Options& options,
-                                                   const Site& site, FlatBody body) {
-  if (CurrentFrame()) {
-    ThrowError(ErrorKind::kTypeError, site, options.name,
-               ": lower is not for a function that is being traced; lower the outer one");
-  }
-  for (size_t i = 0; i < args.leaves.size(); ++i) {
-    const Array& a = args.leaves[i];
-    if (!a.valid() || AsTraced(a)) {
-      ThrowError(ErrorKind::kTypeError, site, options.name, ": lower: ", args.path(i), " is ",
-                 a.to_string(), ", but a concrete or an abstract array is expected");
-    }
-  }
-  auto lowered = std::make_shared<LoweredCall>();
-  lowered->name = options.name;
-  lowered->site = site;
-  lowered->traced = TraceForJit(args, options, site, body);
-  lowered->tree = args.tree;
-  lowered->paths = args.paths();
-  lowered->types = TypesOf(args.leaves);
-  lowered->donate = options.donate;
-  const std::vector<Array> all = Concat(args.leaves, lowered->traced.captures);
-  if (std::any_of(all.begin(), all.end(), [](const Array& a) { return AsConcrete(a); }))
-    lowered->session = SessionOf(all, site);
-  return lowered;
 }
 
 int64_t JitCache::num_compiled() const {
   absl::MutexLock lock(&mu_);
   return static_cast<int64_t>(entries_.size());
+}
+
+std::shared_ptr<JitCache> MakeJitCache() { return std::make_shared<JitCache>(); }
+
+std::vector<Array> CallJitted(JitCache& cache, const JitCall& call) { return cache.Call(call); }
+
+int64_t NumCompiled(const JitCache& cache) { return cache.num_compiled(); }
+
+void BlankLeaf(Array& a) {
+  if (a.valid()) a = abstract({});
+}
+
+api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent) {
+  const FlatArgs& args = call.args;
+  const std::string& name = call.options.name;
+  const Given given = GivenFor(call);
+  if (CurrentFrame()) {
+    ThrowError(ErrorKind::kTypeError, call.site,
+               "explain: not while tracing; explain the outer function");
+  }
+  if (absent) {
+    if (absent->memory_bytes <= 0 || absent->mesh.empty() || !absent->mesh.devices.empty()) {
+      ThrowError(ErrorKind::kValueError, call.site,
+                 "explain: absent devices want a mesh that names none (abstract_mesh) and "
+                 "memory_bytes above 0");
+    }
+    const set_mesh on(absent->mesh);
+    const TracedProgram traced = TraceForJit(call, given);
+    api::CompileReply plan = SessionOf(Concat(args.leaves, traced.captures), call.site)
+                                 ->PlanForAbsent(SplitPrints(traced.program, call.site).program,
+                                                 absent->memory_bytes, name, call.site);
+    TellInspections(traced, plan, call.site);
+    return plan;
+  }
+  CheckArguments(name, args, call.site);
+  const TracedProgram traced = TraceForJit(call, given);
+  const std::shared_ptr<Session> session =
+      SessionOf(Concat(args.leaves, traced.captures), call.site);
+  return CompileTraced(*session, traced, name, /*with_plan=*/true, call.site)->reply;
+}
+
+std::shared_ptr<const LoweredCall> LowerJitted(const JitCall& call) {
+  const FlatArgs& args = call.args;
+  const std::string& name = call.options.name;
+  Given given = GivenFor(call);
+  if (CurrentFrame()) {
+    ThrowError(ErrorKind::kTypeError, call.site, name,
+               ": lower is not for a function that is being traced; lower the outer one");
+  }
+  for (size_t i = 0; i < args.leaves.size(); ++i) {
+    const Array& a = args.leaves[i];
+    if (!a.valid() || AsTraced(a)) {
+      ThrowError(ErrorKind::kTypeError, call.site, name, ": lower: ", args.path(i), " is ",
+                 a.to_string(), ", but a concrete or an abstract array is expected");
+    }
+  }
+  auto lowered = std::make_shared<LoweredCall>();
+  lowered->name = name;
+  lowered->site = call.site;
+  lowered->traced = TraceForJit(call, given);
+  lowered->tree = args.tree;
+  lowered->paths = args.paths();
+  lowered->types = TypesOf(args.leaves);
+  lowered->donate = std::move(given.donate);
+  const std::vector<Array> all = Concat(args.leaves, lowered->traced.captures);
+  if (std::any_of(all.begin(), all.end(), [](const Array& a) { return AsConcrete(a); }))
+    lowered->session = SessionOf(all, call.site);
+  return lowered;
 }
 
 }  // namespace tessera::internal

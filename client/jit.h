@@ -1,12 +1,10 @@
 // jit: a function compiled once per structure, types and placement of its arguments; explain,
 // trace.
 #pragma once
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <typeinfo>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,69 +17,8 @@ namespace tessera {
 
 namespace internal {
 
-// Whether `argnums` or `argnames` donate it, per leaf of the tuple `args`; empty if both are.
-std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
-                                const std::vector<std::string>& argnames, const TreeNode& args,
-                                const Site& site);
-
-// The executables of one jitted function. Thread-safe.
 // The types of what `body` answers for arguments of the types of `args`.
 std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body);
-
-class JitCache {
- public:
-  struct Options {
-    const std::string& name;
-    std::vector<bool> donate;                                // per leaf of this call
-    std::vector<std::optional<PartitionSpec>> in_shardings;  // per leaf; empty: the arguments' own
-    // Per result, called after the body; empty: the planner decides.
-    std::function<std::vector<std::optional<PartitionSpec>>()> out_shardings;
-    std::function<std::vector<std::string>()> out_paths;  // "result.loss", called after the body
-  };
-  // `type`: that of the tuple of arguments. `like_out`: the structure of the results, set by `body`
-  // and cached with the executable.
-  std::vector<Array> Call(const std::type_info& type, const FlatArgs& args, const Options& options,
-                          const Site& site, FlatBody body, std::shared_ptr<const void>* like_out);
-  // With `absent`, plans for absent devices; arguments may then be abstract.
-  api::CompileReply Explain(const FlatArgs& args, const Options& options,
-                            const AbsentDevices* absent, const Site& site, FlatBody body);
-  // Arguments may be abstract.
-  static std::shared_ptr<const LoweredCall> Lower(const FlatArgs& args, const Options& options,
-                                                  const Site& site, FlatBody body);
-  int64_t num_compiled() const ABSL_LOCKS_EXCLUDED(mu_);
-
- private:
-  // What an executable was compiled for: that of a number has no placement and no session.
-  struct LeafKey {
-    Type type;
-    std::shared_ptr<const api::Placement> placement;
-    const Session* session;
-  };
-  struct Entry {
-    const std::type_info* type;
-    TreeNode tree;
-    Mesh context;
-    lax::Precision precision = lax::Precision::kDefault;  // default_matmul_precision's
-    bool auto_pcast = true;
-    std::vector<LeafKey> leaves;
-
-    std::shared_ptr<Session> session;
-    std::shared_ptr<const Session::Executable> executable;
-    std::vector<Array> captures;
-    std::shared_ptr<const void> like_out;
-  };
-  std::shared_ptr<const Entry> Compile(const std::type_info& type, const FlatArgs& args,
-                                       const Options& options, const Site& site, FlatBody body,
-                                       std::shared_ptr<const void>* like_out);
-  static bool Matches(const Entry& entry, const std::type_info& type, const FlatArgs& args);
-  // Null: none.
-  std::shared_ptr<const Entry> Find(size_t hash, const std::type_info& type,
-                                    const FlatArgs& args) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  mutable absl::Mutex mu_;
-  // By a hash of what it was compiled for.
-  std::unordered_multimap<size_t, std::shared_ptr<const Entry>> entries_ ABSL_GUARDED_BY(mu_);
-};
 
 }  // namespace internal
 
@@ -99,6 +36,35 @@ struct JitOptions {
   Prefix<PartitionSpec> in_shardings = {}, out_shardings = {};
 };
 
+namespace internal {
+
+// A call of a jitted function, as its templates tell it.
+struct JitCall {
+  const JitOptions& options;
+  const Site& site;
+  const FlatArgs& args;
+  const std::type_info& type;  // of the tuple of arguments
+  FlatBody body;
+  // The structure of the results, which `body` sets and which is cached with the executable; and
+  // its tree, called after `body`.
+  std::shared_ptr<const void>* structure;
+  absl::FunctionRef<TreeNode()> result_tree;
+};
+// The executables of one jitted function. Thread-safe.
+class JitCache;
+std::shared_ptr<JitCache> MakeJitCache();
+std::vector<Array> CallJitted(JitCache& cache, const JitCall& call);
+// With `absent`, plans for absent devices; arguments may then be abstract.
+api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent);
+// Arguments may be abstract.
+std::shared_ptr<const LoweredCall> LowerJitted(const JitCall& call);
+int64_t NumCompiled(const JitCache& cache);
+
+// Replaces an array by one that keeps nothing alive.
+void BlankLeaf(Array& a);
+
+}  // namespace internal
+
 // Compiled once per structure, types and placement of the arguments.
 template <class F>
 class Jitted {
@@ -111,18 +77,9 @@ class Jitted {
   template <class... A>
   requires internal::Traceable<F, A...> internal::ResultOf<F, internal::Traced<F, A...>>
   operator()(const A&... args) const {
-    using Tuple = internal::Traced<F, A...>;
-    using R = internal::ResultOf<F, Tuple>;
-    const FlatCall<Tuple> call(*this, internal::TracedArgs<F>(site_, args...));
-    std::shared_ptr<const void> result_structure;  // an R
-    auto traced = [&](const std::vector<Array>& in) {
-      std::vector<Array> out = call.body(in);
-      result_structure = std::make_shared<R>(call.WithoutArrays());
-      return out;
-    };
-    const std::vector<Array> out =
-        cache_->Call(typeid(Tuple), call.flat, call.options, site_, traced, &result_structure);
-    return internal::UnflattenFilled(*std::static_pointer_cast<const R>(result_structure), out);
+    const FlatCall<internal::Traced<F, A...>> call(*this, internal::TracedArgs<F>(site_, args...));
+    const std::vector<Array> out = internal::CallJitted(*cache_, call.call);
+    return internal::UnflattenFilled(call.result(), out);
   }
 
   // The program for arguments of these types, which may be abstract: see client/stages.h. Traces
@@ -132,10 +89,9 @@ class Jitted {
   auto lower(const A&... args) const {
     using Tuple = internal::Traced<F, A...>;
     const FlatCall<Tuple> call(*this, internal::TracedArgs<F>(site_, args...));
-    std::shared_ptr<const internal::LoweredCall> lowered =
-        internal::JitCache::Lower(call.flat, call.options, site_, call.body);
+    std::shared_ptr<const internal::LoweredCall> lowered = internal::LowerJitted(call.call);
     return stages::Lowered<F, Tuple, internal::ResultOf<F, Tuple>>(std::move(lowered),
-                                                                   call.WithoutArrays());
+                                                                   call.result());
   }
 
   // The plan for these arguments.
@@ -149,63 +105,47 @@ class Jitted {
     return ExplainOn(&devices, args...);
   }
 
-  int64_t num_compiled() const { return cache_->num_compiled(); }
+  int64_t num_compiled() const { return internal::NumCompiled(*cache_); }
 
  private:
   template <class... A>
   api::CompileReply ExplainOn(const AbsentDevices* absent, const A&... args) const {
     const FlatCall<internal::Traced<F, A...>> call(*this, internal::TracedArgs<F>(site_, args...));
-    return cache_->Explain(call.flat, call.options, absent, site_, call.body);
+    return internal::ExplainJitted(call.call, absent);
   }
-  // A flattened call of f_. `like` is the result of f_, set when `body` has run.
+  // A flattened call of f_.
   template <class Tuple>
   struct FlatCall {
     using R = internal::ResultOf<F, Tuple>;
     FlatCall(const Jitted& jitted, Tuple args)
-        : tuple(std::move(args)),
+        : f(jitted.f_),
+          tuple(std::move(args)),
           flat(internal::FlattenArgs(tuple, "args")),
-          body{jitted.f_, tuple, &like},
-          options(jitted.OptionsFor(flat.tree, like)) {}
+          call{jitted.options_, jitted.site_, flat, typeid(Tuple), *this, &structure, *this} {}
     FlatCall(const FlatCall&) = delete;
-    // The structure of the result, when `body` has run.
-    R WithoutArrays() const {
-      R blank = *like;
-      const Array none = abstract({});  // an array, but none that is kept alive
-      for_each_leaf(blank, [&](Array& a) {
-        if (a.valid()) a = none;
-      });
-      return blank;
+    // The body: keeps the structure of the result, without its arrays.
+    std::vector<Array> operator()(const std::vector<Array>& in) const {
+      std::optional<R> like;
+      std::vector<Array> out = internal::TreeBody<F, Tuple, R>{f, tuple, &like}(in);
+      tree::WalkLeaves(*like, internal::BlankLeaf);
+      structure = std::make_shared<const R>(*std::move(like));
+      return out;
     }
+    // The tree of the result, when the body has run.
+    TreeNode operator()() const { return internal::FlattenFilled(result()).tree; }
+    const R& result() const { return *static_cast<const R*>(structure.get()); }
 
+    const F& f;
     const Tuple tuple;
     const internal::FlatArgs flat;
-    std::optional<R> like;
-    const internal::TreeBody<F, Tuple, R> body;
-    const internal::JitCache::Options options;
+    mutable std::shared_ptr<const void> structure;  // an R
+    const internal::JitCall call;
   };
-  template <class R>
-  internal::JitCache::Options OptionsFor(const TreeNode& args, const std::optional<R>& like) const {
-    std::vector<bool> donate = internal::DonatedLeaves(options_.name, options_.donate_argnums,
-                                                       options_.donate_argnames, args, site_);
-    std::vector<std::optional<PartitionSpec>> in;
-    if (options_.in_shardings.given()) {
-      in = internal::BroadcastPrefix(options_.in_shardings, args, "jit in_shardings", site_);
-    }
-    return {options_.name, std::move(donate), std::move(in),
-            [this, &like] { return OutShardings(*like); },
-            [&like] { return LeafPaths(internal::FlattenFilled(*like).tree, "result"); }};
-  }
-  template <class R>
-  std::vector<std::optional<PartitionSpec>> OutShardings(const R& like) const {
-    if (!options_.out_shardings.given()) return {};
-    return internal::BroadcastPrefix(options_.out_shardings, internal::FlattenFilled(like).tree,
-                                     "jit out_shardings", site_);
-  }
 
   F f_;
   JitOptions options_;
   Site site_;
-  std::shared_ptr<internal::JitCache> cache_ = std::make_shared<internal::JitCache>();
+  std::shared_ptr<internal::JitCache> cache_ = internal::MakeJitCache();
 };
 template <class F>
 Jitted<F> jit(F f, JitOptions options = {}, Site site = Site::Here()) {

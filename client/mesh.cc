@@ -20,6 +20,22 @@ Mesh Mesh::With(AxisType type) const {
   return out;
 }
 
+DimSpec::DimSpec(NoneType) {}
+DimSpec::DimSpec(const char* axis) : axes{axis} {}
+DimSpec::DimSpec(std::string axis) : axes{std::move(axis)} {}
+DimSpec::DimSpec(ir::AxisList list) : axes(std::move(list)) {}
+DimSpec::DimSpec(std::initializer_list<const char*> list) : axes(list.begin(), list.end()) {}
+DimSpec::DimSpec(const DimSpec&) = default;
+DimSpec::DimSpec(DimSpec&&) noexcept = default;
+DimSpec& DimSpec::operator=(const DimSpec&) = default;
+DimSpec& DimSpec::operator=(DimSpec&&) noexcept = default;
+DimSpec::~DimSpec() = default;
+DimSpec DimSpec::Absent() {
+  DimSpec d(None);
+  d.given = false;
+  return d;
+}
+
 Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                    const std::vector<AxisType>& axis_types, Site site) {
   if (shape.size() != names.size() || (!axis_types.empty() && axis_types.size() != names.size())) {

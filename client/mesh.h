@@ -70,17 +70,18 @@ struct DimSpec {
   ir::AxisList axes;
   bool given = true;
   // NOLINTBEGIN(google-explicit-constructor): reads as the dim
-  DimSpec(NoneType) {}
-  DimSpec(const char* axis) : axes{axis} {}
-  DimSpec(std::string axis) : axes{std::move(axis)} {}
-  DimSpec(ir::AxisList list) : axes(std::move(list)) {}
+  DimSpec(NoneType);
+  DimSpec(const char* axis);
+  DimSpec(std::string axis);
+  DimSpec(ir::AxisList list);
   // NOLINTEND(google-explicit-constructor)
-  DimSpec(std::initializer_list<const char*> list) : axes(list.begin(), list.end()) {}
-  static DimSpec Absent() {
-    DimSpec d(None);
-    d.given = false;
-    return d;
-  }
+  DimSpec(std::initializer_list<const char*> list);
+  DimSpec(const DimSpec&);
+  DimSpec(DimSpec&&) noexcept;
+  DimSpec& operator=(const DimSpec&);
+  DimSpec& operator=(DimSpec&&) noexcept;
+  ~DimSpec();
+  static DimSpec Absent();
 };
 
 // P("data", None, {"x", "y"}): the axes that shard each dim; missing dims are not sharded.

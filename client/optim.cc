@@ -106,6 +106,35 @@ void SetLeaves(const std::vector<Array>& all, Flat* updates,
   }
 }
 
+// The parts of a flattened OptState.
+std::vector<internal::FlatState> StatesOf(const Flat& flat, const std::vector<Rule>& rules,
+                                          const Flat& updates) {
+  const auto is_none = [](const TreeNode& n) {
+    return n.kind == TreeNode::kNode && n.text == "none" && n.children.empty();
+  };
+  // A tree of parameters may itself be an optional value without one.
+  const bool ambiguous = is_none(updates.tree);
+  auto next = flat.leaves.begin();
+  const auto take = [&](const TreeNode& tree, bool wanted) -> std::optional<Flat> {
+    if (is_none(tree) && !(ambiguous && wanted)) return std::nullopt;
+    Flat part;
+    part.tree = tree;
+    part.tree.label.clear();
+    part.leaves.assign(next, next + tree.num_leaves());
+    next += tree.num_leaves();
+    return tessera::internal::WithoutHoles(std::move(part));
+  };
+  std::vector<internal::FlatState> states;
+  for (size_t i = 0; i < flat.tree.children.size(); ++i) {
+    const std::vector<TreeNode>& parts = flat.tree.children[i].children;  // count, mu, nu
+    internal::FlatState& state = states.emplace_back();
+    if (!is_none(parts[0])) state.count = *next++;
+    state.mu = take(parts[1], i < rules.size() && rules[i].mu);
+    state.nu = take(parts[2], i < rules.size() && rules[i].nu);
+  }
+  return states;
+}
+
 // One transformation: its part of the state, and the updates.
 void Transform(const Rule& rule, const Flat& grads, const std::vector<Array>& params, Flat* updates,
                internal::FlatState* state) {
@@ -155,9 +184,10 @@ std::vector<FlatState> Init(const std::vector<Rule>& rules, const Flat& params, 
   return state;
 }
 
-void Update(const std::vector<Rule>& rules, Flat* updates, std::vector<FlatState>* state,
-            const Flat* params, const Site& site) {
-  CheckState(rules, *updates, *state, site);
+void Update(const std::vector<Rule>& rules, Flat* updates, Flat* flat_state, const Flat* params,
+            const Site& site) {
+  std::vector<FlatState> state = StatesOf(*flat_state, rules, *updates);
+  CheckState(rules, *updates, state, site);
   if (params) {
     CheckTree(updates->tree, *params, "params", site);
     CheckShapes(*updates, params->leaves, "params", site);
@@ -168,15 +198,19 @@ void Update(const std::vector<Rule>& rules, Flat* updates, std::vector<FlatState
                " needs the parameters; give update(grads, state, params)");
   }
   // The body may run again, on a mesh that it was found to need, and then begins from the same.
-  const auto made = InProgram("optim_update", site, AllLeaves(*updates, *state, params), [&] {
+  const auto made = InProgram("optim_update", site, AllLeaves(*updates, state, params), [&] {
     Flat next = *updates;
-    std::vector<FlatState> next_state = *state;
+    std::vector<FlatState> next_state = state;
     for (size_t r = 0; r < rules.size(); ++r)
       Transform(rules[r], *updates, params ? params->leaves : std::vector<Array>{}, &next,
                 &next_state[r]);
     return AllLeaves(next, next_state, nullptr);
   });
-  SetLeaves(made, updates, state);
+  SetLeaves(made, updates, &state);
+  // The holes of what is kept are leaves of `flat_state`, and of nothing else here.
+  auto next = made.begin() + static_cast<int64_t>(updates->leaves.size());
+  for (Array& leaf : flat_state->leaves)
+    if (leaf.valid()) leaf = *next++;
 }
 
 }  // namespace internal

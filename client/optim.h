@@ -63,9 +63,9 @@ struct FlatState {
   std::optional<Flat> mu, nu;
 };
 std::vector<FlatState> Init(const std::vector<Rule>& rules, const Flat& params, const Site& site);
-// Replaces the leaves of `updates` and `state`.
-void Update(const std::vector<Rule>& rules, Flat* updates, std::vector<FlatState>* state,
-            const Flat* params, const Site& site);
+// Replaces the leaves of `updates`, and those of `state`, an OptState whose holes are leaves.
+void Update(const std::vector<Rule>& rules, Flat* updates, Flat* state, const Flat* params,
+            const Site& site);
 std::vector<Array> GlobalNorm(const std::vector<Array>& leaves, const Site& site);
 Array Applied(const Array& param, const Array& update);
 Array Between(const Array& new_value, const Array& old_value, const Arg& step_size);
@@ -113,19 +113,11 @@ class GradientTransformation {
   template <class Params>
   std::pair<Params, OptState<Params>> Updated(const Params& grads, const OptState<Params>& state,
                                               const Flat* params, const Site& site) const {
-    const auto flat_of = [](const std::optional<Params>& tree) {
-      return tree ? std::optional<Flat>(tessera::internal::FlattenFilled(*tree)) : std::nullopt;
-    };
     Flat updates = tessera::internal::FlattenFilled(grads);
-    std::vector<internal::FlatState> next;
-    for (const TransformState<Params>& s : state)
-      next.push_back({s.count, flat_of(s.mu), flat_of(s.nu)});
+    Flat next = flatten(state);
     internal::Update(rules_, &updates, &next, params, site);
-    std::pair<Params, OptState<Params>> out{
-        tessera::internal::UnflattenFilled(grads, updates.leaves), {}};
-    for (internal::FlatState& s : next)
-      out.second.push_back({std::move(s.count), Tree(grads, s.mu), Tree(grads, s.nu)});
-    return out;
+    return {tessera::internal::UnflattenFilled(grads, updates.leaves),
+            unflatten(state, next.leaves)};
   }
 
   std::vector<Rule> rules_;

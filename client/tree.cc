@@ -1,6 +1,7 @@
 #include "client/tree.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,6 +35,17 @@ std::string Describe(const TreeNode& n) {
 
 }  // namespace
 
+TreeNode::TreeNode() = default;
+TreeNode::TreeNode(const TreeNode&) = default;
+TreeNode::TreeNode(TreeNode&&) noexcept = default;
+TreeNode& TreeNode::operator=(const TreeNode&) = default;
+TreeNode& TreeNode::operator=(TreeNode&&) noexcept = default;
+TreeNode::~TreeNode() = default;
+bool TreeNode::operator==(const TreeNode& other) const {
+  return kind == other.kind && label == other.label && text == other.text &&
+         children == other.children;
+}
+
 int TreeNode::num_leaves() const {
   int n = kind == kLeaf ? 1 : 0;
   for (const TreeNode& c : children) n += c.num_leaves();
@@ -64,7 +76,75 @@ std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::
   return "";
 }
 
+namespace tree {
+
+std::string TextOf(std::string_view text) { return "\"" + std::string(text) + "\""; }
+std::string TextOf(bool value) { return value ? "true" : "false"; }
+std::string TextOf(double value) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof(buffer), "%.17g", value);
+  return buffer;
+}
+std::string TextOf(long long value) { return std::to_string(value); }
+std::string TextOf(unsigned long long value) { return std::to_string(value); }
+std::string TextOf(const void* value) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof(buffer), "%p", value);
+  return buffer;
+}
+
+void Visitor::Leaf(Array& a) const {
+  if (f_) {
+    (*f_)(a);
+    return;
+  }
+  node_->kind = TreeNode::kLeaf;
+  leaves_->push_back(a);
+}
+void Visitor::Static(std::string text) const {
+  node_->kind = TreeNode::kStatic;
+  node_->text = std::move(text);
+}
+void Visitor::Enter(std::string_view kind) const {
+  if (node_) node_->text = kind;
+}
+Visitor Visitor::Child(std::string label) const {
+  TreeNode& child = node_->children.emplace_back();
+  child.label = std::move(label);
+  return Visitor(&child, leaves_);
+}
+Visitor Visitor::Element(size_t i) const {
+  return node_ ? Child("[" + std::to_string(i) + "]") : *this;
+}
+Visitor Visitor::Value(std::string_view key) const {
+  return node_ ? Child("['" + std::string(key) + "']") : *this;
+}
+Visitor Visitor::Field(const char* name) const {
+  return node_ ? Child(std::string(".") + name) : *this;
+}
+
+}  // namespace tree
+
+template struct Prefix<int>;
+template struct Prefix<PartitionSpec>;
+
 namespace internal {
+
+template std::vector<std::optional<int>> BroadcastPrefix(const Prefix<int>&, const TreeNode&,
+                                                         std::string_view, const Site&);
+template std::vector<std::optional<PartitionSpec>> BroadcastPrefix(const Prefix<PartitionSpec>&,
+                                                                   const TreeNode&,
+                                                                   std::string_view, const Site&);
+
+void LeafReplacer::operator()(Array& a) const {
+  if (holes || a.valid()) a = from.at(next++);
+}
+
+void CheckMapped(const TreeNode& first, absl::Span<const Flat> others) {
+  for (const Flat& other : others) {
+    CheckSameStructure(first, other.tree, "tree", ErrorKind::kValueError, "tree_map: ", Site{});
+  }
+}
 
 Flat WithoutHoles(Flat flat) {
   const auto is_hole = [](const Array& a) { return !a.valid(); };

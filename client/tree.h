@@ -12,8 +12,6 @@
 // Code below these templates uses a TreeNode and a flat list of arrays. Values; thread-safe.
 #pragma once
 #include <array>
-#include <cstdio>
-#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -23,9 +21,10 @@
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "base/for_each.h"
 #include "client/array.h"
 #include "client/error.h"
@@ -40,8 +39,14 @@ struct TreeNode {
   std::string text;   // a node's kind ("tuple", "Params"), a static leaf's value
   std::vector<TreeNode> children;
 
+  TreeNode();
+  TreeNode(const TreeNode&);
+  TreeNode(TreeNode&&) noexcept;
+  TreeNode& operator=(const TreeNode&);
+  TreeNode& operator=(TreeNode&&) noexcept;
+  ~TreeNode();
   int num_leaves() const;
-  bool operator==(const TreeNode&) const = default;
+  bool operator==(const TreeNode& other) const;
 };
 // Key paths of the leaves, in order, each beginning with `root`: "params.w[0]".
 std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root);
@@ -92,6 +97,14 @@ concept UserStatic = requires(const T& t) {
   { TesseraTreeStatic(t) } -> std::convertible_to<std::string>;
 };
 
+// The texts of static leaves.
+std::string TextOf(std::string_view text);
+std::string TextOf(bool value);
+std::string TextOf(double value);
+std::string TextOf(long long value);
+std::string TextOf(unsigned long long value);
+std::string TextOf(const void* value);
+
 // The text of a static leaf, equal if and only if the values are equal.
 template <class T>
 std::string StaticText(const T& v) {
@@ -99,21 +112,17 @@ std::string StaticText(const T& v) {
     return TesseraTreeStatic(v);
   } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, const char*> ||
                        std::is_same_v<T, std::string_view>) {
-    return "\"" + std::string(v) + "\"";
+    return TextOf(std::string_view(v));
   } else if constexpr (std::is_same_v<T, bool>) {
-    return v ? "true" : "false";
+    return TextOf(v);
   } else if constexpr (std::is_floating_point_v<T>) {
-    char buffer[40];
-    std::snprintf(buffer, sizeof(buffer), "%.17g", static_cast<double>(v));
-    return buffer;
-  } else if constexpr (std::is_integral_v<T>) {
-    return std::to_string(v);
-  } else if constexpr (std::is_enum_v<T>) {
-    return std::to_string(static_cast<long long>(v));
+    return TextOf(static_cast<double>(v));
+  } else if constexpr (std::is_integral_v<T> && std::is_unsigned_v<T>) {
+    return TextOf(static_cast<unsigned long long>(v));
+  } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
+    return TextOf(static_cast<long long>(v));
   } else if constexpr (std::is_pointer_v<T>) {
-    char buffer[40];
-    std::snprintf(buffer, sizeof(buffer), "%p", reinterpret_cast<const void*>(v));
-    return buffer;
+    return TextOf(reinterpret_cast<const void*>(v));
   } else {
     static_assert(std::is_empty_v<T>,
                   "not a tree: give the struct TESSERA_TREE(Struct, fields...), or, for a static "
@@ -122,84 +131,75 @@ std::string StaticText(const T& v) {
   }
 }
 
-// Calls sink.Leaf(array), sink.Static(text) or, for inner nodes, sink.Enter(kind), then for each
-// child sink.Child(label, child).
-template <class T, class Sink>
-void Walk(T& t, Sink& sink) {
-  using U = std::remove_const_t<T>;
-  if constexpr (std::is_same_v<U, Array>) {
-    sink.Leaf(t);
-  } else if constexpr (IsVector<U>::value) {
-    sink.Enter("vector");
+// Takes what Walk tells of a tree. There is one class of them, so that each type of a tree is
+// compiled once for all that is done with it, and its members are no templates.
+class Visitor {
+ public:
+  // Fills in `node`, and appends its arrays to `leaves`.
+  Visitor(TreeNode* node, std::vector<Array>* leaves) : node_(node), leaves_(leaves) {}
+  // Calls `f` with each array.
+  explicit Visitor(const absl::FunctionRef<void(Array&)>* f) : f_(f) {}
+
+  void Leaf(Array& a) const;
+  bool wants_static() const { return node_ != nullptr; }
+  void Static(std::string text) const;
+  void Enter(std::string_view kind) const;
+  // Those of the next child: an element, the value of a key, a field.
+  Visitor Element(size_t i) const;
+  Visitor Value(std::string_view key) const;
+  Visitor Field(const char* name) const;
+
+ private:
+  Visitor Child(std::string label) const;
+
+  TreeNode* node_ = nullptr;
+  std::vector<Array>* leaves_ = nullptr;
+  const absl::FunctionRef<void(Array&)>* f_ = nullptr;
+};
+
+// Tells `visitor` of `tree`. Const trees are not changed, unless the visitor's function does.
+template <class T>
+void Walk(const T& tree, const Visitor& visitor) {
+  T& t = const_cast<T&>(tree);
+  if constexpr (std::is_same_v<T, Array>) {
+    visitor.Leaf(t);
+  } else if constexpr (IsVector<T>::value) {
+    visitor.Enter("vector");
     size_t i = 0;
-    for (auto& child : t) sink.Child("[" + std::to_string(i++) + "]", child);
-  } else if constexpr (IsMap<U>::value) {
-    sink.Enter("map");
-    for (auto& [key, child] : t) sink.Child("['" + key + "']", child);
-  } else if constexpr (IsTuple<U>::value) {
-    sink.Enter("tuple");
+    for (auto& child : t) Walk(child, visitor.Element(i++));
+  } else if constexpr (IsMap<T>::value) {
+    visitor.Enter("map");
+    for (auto& [key, child] : t) Walk(child, visitor.Value(key));
+  } else if constexpr (IsTuple<T>::value) {
+    visitor.Enter("tuple");
     std::apply(
         [&](auto&... child) {
           size_t i = 0;
-          (sink.Child("[" + std::to_string(i++) + "]", child), ...);
+          (Walk(child, visitor.Element(i++)), ...);
         },
         t);
-  } else if constexpr (IsPair<U>::value) {
-    sink.Enter("tuple");
-    sink.Child("[0]", t.first);
-    sink.Child("[1]", t.second);
-  } else if constexpr (IsOptional<U>::value) {
+  } else if constexpr (IsPair<T>::value) {
+    visitor.Enter("tuple");
+    Walk(t.first, visitor.Element(0));
+    Walk(t.second, visitor.Element(1));
+  } else if constexpr (IsOptional<T>::value) {
     if (t) {
-      Walk(*t, sink);
+      Walk(*t, visitor);
     } else {
-      sink.Enter("none");
+      visitor.Enter("none");
     }
   } else if constexpr (UserTree<T>) {
-    sink.Enter(TesseraTreeName(static_cast<const U*>(nullptr)));
-    auto field = [&](const char* name, auto& child) { sink.Child(std::string(".") + name, child); };
+    visitor.Enter(TesseraTreeName(static_cast<const T*>(nullptr)));
+    auto field = [&](const char* name, auto& child) { Walk(child, visitor.Field(name)); };
     TesseraTreeWalk(t, field);
   } else {
-    sink.Static(StaticText<U>(t));
+    if (visitor.wants_static()) visitor.Static(StaticText<T>(t));
   }
 }
-
-// Calls `f` with each leaf.
-template <class F>
-struct LeafSink {
-  F& f;
-  template <class A>
-  void Leaf(A& a) {
-    f(a);
-  }
-  void Static(const std::string&) {}
-  void Enter(std::string_view) {}
-  template <class T>
-  void Child(const std::string&, T& t) {
-    Walk(t, *this);
-  }
-};
-
-// Fills in `node` and appends its arrays to `leaves`.
-struct FlattenSink {
-  TreeNode* node;
-  std::vector<Array>* leaves;
-  void Leaf(const Array& a) {
-    node->kind = TreeNode::kLeaf;
-    leaves->push_back(a);
-  }
-  void Static(std::string text) {
-    node->kind = TreeNode::kStatic;
-    node->text = std::move(text);
-  }
-  void Enter(std::string_view kind) { node->text = kind; }
-  template <class T>
-  void Child(const std::string& label, const T& t) {
-    TreeNode& child = node->children.emplace_back();
-    child.label = label;
-    FlattenSink sink{&child, leaves};
-    Walk(t, sink);
-  }
-};
+template <class T>
+void WalkLeaves(T& t, absl::FunctionRef<void(Array&)> f) {
+  Walk(t, Visitor(&f));
+}
 
 }  // namespace tree
 
@@ -210,20 +210,30 @@ struct Flat {
 template <class T>
 Flat flatten(const T& t) {
   Flat flat;
-  tree::FlattenSink sink{&flat.tree, &flat.leaves};
-  tree::Walk(t, sink);
+  tree::Walk(t, tree::Visitor(&flat.tree, &flat.leaves));
   return flat;
 }
 template <class T, class F>
 void for_each_leaf(T& t, F&& f) {
-  tree::LeafSink<F> sink{f};
-  tree::Walk(t, sink);
+  using Leaf = std::conditional_t<std::is_const_v<T>, const Array, Array>;
+  tree::WalkLeaves(t, [&f](Array& a) { f(static_cast<Leaf&>(a)); });
 }
+
+namespace internal {
+// Replaces arrays by the next ones of `from`. Requires: there are as many.
+struct LeafReplacer {
+  const std::vector<Array>& from;
+  bool holes;  // whether holes are replaced, too
+  size_t& next;
+  void operator()(Array& a) const;
+};
+}  // namespace internal
+
 // `like` with its arrays replaced. Requires: as many arrays as leaves.
 template <class T>
 T unflatten(T like, const std::vector<Array>& leaves) {
-  size_t i = 0;
-  for_each_leaf(like, [&](Array& a) { a = leaves.at(i++); });
+  size_t next = 0;
+  tree::WalkLeaves(like, internal::LeafReplacer{leaves, /*holes=*/true, next});
   return like;
 }
 
@@ -239,26 +249,22 @@ Flat FlattenFilled(const T& t) {
 // gives.
 template <class T>
 T UnflattenFilled(T like, const std::vector<Array>& leaves) {
-  size_t i = 0;
-  for_each_leaf(like, [&](Array& a) {
-    if (a.valid()) a = leaves.at(i++);
-  });
+  size_t next = 0;
+  tree::WalkLeaves(like, LeafReplacer{leaves, /*holes=*/false, next});
   return like;
 }
+// Throws unless all trees of a tree_map have the structure of the first.
+void CheckMapped(const TreeNode& first, absl::Span<const Flat> others);
 }  // namespace internal
 
 // A tree with the structure of `first`, whose leaves are f(corresponding leaves of all trees). An
 // Array without a value in `first` stays as it is.
 template <class F, class T, class... Rest>
 T tree_map(F&& f, T first, const Rest&... rest) {
-  const std::vector<Flat> others = {flatten(rest)...};
-  const TreeNode want = flatten(first).tree;
-  for (const Flat& other : others) {
-    internal::CheckSameStructure(want, other.tree, "tree", ErrorKind::kValueError,
-                                 "tree_map: ", Site{});
-  }
+  const std::array<Flat, sizeof...(Rest)> others = {flatten(rest)...};
+  internal::CheckMapped(flatten(first).tree, others);
   size_t i = 0;
-  for_each_leaf(first, [&](Array& a) {
+  tree::WalkLeaves(first, [&](Array& a) {
     const size_t at = i++;
     if (!a.valid()) return;
     [&]<size_t... I>(std::index_sequence<I...>) { a = f(a, others[I].leaves[at]...); }
@@ -275,25 +281,49 @@ struct Prefix {
   std::optional<L> leaf;
   std::vector<std::pair<std::string, Prefix>> children;
 
-  Prefix() = default;
+  Prefix();
+  Prefix(const Prefix&);
+  Prefix(Prefix&&) noexcept;
+  Prefix& operator=(const Prefix&);
+  Prefix& operator=(Prefix&&) noexcept;
+  ~Prefix();
   // NOLINTBEGIN(google-explicit-constructor): reads as the value
   Prefix(L value) : kind(kLeaf), leaf(std::move(value)) {}
   Prefix(NoneType) : kind(kNone) {}
   // NOLINTEND(google-explicit-constructor)
   // A list of one Prefix must be spelled out, as std::initializer_list<Prefix>{p}: clang takes
   // braces around one Prefix for the Prefix itself.
-  Prefix(std::initializer_list<Prefix> list) : kind(kList) {
-    for (const Prefix& p : list) children.emplace_back("", p);
-  }
+  Prefix(std::initializer_list<Prefix> list);
   // Children by field name or map key; all must be given.
-  static Prefix Named(const std::map<std::string, Prefix>& fields) {
-    Prefix p;
-    p.kind = kNamed;
-    p.children.assign(fields.begin(), fields.end());
-    return p;
-  }
+  static Prefix Named(const std::map<std::string, Prefix>& fields);
   bool given() const { return kind != kUnset; }
 };
+template <class L>
+Prefix<L>::Prefix() = default;
+template <class L>
+Prefix<L>::Prefix(const Prefix&) = default;
+template <class L>
+Prefix<L>::Prefix(Prefix&&) noexcept = default;
+template <class L>
+Prefix<L>& Prefix<L>::operator=(const Prefix&) = default;
+template <class L>
+Prefix<L>& Prefix<L>::operator=(Prefix&&) noexcept = default;
+template <class L>
+Prefix<L>::~Prefix() = default;
+template <class L>
+Prefix<L>::Prefix(std::initializer_list<Prefix> list) : kind(kList) {
+  for (const Prefix& p : list) children.emplace_back("", p);
+}
+template <class L>
+Prefix<L> Prefix<L>::Named(const std::map<std::string, Prefix>& fields) {
+  Prefix p;
+  p.kind = kNamed;
+  p.children.assign(fields.begin(), fields.end());
+  return p;
+}
+// Compiled once, in tree.cc.
+extern template struct Prefix<int>;
+extern template struct Prefix<PartitionSpec>;
 
 namespace internal {
 
@@ -348,6 +378,10 @@ std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode
   BroadcastInto(p, tree, what, std::string(what.substr(what.rfind(' ') + 1)), site, &out);
   return out;
 }
+extern template std::vector<std::optional<int>> BroadcastPrefix(const Prefix<int>&, const TreeNode&,
+                                                                std::string_view, const Site&);
+extern template std::vector<std::optional<PartitionSpec>> BroadcastPrefix(
+    const Prefix<PartitionSpec>&, const TreeNode&, std::string_view, const Site&);
 
 }  // namespace internal
 }  // namespace tessera
