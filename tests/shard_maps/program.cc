@@ -189,22 +189,15 @@ class Maker {
     return Emit({.what = what, .in = {id}, .numbers = {number}},
                 {Of(id).shape, Of(id).varying, bound});
   }
-  // No larger than `bound`, which is at least 1.
+  // No larger than `bound`, which is at least 1. It is scaled first, so that no rounding error
+  // grows much: a loop would make it as large as the values.
   int Tamed(int id, double bound = kBoundMax) {
     if (Of(id).bound <= bound) return id;
-    switch (random_.Below(4)) {
-      case 0:
-        return Unary(Do::kTanh, id, 1);
-      case 1: {
-        const double factor = std::max(1e-3, std::floor(1000 / Of(id).bound) / 1000);
-        const int scaled = Unary(Do::kScale, id, Of(id).bound * factor, factor);
-        return Of(scaled).bound <= bound ? scaled : Unary(Do::kSin, scaled, 1);
-      }
-      case 2:
-        return Unary(Do::kCos, id, 1);
-      default:
-        return Unary(Do::kSin, id, 1);
-    }
+    const double to = std::min(bound, 3.0);
+    const double factor = std::max(1e-3, std::floor(1000 * to / Of(id).bound) / 1000);
+    if (factor < 1) id = Unary(Do::kScale, id, Of(id).bound * factor, factor);
+    if (Of(id).bound <= bound && random_.In(40)) return id;
+    return Unary(random_.One<Do>({Do::kSin, Do::kCos, Do::kTanh}), id, 1);
   }
   int SumOf(int id, const Dims& dims) {
     Dims left;
@@ -727,8 +720,7 @@ class Maker {
     const bool stacks = step.what == Do::kScan && random_.In(50);
     step.bodies.push_back(MakeBody(params, allowed, FewSteps(), [&] {
       int carry = Shaped(pool_.back(), type.shape);
-      if (Of(carry).bound > type.bound)
-        carry = Unary(random_.In(50) ? Do::kSin : Do::kTanh, carry, 1);
+      carry = Tamed(carry, type.bound);
       carry = Varying(carry, allowed);
       std::vector<int> results = {carry};
       if (stacks) results.push_back(Any());
