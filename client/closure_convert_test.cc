@@ -149,5 +149,36 @@ TEST(ClosureConvertTest, RefusesOtherTypesAndCounts) {
       HasSubstr("must have the same Pytree structure"));
 }
 
+TEST(ClosureConvertTest, ArgumentsHaveTheTypesOfTheExamples) {
+  // In a body where a varies over x, and b over nothing.
+  const auto in_body = [](auto call) {
+    trace(
+        [&](Array x, Array y) {
+          const auto body = [&](Array a, Array b) {
+            const auto [g, hoisted] = closure_convert([&](const Array& v) { return v * a; }, a);
+            return call(g, hoisted, b);
+          };
+          return shard_map(body, abstract_mesh({2}, {"x"}, {AxisType::kAuto}), {P("x"), P()},
+                           P("x"))(x, y);
+        },
+        abstract({4}), abstract({2}));
+  };
+  in_body([](const auto& g, const auto& h, Array b) { return g(lax::pcast(b, "x"), h); });
+  EXPECT_THAT(
+      ErrorOf([&] {
+        in_body([](const auto& g, const auto& h, Array b) { return g(b, h); });
+      }).what(),
+      HasSubstr("args[0] has type f32[2], but the function was converted for f32[2]{V:x}. Apply "
+                "pcast(..., ('x',), to='varying') to it"));
+  // A number is an array of a weak type, and so is what stands for it then.
+  trace(
+      [](Array strong) {
+        const auto g = closure_convert([](const Array& x) { return x + 1; }, 2.0f).first;
+        EXPECT_EQ(g(strong, {}).type().ToString(), "f32[]~");
+        return strong;
+      },
+      abstract({}));
+}
+
 }  // namespace
 }  // namespace tessera
