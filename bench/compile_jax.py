@@ -162,10 +162,14 @@ def loss(p, text, key):
 
 
 def gpt_step(state, text, key):
+    return adam_step(state, lambda p: loss(p, text, key))
+
+
+def adam_step(state, loss):
     import jax
     import jax.numpy as jnp
 
-    value, grads = jax.value_and_grad(loss)(state["params"], text, key)
+    value, grads = jax.value_and_grad(loss)(state["params"])
     rate, beta1, beta2, epsilon = 3e-3, 0.9, 0.999, 1e-8
     step = state["step"] + 1
     m = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state["m"], grads)

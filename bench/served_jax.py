@@ -1,6 +1,6 @@
 """Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use it.
 
-A script calls prepare() before it imports jax, and serve() or serve_compilations() with its calls. For each
+A script calls prepare() before it imports jax, and serve(), serve_compilations() or serve_lowerings() with its calls. For each
 line "time<TAB>NAME<TAB>N" on standard input that call is made N times, each waited for, and the times are printed in microseconds. For
 "check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is printed, or what
 differs.
@@ -102,3 +102,33 @@ def serve_compilations(programs):
         first, *later = (run(jitted, args)[1] for _ in range(3))
         wall, cpu = (t - min(others) for t, *others in zip(first, *later))
         print(f"{wall * 1e-3:.2f}", flush=True)
+
+
+def serve_lowerings(programs):
+    """`programs`: by name, a function, its arguments and, if it has one, a maker of the context to call it in. What is
+    timed is jit(f).trace(...).lower(), N times, without caches; "NAME, cpu" stands for the processor times of those that
+    were timed last. What is compared is the last result."""
+    import jax
+
+    print("ready", flush=True)
+    cpu = []
+    for line in sys.stdin:
+        what, name, operand = line.rstrip("\n").split("\t")
+        if name.endswith(", cpu"):
+            print(*(f"{t * 1e-3:.2f}" for t in cpu), flush=True)
+            continue
+        f, args, *around = programs[name]
+        with (around[0] if around else contextlib.nullcontext)():
+            if what == "check":
+                results = jax.jit(f)(*args)
+                print(difference(jax.tree.leaves(results)[-1:], operand), flush=True)
+                continue
+            wall, cpu = [], []
+            for _ in range(int(operand)):
+                jax.clear_caches()
+                clocks = time.perf_counter_ns, time.process_time_ns
+                begin = [clock() for clock in clocks]
+                jax.jit(f).trace(*args).lower()
+                for times, clock, b in zip((wall, cpu), clocks, begin):
+                    times.append(clock() - b)
+        print(*(f"{t * 1e-3:.2f}" for t in wall), flush=True)
