@@ -106,8 +106,8 @@ def serve_compilations(programs):
 
 def serve_lowerings(programs):
     """`programs`: by name, a function, its arguments and, if it has one, a maker of the context to call it in. What is
-    timed is jit(f).trace(...).lower(), N times, without caches; "NAME, cpu" stands for the processor times of those that
-    were timed last. What is compared is the last result."""
+    timed is jit(f).trace(...).lower(), N times, without caches; "NAME, cpu" stands for the processor times of
+    those that were timed last. What is compared is the last result."""
     import jax
 
     print("ready", flush=True)

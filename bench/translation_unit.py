@@ -1,5 +1,5 @@
-"""How long a translation unit that uses the SDK takes to compile: examples/mlp.cc and examples/quickstart.cc, in processor
-time of the compiler, beside a unit of the standard library alone that never changes.
+"""How long a translation unit that uses the SDK takes to compile: examples/mlp.cc and examples/quickstart.cc, in
+processor time of the compiler, beside a unit of the standard library alone that never changes.
 
   python3 bench/translation_unit.py [--build FOLDER] [--rounds N] [--then FOLDER]...
 
@@ -88,7 +88,8 @@ def main():
 
     def unit(tree, name):
         words = command_of(flags.build, root / name)
-        return [w.replace(f"-I{root}", f"-I{tree}") if w == f"-I{root}" else w for w in words] + ["-c", str(tree / name)]
+        here = [f"-I{tree}" if w == f"-I{root}" else w for w in words]
+        return here + ["-c", str(tree / name)]
 
     quickstart, mlp = "examples/quickstart.cc", "examples/mlp.cc"
     units = {"the standard library's": (command_of(flags.build, root / mlp) + ["-x", "c++", "-c", "-"], REFERENCE)}
