@@ -24,9 +24,12 @@ class Random {
   int64_t Below(int64_t n) { return static_cast<int64_t>(bits_() % static_cast<uint64_t>(n)); }
   int64_t From(int64_t low, int64_t high) { return low + Below(high - low + 1); }
   bool In(int percent) { return Below(100) < percent; }
-  // Three digits, so that a transcript says all of it.
+  // Of five decimals, so that a transcript says all of it and sums hardly ever tie: where max or
+  // min meets a tie its derivative hangs on how the sums are rounded.
   double Number(double low, double high) {
-    return std::round((low + (high - low) * static_cast<double>(Below(1000)) / 1000) * 1000) / 1000;
+    constexpr int kDecimals = 100'000;
+    const double at = low + (high - low) * static_cast<double>(Below(kDecimals)) / kDecimals;
+    return std::round(at * kDecimals) / kDecimals;
   }
   template <class T>
   const T& One(const std::vector<T>& of) {
@@ -751,7 +754,7 @@ class Maker {
                      {Of(decides).shape, 0, Of(decides).bound});
     }
     decides = Scalar(decides);
-    Step step{.what = Do::kBranch, .in = {decides}, .numbers = {random_.Number(-1, 1) + 1e-4}};
+    Step step{.what = Do::kBranch, .in = {decides}, .numbers = {random_.Number(-1, 1) + 5e-6}};
     if (random_.In(30)) step.numbers.push_back(step.numbers[0] + 0.5);
     const int x = Any();
     const bool operand = random_.In(70);
