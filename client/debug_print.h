@@ -1,6 +1,7 @@
 // Printing values when a program runs.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/array.h"

@@ -11,6 +11,7 @@
 #include "client/stages.h"
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
+#include "embed/testing/on_cluster.h"
 
 namespace tessera {
 namespace {
@@ -19,30 +20,9 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::ErrorOf;
 using ::testing::HasSubstr;
+using testing::Printed;
 
-class DebugPrintTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    EmbeddedOptions embedded;
-    embedded.devices = 4;
-    session_ = Session::Embedded(embedded);
-    Session::SetDefault(session_);
-  }
-  void TearDown() override { Session::SetDefault(nullptr); }
-  std::shared_ptr<Session> session_;
-};
-
-// What `f` prints to stdout.
-template <class F>
-std::string Printed(const F& f) {
-  ::testing::internal::CaptureStdout();
-  try {
-    f();
-  } catch (const Error& error) {
-    return absl::StrCat(::testing::internal::GetCapturedStdout(), error.what());
-  }
-  return ::testing::internal::GetCapturedStdout();
-}
+using DebugPrintTest = testing::OnCluster;
 
 // Prints x and y = sin x, and returns y^2.
 Array Square(const Array& x) {

@@ -4,6 +4,7 @@
 
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
+#include "embed/testing/on_cluster.h"
 
 namespace tessera {
 namespace {
@@ -14,17 +15,7 @@ using testing::ErrorOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class DebugNansTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    EmbeddedOptions embedded;
-    embedded.devices = 4;
-    session_ = Session::Embedded(embedded);
-    Session::SetDefault(session_);
-  }
-  void TearDown() override { Session::SetDefault(nullptr); }
-  std::shared_ptr<Session> session_;
-};
+using DebugNansTest = testing::OnCluster;
 
 TEST_F(DebugNansTest, NamesTheOpTheLineAndTheElement) {
   const debug_nans on;

@@ -6,6 +6,7 @@
 
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
+#include "embed/testing/on_cluster.h"
 
 namespace tessera {
 namespace {
@@ -17,17 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class StrictTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    EmbeddedOptions embedded;
-    embedded.devices = 4;
-    session_ = Session::Embedded(embedded);
-    Session::SetDefault(session_);
-  }
-  void TearDown() override { Session::SetDefault(nullptr); }
-  std::shared_ptr<Session> session_;
-};
+using StrictTest = testing::OnCluster;
 
 // cond on x > 0, where x varies over both axes, around a psum over `axis`.
 auto Diverging(const Mesh& mesh, const std::string& axis) {

@@ -9,6 +9,7 @@
 
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
+#include "embed/testing/on_cluster.h"
 
 namespace tessera {
 namespace {
@@ -19,31 +20,19 @@ using testing::ErrorOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using testing::Printed;
 
-class VisualizeTest : public ::testing::Test {
+class VisualizeTest : public testing::OnCluster {
  protected:
   void SetUp() override {
     setenv("LC_ALL", "C", /*overwrite=*/1);  // what is printed has no lines of Unicode
-    const char* const address = std::getenv("TESSERA_SUITE_ADDRESS");
-    ConnectOptions options;
-    options.min_devices = 4;
-    session_ = address ? Session::Connect(address, options) : Session::Embedded({.devices = 4});
-    Session::SetDefault(session_);
+    OnCluster::SetUp();
     mesh_ = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto});
   }
-  void TearDown() override { Session::SetDefault(nullptr); }
 
-  // What `f` prints.
-  template <class F>
-  static std::string Printed(F f) {
-    ::testing::internal::CaptureStdout();
-    f();
-    return ::testing::internal::GetCapturedStdout();
-  }
   static std::string Line(int line) { return "visualize_test.cc:" + std::to_string(line); }
   Array Rows() const { return put(ones({8, 4}), mesh_, P("x")); }
 
-  std::shared_ptr<Session> session_;
   Mesh mesh_;
 };
 
