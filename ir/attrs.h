@@ -19,49 +19,41 @@ using AttrValue =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>,
                  std::vector<bool>, DType, Array, PartitionSpec, std::vector<PartitionSpec>>;
 
+// What copies, compares and destroys values is in attrs.cc: a program is part of what every user's
+// file includes, and a variant of as many kinds is slow to compile.
 class Attrs {
  public:
-  Attrs() = default;
-  Attrs(std::initializer_list<std::pair<const std::string, AttrValue>> init) : map_(init) {}
+  Attrs();
+  Attrs(std::initializer_list<std::pair<const std::string, AttrValue>> init);
+  Attrs(const Attrs&);
+  Attrs(Attrs&&) noexcept;
+  Attrs& operator=(const Attrs&);
+  Attrs& operator=(Attrs&&) noexcept;
+  ~Attrs();
 
-  bool Has(std::string_view name) const { return map_.find(name) != map_.end(); }
-  void Set(std::string_view name, AttrValue value) {
-    map_.insert_or_assign(std::string(name), std::move(value));
-  }
-  void Erase(std::string_view name) {
-    if (auto it = map_.find(name); it != map_.end()) map_.erase(it);
-  }
+  bool Has(std::string_view name) const;
+  void Set(std::string_view name, AttrValue value);
+  void Erase(std::string_view name);
   const std::map<std::string, AttrValue, std::less<>>& map() const { return map_; }
-  bool operator==(const Attrs&) const = default;
+  bool operator==(const Attrs&) const;
 
   // Typed reads.  The verifier has checked presence and kind against OpDef::attrs before any rule
   // runs, so a mismatch here is our bug and CHECK-fails.
-  bool Bool(std::string_view name) const { return Get<bool>(name); }
-  int64_t Int(std::string_view name) const { return Get<int64_t>(name); }
-  double Double(std::string_view name) const { return Get<double>(name); }
-  const std::string& Str(std::string_view name) const { return Get<std::string>(name); }
-  const std::vector<int64_t>& Ints(std::string_view name) const {
-    return Get<std::vector<int64_t>>(name);
-  }
-  const std::vector<std::string>& Strings(std::string_view name) const {
-    return Get<std::vector<std::string>>(name);
-  }
-  const std::vector<bool>& Bools(std::string_view name) const {
-    return Get<std::vector<bool>>(name);
-  }
-  DType Dtype(std::string_view name) const { return Get<DType>(name); }
-  const Array& Literal(std::string_view name) const { return Get<Array>(name); }
-  const PartitionSpec& Spec(std::string_view name) const { return Get<PartitionSpec>(name); }
-  const std::vector<PartitionSpec>& Specs(std::string_view name) const {
-    return Get<std::vector<PartitionSpec>>(name);
-  }
+  bool Bool(std::string_view name) const;
+  int64_t Int(std::string_view name) const;
+  double Double(std::string_view name) const;
+  const std::string& Str(std::string_view name) const;
+  const std::vector<int64_t>& Ints(std::string_view name) const;
+  const std::vector<std::string>& Strings(std::string_view name) const;
+  const std::vector<bool>& Bools(std::string_view name) const;
+  DType Dtype(std::string_view name) const;
+  const Array& Literal(std::string_view name) const;
+  const PartitionSpec& Spec(std::string_view name) const;
+  const std::vector<PartitionSpec>& Specs(std::string_view name) const;
 
  private:
   template <class T>
-  const T& Get(std::string_view name) const {
-    return std::get<T>(Find(name));
-  }
-  const AttrValue& Find(std::string_view name) const;  // CHECK-fails when absent
+  const T& Get(std::string_view name) const;
 
   std::map<std::string, AttrValue, std::less<>> map_;
 };
