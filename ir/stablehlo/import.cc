@@ -485,4 +485,8 @@ absl::StatusOr<Program> ImportProgram(const Artifact& artifact) {
   return program;
 }
 
+absl::StatusOr<std::vector<int64_t>> DevicesOfMesh(const Artifact& artifact) {
+  return CatchStatusOr([&] { return Shardings(artifact).device_ids(); });
+}
+
 }  // namespace tessera::ir::stablehlo

@@ -1,6 +1,9 @@
 // A StableHLO artifact as a program: each of its ops becomes the op of the same name, or those that
 // do the same.
 #pragma once
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "ir/program.h"
 #include "ir/stablehlo/artifact.h"
@@ -26,5 +29,9 @@ namespace tessera::ir::stablehlo {
 // NOT_IMPLEMENTED, with the op's name, for an op, a type or a sharding that Tessera lacks; an op's
 // own errors.
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
+
+// Which of the artifact's devices is at each place of the program's mesh, row-major; empty: each is
+// at its own. Errors: those of ImportProgram that are about meshes.
+absl::StatusOr<std::vector<int64_t>> DevicesOfMesh(const Artifact& artifact);
 
 }  // namespace tessera::ir::stablehlo

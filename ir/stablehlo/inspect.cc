@@ -186,6 +186,8 @@ class Inspector {
     out.sharding = ShardingText(a_.InDictionary(dictionary, "sdy.sharding"));
     if (out.sharding.empty())
       out.sharding = ShardingText(a_.InDictionary(dictionary, "mhlo.sharding"));
+    out.donated = a_.InDictionary(dictionary, "tf.aliasing_output") != kNone ||
+                  a_.InDictionary(dictionary, "jax.buffer_donor") != kNone;
     return out;
   }
 

@@ -19,6 +19,8 @@ struct ValueInfo {
   std::string type;  // "f32[8,4]"; what Tessera lacks is "?"
   std::string name;  // "args[0]['w']": printable ASCII, at most kValueNameMax; "" if it has none
   std::string sharding;  // "@mesh, [{x, y}, {}]" as Shardy writes it, "P('x')"; "" if it has none
+  bool donated = false;  // a parameter whose memory the run may take (tf.aliasing_output,
+                         // jax.buffer_donor)
 };
 
 struct Signature {

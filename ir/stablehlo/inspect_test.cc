@@ -49,6 +49,13 @@ TEST(InspectTest, AnArtifactSaysWhatItTakesAndGivesAndWhoWroteIt) {
   EXPECT_THAT(found.meshes, IsEmpty());
 }
 
+TEST(InspectTest, ParametersThatAreDonatedAreMarked) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("donated")));
+  ASSERT_EQ(found.main.params.size(), 2);
+  EXPECT_TRUE(found.main.params[0].donated);
+  EXPECT_FALSE(found.main.params[1].donated);
+}
+
 TEST(InspectTest, MeshesAndShardingsAreSaidAsTheyAreWritten) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("placed")));
   EXPECT_THAT(Texts(found.main.params),
