@@ -1,0 +1,312 @@
+#include "client/pjrt/buffer.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/pjrt/status.h"
+#include "client/pjrt/types.h"
+#include "client/trace.h"
+#include "ir/strided.h"
+
+namespace tessera::pjrt {
+namespace {
+
+// Of one call that waits; in between, a client that is being closed is noticed.
+constexpr absl::Duration kSlice = absl::Seconds(1);
+
+absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, int64_t width) {
+  ir::Dims out;
+  for (const int64_t stride : byte_strides) {
+    if (stride % width != 0) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("a stride of ", stride, " bytes is no multiple of the ", width,
+                                    " bytes of an element"));
+    }
+    out.push_back(stride / width);
+  }
+  return out;
+}
+
+absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, ir::DType dtype) {
+  ir::Dims dims(args.dims, args.dims + args.num_dims);
+  for (const int64_t d : dims) {
+    if (d < 0) return MakeError(ErrorKind::kValueError, absl::StrCat("a dim of a buffer is ", d));
+  }
+  ir::Array out(dtype, dims);
+  if (out.num_elements() == 0) return out;
+  const int64_t width = ir::ByteWidth(dtype);
+  const auto* const data = static_cast<const std::byte*>(args.data);
+  if (args.byte_strides == nullptr || args.num_byte_strides != args.num_dims) {
+    std::memcpy(out.MutableData(), data, out.num_bytes());
+    return out;
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      const ir::Dims strides,
+      ElementStrides(absl::MakeConstSpan(args.byte_strides, args.num_byte_strides), width));
+  ir::CopyStrided(width, dims, data, strides, out.MutableData(), ir::StridesOf(dims));
+  return out;
+}
+
+// Writes an array to the framework's memory, in its order of dims.
+absl::Status WriteTo(const ir::Array& value, const std::optional<ir::Dims>& strides, void* dst) {
+  if (value.num_elements() == 0) return absl::OkStatus();
+  if (!strides) {
+    std::memcpy(dst, value.data(), value.num_bytes());
+  } else {
+    ir::CopyStrided(ir::ByteWidth(value.dtype()), value.shape(), value.data(),
+                    ir::StridesOf(value.shape()), static_cast<std::byte*>(dst), *strides);
+  }
+  return absl::OkStatus();
+}
+
+// In elements; nullopt: row-major.
+absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout, const Buffer& of) {
+  if (layout == nullptr || of.dims.size() < 2) return std::optional<ir::Dims>();
+  ir::Dims strides(of.dims.size());
+  if (layout->type == kStrides) {
+    TESSERA_ASSIGN_OR_RETURN(strides,
+                             ElementStrides(absl::MakeConstSpan(layout->strides.byte_strides,
+                                                                layout->strides.num_byte_strides),
+                                            ir::ByteWidth(of.dtype)));
+  } else {
+    if (layout->tiled.num_tiles != 0) {
+      return MakeError(ErrorKind::kNotImplemented,
+                       "reading into a tiled layout: ask for an untiled one");
+    }
+    int64_t stride = 1;
+    for (size_t i = 0; i < layout->tiled.minor_to_major_size; ++i) {
+      const int64_t dim = layout->tiled.minor_to_major[i];
+      if (dim < 0 || static_cast<size_t>(dim) >= strides.size()) {
+        return MakeError(ErrorKind::kValueError, absl::StrCat("a layout names dim ", dim));
+      }
+      strides[dim] = stride;
+      stride *= of.dims[dim];
+    }
+  }
+  if (strides.size() != of.dims.size())
+    return MakeError(ErrorKind::kValueError, "a layout has other dims than its buffer");
+  if (strides == ir::StridesOf(of.dims)) return std::optional<ir::Dims>();
+  return std::optional<ir::Dims>(std::move(strides));
+}
+
+}  // namespace
+
+absl::StatusOr<Contents> Buffer::contents() const {
+  absl::MutexLock lock(&mu_);
+  if (deleted_) {
+    return MakeError(ErrorKind::kArrayDeleted,
+                     absl::StrCat("a buffer of ", ir::MakeType(dtype, dims).ToString(),
+                                  " was deleted or donated"));
+  }
+  return contents_;
+}
+
+void Buffer::Sent(const tessera::Array& array, int ordinal) {
+  Contents old;  // destroyed without the lock
+  absl::MutexLock lock(&mu_);
+  if (deleted_ || !contents_.bytes) return;
+  std::swap(old, contents_);
+  contents_ = {std::nullopt, array, ordinal};
+}
+
+void Buffer::Delete() {
+  Contents old;
+  absl::MutexLock lock(&mu_);
+  deleted_ = true;
+  std::swap(old, contents_);
+}
+
+bool Buffer::deleted() const {
+  absl::MutexLock lock(&mu_);
+  return deleted_;
+}
+
+int64_t Buffer::num_bytes() const {
+  return std::accumulate(dims.begin(), dims.end(), ir::ByteWidth(dtype), std::multiplies<>());
+}
+
+absl::Status AwaitRun(const Client& client, const tessera::Array& array) {
+  const internal::ConcreteState* const c = internal::AsConcrete(array);
+  while (c->may_be_pending()) {
+    if (client.closing.load()) return absl::CancelledError("the client has been closed");
+    const absl::StatusOr<api::Operation> run =
+        client.session->service().WaitOperation(c->operation, kSlice);
+    // It ended long ago; an array that failed still has its error.
+    if (KindOf(run.status()) == ErrorKind::kOperationNotFound) break;
+    TESSERA_RETURN_IF_ERROR(run.status());
+    if (!internal::HasEnded(*run)) continue;
+    TESSERA_RETURN_IF_ERROR(run->error);
+    c->ready.store(true);
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array) {
+  if (!internal::AsConcrete(array)->may_be_pending()) return Settled();
+  auto outcome = std::make_shared<Outcome>();
+  outcome->StartWhenAsked([&client, array, outcome = outcome.get()] {
+    // Kept by the task: whoever asks holds it, too.
+    auto settler = std::make_shared<Settler>(outcome->shared_from_this());
+    client.waiters.Push(/*size=*/0,
+                        [&client, array, settler] { settler->Settle(AwaitRun(client, array)); });
+  });
+  return outcome;
+}
+
+absl::StatusOr<ir::Array> ReadShard(const Client& client, const tessera::Array& array,
+                                    int ordinal) {
+  TESSERA_RETURN_IF_ERROR(AwaitRun(client, array));
+  return client.session->service().GetShard(internal::AsConcrete(array)->id, ordinal,
+                                            internal::kMaxWaitPerCall);
+}
+
+Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    const std::optional<ir::DType> dtype = DTypeOfNumber(args->type);
+    if (!dtype) {
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("Tessera has no elements of PJRT's type ", args->type));
+    }
+    Device* const device = args->memory != nullptr ? args->memory->device : args->device;
+    if (device == nullptr)
+      return MakeError(ErrorKind::kValueError, "a buffer needs a device or a memory");
+    TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, CopyOf(*args, *dtype));
+    ir::Dims dims = bytes.shape();
+    args->buffer =
+        new Buffer(device, *dtype, std::move(dims), {std::move(bytes), {}, 0}, Settled());
+    args->done_with_host_buffer = new Event{Settled()};
+    return absl::OkStatus();
+  });
+}
+
+Error* Buffer_Destroy(Buffer_Destroy_Args* args) {
+  delete args->buffer;
+  return nullptr;
+}
+
+Error* Buffer_ElementType(Buffer_ElementType_Args* args) {
+  args->type = NumberOfDType(args->buffer->dtype);
+  return nullptr;
+}
+
+Error* Buffer_Dimensions(Buffer_Dimensions_Args* args) {
+  args->dims = args->buffer->dims.data();
+  args->num_dims = args->buffer->dims.size();
+  return nullptr;
+}
+
+Error* Buffer_UnpaddedDimensions(Buffer_UnpaddedDimensions_Args* args) {
+  args->unpadded_dims = args->buffer->dims.data();
+  args->num_dims = args->buffer->dims.size();
+  return nullptr;
+}
+
+Error* Buffer_DynamicDimensionIndices(Buffer_DynamicDimensionIndices_Args* args) {
+  args->dynamic_dim_indices = nullptr;
+  args->num_dynamic_dims = 0;
+  return nullptr;
+}
+
+Error* Buffer_OnDeviceSizeInBytes(Buffer_OnDeviceSizeInBytes_Args* args) {
+  args->on_device_size_in_bytes = args->buffer->num_bytes();
+  return nullptr;
+}
+
+Error* Buffer_Device(Buffer_Device_Args* args) {
+  args->device = args->buffer->device;
+  return nullptr;
+}
+
+Error* Buffer_Memory(Buffer_Memory_Args* args) {
+  args->memory = &args->buffer->device->memory;
+  return nullptr;
+}
+
+Error* Buffer_Delete(Buffer_Delete_Args* args) {
+  args->buffer->Delete();
+  return nullptr;
+}
+
+Error* Buffer_IsDeleted(Buffer_IsDeleted_Args* args) {
+  args->is_deleted = args->buffer->deleted();
+  return nullptr;
+}
+
+// The framework would read the memory of a buffer on a CPU by itself.
+Error* Buffer_IsOnCpu(Buffer_IsOnCpu_Args* args) {
+  args->is_on_cpu = false;
+  return nullptr;
+}
+
+Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
+  args->event = new Event{args->buffer->ready};
+  return nullptr;
+}
+
+Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    const Buffer& buffer = *args->src;
+    args->event = nullptr;
+    if (args->dst == nullptr) {
+      args->dst_size = buffer.num_bytes();
+      return absl::OkStatus();
+    }
+    if (args->dst_size < static_cast<size_t>(buffer.num_bytes())) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("the buffer has ", buffer.num_bytes(),
+                                    " bytes, and there is room for ", args->dst_size));
+    }
+    TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Dims> strides,
+                             HostStrides(args->host_layout, buffer));
+    TESSERA_ASSIGN_OR_RETURN(const Contents contents, buffer.contents());
+    if (contents.bytes) {
+      TESSERA_RETURN_IF_ERROR(WriteTo(*contents.bytes, strides, args->dst));
+      args->event = new Event{Settled()};
+      return absl::OkStatus();
+    }
+    Client& client = *buffer.device->client;
+    const auto read = [&client, contents, strides, dst = args->dst]() -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(const ir::Array value,
+                               ReadShard(client, contents.array, contents.ordinal));
+      return WriteTo(value, strides, dst);
+    };
+    if (client.embedded && !internal::AsConcrete(contents.array)->may_be_pending()) {
+      args->event = new Event{std::make_shared<Outcome>(read())};
+      return absl::OkStatus();
+    }
+    auto outcome = std::make_shared<Outcome>();
+    client.waiters.Push(/*size=*/0, [read, settler = std::make_shared<Settler>(outcome)] {
+      settler->Settle(StatusOf([](void* f) { return (*static_cast<decltype(read)*>(f))(); },
+                               const_cast<void*>(static_cast<const void*>(&read))));
+    });
+    args->event = new Event{std::move(outcome)};
+    return absl::OkStatus();
+  });
+}
+
+Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    const Buffer& from = *args->buffer;
+    Device* const to = args->dst_memory->device;
+    TESSERA_ASSIGN_OR_RETURN(Contents contents, from.contents());
+    std::shared_ptr<Outcome> ready = from.ready;
+    if (!contents.bytes && from.device != to) {
+      Client& client = *from.device->client;
+      if (contents.array.placement().devices.size() == 1) {
+        contents.array = client.session->Reshard(contents.array, Mesh{{}, {to->id}}, {}, Site{});
+        ready = EndOfRun(client, contents.array);
+      } else {  // a shard of many: by way of this process
+        TESSERA_ASSIGN_OR_RETURN(contents.bytes,
+                                 ReadShard(client, contents.array, contents.ordinal));
+        contents.array = {};
+        contents.ordinal = 0;
+      }
+    }
+    args->dst_buffer = new Buffer(to, from.dtype, from.dims, std::move(contents), std::move(ready));
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,409 @@
+#include "client/pjrt/client.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/build.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "client/pjrt/status.h"
+
+namespace tessera::pjrt {
+namespace {
+
+// Runs and transfers that are waited for at once; further ones wait for one of these.
+constexpr int kWaitersMax = 8;
+
+std::string TextOf(const NamedValue& value) { return {value.string_value, value.value_size}; }
+
+absl::StatusOr<int> NumberOf(std::string_view name, std::string_view text, int max) {
+  int value = 0;
+  if (!absl::SimpleAtoi(ToAbsl(text), &value) || value < 0 || value > max) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat(ToAbsl(name), ": a number from 0 to ", max, " is expected, not '",
+                                  ToAbsl(text), "'"));
+  }
+  return value;
+}
+
+absl::Status SetOption(ClientOptions* out, std::string_view name, const std::string& value) {
+  if (name == "address") {
+    out->address = value;
+    return absl::OkStatus();
+  }
+  if (name == "embedded") {
+    TESSERA_ASSIGN_OR_RETURN(out->embedded, NumberOf(name, value, kEmbeddedDevicesMax));
+    return absl::OkStatus();
+  }
+  if (name == "min_devices") {
+    TESSERA_ASSIGN_OR_RETURN(out->min_devices,
+                             NumberOf(name, value, std::numeric_limits<int>::max()));
+    return absl::OkStatus();
+  }
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("the plugin has no option '", ToAbsl(name),
+                                "': address, embedded and min_devices are known"));
+}
+
+std::shared_ptr<Session> Open(const ClientOptions& options) {
+  if (!options.address.empty()) {
+    ConnectOptions connect;
+    connect.min_devices = options.min_devices;
+    return Session::Connect(options.address, connect, Site{});
+  }
+  return Session::Embedded({.devices = options.embedded}, Site{});
+}
+
+}  // namespace
+
+NamedValue& Attributes::Make(std::string name) {
+  texts_.push_back(std::move(name));
+  NamedValue& value = values_.emplace_back();
+  value.struct_size = sizeof(NamedValue);
+  value.extension_start = nullptr;
+  value.name = texts_.back().data();
+  value.name_size = texts_.back().size();
+  return value;
+}
+
+void Attributes::Add(std::string name, std::string text) {
+  texts_.push_back(std::move(text));
+  const std::string& kept = texts_.back();
+  NamedValue& value = Make(std::move(name));
+  value.type = kString;
+  value.string_value = kept.data();
+  value.value_size = kept.size();
+}
+
+void Attributes::Add(std::string name, std::vector<int64_t> numbers) {
+  lists_.push_back(std::move(numbers));
+  NamedValue& value = Make(std::move(name));
+  value.type = kInt64List;
+  value.int64_array_value = lists_.back().data();
+  value.value_size = lists_.back().size();
+}
+
+absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> given,
+                                                const EnvLookup& env) {
+  ClientOptions out;
+  if (const auto address = env("TESSERA_ADDRESS")) out.address = *address;
+  for (const auto& [variable, option] : {std::pair("TESSERA_EMBEDDED", "embedded"),
+                                         std::pair("TESSERA_MIN_DEVICES", "min_devices")}) {
+    const std::optional<std::string> value = env(variable);
+    if (!value || value->empty()) continue;
+    TESSERA_RETURN_IF_ERROR(Annotate(SetOption(&out, option, *value), variable));
+  }
+  bool named_address = false, named_embedded = false;
+  for (const NamedValue& value : given) {
+    const std::string_view name(value.name, value.name_size);
+    if (value.type != kString && value.type != kInt64) {
+      return MakeError(ErrorKind::kValueError, absl::StrCat("option '", ToAbsl(name),
+                                                            "': a text or an integer is expected"));
+    }
+    const std::string text =
+        value.type == kString ? TextOf(value) : absl::StrCat(value.int64_value);
+    TESSERA_RETURN_IF_ERROR(SetOption(&out, name, text));
+    named_address |= name == "address";
+    named_embedded |= name == "embedded";
+  }
+  // What the call says counts more than the environment.
+  if (named_embedded && !named_address) out.address.clear();
+  if (out.address.empty() && out.embedded == 0) {
+    return MakeError(ErrorKind::kValueError,
+                     "no cluster is named: set TESSERA_ADDRESS to a coordinator's HOST:PORT, or "
+                     "TESSERA_EMBEDDED to the number of CPU devices of a cluster in this process");
+  }
+  return out;
+}
+
+Client::Client(std::shared_ptr<Session> opened, bool in_process,
+               const std::vector<api::Device>& found)
+    : session(std::move(opened)),
+      embedded(in_process),
+      version(absl::StrCat("tessera ", BuildText(ThisBuild()))),
+      waiters({.threads = kWaitersMax}) {
+  std::map<std::string, int64_t> workers;    // by name: its place
+  std::map<std::string, int64_t> of_worker;  // how many devices it has so far
+  for (const api::Device& d : found) {
+    const int64_t worker = workers.emplace(d.worker, workers.size()).first->second;
+    Device& device = storage.emplace_back();
+    device.client = this;
+    device.id = d.id;
+    device.local_id = static_cast<int>(devices.size());
+    DeviceDescription& about = device.description;
+    about.id = static_cast<int>(d.id);
+    about.kind = d.kind;
+    about.text = absl::StrCat("TesseraDevice(id=", d.id, ")");
+    about.debug = absl::StrCat("TesseraDevice(id=", d.id, ", kind=", d.kind, ", worker=", d.worker,
+                               ", host=", d.host, ", executor=", d.executor, ")");
+    about.attributes.Add("coords", std::vector<int64_t>{worker, of_worker[d.worker]++});
+    about.attributes.Add("worker", d.worker);
+    about.attributes.Add("host", d.host);
+    about.attributes.Add("executor", d.executor);
+    about.attributes.Add("kind", d.kind);
+    device.memory.id = device.local_id;
+    device.memory.device = &device;
+    device.memory.text = absl::StrCat("TesseraMemory(id=", device.local_id, ")");
+    device.memory.debug =
+        absl::StrCat("TesseraMemory(id=", device.local_id, ", of ", about.text, ")");
+    devices.push_back(&device);
+    memories.push_back(&device.memory);
+    by_id.emplace(d.id, &device);
+    topology.descriptions.push_back(&about);
+  }
+}
+
+Client::~Client() { closing.store(true); }
+
+Device* Client::Find(int64_t id) const {
+  const auto it = by_id.find(id);
+  return it == by_id.end() ? nullptr : it->second;
+}
+
+Error* Plugin_Initialize(Plugin_Initialize_Args*) { return nullptr; }
+
+Error* Plugin_Attributes(Plugin_Attributes_Args* args) {
+  // What artifacts may hold: the framework writes them for this StableHLO or, if it is older, for
+  // its own. Ops and forms that came later stay out until we say that we read them.
+  static const auto* const attributes = [] {
+    auto* const made = new Attributes;
+    made->Add("stablehlo_current_version", std::vector<int64_t>{1, 15, 0});
+    made->Add("stablehlo_minimum_version", std::vector<int64_t>{0, 9, 0});
+    made->Add("sdy_current_version", std::vector<int64_t>{0, 0, 1});
+    return made;
+  }();
+  args->attributes = attributes->values().data();
+  args->num_attributes = attributes->values().size();
+  return nullptr;
+}
+
+Error* Client_Create(Client_Create_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(
+        const ClientOptions options,
+        ReadClientOptions(absl::MakeConstSpan(args->create_options, args->num_options),
+                          ProcessEnv()));
+    std::shared_ptr<Session> session = Open(options);
+    std::vector<api::Device> found;
+    for (api::Device& d : session->devices(Site{})) {
+      // The framework has no word for a device that is away.
+      if (d.healthy && d.id <= std::numeric_limits<int>::max()) found.push_back(std::move(d));
+    }
+    if (found.empty()) {
+      return MakeError(ErrorKind::kNotEnoughDevices,
+                       absl::StrCat("the cluster at ", options.address,
+                                    " has no healthy device: `tessera devices` says why"));
+    }
+    args->client = new Client(std::move(session), options.address.empty(), found);
+    return absl::OkStatus();
+  });
+}
+
+Error* Client_Destroy(Client_Destroy_Args* args) {
+  delete args->client;
+  return nullptr;
+}
+
+Error* Client_PlatformName(Client_PlatformName_Args* args) {
+  args->platform_name = kPlatform;
+  args->platform_name_size = sizeof(kPlatform) - 1;
+  return nullptr;
+}
+
+Error* Client_ProcessIndex(Client_ProcessIndex_Args* args) {
+  args->process_index = 0;
+  return nullptr;
+}
+
+Error* Client_PlatformVersion(Client_PlatformVersion_Args* args) {
+  args->platform_version = args->client->version.data();
+  args->platform_version_size = args->client->version.size();
+  return nullptr;
+}
+
+Error* Client_Devices(Client_Devices_Args* args) {
+  args->devices = args->client->devices.data();
+  args->num_devices = args->client->devices.size();
+  return nullptr;
+}
+
+Error* Client_AddressableDevices(Client_AddressableDevices_Args* args) {
+  args->addressable_devices = args->client->devices.data();
+  args->num_addressable_devices = args->client->devices.size();
+  return nullptr;
+}
+
+Error* Client_LookupDevice(Client_LookupDevice_Args* args) {
+  args->device = args->client->Find(args->id);
+  if (args->device != nullptr) return nullptr;
+  return ErrorOf(MakeError(ErrorKind::kNotEnoughDevices,
+                           absl::StrCat("the cluster has no device ", args->id)));
+}
+
+Error* Client_LookupAddressableDevice(Client_LookupAddressableDevice_Args* args) {
+  const std::vector<Device*>& devices = args->client->devices;
+  const int id = args->local_hardware_id;
+  args->addressable_device =
+      id >= 0 && static_cast<size_t>(id) < devices.size() ? devices[id] : nullptr;
+  if (args->addressable_device != nullptr) return nullptr;
+  return ErrorOf(MakeError(ErrorKind::kNotEnoughDevices,
+                           absl::StrCat("the cluster has no device at place ", id)));
+}
+
+Error* Client_AddressableMemories(Client_AddressableMemories_Args* args) {
+  args->addressable_memories = args->client->memories.data();
+  args->num_addressable_memories = args->client->memories.size();
+  return nullptr;
+}
+
+Error* Client_DefaultDeviceAssignment(Client_DefaultDeviceAssignment_Args* args) {
+  const std::vector<Device*>& devices = args->client->devices;
+  const int64_t wanted = int64_t{args->num_replicas} * args->num_partitions;
+  if (wanted < 0 || static_cast<size_t>(wanted) > devices.size() ||
+      static_cast<size_t>(wanted) > args->default_assignment_size) {
+    return ErrorOf(MakeError(
+        ErrorKind::kNotEnoughDevices,
+        absl::StrCat(wanted, " devices are asked for; the cluster has ", devices.size())));
+  }
+  for (int64_t i = 0; i < wanted; ++i) args->default_assignment[i] = devices[i]->description.id;
+  return nullptr;
+}
+
+Error* Client_TopologyDescription(Client_TopologyDescription_Args* args) {
+  args->topology = &args->client->topology;
+  return nullptr;
+}
+
+Error* DeviceDescription_Id(DeviceDescription_Id_Args* args) {
+  args->id = args->device_description->id;
+  return nullptr;
+}
+
+Error* DeviceDescription_ProcessIndex(DeviceDescription_ProcessIndex_Args* args) {
+  args->process_index = 0;
+  return nullptr;
+}
+
+Error* DeviceDescription_Attributes(DeviceDescription_Attributes_Args* args) {
+  const std::vector<NamedValue>& values = args->device_description->attributes.values();
+  args->attributes = values.data();
+  args->num_attributes = values.size();
+  return nullptr;
+}
+
+Error* DeviceDescription_Kind(DeviceDescription_Kind_Args* args) {
+  args->device_kind = args->device_description->kind.data();
+  args->device_kind_size = args->device_description->kind.size();
+  return nullptr;
+}
+
+Error* DeviceDescription_DebugString(DeviceDescription_DebugString_Args* args) {
+  args->debug_string = args->device_description->debug.data();
+  args->debug_string_size = args->device_description->debug.size();
+  return nullptr;
+}
+
+Error* DeviceDescription_ToString(DeviceDescription_ToString_Args* args) {
+  args->to_string = args->device_description->text.data();
+  args->to_string_size = args->device_description->text.size();
+  return nullptr;
+}
+
+Error* Device_GetDescription(Device_GetDescription_Args* args) {
+  args->device_description = &args->device->description;
+  return nullptr;
+}
+
+Error* Device_IsAddressable(Device_IsAddressable_Args* args) {
+  args->is_addressable = true;
+  return nullptr;
+}
+
+Error* Device_LocalHardwareId(Device_LocalHardwareId_Args* args) {
+  args->local_hardware_id = args->device->local_id;
+  return nullptr;
+}
+
+Error* Device_AddressableMemories(Device_AddressableMemories_Args* args) {
+  args->memories = args->device->memories;
+  args->num_memories = std::size(args->device->memories);
+  return nullptr;
+}
+
+Error* Device_DefaultMemory(Device_DefaultMemory_Args* args) {
+  args->memory = &args->device->memory;
+  return nullptr;
+}
+
+Error* Device_GetAttributes(Device_GetAttributes_Args* args) {
+  const std::vector<NamedValue>& values = args->device->description.attributes.values();
+  args->attributes = values.data();
+  args->num_attributes = values.size();
+  args->device_attributes = nullptr;
+  args->attributes_deleter = [](void*) {};  // the device keeps them
+  return nullptr;
+}
+
+Error* Memory_Id(Memory_Id_Args* args) {
+  args->id = args->memory->id;
+  return nullptr;
+}
+
+Error* Memory_Kind(Memory_Kind_Args* args) {
+  args->kind = kDeviceMemory;
+  args->kind_size = sizeof(kDeviceMemory) - 1;
+  return nullptr;
+}
+
+Error* Memory_Kind_Id(Memory_Kind_Id_Args* args) {
+  args->kind_id = 0;
+  return nullptr;
+}
+
+Error* Memory_DebugString(Memory_DebugString_Args* args) {
+  args->debug_string = args->memory->debug.data();
+  args->debug_string_size = args->memory->debug.size();
+  return nullptr;
+}
+
+Error* Memory_ToString(Memory_ToString_Args* args) {
+  args->to_string = args->memory->text.data();
+  args->to_string_size = args->memory->text.size();
+  return nullptr;
+}
+
+Error* Memory_AddressableByDevices(Memory_AddressableByDevices_Args* args) {
+  args->devices = args->memory->device->self;
+  args->num_devices = std::size(args->memory->device->self);
+  return nullptr;
+}
+
+Error* TopologyDescription_PlatformName(TopologyDescription_PlatformName_Args* args) {
+  args->platform_name = kPlatform;
+  args->platform_name_size = sizeof(kPlatform) - 1;
+  return nullptr;
+}
+
+Error* TopologyDescription_PlatformVersion(TopologyDescription_PlatformVersion_Args* args) {
+  static constexpr char kVersion[] = "tessera";
+  args->platform_version = kVersion;
+  args->platform_version_size = sizeof(kVersion) - 1;
+  return nullptr;
+}
+
+Error* TopologyDescription_GetDeviceDescriptions(
+    TopologyDescription_GetDeviceDescriptions_Args* args) {
+  args->descriptions = args->topology->descriptions.data();
+  args->num_descriptions = args->topology->descriptions.size();
+  return nullptr;
+}
+
+Error* TopologyDescription_Attributes(TopologyDescription_Attributes_Args* args) {
+  args->attributes = args->topology->attributes.values().data();
+  args->num_attributes = args->topology->attributes.values().size();
+  return nullptr;
+}
+
+}  // namespace tessera::pjrt

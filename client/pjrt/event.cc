@@ -1,0 +1,105 @@
+#include "client/pjrt/event.h"
+
+#include "absl/strings/string_view.h"
+#include "client/pjrt/status.h"
+
+namespace tessera::pjrt {
+
+void Outcome::StartWhenAsked(std::function<void()> start) {
+  absl::MutexLock lock(&mu_);
+  start_ = std::move(start);
+}
+
+void Outcome::Start() {
+  std::function<void()> start;
+  {
+    absl::MutexLock lock(&mu_);
+    start.swap(start_);
+  }
+  if (start) start();
+}
+
+void Outcome::Settle(const absl::Status& status) {
+  std::vector<std::pair<OnReadyCallback, void*>> callbacks;
+  {
+    absl::MutexLock lock(&mu_);
+    if (settled_) return;
+    settled_ = true;
+    status_ = status;
+    callbacks.swap(callbacks_);
+  }
+  for (const auto& [callback, user_arg] : callbacks) callback(ErrorOf(status), user_arg);
+}
+
+bool Outcome::settled() {
+  Start();
+  absl::MutexLock lock(&mu_);
+  return settled_;
+}
+
+absl::Status Outcome::status() const {
+  absl::MutexLock lock(&mu_);
+  return status_;
+}
+
+absl::Status Outcome::Await() {
+  Start();
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(&settled_));
+  return status_;
+}
+
+void Outcome::OnSettled(OnReadyCallback callback, void* user_arg) {
+  absl::Status status;
+  bool settled = false;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!settled_) callbacks_.emplace_back(callback, user_arg);
+    if (settled_) status = status_;
+    settled = settled_;
+  }
+  if (settled) {
+    callback(ErrorOf(status), user_arg);
+  } else {
+    Start();
+  }
+}
+
+std::shared_ptr<Outcome> Settled() {
+  static const auto* const settled =
+      new std::shared_ptr<Outcome>(std::make_shared<Outcome>(absl::OkStatus()));
+  return *settled;
+}
+
+Error* Event_Destroy(Event_Destroy_Args* args) {
+  delete args->event;
+  return nullptr;
+}
+
+Error* Event_IsReady(Event_IsReady_Args* args) {
+  args->is_ready = args->event->outcome->settled();
+  return nullptr;
+}
+
+Error* Event_Error(Event_Error_Args* args) { return ErrorOf(args->event->outcome->status()); }
+
+Error* Event_Await(Event_Await_Args* args) { return ErrorOf(args->event->outcome->Await()); }
+
+Error* Event_OnReady(Event_OnReady_Args* args) {
+  args->event->outcome->OnSettled(args->callback, args->user_arg);
+  return nullptr;
+}
+
+Error* Event_Create(Event_Create_Args* args) {
+  args->event = new Event{std::make_shared<Outcome>()};
+  return nullptr;
+}
+
+Error* Event_Set(Event_Set_Args* args) {
+  args->event->outcome->Settle(
+      absl::Status(static_cast<absl::StatusCode>(args->error_code),
+                   absl::string_view(args->error_message, args->error_message_size)));
+  return nullptr;
+}
+
+}  // namespace tessera::pjrt

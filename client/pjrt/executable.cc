@@ -1,0 +1,452 @@
+#include "client/pjrt/executable.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/build.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "client/pjrt/status.h"
+#include "client/pjrt/types.h"
+#include "client/pjrt/xla.pb.h"
+#include "ir/api/placement.h"
+#include "ir/stablehlo/import.h"
+#include "ir/stablehlo/inspect.h"
+#include "ir/text.h"
+
+namespace tessera::pjrt {
+namespace {
+
+std::vector<std::string> ShardingsOf(const std::vector<api::ArraySpec>& specs,
+                                     const std::vector<Device*>& devices) {
+  std::vector<std::string> out;
+  for (const api::ArraySpec& spec : specs) out.push_back(ShardingBytes(spec, devices));
+  return out;
+}
+
+std::vector<Boundary> BoundariesOf(const std::vector<api::ArraySpec>& specs,
+                                   const std::vector<Device*>& devices) {
+  std::vector<Boundary> out;
+  for (const api::ArraySpec& spec : specs) {
+    Boundary& boundary = out.emplace_back();
+    boundary.spec = spec;
+    boundary.local = api::LocalShape(spec.placement, spec.shape);
+    const std::vector<int64_t>& placed = spec.placement.devices;
+    for (const Device* device : devices) {
+      const auto it = std::find(placed.begin(), placed.end(), device->id);
+      boundary.ordinals.push_back(static_cast<int>(it - placed.begin()));
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<v1::CompileOptions> ReadOptions(std::string_view bytes) {
+  v1::CompileOptions options;
+  if (!options.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return MakeError(ErrorKind::kValueError, "the compile options do not decode");
+  if (options.executable_build_options().num_replicas() > 1) {
+    return MakeError(ErrorKind::kNotImplemented,
+                     "programs of several replicas: lay the program over partitions instead");
+  }
+  if (!options.env_option_overrides().empty()) {
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("compiler_options has '", options.env_option_overrides().begin()->first,
+                     "', and Tessera takes none"));
+  }
+  return options;
+}
+
+// The device of each partition.
+absl::StatusOr<std::vector<Device*>> DevicesOf(const Client& client,
+                                               const v1::ExecutableBuildOptions& options) {
+  const int64_t partitions = std::max<int64_t>(options.num_partitions(), 1);
+  std::vector<Device*> out;
+  if (!options.has_device_assignment()) {
+    if (static_cast<size_t>(partitions) > client.devices.size()) {
+      return MakeError(ErrorKind::kNotEnoughDevices,
+                       absl::StrCat("the program is for ", partitions, " devices; the client has ",
+                                    client.devices.size()));
+    }
+    out.assign(client.devices.begin(), client.devices.begin() + partitions);
+    return out;
+  }
+  for (const auto& partition : options.device_assignment().computation_devices()) {
+    if (partition.replica_device_ids_size() != 1)
+      return MakeError(ErrorKind::kNotImplemented, "programs of several replicas");
+    Device* const device = client.Find(partition.replica_device_ids(0));
+    if (device == nullptr) {
+      return MakeError(ErrorKind::kNotEnoughDevices,
+                       absl::StrCat("the client has no device ", partition.replica_device_ids(0)));
+    }
+    out.push_back(device);
+  }
+  if (static_cast<int64_t>(out.size()) != partitions) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("the program is for ", partitions, " partitions, and ",
+                                  out.size(), " devices are assigned"));
+  }
+  return out;
+}
+
+// The devices of the program's mesh, row-major.
+absl::StatusOr<std::vector<int64_t>> Laid(const ir::stablehlo::Artifact& artifact,
+                                          const ir::Program& program,
+                                          const std::vector<Device*>& devices) {
+  const int64_t places = program.mesh().num_devices();
+  if (places != static_cast<int64_t>(devices.size())) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("the program's mesh ", program.mesh().ToString(), " has ", places,
+                                  " devices, and it is compiled for ", devices.size()));
+  }
+  TESSERA_ASSIGN_OR_RETURN(std::vector<int64_t> partitions, ir::stablehlo::DevicesOfMesh(artifact));
+  if (partitions.empty()) {
+    partitions.resize(places);
+    std::iota(partitions.begin(), partitions.end(), 0);
+  }
+  std::vector<int64_t> out;
+  for (const int64_t partition : partitions) out.push_back(devices.at(partition)->id);
+  return out;
+}
+
+std::string AssignmentBytes(const std::vector<Device*>& devices) {
+  v1::DeviceAssignment assignment;
+  assignment.set_replica_count(1);
+  assignment.set_computation_count(static_cast<int>(devices.size()));
+  for (const Device* device : devices)
+    assignment.add_computation_devices()->add_replica_device_ids(device->description.id);
+  return assignment.SerializeAsString();
+}
+
+// Under $TESSERA_JAX_DUMP, for who wants to see what was compiled. Its failure fails nothing.
+void Dump(const std::string& name, std::string_view code, const ir::Program& program,
+          const api::CompileReply* reply) {
+  const char* const folder = std::getenv("TESSERA_JAX_DUMP");
+  if (folder == nullptr || *folder == '\0') return;
+  static std::atomic<int> last{0};
+  static thread_local int number = 0;
+  if (reply == nullptr) number = ++last;
+  std::error_code ignored;
+  std::filesystem::create_directories(folder, ignored);
+  const std::string stem = absl::StrCat(folder, "/", absl::StrFormat("%04d", number), "_", name);
+  const auto write = [&](const char* suffix, std::string_view text) {
+    std::ofstream file(absl::StrCat(stem, suffix), std::ios::binary);
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+    if (!file.good()) TESSERA_LOG(WARNING) << "TESSERA_JAX_DUMP: cannot write " << stem << suffix;
+  };
+  if (reply == nullptr) {
+    write(".mlirbc", code);
+    write(".program.txt", ir::PrintProgram(program));
+  } else {
+    write(".plan.txt", reply->explain_text);
+    write(".plan.json", reply->explain_json);
+  }
+}
+
+bool Dumps() {
+  const char* const folder = std::getenv("TESSERA_JAX_DUMP");
+  return folder != nullptr && *folder != '\0';
+}
+
+}  // namespace
+
+Texts::Texts(std::vector<std::string> texts) : texts_(std::move(texts)) {
+  for (const std::string& text : texts_) {
+    data_.push_back(text.data());
+    sizes_.push_back(text.size());
+  }
+  if (texts_.empty()) {
+    data_.push_back("");
+    sizes_.push_back(0);
+  }
+}
+
+std::string ShardingBytes(const api::ArraySpec& spec, const std::vector<Device*>& devices) {
+  v1::OpSharding out;
+  const ir::Mesh& mesh = spec.placement.mesh;
+  ir::AxisList axes;  // those that shard, in the order of dims
+  int64_t tiles = 1;
+  std::vector<int64_t> per_dim(spec.shape.size(), 1);
+  for (size_t d = 0; d < spec.placement.spec.dims.size() && d < per_dim.size(); ++d) {
+    for (const std::string& axis : spec.placement.spec.dims[d]) axes.push_back(axis);
+    per_dim[d] = mesh.SizeOf(spec.placement.spec.dims[d]);
+    tiles *= per_dim[d];
+  }
+  if (tiles == 1) return out.SerializeAsString();  // replicated
+  out.set_type(v1::OpSharding::OTHER);
+  for (const int64_t n : per_dim) out.add_tile_assignment_dimensions(n);
+  const int64_t copies = static_cast<int64_t>(devices.size()) / tiles;
+  if (copies > 1) {
+    out.add_tile_assignment_dimensions(copies);
+    out.set_replicate_on_last_tile_dim(true);
+  }
+  std::vector<std::vector<int64_t>> of_tile(tiles);
+  for (size_t place = 0; place < spec.placement.devices.size(); ++place) {
+    const auto partition = std::find_if(devices.begin(), devices.end(), [&](const Device* d) {
+      return d->id == spec.placement.devices[place];
+    });
+    of_tile[mesh.IndexAlong(static_cast<int64_t>(place), axes)].push_back(partition -
+                                                                          devices.begin());
+  }
+  for (const std::vector<int64_t>& partitions : of_tile)
+    for (const int64_t partition : partitions) out.add_tile_assignment_devices(partition);
+  return out.SerializeAsString();
+}
+
+Compiled::Compiled(Client* of, std::shared_ptr<const Session::Executable> made,
+                   std::vector<Device*> on)
+    : client(of),
+      executable(std::move(made)),
+      devices(std::move(on)),
+      in(BoundariesOf(executable->reply.in, devices)),
+      out(BoundariesOf(executable->reply.out, devices)),
+      in_shardings(ShardingsOf(executable->reply.in, devices)),
+      out_shardings(ShardingsOf(executable->reply.out, devices)),
+      out_memory_kinds(std::vector<std::string>(out.size(), kDeviceMemory)),
+      assignment(AssignmentBytes(devices)) {
+  for (size_t k = 0; k < devices.size(); ++k) logical_ids.push_back({0, static_cast<int>(k)});
+  for (const Boundary& result : out) {
+    out_types.push_back(NumberOfDType(result.spec.dtype));
+    out_dims.insert(out_dims.end(), result.local.begin(), result.local.end());
+    out_ranks.push_back(result.local.size());
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
+                                                                std::string_view code,
+                                                                std::string_view options_bytes) {
+  TESSERA_ASSIGN_OR_RETURN(const v1::CompileOptions options, ReadOptions(options_bytes));
+  TESSERA_ASSIGN_OR_RETURN(std::vector<Device*> devices,
+                           DevicesOf(*client, options.executable_build_options()));
+  TESSERA_ASSIGN_OR_RETURN(
+      const ir::stablehlo::Artifact artifact,
+      ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(code.data()), code.size()}));
+  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::stablehlo::ImportProgram(artifact));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> laid, Laid(artifact, program, devices));
+  const std::string& name = program.entry->name;
+  Dump(name, code, program, nullptr);
+  std::shared_ptr<const Session::Executable> executable =
+      client->session->Compile(program, laid, name, /*explain=*/Dumps(), Site{});
+  Dump(name, code, program, &executable->reply);
+  auto out = std::make_shared<Compiled>(client, std::move(executable), std::move(devices));
+  for (const ir::stablehlo::ValueInfo& param : ir::stablehlo::SignatureOf(artifact).params)
+    out->donated.push_back(param.donated);
+  out->donated.resize(out->in.size());
+  v1::SerializedExecutable serialized;
+  serialized.set_build(BuildText(ThisBuild()));
+  serialized.set_code(code.data(), code.size());
+  serialized.set_compile_options(options_bytes.data(), options_bytes.size());
+  out->serialized = serialized.SerializeAsString();
+  out->fingerprint = Sha256Hex(out->serialized);
+  return std::shared_ptr<const Compiled>(std::move(out));
+}
+
+Error* Client_Compile(Client_Compile_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    const std::string_view format(args->program->format, args->program->format_size);
+    if (format != "mlir") {
+      return MakeError(ErrorKind::kNotImplemented,
+                       absl::StrCat("a program in the format '", ToAbsl(format),
+                                    "': StableHLO artifacts ('mlir') are read"));
+    }
+    TESSERA_ASSIGN_OR_RETURN(
+        std::shared_ptr<const Compiled> compiled,
+        CompileArtifact(args->client, {args->program->code, args->program->code_size},
+                        {args->compile_options, args->compile_options_size}));
+    args->executable = new LoadedExecutable{std::move(compiled)};
+    return absl::OkStatus();
+  });
+}
+
+Error* Executable_DeserializeAndLoad(Executable_DeserializeAndLoad_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    v1::SerializedExecutable read;
+    if (!read.ParseFromArray(args->serialized_executable,
+                             static_cast<int>(args->serialized_executable_size))) {
+      return MakeError(ErrorKind::kValueError, "the serialized executable does not decode");
+    }
+    if (read.build() != BuildText(ThisBuild())) {
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("the executable was serialized by ", read.build(),
+                                    ", and this is ", BuildText(ThisBuild()), ": compile it anew"));
+    }
+    std::string_view options = read.compile_options();
+    if (TESSERA_PJRT_COVERS(args, overridden_serialized_compile_options_size) &&
+        args->overridden_serialized_compile_options != nullptr) {
+      options = {args->overridden_serialized_compile_options,
+                 args->overridden_serialized_compile_options_size};
+    }
+    TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const Compiled> compiled,
+                             CompileArtifact(args->client, read.code(), options));
+    args->loaded_executable = new LoadedExecutable{std::move(compiled)};
+    return absl::OkStatus();
+  });
+}
+
+Error* Executable_Destroy(Executable_Destroy_Args* args) {
+  delete args->executable;
+  return nullptr;
+}
+
+Error* Executable_Name(Executable_Name_Args* args) {
+  const std::string& name = args->executable->compiled->executable->name;
+  args->executable_name = name.data();
+  args->executable_name_size = name.size();
+  return nullptr;
+}
+
+Error* Executable_NumReplicas(Executable_NumReplicas_Args* args) {
+  args->num_replicas = 1;
+  return nullptr;
+}
+
+Error* Executable_NumPartitions(Executable_NumPartitions_Args* args) {
+  args->num_partitions = args->executable->compiled->devices.size();
+  return nullptr;
+}
+
+Error* Executable_NumOutputs(Executable_NumOutputs_Args* args) {
+  args->num_outputs = args->executable->compiled->out.size();
+  return nullptr;
+}
+
+// The code is where the executors are.
+Error* Executable_SizeOfGeneratedCodeInBytes(Executable_SizeOfGeneratedCodeInBytes_Args* args) {
+  args->size_in_bytes = 0;
+  return nullptr;
+}
+
+Error* Executable_OutputMemoryKinds(Executable_OutputMemoryKinds_Args* args) {
+  const Texts& kinds = args->executable->compiled->out_memory_kinds;
+  args->num_outputs = kinds.size();
+  args->memory_kinds = kinds.data();
+  args->memory_kind_sizes = kinds.sizes();
+  return nullptr;
+}
+
+Error* Executable_Serialize(Executable_Serialize_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    auto* const kept = new std::string(args->executable->compiled->serialized);
+    args->serialized_bytes = kept->data();
+    args->serialized_bytes_size = kept->size();
+    args->serialized_executable = kept;
+    args->serialized_executable_deleter = [](void* p) { delete static_cast<std::string*>(p); };
+    return absl::OkStatus();
+  });
+}
+
+Error* Executable_OutputElementTypes(Executable_OutputElementTypes_Args* args) {
+  const std::vector<int>& types = args->executable->compiled->out_types;
+  args->output_types = const_cast<int*>(types.data());
+  args->num_output_types = types.size();
+  return nullptr;
+}
+
+Error* Executable_OutputDimensions(Executable_OutputDimensions_Args* args) {
+  const Compiled& compiled = *args->executable->compiled;
+  args->num_outputs = compiled.out_ranks.size();
+  args->dims = compiled.out_dims.data();
+  args->dim_sizes = compiled.out_ranks.data();
+  return nullptr;
+}
+
+Error* Executable_Fingerprint(Executable_Fingerprint_Args* args) {
+  const std::string& fingerprint = args->executable->compiled->fingerprint;
+  args->executable_fingerprint = fingerprint.data();
+  args->executable_fingerprint_size = fingerprint.size();
+  return nullptr;
+}
+
+Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args* args) {
+  const Compiled& compiled = *args->executable->compiled;
+  const auto bytes_of = [](const std::vector<Boundary>& values) {
+    int64_t bytes = 0;
+    for (const Boundary& v : values) bytes += ir::MakeType(v.spec.dtype, v.local).num_bytes();
+    return bytes;
+  };
+  const int64_t in = bytes_of(compiled.in), out = bytes_of(compiled.out);
+  const int64_t peak = compiled.executable->reply.memory_bound_bytes;
+  args->generated_code_size_in_bytes = 0;
+  args->argument_size_in_bytes = in;
+  args->output_size_in_bytes = out;
+  args->alias_size_in_bytes = 0;
+  args->temp_size_in_bytes = std::max<int64_t>(peak - in - out, 0);
+  args->host_generated_code_size_in_bytes = 0;
+  args->host_argument_size_in_bytes = 0;
+  args->host_output_size_in_bytes = 0;
+  args->host_alias_size_in_bytes = 0;
+  args->host_temp_size_in_bytes = 0;
+  if (TESSERA_PJRT_COVERS(args, peak_memory_in_bytes)) args->peak_memory_in_bytes = peak;
+  if (TESSERA_PJRT_COVERS(args, total_size_in_bytes)) args->total_size_in_bytes = peak;
+  return nullptr;
+}
+
+Error* LoadedExecutable_Destroy(LoadedExecutable_Destroy_Args* args) {
+  delete args->executable;
+  return nullptr;
+}
+
+Error* LoadedExecutable_GetExecutable(LoadedExecutable_GetExecutable_Args* args) {
+  args->executable = new Executable{args->loaded_executable->compiled};
+  return nullptr;
+}
+
+Error* LoadedExecutable_AddressableDevices(LoadedExecutable_AddressableDevices_Args* args) {
+  args->addressable_devices = args->executable->compiled->devices.data();
+  args->num_addressable_devices = args->executable->compiled->devices.size();
+  return nullptr;
+}
+
+Error* LoadedExecutable_AddressableDeviceLogicalIds(
+    LoadedExecutable_AddressableDeviceLogicalIds_Args* args) {
+  const std::vector<LogicalDeviceIds>& ids = args->executable->compiled->logical_ids;
+  args->addressable_device_logical_ids = const_cast<LogicalDeviceIds*>(ids.data());
+  args->num_addressable_device_logical_ids = ids.size();
+  return nullptr;
+}
+
+Error* LoadedExecutable_Delete(LoadedExecutable_Delete_Args* args) {
+  args->executable->deleted.store(true);
+  return nullptr;
+}
+
+Error* LoadedExecutable_IsDeleted(LoadedExecutable_IsDeleted_Args* args) {
+  args->is_deleted = args->executable->deleted.load();
+  return nullptr;
+}
+
+Error* LoadedExecutable_GetDeviceAssignment(LoadedExecutable_GetDeviceAssignment_Args* args) {
+  const std::string& assignment = args->executable->compiled->assignment;
+  args->serialized_bytes = assignment.data();
+  args->serialized_bytes_size = assignment.size();
+  args->serialized_device_assignment = nullptr;
+  args->serialized_device_assignment_deleter = [](void*) {};  // the executable keeps it
+  return nullptr;
+}
+
+namespace {
+Error* Tell(const Texts& shardings, Shardings_Args* args) {
+  args->num_shardings = shardings.size();
+  args->shardings = shardings.data();
+  args->sharding_sizes = shardings.sizes();
+  return nullptr;
+}
+}  // namespace
+
+Error* ParameterShardings(Shardings_Args* args) {
+  return Tell(args->executable->compiled->in_shardings, args);
+}
+// Of a program without results the framework wants one all the same.
+Error* OutputShardings(Shardings_Args* args) {
+  Tell(args->executable->compiled->out_shardings, args);
+  args->num_shardings = std::max<size_t>(args->num_shardings, 1);
+  return nullptr;
+}
+
+}  // namespace tessera::pjrt

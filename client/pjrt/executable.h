@@ -1,0 +1,83 @@
+// Executables: programs that are planned for devices, with all that the framework asks of them.
+//
+// Owned by the framework; immutable but for whether they are deleted; thread-safe.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/pjrt/client.h"
+
+namespace tessera::pjrt {
+
+// Texts that the framework reads as two lists, of where they are and how long they are.
+class Texts {
+ public:
+  explicit Texts(std::vector<std::string> texts = {});
+  Texts(const Texts&) = delete;
+  Texts& operator=(const Texts&) = delete;
+  size_t size() const { return texts_.size(); }
+  // At least one, as the framework reads one of a program without values.
+  const char* const* data() const { return data_.data(); }
+  const size_t* sizes() const { return sizes_.data(); }
+
+ private:
+  const std::vector<std::string> texts_;
+  std::vector<const char*> data_;
+  std::vector<size_t> sizes_;
+};
+
+// Where an argument or a result is.
+struct Boundary {
+  api::ArraySpec spec;
+  ir::Dims local;             // the shape of each shard
+  std::vector<int> ordinals;  // of each partition's shard
+};
+
+struct Compiled {
+  Compiled(Client* of, std::shared_ptr<const Session::Executable> executable,
+           std::vector<Device*> on);
+
+  Client* const client;
+  const std::shared_ptr<const Session::Executable> executable;
+  const std::vector<Device*> devices;  // by partition
+  std::vector<LogicalDeviceIds> logical_ids;
+  std::string fingerprint;
+  std::vector<Boundary> in, out;
+  std::vector<bool> donated;  // by argument
+  // What is told of results.
+  std::vector<int> out_types;
+  std::vector<int64_t> out_dims;
+  std::vector<size_t> out_ranks;
+  const Texts in_shardings, out_shardings, out_memory_kinds;
+  std::string assignment;  // serialized DeviceAssignment
+  std::string serialized;  // SerializedExecutable
+};
+
+struct Executable {
+  std::shared_ptr<const Compiled> compiled;
+};
+
+struct LoadedExecutable {
+  std::shared_ptr<const Compiled> compiled;
+  std::atomic<bool> deleted{false};
+};
+
+// Plans an artifact. `options`: a serialized CompileOptions.
+//
+// VALUE_ERROR for options that make no sense; NOT_IMPLEMENTED for several replicas and for options
+// of the user's; NOT_ENOUGH_DEVICES for a device that the client does not have; the errors of
+// reading, importing and compiling the artifact.
+absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
+                                                                std::string_view code,
+                                                                std::string_view options);
+
+// A serialized OpSharding: how `placement` lies on devices, which are told by their partition.
+std::string ShardingBytes(const api::ArraySpec& spec, const std::vector<Device*>& devices);
+
+Error* ParameterShardings(Shardings_Args* args);
+Error* OutputShardings(Shardings_Args* args);
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,163 @@
+// Runs. Arguments come as the buffers of each device: those that are the shards of one array, where
+// the program wants them, are that array; others become one.
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/pjrt/buffer.h"
+#include "client/pjrt/executable.h"
+#include "client/pjrt/status.h"
+#include "client/trace.h"
+#include "ir/api/placement.h"
+
+namespace tessera::pjrt {
+namespace {
+
+// The buffers of one argument, by partition.
+using Row = std::vector<Buffer*>;
+
+std::string What(const Compiled& compiled, size_t i) {
+  return absl::StrCat(compiled.executable->name, ": argument ", i);
+}
+
+// Whether the shards of the array are those of the boundary, on the same devices.
+bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
+  if (array.dtype() != boundary.spec.dtype || array.shape() != boundary.spec.shape) return false;
+  const api::Placement& have = array.placement();
+  const api::Placement& want = boundary.spec.placement;
+  if (&have == &want || have == want) return true;
+  if (have.devices != want.devices || api::HoldsTerms(have) || api::HoldsTerms(want)) return false;
+  if (api::LocalShape(have, array.shape()) != boundary.local) return false;
+  for (size_t i = 0; i < have.devices.size(); ++i) {
+    const auto ordinal = static_cast<int64_t>(i);
+    if (api::ShardStarts(have, array.shape(), ordinal) !=
+        api::ShardStarts(want, array.shape(), ordinal))
+      return false;
+  }
+  return true;
+}
+
+// The array whose shards the buffers are; invalid if they are not those of one.
+tessera::Array WholeOf(const std::vector<Contents>& contents, const Boundary& boundary) {
+  const tessera::Array& first = contents[0].array;
+  if (!first.valid()) return {};
+  for (size_t k = 0; k < contents.size(); ++k) {
+    if (contents[k].array.state() != first.state()) return {};
+    if (contents[k].ordinal != boundary.ordinals[k]) return {};
+  }
+  return FitsBoundary(first, boundary) ? first : tessera::Array();
+}
+
+// Puts the array that the buffers are the shards of.
+absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row,
+                                        const std::vector<Contents>& contents,
+                                        const Boundary& boundary) {
+  const api::Placement& placement = boundary.spec.placement;
+  if (api::HoldsTerms(placement)) {
+    return MakeError(ErrorKind::kNotImplemented,
+                     "an argument of terms that nobody has added up, from several buffers");
+  }
+  ir::Array whole;
+  if (boundary.local == boundary.spec.shape) {  // each has all of it
+    if (contents[0].bytes) {
+      whole = *contents[0].bytes;
+    } else {
+      TESSERA_ASSIGN_OR_RETURN(whole,
+                               ReadShard(*compiled.client, contents[0].array, contents[0].ordinal));
+    }
+  } else {
+    whole = ir::Array(boundary.spec.dtype, boundary.spec.shape);
+    const std::vector<int> distinct = api::OrdinalsOfDistinctShards(placement, boundary.spec.shape);
+    for (size_t k = 0; k < row.size(); ++k) {
+      const int ordinal = boundary.ordinals[k];
+      if (!std::binary_search(distinct.begin(), distinct.end(), ordinal)) continue;
+      ir::Array shard;
+      if (contents[k].bytes) {
+        shard = *contents[k].bytes;
+      } else {
+        TESSERA_ASSIGN_OR_RETURN(
+            shard, ReadShard(*compiled.client, contents[k].array, contents[k].ordinal));
+      }
+      ir::WriteBlock(&whole, api::ShardStarts(placement, boundary.spec.shape, ordinal), shard);
+    }
+  }
+  const tessera::Array array = compiled.client->session->Put(
+      whole, Mesh{placement.mesh, placement.devices}, placement.spec, Site{});
+  for (size_t k = 0; k < row.size(); ++k) row[k]->Sent(array, boundary.ordinals[k]);
+  return array;
+}
+
+absl::StatusOr<tessera::Array> Argument(const Compiled& compiled, const Row& row, size_t i) {
+  const Boundary& boundary = compiled.in[i];
+  std::vector<Contents> contents;
+  for (size_t k = 0; k < row.size(); ++k) {
+    if (row[k]->dtype != boundary.spec.dtype || row[k]->dims != boundary.local) {
+      return MakeError(ErrorKind::kTypeError,
+                       absl::StrCat(What(compiled, i), ": the program takes ",
+                                    ir::MakeType(boundary.spec.dtype, boundary.local).ToString(),
+                                    " on each device, and was given ",
+                                    ir::MakeType(row[k]->dtype, row[k]->dims).ToString(),
+                                    " on device ", compiled.devices[k]->id));
+    }
+    absl::StatusOr<Contents> found = row[k]->contents();
+    if (!found.ok()) return Annotate(found.status(), What(compiled, i));
+    contents.push_back(*std::move(found));
+  }
+  if (tessera::Array whole = WholeOf(contents, boundary); whole.valid()) return whole;
+  return Assemble(compiled, row, contents, boundary);
+}
+
+}  // namespace
+
+Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    const Compiled& compiled = *args->executable->compiled;
+    if (args->executable->deleted.load()) {
+      return MakeError(ErrorKind::kProgramNotFound,
+                       absl::StrCat(compiled.executable->name, ": the executable was deleted"));
+    }
+    if (args->num_devices != compiled.devices.size() || args->num_args != compiled.in.size()) {
+      return MakeError(
+          ErrorKind::kTypeError,
+          absl::StrCat(compiled.executable->name, ": takes ", compiled.in.size(), " arguments on ",
+                       compiled.devices.size(), " devices, and was given ", args->num_args, " on ",
+                       args->num_devices));
+    }
+    std::vector<bool> donate = compiled.donated;
+    for (size_t i = 0; i < args->options->num_non_donatable_input_indices; ++i) {
+      const int64_t kept = args->options->non_donatable_input_indices[i];
+      if (kept >= 0 && static_cast<size_t>(kept) < donate.size()) donate[kept] = false;
+    }
+    std::vector<tessera::Array> given;
+    Row row(args->num_devices);
+    for (size_t i = 0; i < args->num_args; ++i) {
+      for (size_t k = 0; k < row.size(); ++k) row[k] = args->argument_lists[k][i];
+      TESSERA_ASSIGN_OR_RETURN(tessera::Array array, Argument(compiled, row, i));
+      given.push_back(std::move(array));
+    }
+    const bool donates = std::find(donate.begin(), donate.end(), true) != donate.end();
+    Client& client = *compiled.client;
+    const std::vector<tessera::Array> results = client.session->Run(
+        *compiled.executable, given, donates ? donate : std::vector<bool>(), Site{});
+    for (size_t i = 0; donates && i < donate.size(); ++i) {
+      for (size_t k = 0; donate[i] && k < row.size(); ++k) args->argument_lists[k][i]->Delete();
+    }
+    // All of the run's results are there at once.
+    const std::shared_ptr<Outcome> end =
+        results.empty() ? Settled() : EndOfRun(client, results.front());
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Boundary& boundary = compiled.out[i];
+      for (size_t k = 0; k < row.size(); ++k) {
+        args->output_lists[k][i] =
+            new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
+                       {std::nullopt, results[i], boundary.ordinals[k]}, end);
+      }
+    }
+    for (size_t k = 0; args->device_complete_events != nullptr && k < row.size(); ++k)
+      args->device_complete_events[k] = new Event{end};
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace tessera::pjrt

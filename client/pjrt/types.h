@@ -1,0 +1,13 @@
+// Element types by their numbers in the PJRT C API. Stateless; thread-safe.
+#pragma once
+#include <optional>
+
+#include "ir/dtype.h"
+
+namespace tessera::pjrt {
+
+// nullopt: Tessera has no such type.
+std::optional<ir::DType> DTypeOfNumber(int type);
+int NumberOfDType(ir::DType dtype);
+
+}  // namespace tessera::pjrt
