@@ -1,5 +1,5 @@
 """Programs for four devices: shardings that a planner completes, explicit ones, and shard_map."""
-from functools import partial
+from functools import partial, wraps
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,14 @@ def pinned(shape, x, *axes):
 
 
 def mapped(shape, in_specs, out_specs, **kwargs):
-    return partial(jax.shard_map, mesh=mesh_of(shape), in_specs=in_specs, out_specs=out_specs,
-                   **kwargs)
+    """Decorates a function of shards. The mesh is made when it is called: who calls chooses the devices."""
+    def decorated(function):
+        @wraps(function)
+        def call(*args):
+            return jax.shard_map(function, mesh=mesh_of(shape), in_specs=in_specs, out_specs=out_specs,
+                                 **kwargs)(*args)
+        return call
+    return decorated
 
 
 # ---- Shardings of arguments and constraints. -----------------------------------------------------

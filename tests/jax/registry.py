@@ -7,7 +7,9 @@
 registers a function under its name. Inputs are made when they are asked for, of random numbers that
 the name alone seeds: a program's numbers do not change when others come and go.
 """
+import contextlib
 import dataclasses
+import math
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -44,9 +46,24 @@ class Program:
         return mesh_of(self.mesh_shape, kind)
 
 
+_devices = None  # of meshes; None: the first of JAX's default platform
+
+
+@contextlib.contextmanager
+def meshes_of(devices):
+    """Meshes are made of the first of these, while in the context."""
+    global _devices
+    before, _devices = _devices, devices
+    try:
+        yield
+    finally:
+        _devices = before
+
+
 def mesh_of(shape, kind=AxisType.Auto):
     """Of as many devices, with axes "x" and "y"."""
-    return jax.make_mesh(shape, ("x", "y"), axis_types=(kind, kind))
+    devices = _devices and _devices[:math.prod(shape)]
+    return jax.make_mesh(shape, ("x", "y"), axis_types=(kind, kind), devices=devices)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,61 @@
+"""Tessera's devices for JAX: JAX_PLATFORMS=tessera python train.py.
+
+JAX finds this package by its entry point and calls `initialize`. The cluster is the coordinator at
+TESSERA_ADDRESS (with TESSERA_TOKEN and TESSERA_CA_FILE as for every client), or TESSERA_EMBEDDED=N
+makes one of N CPU devices in this process. Without either nothing is registered, and JAX is as if
+the package was not there: a plugin that is registered and has no cluster fails every program.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+NAME = "tessera"
+# Lowerings of JAX's for CPUs that are calls into this process, which no executor can make.
+_CALLS_BACK = {"debug_callback", "debug_print"}
+
+
+def library_path() -> str:
+    """The shared object: TESSERA_PJRT_PLUGIN, or the one in this package."""
+    named = os.environ.get("TESSERA_PJRT_PLUGIN")
+    path = pathlib.Path(named) if named else pathlib.Path(__file__).with_name("pjrt_plugin_tessera.so")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing: install tessera-jax from a build of Tessera, or set "
+            "TESSERA_PJRT_PLUGIN to build/PRESET/lib/pjrt_plugin_tessera.so")
+    return str(path)
+
+
+def is_configured() -> bool:
+    """Whether a cluster is named, or JAX is told to use Tessera and shall say what is missing."""
+    return bool(os.environ.get("TESSERA_ADDRESS") or os.environ.get("TESSERA_EMBEDDED")
+                or NAME in os.environ.get("JAX_PLATFORMS", "").split(","))
+
+
+def initialize() -> None:
+    """Registers the plugin, if a cluster is named. JAX calls it when it first looks for devices."""
+    if not is_configured():
+        return
+    from jax._src import xla_bridge  # the documented way of plugins
+
+    xla_bridge.register_plugin(NAME, priority=500, library_path=library_path())
+    _lower_as_on_cpus()
+    _allow_donation()
+
+
+def _lower_as_on_cpus() -> None:
+    """Tessera reads what JAX writes for CPUs: linear algebra comes as calls of LAPACK's names."""
+    from jax._src.interpreters import mlir
+
+    for primitive, rule in mlir._platform_specific_lowerings["cpu"].items():
+        if primitive.name not in _CALLS_BACK:
+            mlir._platform_specific_lowerings[NAME].setdefault(primitive, rule)
+
+
+def _allow_donation() -> None:
+    """JAX keeps a list of the platforms to which it says that an argument is donated."""
+    from jax._src.interpreters import mlir
+
+    if NAME not in mlir._platforms_with_donation:
+        mlir._platforms_with_donation.append(NAME)

@@ -1,0 +1,181 @@
+"""JAX on Tessera's devices by the PJRT plugin, with JAX's own CPUs beside them as the judge.
+
+Exits with 77 where JAX is not installed.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent.parent / "client/python/tessera_jax"), str(HERE.parent / "service")]
+os.environ["JAX_PLATFORMS"] = "tessera,cpu"
+os.environ["TESSERA_EMBEDDED"] = "4"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
+try:
+    import jax
+except ImportError:
+    print("JAX is not installed for this Python")
+    sys.exit(77)
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+import tessera_jax
+
+# A cluster that works on a long loop, whose worker is killed meanwhile.
+KILLED = """
+import signal, sys, threading, os
+sys.path[:0] = {paths!r}
+import tessera_jax, jax, jax.numpy as jnp
+tessera_jax.initialize()
+x = jnp.arange(4.0)
+jax.block_until_ready(jnp.sin(x))
+run = jax.jit(lambda x: jax.lax.fori_loop(0, 2**31 - 1, lambda i, x: jnp.sin(x) + 1, x))
+y = run(x)
+print("running", flush=True)
+sys.stdin.readline()
+try:
+    print(y)
+except Exception as error:
+    print("raised", type(error).__name__, error, flush=True)
+"""
+
+
+def run_python(program, **environment):
+    env = {**os.environ, "TESSERA_EMBEDDED": "", "TESSERA_ADDRESS": "", **environment}
+    return subprocess.Popen([sys.executable, "-c", program], env=env, text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+class PluginTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        tessera_jax.initialize()
+        cls.cpus = jax.devices("cpu")
+
+    def expect_as_on_cpus(self, f, *args, rtol=1e-6):
+        got = jax.jit(f)(*args)
+        for leaf in jax.tree.leaves(got):
+            self.assertEqual({d.platform for d in leaf.devices()}, {"tessera"})
+        got = jax.device_get(got)
+        jax.clear_caches()
+        with jax.default_device(self.cpus[0]):
+            want = jax.device_get(jax.jit(f)(*args))
+        self.assertEqual(jax.tree.structure(got), jax.tree.structure(want))
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+            self.assertEqual((a.dtype, a.shape), (b.dtype, b.shape))
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+
+    def test_devices_are_those_of_the_cluster(self):
+        devices = jax.devices()
+        self.assertEqual([d.platform for d in devices], ["tessera"] * 4)
+        self.assertEqual([d.coords for d in devices], [[0, i] for i in range(4)])
+        self.assertEqual({d.worker for d in devices}, {"embedded"})
+        self.assertEqual({d.device_kind for d in devices}, {"cpu"})
+        self.assertEqual(devices[0].default_memory().kind, "device")
+
+    def test_programs_are_as_on_cpus(self):
+        x = np.random.default_rng(0).normal(size=(6, 8)).astype(np.float32)
+        self.expect_as_on_cpus(lambda x: jnp.tanh(x) @ x.T + 1, x)
+        self.expect_as_on_cpus(jax.value_and_grad(lambda x: jnp.sum(jax.nn.softmax(x) ** 2)), x)
+        self.expect_as_on_cpus(lambda x: jax.lax.scan(lambda c, r: (c + r, jnp.sort(c)), x[0], x), x)
+        self.expect_as_on_cpus(lambda k: jax.random.normal(jax.random.key(k), (5,)), 3)
+        self.expect_as_on_cpus(lambda x: jnp.linalg.qr(x @ x.T)[1], x, rtol=1e-4)
+        self.expect_as_on_cpus(lambda x: (x.astype(jnp.bfloat16), x > 0, jnp.zeros((0, 3))), x)
+
+    def test_one_after_the_other_and_without_jit(self):
+        x = jnp.arange(5.0)
+        for _ in range(100):
+            x = x + 1
+        np.testing.assert_array_equal(x, np.arange(5.0, dtype=np.float32) + 100)
+        x = x.at[2].set(0)
+        self.assertEqual(float(x[2]), 0)
+
+    def test_shardings_are_those_that_were_asked_for(self):
+        mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+        x = np.arange(32, dtype=np.float32).reshape(4, 8)
+        for spec in P("x", "y"), P("y"), P(None, ("x", "y")), P(("y", "x")), P():
+            a = jax.device_put(x, NamedSharding(mesh, spec))
+            np.testing.assert_array_equal(a, x)
+            b = jax.jit(lambda a: a * 2)(a)
+            self.assertTrue(b.sharding.is_equivalent_to(a.sharding, 2), (spec, b.sharding))
+            for shard in b.addressable_shards:
+                np.testing.assert_array_equal(shard.data, 2 * x[shard.index])
+            c = jax.device_put(b, NamedSharding(mesh, P("y", "x")))
+            self.assertEqual(c.sharding.spec, P("y", "x"))
+            np.testing.assert_array_equal(c, 2 * x)
+        # A mesh that is not in the order of the devices.
+        turned = jax.sharding.Mesh(np.array(jax.devices())[[2, 0, 3, 1]], ("x",))
+        a = jax.device_put(x, NamedSharding(turned, P("x")))
+        self.assertEqual({s.device.id: s.index[0].start for s in (a + 1).addressable_shards},
+                         {2: 0, 0: 1, 3: 2, 1: 3})
+        np.testing.assert_array_equal(a + 1, x + 1)
+
+    def test_shard_map_and_pmap(self):
+        mesh = jax.make_mesh((4,), ("x",))
+        x = np.arange(8, dtype=np.float32)
+        total = jax.jit(jax.shard_map(lambda a: jax.lax.psum(a, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+        given = jax.device_put(x, NamedSharding(mesh, P("x")))
+        np.testing.assert_array_equal(total(given), x.reshape(4, 2).sum(0))
+        y = jax.pmap(lambda a: a - jax.lax.pmean(a, "i"), axis_name="i")(x.reshape(4, 2))
+        np.testing.assert_array_equal(y, x.reshape(4, 2) - x.reshape(4, 2).mean(0))
+
+    def test_devices_exchange_by_device_put(self):
+        x = jax.device_put(np.arange(4.0, dtype=np.float32), jax.devices()[1])
+        y = jax.device_put(x * 2, jax.devices()[3])
+        self.assertEqual(y.devices(), {jax.devices()[3]})
+        np.testing.assert_array_equal(y, [0, 2, 4, 6])
+        z = jax.device_put(y, self.cpus[0]) + 1  # to JAX's own, and back
+        np.testing.assert_array_equal(jax.device_put(z, jax.devices()[0]) * 2, [2, 6, 10, 14])
+
+    def test_donated_arrays_are_deleted(self):
+        x = jnp.arange(4.0)
+        y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+        self.assertTrue(x.is_deleted())
+        with self.assertRaisesRegex(RuntimeError, "deleted"):
+            print(x)
+        np.testing.assert_array_equal(y, [1, 2, 3, 4])
+
+    def test_ahead_of_time(self):
+        compiled = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))).compile()
+        np.testing.assert_array_equal(compiled(jnp.ones((8, 8))), np.full((8, 8), 8))
+        stats = compiled.memory_analysis()
+        self.assertEqual((stats.argument_size_in_bytes, stats.output_size_in_bytes), (256, 256))
+
+    def test_what_cannot_be_said_names_itself(self):
+        with self.assertRaisesRegex(Exception, "compiler_options has 'colour', and Tessera takes none"):
+            jax.jit(jnp.sin, compiler_options={"colour": "red"})(1.0)
+
+    def test_nothing_is_registered_without_a_cluster(self):
+        found = run_python(f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
+                           "import tessera_jax, jax; tessera_jax.initialize(); print(jax.devices())",
+                           JAX_PLATFORMS="")
+        said, _ = found.communicate(timeout=100)
+        self.assertIn("CpuDevice", said)
+
+    def test_who_wants_tessera_and_names_no_cluster_is_told(self):
+        found = run_python(f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
+                           "import tessera_jax, jax; tessera_jax.initialize(); print(jax.devices())",
+                           JAX_PLATFORMS="tessera")
+        said, _ = found.communicate(timeout=100)
+        self.assertIn("set TESSERA_ADDRESS to a coordinator's HOST:PORT", said)
+
+    def test_a_worker_that_dies_is_named(self):
+        import daemons
+        with daemons.Cluster(workers=1, devices=1) as cluster:
+            found = run_python(KILLED.format(paths=sys.path[:2]), TESSERA_ADDRESS=cluster.address)
+            try:
+                for line in found.stdout:
+                    if line == "running\n":
+                        break
+                cluster.kill_worker(0)
+                said, _ = found.communicate("\n", timeout=100)
+            finally:
+                found.kill()
+        self.assertRegex(said, r"raised JaxRuntimeError (ABORTED|UNAVAILABLE): WORKER_LOST: .*w0")
+
+
+if __name__ == "__main__":
+    unittest.main()
