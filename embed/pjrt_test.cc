@@ -33,7 +33,7 @@ enum Index : int {
 static_assert(kError_ForEachPayload == 132);
 static_assert(kTopologyDescription_GetMemorySpaceKindIds + 1 == kNumFunctions);
 
-constexpr int kF32 = 11, kS32 = 4;
+constexpr int kF32 = 11;
 
 const Api& Table() {
   static const Api* const api = [] {

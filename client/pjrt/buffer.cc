@@ -103,6 +103,11 @@ absl::StatusOr<Contents> Buffer::contents() const {
   return contents_;
 }
 
+tessera::Array Buffer::ArrayIfShard(int ordinal) const {
+  absl::MutexLock lock(&mu_);
+  return contents_.ordinal == ordinal ? contents_.array : tessera::Array();
+}
+
 void Buffer::Sent(const tessera::Array& array, int ordinal) {
   Contents old;  // destroyed without the lock
   absl::MutexLock lock(&mu_);

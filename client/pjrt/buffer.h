@@ -36,6 +36,8 @@ struct Buffer {
 
   // ARRAY_DELETED if it is.
   absl::StatusOr<Contents> contents() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The array, if the buffer is this shard of one; else an invalid one.
+  tessera::Array ArrayIfShard(int ordinal) const ABSL_LOCKS_EXCLUDED(mu_);
   // The bytes are now a shard of this array.
   void Sent(const tessera::Array& array, int ordinal) ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);

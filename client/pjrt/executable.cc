@@ -238,6 +238,7 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
   for (const ir::stablehlo::ValueInfo& param : ir::stablehlo::SignatureOf(artifact).params)
     out->donated.push_back(param.donated);
   out->donated.resize(out->in.size());
+  out->donates = std::find(out->donated.begin(), out->donated.end(), true) != out->donated.end();
   v1::SerializedExecutable serialized;
   serialized.set_build(BuildText(ThisBuild()));
   serialized.set_code(code.data(), code.size());

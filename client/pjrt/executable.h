@@ -47,6 +47,7 @@ struct Compiled {
   std::string fingerprint;
   std::vector<Boundary> in, out;
   std::vector<bool> donated;  // by argument
+  bool donates = false;       // whether any is
   // What is told of results.
   std::vector<int> out_types;
   std::vector<int64_t> out_dims;

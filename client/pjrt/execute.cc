@@ -39,20 +39,24 @@ bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
 }
 
 // The array whose shards the buffers are; invalid if they are not those of one.
-tessera::Array WholeOf(const std::vector<Contents>& contents, const Boundary& boundary) {
-  const tessera::Array& first = contents[0].array;
+tessera::Array WholeOf(const Row& row, const Boundary& boundary) {
+  tessera::Array first = row[0]->ArrayIfShard(boundary.ordinals[0]);
   if (!first.valid()) return {};
-  for (size_t k = 0; k < contents.size(); ++k) {
-    if (contents[k].array.state() != first.state()) return {};
-    if (contents[k].ordinal != boundary.ordinals[k]) return {};
+  for (size_t k = 1; k < row.size(); ++k) {
+    if (row[k]->ArrayIfShard(boundary.ordinals[k]).state() != first.state()) return {};
   }
   return FitsBoundary(first, boundary) ? first : tessera::Array();
 }
 
 // Puts the array that the buffers are the shards of.
-absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row,
-                                        const std::vector<Contents>& contents,
-                                        const Boundary& boundary) {
+absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row, size_t i) {
+  const Boundary& boundary = compiled.in[i];
+  std::vector<Contents> contents;
+  for (const Buffer* buffer : row) {
+    absl::StatusOr<Contents> found = buffer->contents();
+    if (!found.ok()) return Annotate(found.status(), What(compiled, i));
+    contents.push_back(*std::move(found));
+  }
   const api::Placement& placement = boundary.spec.placement;
   if (api::HoldsTerms(placement)) {
     return MakeError(ErrorKind::kNotImplemented,
@@ -90,22 +94,17 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row
 
 absl::StatusOr<tessera::Array> Argument(const Compiled& compiled, const Row& row, size_t i) {
   const Boundary& boundary = compiled.in[i];
-  std::vector<Contents> contents;
   for (size_t k = 0; k < row.size(); ++k) {
-    if (row[k]->dtype != boundary.spec.dtype || row[k]->dims != boundary.local) {
-      return MakeError(ErrorKind::kTypeError,
-                       absl::StrCat(What(compiled, i), ": the program takes ",
-                                    ir::MakeType(boundary.spec.dtype, boundary.local).ToString(),
-                                    " on each device, and was given ",
-                                    ir::MakeType(row[k]->dtype, row[k]->dims).ToString(),
-                                    " on device ", compiled.devices[k]->id));
-    }
-    absl::StatusOr<Contents> found = row[k]->contents();
-    if (!found.ok()) return Annotate(found.status(), What(compiled, i));
-    contents.push_back(*std::move(found));
+    if (row[k]->dtype == boundary.spec.dtype && row[k]->dims == boundary.local) continue;
+    return MakeError(ErrorKind::kTypeError,
+                     absl::StrCat(What(compiled, i), ": the program takes ",
+                                  ir::MakeType(boundary.spec.dtype, boundary.local).ToString(),
+                                  " on each device, and was given ",
+                                  ir::MakeType(row[k]->dtype, row[k]->dims).ToString(),
+                                  " on device ", compiled.devices[k]->id));
   }
-  if (tessera::Array whole = WholeOf(contents, boundary); whole.valid()) return whole;
-  return Assemble(compiled, row, contents, boundary);
+  if (tessera::Array whole = WholeOf(row, boundary); whole.valid()) return whole;
+  return Assemble(compiled, row, i);
 }
 
 }  // namespace
@@ -124,23 +123,24 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
                        compiled.devices.size(), " devices, and was given ", args->num_args, " on ",
                        args->num_devices));
     }
-    std::vector<bool> donate = compiled.donated;
+    std::vector<bool> donate;
+    if (compiled.donates) donate = compiled.donated;
     for (size_t i = 0; i < args->options->num_non_donatable_input_indices; ++i) {
       const int64_t kept = args->options->non_donatable_input_indices[i];
       if (kept >= 0 && static_cast<size_t>(kept) < donate.size()) donate[kept] = false;
     }
     std::vector<tessera::Array> given;
+    given.reserve(args->num_args);
     Row row(args->num_devices);
     for (size_t i = 0; i < args->num_args; ++i) {
       for (size_t k = 0; k < row.size(); ++k) row[k] = args->argument_lists[k][i];
       TESSERA_ASSIGN_OR_RETURN(tessera::Array array, Argument(compiled, row, i));
       given.push_back(std::move(array));
     }
-    const bool donates = std::find(donate.begin(), donate.end(), true) != donate.end();
     Client& client = *compiled.client;
-    const std::vector<tessera::Array> results = client.session->Run(
-        *compiled.executable, given, donates ? donate : std::vector<bool>(), Site{});
-    for (size_t i = 0; donates && i < donate.size(); ++i) {
+    const std::vector<tessera::Array> results =
+        client.session->Run(*compiled.executable, given, donate, Site{});
+    for (size_t i = 0; i < donate.size(); ++i) {
       for (size_t k = 0; donate[i] && k < row.size(); ++k) args->argument_lists[k][i]->Delete();
     }
     // All of the run's results are there at once.
