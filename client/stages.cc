@@ -11,6 +11,24 @@
 #include "ir/text.h"
 #include "ir/type.h"
 
+namespace tessera::stages {
+
+CostAnalysis CostOfPlan(const std::string& explain_json) {
+  const nlohmann::json plan = nlohmann::json::parse(explain_json, nullptr,
+                                                    /*allow_exceptions=*/false);
+  CostAnalysis out;
+  if (!plan.is_object()) return out;
+  const nlohmann::json predicted = plan.value("predicted", nlohmann::json::object());
+  out.flops = predicted.value("flops", 0.0);
+  out.bytes_accessed = predicted.value("bytes_accessed", 0.0);
+  out.optimal_seconds = predicted.value("seconds", 0.0);
+  for (const nlohmann::json& use : plan.value("collectives", nlohmann::json::array()))
+    out.bytes_sent += use.value("bytes_sent", int64_t{0});
+  return out;
+}
+
+}  // namespace tessera::stages
+
 namespace tessera::internal {
 namespace {
 
@@ -140,17 +158,7 @@ stages::CompiledMemoryStats CompiledCall::Memory() const {
 }
 
 stages::CostAnalysis CompiledCall::Cost() const {
-  const nlohmann::json plan = nlohmann::json::parse(executable_->reply.explain_json, nullptr,
-                                                    /*allow_exceptions=*/false);
-  stages::CostAnalysis out;
-  if (!plan.is_object()) return out;
-  const nlohmann::json predicted = plan.value("predicted", nlohmann::json::object());
-  out.flops = predicted.value("flops", 0.0);
-  out.bytes_accessed = predicted.value("bytes_accessed", 0.0);
-  out.optimal_seconds = predicted.value("seconds", 0.0);
-  for (const nlohmann::json& use : plan.value("collectives", nlohmann::json::array()))
-    out.bytes_sent += use.value("bytes_sent", int64_t{0});
-  return out;
+  return stages::CostOfPlan(executable_->reply.explain_json);
 }
 
 std::vector<PartitionSpec> CompiledCall::InShardings() const {

@@ -41,6 +41,8 @@ struct CostAnalysis {
   double optimal_seconds = 0;  // predicted; see docs/planner.md
   bool operator==(const CostAnalysis&) const = default;
 };
+// What a plan's explain_json (api::CompileReply) predicts; zeros of another text.
+CostAnalysis CostOfPlan(const std::string& explain_json);
 
 }  // namespace stages
 

@@ -453,6 +453,12 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
   EXPECT_CALL_OK(kExecutable_OutputElementTypes, &types);
   EXPECT_THAT(std::vector<int>(types.output_types, types.output_types + types.num_output_types),
               ElementsAre(kF32, kF32));
+  auto cost = Make<Executable_GetCostAnalysis_Args>();
+  cost.executable = get.executable;
+  EXPECT_CALL_OK(kExecutable_GetCostAnalysis, &cost);
+  ASSERT_EQ(cost.num_properties, 3);
+  EXPECT_EQ(std::string(cost.properties[0].name, cost.properties[0].name_size), "flops");
+  EXPECT_GE(cost.properties[0].float_value, 2);  // a product of two numbers on each device
   const auto* const shardings = static_cast<const ShardingsExtension*>(Table().extension_start);
   ASSERT_EQ(shardings->type, kShardingsExtension);
   auto out = Make<Shardings_Args>();
@@ -586,6 +592,10 @@ TEST_F(PjrtTest, WhatIsWrongIsAnError) {
   const std::string artifact =
       ir::stablehlo::ExportProgram(ir::ParseProgram(kDouble).value()).value();
   EXPECT_THAT(Take(TryCompile(artifact, "\xff\xff", &none)), HasSubstr("do not decode"));
+  // {env_option_overrides {key: "hue"}}, {env_option_overrides {key: "xla_x"}}
+  EXPECT_THAT(Take(TryCompile(artifact, std::string("\x3a\x05\x0a\x03hue"), &none)),
+              HasSubstr("No such compile option: 'hue'"));
+  EXPECT_EQ(Take(TryCompile(artifact, std::string("\x3a\x07\x0a\x05xla_x"), &none)), "");
   // {executable_build_options {num_replicas: 2}}
   EXPECT_THAT(Take(TryCompile(artifact, {0x1a, 2, 0x20, 2}, &none)), HasSubstr("several replicas"));
   // {executable_build_options {num_partitions: 9}}

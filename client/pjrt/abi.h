@@ -365,6 +365,11 @@ struct Executable_SizeOfGeneratedCodeInBytes_Args : Header {
   Executable* executable;
   int64_t size_in_bytes;  // <
 };
+struct Executable_GetCostAnalysis_Args : Header {
+  Executable* executable;
+  size_t num_properties;         // <
+  const NamedValue* properties;  // <
+};
 struct Executable_OutputMemoryKinds_Args : Header {
   Executable* executable;
   size_t num_outputs;

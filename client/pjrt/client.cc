@@ -85,6 +85,13 @@ void Attributes::Add(std::string name, std::vector<int64_t> numbers) {
   value.value_size = lists_.back().size();
 }
 
+void Attributes::Add(std::string name, float number) {
+  NamedValue& value = Make(std::move(name));
+  value.type = kFloat;
+  value.float_value = number;
+  value.value_size = 1;
+}
+
 absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> given,
                                                 const EnvLookup& env) {
   ClientOptions out;

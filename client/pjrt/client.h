@@ -32,6 +32,7 @@ class Attributes {
  public:
   void Add(std::string name, std::string value);
   void Add(std::string name, std::vector<int64_t> values);
+  void Add(std::string name, float value);
   const std::vector<NamedValue>& values() const { return values_; }
 
  private:

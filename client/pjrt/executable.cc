@@ -15,6 +15,7 @@
 #include "client/pjrt/status.h"
 #include "client/pjrt/types.h"
 #include "client/pjrt/xla.pb.h"
+#include "client/stages.h"
 #include "ir/api/placement.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"
@@ -46,6 +47,14 @@ std::vector<Boundary> BoundariesOf(const std::vector<api::ArraySpec>& specs,
   return out;
 }
 
+// An option of a compiler that is not there.
+bool IsOfXla(std::string_view name) {
+  constexpr std::string_view kOthers[] = {"exec_time_optimization_effort", "memory_fitting_effort",
+                                          "memory_fitting_level", "optimization_level"};
+  return name.substr(0, 4) == "xla_" ||
+         std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
+}
+
 absl::StatusOr<v1::CompileOptions> ReadOptions(std::string_view bytes) {
   v1::CompileOptions options;
   if (!options.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
@@ -54,11 +63,13 @@ absl::StatusOr<v1::CompileOptions> ReadOptions(std::string_view bytes) {
     return MakeError(ErrorKind::kNotImplemented,
                      "programs of several replicas: lay the program over partitions instead");
   }
-  if (!options.env_option_overrides().empty()) {
+  for (const auto& [name, value] : options.env_option_overrides()) {
+    if (IsOfXla(name)) continue;
     return MakeError(
-        ErrorKind::kNotImplemented,
-        absl::StrCat("compiler_options has '", options.env_option_overrides().begin()->first,
-                     "', and Tessera takes none"));
+        ErrorKind::kValueError,
+        absl::StrCat("No such compile option: '", name,
+                     "'. Tessera has none; those of XLA's (xla_...) are taken and have "
+                     "no effect"));
   }
   return options;
 }
@@ -178,30 +189,43 @@ std::string ShardingBytes(const api::ArraySpec& spec, const std::vector<Device*>
     per_dim[d] = mesh.SizeOf(spec.placement.spec.dims[d]);
     tiles *= per_dim[d];
   }
-  if (tiles == 1) return out.SerializeAsString();  // replicated
+  const ir::AxisList& unreduced = spec.placement.spec.unreduced;
+  const int64_t terms = mesh.SizeOf(unreduced);
+  const int64_t copies = static_cast<int64_t>(devices.size()) / (tiles * terms);
+  if (tiles * terms == 1) return out.SerializeAsString();  // replicated
+  if (tiles * copies == 1) {
+    out.set_type(v1::OpSharding::UNREDUCED);
+    return out.SerializeAsString();
+  }
   out.set_type(v1::OpSharding::OTHER);
   for (const int64_t n : per_dim) out.add_tile_assignment_dimensions(n);
-  const int64_t copies = static_cast<int64_t>(devices.size()) / tiles;
-  if (copies > 1) {
-    out.add_tile_assignment_dimensions(copies);
-    out.set_replicate_on_last_tile_dim(true);
+  if (copies > 1) out.add_tile_assignment_dimensions(copies);
+  if (terms > 1) {
+    out.add_tile_assignment_dimensions(terms);
+    if (copies > 1) out.add_last_tile_dims(v1::OpSharding::REPLICATED);
+    out.add_last_tile_dims(v1::OpSharding::UNREDUCED);
+  } else {
+    out.set_replicate_on_last_tile_dim(copies > 1);
   }
-  std::vector<std::vector<int64_t>> of_tile(tiles);
+  // By tile, by copy, by term.
+  std::vector<int64_t> placed(devices.size(), -1), seen(tiles * terms, 0);
   for (size_t place = 0; place < spec.placement.devices.size(); ++place) {
     const auto partition = std::find_if(devices.begin(), devices.end(), [&](const Device* d) {
       return d->id == spec.placement.devices[place];
     });
-    of_tile[mesh.IndexAlong(static_cast<int64_t>(place), axes)].push_back(partition -
-                                                                          devices.begin());
+    const auto at = static_cast<int64_t>(place);
+    const int64_t tile = mesh.IndexAlong(at, axes), term = mesh.IndexAlong(at, unreduced);
+    const int64_t copy = seen[tile * terms + term]++;
+    placed[(tile * copies + copy) * terms + term] = partition - devices.begin();
   }
-  for (const std::vector<int64_t>& partitions : of_tile)
-    for (const int64_t partition : partitions) out.add_tile_assignment_devices(partition);
+  for (const int64_t partition : placed) out.add_tile_assignment_devices(partition);
   return out.SerializeAsString();
 }
 
-Compiled::Compiled(Client* of, std::shared_ptr<const Session::Executable> made,
+Compiled::Compiled(Client* of, ir::Program planned, std::shared_ptr<const Session::Executable> made,
                    std::vector<Device*> on)
     : client(of),
+      program(std::move(planned)),
       executable(std::move(made)),
       devices(std::move(on)),
       in(BoundariesOf(executable->reply.in, devices)),
@@ -234,7 +258,7 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
   std::shared_ptr<const Session::Executable> executable =
       client->session->Compile(program, laid, name, /*explain=*/Dumps(), Site{});
   Dump(name, code, program, &executable->reply);
-  auto out = std::make_shared<Compiled>(client, std::move(executable), std::move(devices));
+  auto out = std::make_shared<Compiled>(client, program, std::move(executable), std::move(devices));
   for (const ir::stablehlo::ValueInfo& param : ir::stablehlo::SignatureOf(artifact).params)
     out->donated.push_back(param.donated);
   out->donated.resize(out->in.size());
@@ -386,6 +410,26 @@ Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args*
   if (TESSERA_PJRT_COVERS(args, peak_memory_in_bytes)) args->peak_memory_in_bytes = peak;
   if (TESSERA_PJRT_COVERS(args, total_size_in_bytes)) args->total_size_in_bytes = peak;
   return nullptr;
+}
+
+// Of the plan, which is asked for once: only users who want to know call this.
+Error* Executable_GetCostAnalysis(Executable_GetCostAnalysis_Args* args) {
+  return Guarded([args]() -> absl::Status {
+    const Compiled& compiled = *args->executable->compiled;
+    absl::MutexLock lock(&compiled.cost_mu);
+    if (compiled.cost.values().empty()) {
+      const std::shared_ptr<const Session::Executable> explained =
+          compiled.client->session->Compile(compiled.program, compiled.executable->reply.devices,
+                                            compiled.executable->name, /*explain=*/true, Site{});
+      const stages::CostAnalysis found = stages::CostOfPlan(explained->reply.explain_json);
+      compiled.cost.Add("flops", static_cast<float>(found.flops));
+      compiled.cost.Add("bytes accessed", static_cast<float>(found.bytes_accessed));
+      compiled.cost.Add("optimal_seconds", static_cast<float>(found.optimal_seconds));
+    }
+    args->properties = compiled.cost.values().data();
+    args->num_properties = compiled.cost.values().size();
+    return absl::OkStatus();
+  });
 }
 
 Error* LoadedExecutable_Destroy(LoadedExecutable_Destroy_Args* args) {

@@ -8,7 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "client/pjrt/client.h"
+#include "ir/program.h"
 
 namespace tessera::pjrt {
 
@@ -37,10 +40,11 @@ struct Boundary {
 };
 
 struct Compiled {
-  Compiled(Client* of, std::shared_ptr<const Session::Executable> executable,
+  Compiled(Client* of, ir::Program planned, std::shared_ptr<const Session::Executable> made,
            std::vector<Device*> on);
 
   Client* const client;
+  const ir::Program program;
   const std::shared_ptr<const Session::Executable> executable;
   const std::vector<Device*> devices;  // by partition
   std::vector<LogicalDeviceIds> logical_ids;
@@ -55,6 +59,8 @@ struct Compiled {
   const Texts in_shardings, out_shardings, out_memory_kinds;
   std::string assignment;  // serialized DeviceAssignment
   std::string serialized;  // SerializedExecutable
+  mutable absl::Mutex cost_mu;
+  mutable Attributes cost ABSL_GUARDED_BY(cost_mu);  // empty until it is asked for
 };
 
 struct Executable {

@@ -21,18 +21,24 @@ std::string What(const Compiled& compiled, size_t i) {
   return absl::StrCat(compiled.executable->name, ": argument ", i);
 }
 
+// Which term of a sum the shard is.
+int64_t TermOf(const api::Placement& placement, int64_t ordinal) {
+  return placement.mesh.IndexAlong(ordinal, placement.spec.unreduced);
+}
+
 // Whether the shards of the array are those of the boundary, on the same devices.
 bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
   if (array.dtype() != boundary.spec.dtype || array.shape() != boundary.spec.shape) return false;
   const api::Placement& have = array.placement();
   const api::Placement& want = boundary.spec.placement;
   if (&have == &want || have == want) return true;
-  if (have.devices != want.devices || api::HoldsTerms(have) || api::HoldsTerms(want)) return false;
+  if (have.devices != want.devices) return false;
   if (api::LocalShape(have, array.shape()) != boundary.local) return false;
   for (size_t i = 0; i < have.devices.size(); ++i) {
     const auto ordinal = static_cast<int64_t>(i);
     if (api::ShardStarts(have, array.shape(), ordinal) !=
-        api::ShardStarts(want, array.shape(), ordinal))
+            api::ShardStarts(want, array.shape(), ordinal) ||
+        TermOf(have, ordinal) != TermOf(want, ordinal))
       return false;
   }
   return true;
