@@ -103,9 +103,10 @@ absl::StatusOr<Contents> Buffer::contents() const {
   return contents_;
 }
 
-tessera::Array Buffer::ArrayIfShard(int ordinal) const {
+tessera::Array Buffer::ArrayIfShard(int ordinal, bool zero) const {
   absl::MutexLock lock(&mu_);
-  return contents_.ordinal == ordinal ? contents_.array : tessera::Array();
+  const bool is = contents_.ordinal == ordinal && contents_.zero == zero;
+  return is ? contents_.array : tessera::Array();
 }
 
 void Buffer::Sent(const tessera::Array& array, int ordinal) {
@@ -160,11 +161,12 @@ std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array) {
   return outcome;
 }
 
-absl::StatusOr<ir::Array> ReadShard(const Client& client, const tessera::Array& array,
-                                    int ordinal) {
-  TESSERA_RETURN_IF_ERROR(AwaitRun(client, array));
-  return client.session->service().GetShard(internal::AsConcrete(array)->id, ordinal,
-                                            internal::kMaxWaitPerCall);
+absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& contents,
+                                    const Buffer& of) {
+  TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
+  if (contents.zero) return ir::Array(of.dtype, of.dims);
+  return client.session->service().GetShard(internal::AsConcrete(contents.array)->id,
+                                            contents.ordinal, internal::kMaxWaitPerCall);
 }
 
 Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {
@@ -272,9 +274,9 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
       return absl::OkStatus();
     }
     Client& client = *buffer.device->client;
-    const auto read = [&client, contents, strides, dst = args->dst]() -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(const ir::Array value,
-                               ReadShard(client, contents.array, contents.ordinal));
+    // The framework keeps the buffer until the event is ready.
+    const auto read = [&client, &buffer, contents, strides, dst = args->dst]() -> absl::Status {
+      TESSERA_ASSIGN_OR_RETURN(const ir::Array value, ReadShard(client, contents, buffer));
       return WriteTo(value, strides, dst);
     };
     if (client.embedded && !internal::AsConcrete(contents.array)->may_be_pending()) {
@@ -303,10 +305,8 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
         contents.array = client.session->Reshard(contents.array, Mesh{{}, {to->id}}, {}, Site{});
         ready = EndOfRun(client, contents.array);
       } else {  // a shard of many: by way of this process
-        TESSERA_ASSIGN_OR_RETURN(contents.bytes,
-                                 ReadShard(client, contents.array, contents.ordinal));
-        contents.array = {};
-        contents.ordinal = 0;
+        TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, contents, from));
+        contents = {std::move(bytes), {}, 0};
       }
     }
     args->dst_buffer = new Buffer(to, from.dtype, from.dims, std::move(contents), std::move(ready));

@@ -19,6 +19,8 @@ struct Contents {
   std::optional<ir::Array> bytes;
   tessera::Array array;
   int ordinal = 0;  // of the shard
+  // The shard is the sum of terms of which this device's is zero: that of the first is all of it.
+  bool zero = false;
 };
 
 struct Buffer {
@@ -36,8 +38,9 @@ struct Buffer {
 
   // ARRAY_DELETED if it is.
   absl::StatusOr<Contents> contents() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The array, if the buffer is this shard of one; else an invalid one.
-  tessera::Array ArrayIfShard(int ordinal) const ABSL_LOCKS_EXCLUDED(mu_);
+  // The array, if the buffer is this shard of one, or a term that is zero of it; else an invalid
+  // one.
+  tessera::Array ArrayIfShard(int ordinal, bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
   // The bytes are now a shard of this array.
   void Sent(const tessera::Array& array, int ordinal) ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);
@@ -55,7 +58,8 @@ std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array);
 // Waits until the run that makes the array has ended; its error. Each of its calls is bounded, and
 // the service ends every run at its deadline.
 absl::Status AwaitRun(const Client& client, const tessera::Array& array);
-// Waits for the shard, and reads it.
-absl::StatusOr<ir::Array> ReadShard(const Client& client, const tessera::Array& array, int ordinal);
+// Waits for a shard of an array, and reads it.
+absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& contents,
+                                    const Buffer& of);
 
 }  // namespace tessera::pjrt

@@ -24,19 +24,22 @@
 namespace tessera::pjrt {
 namespace {
 
-std::vector<std::string> ShardingsOf(const std::vector<api::ArraySpec>& specs,
+std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
                                      const std::vector<Device*>& devices) {
   std::vector<std::string> out;
-  for (const api::ArraySpec& spec : specs) out.push_back(ShardingBytes(spec, devices));
+  for (const Boundary& value : values) out.push_back(ShardingBytes(value, devices));
   return out;
 }
 
+// `sums`: of each, or of none.
 std::vector<Boundary> BoundariesOf(const std::vector<api::ArraySpec>& specs,
+                                   const std::vector<ir::AxisList>& sums,
                                    const std::vector<Device*>& devices) {
   std::vector<Boundary> out;
   for (const api::ArraySpec& spec : specs) {
     Boundary& boundary = out.emplace_back();
     boundary.spec = spec;
+    if (out.size() <= sums.size()) boundary.sum = sums[out.size() - 1];
     boundary.local = api::LocalShape(spec.placement, spec.shape);
     const std::vector<int64_t>& placed = spec.placement.devices;
     for (const Device* device : devices) {
@@ -178,7 +181,8 @@ Texts::Texts(std::vector<std::string> texts) : texts_(std::move(texts)) {
   }
 }
 
-std::string ShardingBytes(const api::ArraySpec& spec, const std::vector<Device*>& devices) {
+std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices) {
+  const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;
   const ir::Mesh& mesh = spec.placement.mesh;
   ir::AxisList axes;  // those that shard, in the order of dims
@@ -189,7 +193,8 @@ std::string ShardingBytes(const api::ArraySpec& spec, const std::vector<Device*>
     per_dim[d] = mesh.SizeOf(spec.placement.spec.dims[d]);
     tiles *= per_dim[d];
   }
-  const ir::AxisList& unreduced = spec.placement.spec.unreduced;
+  ir::AxisList unreduced = spec.placement.spec.unreduced;
+  unreduced.insert(unreduced.end(), boundary.sum.begin(), boundary.sum.end());
   const int64_t terms = mesh.SizeOf(unreduced);
   const int64_t copies = static_cast<int64_t>(devices.size()) / (tiles * terms);
   if (tiles * terms == 1) return out.SerializeAsString();  // replicated
@@ -222,16 +227,16 @@ std::string ShardingBytes(const api::ArraySpec& spec, const std::vector<Device*>
   return out.SerializeAsString();
 }
 
-Compiled::Compiled(Client* of, ir::Program planned, std::shared_ptr<const Session::Executable> made,
-                   std::vector<Device*> on)
+Compiled::Compiled(Client* of, ir::Program planned, const ir::stablehlo::PendingSums& sums,
+                   std::shared_ptr<const Session::Executable> made, std::vector<Device*> on)
     : client(of),
       program(std::move(planned)),
       executable(std::move(made)),
       devices(std::move(on)),
-      in(BoundariesOf(executable->reply.in, devices)),
-      out(BoundariesOf(executable->reply.out, devices)),
-      in_shardings(ShardingsOf(executable->reply.in, devices)),
-      out_shardings(ShardingsOf(executable->reply.out, devices)),
+      in(BoundariesOf(executable->reply.in, sums.in, devices)),
+      out(BoundariesOf(executable->reply.out, sums.out, devices)),
+      in_shardings(ShardingsOf(in, devices)),
+      out_shardings(ShardingsOf(out, devices)),
       out_memory_kinds(std::vector<std::string>(out.size(), kDeviceMemory)),
       assignment(AssignmentBytes(devices)) {
   for (size_t k = 0; k < devices.size(); ++k) logical_ids.push_back({0, static_cast<int>(k)});
@@ -251,14 +256,17 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
   TESSERA_ASSIGN_OR_RETURN(
       const ir::stablehlo::Artifact artifact,
       ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(code.data()), code.size()}));
-  TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::stablehlo::ImportProgram(artifact));
+  ir::stablehlo::PendingSums sums;
+  TESSERA_ASSIGN_OR_RETURN(const ir::Program program,
+                           ir::stablehlo::ImportProgram(artifact, &sums));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> laid, Laid(artifact, program, devices));
   const std::string& name = program.entry->name;
   Dump(name, code, program, nullptr);
   std::shared_ptr<const Session::Executable> executable =
       client->session->Compile(program, laid, name, /*explain=*/Dumps(), Site{});
   Dump(name, code, program, &executable->reply);
-  auto out = std::make_shared<Compiled>(client, program, std::move(executable), std::move(devices));
+  auto out =
+      std::make_shared<Compiled>(client, program, sums, std::move(executable), std::move(devices));
   for (const ir::stablehlo::ValueInfo& param : ir::stablehlo::SignatureOf(artifact).params)
     out->donated.push_back(param.donated);
   out->donated.resize(out->in.size());

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/pjrt/client.h"
 #include "ir/program.h"
+#include "ir/stablehlo/import.h"
 
 namespace tessera::pjrt {
 
@@ -32,16 +33,23 @@ class Texts {
   std::vector<size_t> sizes_;
 };
 
-// Where an argument or a result is.
+// Where an argument or a result is. One that the framework knows as a pending sum along some axes
+// is the sum, which is the first term there; the others are zero.
 struct Boundary {
   api::ArraySpec spec;
+  ir::AxisList sum;
   ir::Dims local;             // the shape of each shard
   std::vector<int> ordinals;  // of each partition's shard
+
+  // Whether the term of this partition is zero.
+  bool IsZero(size_t partition) const {
+    return !sum.empty() && spec.placement.mesh.IndexAlong(ordinals[partition], sum) != 0;
+  }
 };
 
 struct Compiled {
-  Compiled(Client* of, ir::Program planned, std::shared_ptr<const Session::Executable> made,
-           std::vector<Device*> on);
+  Compiled(Client* of, ir::Program planned, const ir::stablehlo::PendingSums& sums,
+           std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
 
   Client* const client;
   const ir::Program program;
@@ -81,8 +89,8 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
                                                                 std::string_view code,
                                                                 std::string_view options);
 
-// A serialized OpSharding: how `placement` lies on devices, which are told by their partition.
-std::string ShardingBytes(const api::ArraySpec& spec, const std::vector<Device*>& devices);
+// A serialized OpSharding: how the value lies on devices, which are told by their partition.
+std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices);
 
 Error* ParameterShardings(Shardings_Args* args);
 Error* OutputShardings(Shardings_Args* args);

@@ -46,10 +46,13 @@ bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
 
 // The array whose shards the buffers are; invalid if they are not those of one.
 tessera::Array WholeOf(const Row& row, const Boundary& boundary) {
-  tessera::Array first = row[0]->ArrayIfShard(boundary.ordinals[0]);
+  const auto array_of = [&](size_t k) {
+    return row[k]->ArrayIfShard(boundary.ordinals[k], boundary.IsZero(k));
+  };
+  tessera::Array first = array_of(0);
   if (!first.valid()) return {};
   for (size_t k = 1; k < row.size(); ++k) {
-    if (row[k]->ArrayIfShard(boundary.ordinals[k]).state() != first.state()) return {};
+    if (array_of(k).state() != first.state()) return {};
   }
   return FitsBoundary(first, boundary) ? first : tessera::Array();
 }
@@ -64,7 +67,7 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row
     contents.push_back(*std::move(found));
   }
   const api::Placement& placement = boundary.spec.placement;
-  if (api::HoldsTerms(placement)) {
+  if (api::HoldsTerms(placement) || !boundary.sum.empty()) {
     return MakeError(ErrorKind::kNotImplemented,
                      "an argument of terms that nobody has added up, from several buffers");
   }
@@ -73,8 +76,7 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row
     if (contents[0].bytes) {
       whole = *contents[0].bytes;
     } else {
-      TESSERA_ASSIGN_OR_RETURN(whole,
-                               ReadShard(*compiled.client, contents[0].array, contents[0].ordinal));
+      TESSERA_ASSIGN_OR_RETURN(whole, ReadShard(*compiled.client, contents[0], *row[0]));
     }
   } else {
     whole = ir::Array(boundary.spec.dtype, boundary.spec.shape);
@@ -86,8 +88,7 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row
       if (contents[k].bytes) {
         shard = *contents[k].bytes;
       } else {
-        TESSERA_ASSIGN_OR_RETURN(
-            shard, ReadShard(*compiled.client, contents[k].array, contents[k].ordinal));
+        TESSERA_ASSIGN_OR_RETURN(shard, ReadShard(*compiled.client, contents[k], *row[k]));
       }
       ir::WriteBlock(&whole, api::ShardStarts(placement, boundary.spec.shape, ordinal), shard);
     }
@@ -157,7 +158,7 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
       for (size_t k = 0; k < row.size(); ++k) {
         args->output_lists[k][i] =
             new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
-                       {std::nullopt, results[i], boundary.ordinals[k]}, end);
+                       {std::nullopt, results[i], boundary.ordinals[k], boundary.IsZero(k)}, end);
       }
     }
     for (size_t k = 0; args->device_complete_events != nullptr && k < row.size(); ++k)

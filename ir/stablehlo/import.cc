@@ -476,8 +476,12 @@ std::vector<std::string> NamesOf(const std::vector<ValueInfo>& values, size_t n)
 }  // namespace
 
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact) {
+  return ImportProgram(artifact, /*sums=*/nullptr);
+}
+
+absl::StatusOr<Program> ImportProgram(const Artifact& artifact, PendingSums* sums) {
   Program program;
-  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { program = Importer(artifact).Main(); }));
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { program = Importer(artifact).Main(sums); }));
   const Signature main = SignatureOf(artifact);
   program.in_names = NamesOf(main.params, program.entry->num_params);
   program.out_names = NamesOf(main.results, program.entry->results.size());

@@ -30,6 +30,16 @@ namespace tessera::ir::stablehlo {
 // own errors.
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
 
+// The axes of the program's mesh along which each argument and each result is a pending sum
+// ("unreduced"), as the artifact says.
+struct PendingSums {
+  std::vector<AxisList> in, out;
+};
+// ImportProgram for who keeps terms himself. A pending sum at the boundary of a program is the sum:
+// here each argument and result that is one lies as the artifact says along the other axes and is
+// whole along those of `sums`, where ImportProgram leaves all to the planner.
+absl::StatusOr<Program> ImportProgram(const Artifact& artifact, PendingSums* sums);
+
 // Which of the artifact's devices is at each place of the program's mesh, row-major; empty: each is
 // at its own. Errors: those of ImportProgram that are about meshes.
 absl::StatusOr<std::vector<int64_t>> DevicesOfMesh(const Artifact& artifact);

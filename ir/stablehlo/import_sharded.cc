@@ -173,11 +173,12 @@ std::vector<Value> ImportShardingCall(const OpReader& op) {
 namespace {
 
 // What a list of dictionaries says of each of `values`, of which tuples are several arrays, and
-// have no shardings.
+// have no shardings; and the axes of `sums`, which may be null.
 std::vector<std::optional<PartitionSpec>> CarriedByEach(const Artifact& a, const Shardings& in,
                                                         uint32_t list,
                                                         const std::vector<uint32_t>& values,
-                                                        std::string_view what) {
+                                                        std::string_view what,
+                                                        std::vector<AxisList>* sums) {
   std::vector<std::optional<PartitionSpec>> out;
   absl::Span<const uint32_t> each;
   if (list != kNone && a.attrs[list].kind == AttrKind::kArray)
@@ -185,9 +186,15 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(const Artifact& a, const
   for (size_t i = 0; i < values.size(); ++i) {
     const uint32_t type = a.code.value_types[values[i]];
     out.resize(out.size() + (IsArray(a, type) ? 1 : ArraysOf(a, type, what).size()));
+    if (sums != nullptr) sums->resize(out.size());
     if (i >= each.size() || !IsArray(a, type)) continue;
-    if (auto spec = in.Carried(each[i], absl::StrCat(ToAbsl(what), " ", i)))
-      if (*spec = OfSum(*std::move(spec)); !SaysNothing(*spec)) out.back() = std::move(spec);
+    auto spec = in.Carried(each[i], absl::StrCat(ToAbsl(what), " ", i));
+    if (!spec) continue;
+    if (sums != nullptr && !spec->unreduced.empty()) {
+      sums->back() = std::exchange(spec->unreduced, {});
+      spec->open.clear();
+    }
+    if (*spec = OfSum(*std::move(spec)); !SaysNothing(*spec)) out.back() = std::move(spec);
   }
   return out;
 }
@@ -220,7 +227,7 @@ FunctionRef WithResultShardings(const Program& program) {
 
 }  // namespace
 
-Program Importer::Main() {
+Program Importer::Main(PendingSums* sums) {
   if (shardings_.num_replicas() > 1)
     Throw(ErrorKind::kNotImplemented,
           absl::StrCat("StableHLO: mhlo.num_replicas is ", shardings_.num_replicas(),
@@ -237,9 +244,11 @@ Program Importer::Main() {
   uint32_t last = body.begin;
   while (a_.code.ops[last].end != body.end) last = a_.code.ops[last].end;
   const absl::Span<const uint32_t> returned = Slice(a_.code.operands, a_.code.ops[last].operands);
-  program.in_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument");
-  program.out_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"),
-                                        {returned.begin(), returned.end()}, "result");
+  program.in_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument",
+                                       sums == nullptr ? nullptr : &sums->in);
+  program.out_shardings =
+      CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()},
+                    "result", sums == nullptr ? nullptr : &sums->out);
   program.entry = WithResultShardings(program);
   return program;
 }

@@ -214,6 +214,15 @@ TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
   // A pending sum is the sum; the planner decides where it is added up.
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program sums, Import(Exported("sharded_unreduced")));
   EXPECT_EQ(sums.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {true, true}}));
+  // Unless who imports it keeps terms himself.
+  const std::string bytes = Exported("sharded_unreduced");
+  TESSERA_ASSERT_OK_AND_ASSIGN(
+      const Artifact artifact,
+      ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  PendingSums axes;
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program kept, ImportProgram(artifact, &axes));
+  EXPECT_EQ(kept.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {}}));
+  EXPECT_THAT(axes.in, ElementsAre(ElementsAre("y")));
 }
 
 TEST(ImportTest, WhatWouldTakeMuchIsRefused) {

@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "ir/builder.h"
 #include "ir/stablehlo/artifact.h"
+#include "ir/stablehlo/import.h"
 #include "ir/stablehlo/shardings.h"
 #include "ir/stablehlo/values.h"
 
@@ -29,8 +30,9 @@ class Importer {
  public:
   explicit Importer(const Artifact& artifact);
 
-  // The function "main", with the shardings of its params and results.
-  Program Main();
+  // The function "main", with the shardings of its params and results. `sums`: as of ImportProgram,
+  // or null.
+  Program Main(PendingSums* sums);
   // The function of this name as a function of ours in a scope; throws if it is not there or calls
   // itself.
   FunctionRef Function(std::string_view name, const Scope& scope);

@@ -122,6 +122,20 @@ class PluginTest(unittest.TestCase):
         y = jax.pmap(lambda a: a - jax.lax.pmean(a, "i"), axis_name="i")(x.reshape(4, 2))
         np.testing.assert_array_equal(y, x.reshape(4, 2) - x.reshape(4, 2).mean(0))
 
+    def test_sums_that_nobody_has_added_up(self):
+        mesh = jax.make_mesh((2, 2), ("x", "y"))
+        x = np.arange(16, dtype=np.float32).reshape(4, 4)
+        a = jax.device_put(x, NamedSharding(mesh, P("x", "y")))
+        b = jax.device_put(x, NamedSharding(mesh, P("y", None)))
+        with jax.set_mesh(mesh):
+            terms = jax.jit(lambda a, b: jnp.dot(a, b, out_sharding=P("x", None, unreduced={"y"})))(a, b)
+            self.assertEqual(terms.sharding.spec, P("x", None, unreduced={"y"}))
+            whole = jax.jit(lambda t: jax.reshard(t, P("x", None)))(terms)
+        np.testing.assert_array_equal(whole, x @ x)
+        # The shards are terms: they add up to it.
+        top, top_too, bottom, bottom_too = [np.asarray(s.data) for s in terms.addressable_shards]
+        np.testing.assert_array_equal(np.concatenate([top + top_too, bottom + bottom_too]), x @ x)
+
     def test_devices_exchange_by_device_put(self):
         x = jax.device_put(np.arange(4.0, dtype=np.float32), jax.devices()[1])
         y = jax.device_put(x * 2, jax.devices()[3])
