@@ -199,15 +199,21 @@ SentProgram SplitPrints(const ir::Program& program, const Site& site) {
   return out;
 }
 
+absl::Status RunPrints(
+    const ir::Function& prints, std::vector<ir::Array> values,
+    std::function<void(const std::string& format, absl::Span<const ir::Array> values)> print) {
+  ir::EvalOptions options;
+  options.print = std::move(print);
+  return ir::Evaluator(options).Run(prints, std::move(values)).status();
+}
+
 void PrintResults(const ir::Function& prints, int num_printed, std::vector<Array>* results,
                   const Site& site) {
   std::vector<ir::Array> values;
   const size_t first = results->size() - num_printed;
   for (size_t i = first; i < results->size(); ++i) values.push_back((*results)[i].value(site));
   results->resize(first);
-  ir::EvalOptions options;
-  options.print = PrintLine;
-  OrThrow(ir::Evaluator(options).Run(prints, std::move(values)), site);
+  ThrowIfError(RunPrints(prints, std::move(values), PrintLine), site);
   std::fflush(stdout);
 }
 

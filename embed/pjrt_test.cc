@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "client/pjrt/abi.h"
 #include "gmock/gmock.h"
@@ -523,6 +525,63 @@ TEST_F(PjrtTest, AProgramWithoutResultsHasOneSharding) {
   auto destroy = Make<Executable_Destroy_Args>();
   destroy.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
+}
+
+// What the host was called with, and which callbacks are held; the plugin's own thread writes it.
+struct Calls {
+  absl::Mutex mu;
+  std::vector<std::string> made;
+  std::vector<std::string> held;
+};
+Calls& AllCalls() {
+  static auto* const calls = new Calls;
+  return *calls;
+}
+
+TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
+  const auto* extension = static_cast<const Extension*>(Table().extension_start);
+  while (extension->type != kHostCallbackExtension) extension = extension->next;
+  static_cast<const HostCallbackExtension*>(extension)->set_callbacks(
+      [](const char* id, size_t num_values, const HostValue* values) {
+        std::string text = absl::StrCat(id, ":");
+        ASSERT_EQ(num_values, 2);
+        absl::StrAppend(&text, " ", *static_cast<const int32_t*>(values[0].data));
+        EXPECT_EQ(values[1].type, kF32);
+        ASSERT_EQ(values[1].num_dims, 1);
+        for (int64_t i = 0; i < values[1].dims[0]; ++i)
+          absl::StrAppend(&text, " ", static_cast<const float*>(values[1].data)[i]);
+        absl::MutexLock lock(&AllCalls().mu);
+        AllCalls().made.push_back(text);
+      },
+      [](const char* id, bool held) {
+        absl::MutexLock lock(&AllCalls().mu);
+        AllCalls().held.push_back(absl::StrCat(id, held ? " held" : " released"));
+      });
+  // Three turns of a loop, each of which calls with its number and x, and adds one to x.
+  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/host_callback.mlirbc",
+                   std::ios::binary);
+  LoadedExecutable* run = nullptr;
+  ASSERT_EQ(Take(TryCompile({std::istreambuf_iterator<char>(in), {}}, "", &run)), "");
+  Buffer* token = Put({0}, {}, devices_[0]);  // whatever it is
+  for (int times = 0; times < 2; ++times) {
+    const Ran ran = Run(run, {{token, Put({1, 2}, {2}, devices_[0])}}, 2);
+    ASSERT_EQ(ran.error, "");
+    token = ran.outputs[0][0];
+    auto type = Make<Buffer_ElementType_Args>();
+    type.buffer = token;
+    EXPECT_CALL_OK(kBuffer_ElementType, &type);
+    EXPECT_EQ(type.type, 23);
+    EXPECT_THAT(Read(ran.outputs[0][1]), ElementsAre(4, 5));
+    absl::MutexLock lock(&AllCalls().mu);  // The run has ended, so the calls have been made.
+    EXPECT_THAT(AllCalls().made, ElementsAre("0--0: 0 1 2", "0--0: 1 2 3", "0--0: 2 3 4"));
+    AllCalls().made.clear();
+  }
+  auto destroy = Make<LoadedExecutable_Destroy_Args>();
+  destroy.executable = run;
+  EXPECT_CALL_OK(kLoadedExecutable_Destroy, &destroy);
+  executables_.clear();
+  absl::MutexLock lock(&AllCalls().mu);
+  EXPECT_THAT(AllCalls().held, ElementsAre("0--0 held", "0--0 released"));
 }
 
 TEST_F(PjrtTest, ASerializedExecutableIsLoadedAgain) {

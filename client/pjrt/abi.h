@@ -35,8 +35,7 @@ struct Header {
   ((args)->struct_size >= static_cast<size_t>(reinterpret_cast<const char*>(&(args)->field + 1) - \
                                               reinterpret_cast<const char*>(args)))
 
-// ---- Values.
-// -------------------------------------------------------------------------------------
+// ---- Values. -----------------------------------------------------------------------------------
 enum NamedValueType : int { kString = 0, kInt64 = 1, kInt64List = 2, kFloat = 3, kBool = 4 };
 struct NamedValue : Header {
   const char* name;
@@ -107,8 +106,7 @@ using OnReadyCallback = void (*)(Error*, void* user_arg);
 using PayloadVisitor = void (*)(const char* key, size_t key_size, const char* value,
                                 size_t value_size, void* user_arg);
 
-// ---- Errors.
-// -------------------------------------------------------------------------------------
+// ---- Errors. -----------------------------------------------------------------------------------
 struct Error_Destroy_Args : Header {
   Error* error;
 };
@@ -127,16 +125,14 @@ struct Error_ForEachPayload_Args : Header {
   void* user_arg;
 };
 
-// ---- The plugin.
-// ---------------------------------------------------------------------------------
+// ---- The plugin. -------------------------------------------------------------------------------
 struct Plugin_Initialize_Args : Header {};
 struct Plugin_Attributes_Args : Header {
   const NamedValue* attributes;  // <
   size_t num_attributes;         // <
 };
 
-// ---- Events.
-// -------------------------------------------------------------------------------------
+// ---- Events. -----------------------------------------------------------------------------------
 struct Event_Destroy_Args : Header {
   Event* event;
 };
@@ -165,8 +161,7 @@ struct Event_Set_Args : Header {
   size_t error_message_size;
 };
 
-// ---- Clients.
-// ------------------------------------------------------------------------------------
+// ---- Clients. ----------------------------------------------------------------------------------
 struct Client_Create_Args : Header {
   const NamedValue* create_options;
   size_t num_options;
@@ -252,8 +247,7 @@ struct Client_TopologyDescription_Args : Header {
   Topology* topology;  // <
 };
 
-// ---- Devices and memories.
-// -----------------------------------------------------------------------
+// ---- Devices and memories. ---------------------------------------------------------------------
 struct DeviceDescription_Id_Args : Header {
   DeviceDescription* device_description;
   int id;  // <
@@ -339,8 +333,7 @@ struct Memory_AddressableByDevices_Args : Header {
   size_t num_devices;      // <
 };
 
-// ---- Executables.
-// --------------------------------------------------------------------------------
+// ---- Executables. ------------------------------------------------------------------------------
 struct Executable_Destroy_Args : Header {
   Executable* executable;
 };
@@ -464,8 +457,7 @@ struct Executable_DeserializeAndLoad_Args : Header {
   size_t overridden_serialized_compile_options_size;
 };
 
-// ---- Buffers.
-// ------------------------------------------------------------------------------------
+// ---- Buffers. ----------------------------------------------------------------------------------
 struct Buffer_Destroy_Args : Header {
   Buffer* buffer;
 };
@@ -528,8 +520,7 @@ struct Buffer_CopyToMemory_Args : Header {
   Buffer* dst_buffer;  // <
 };
 
-// ---- Topologies.
-// ---------------------------------------------------------------------------------
+// ---- Topologies. -------------------------------------------------------------------------------
 struct TopologyDescription_PlatformName_Args : Header {
   Topology* topology;
   const char* platform_name;  // <
@@ -569,6 +560,25 @@ struct Shardings_Args : Header {
 struct ShardingsExtension : Extension {
   Error* (*parameter_shardings)(Shardings_Args*);
   Error* (*output_shardings)(Shardings_Args*);
+};
+
+// Ours: calls of the host. `id` is the backend_config of the custom call "tessera.host_callback";
+// the values are the caller's, and there until it returns.
+inline constexpr int kHostCallbackExtension = 7470;
+struct HostValue {
+  const void* data;  // row-major
+  int type;
+  const int64_t* dims;
+  size_t num_dims;
+};
+using HostCallback = void (*)(const char* id, size_t num_values, const HostValue* values);
+// That an executable which calls `id` has been made (held), or is gone and will not call it any
+// more.
+using HoldCallback = void (*)(const char* id, bool held);
+struct HostCallbackExtension : Extension {
+  // What is called, on any thread, one call at a time; to be set before a program with calls is
+  // compiled.
+  void (*set_callbacks)(HostCallback callback, HoldCallback hold);
 };
 
 // ---- The table.

@@ -194,7 +194,7 @@ Error* Buffer_Destroy(Buffer_Destroy_Args* args) {
 }
 
 Error* Buffer_ElementType(Buffer_ElementType_Args* args) {
-  args->type = NumberOfDType(args->buffer->dtype);
+  args->type = args->buffer->token ? kTokenType : NumberOfDType(args->buffer->dtype);
   return nullptr;
 }
 
@@ -285,8 +285,7 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     }
     auto outcome = std::make_shared<Outcome>();
     client.waiters.Push(/*size=*/0, [read, settler = std::make_shared<Settler>(outcome)] {
-      settler->Settle(StatusOf([](void* f) { return (*static_cast<decltype(read)*>(f))(); },
-                               const_cast<void*>(static_cast<const void*>(&read))));
+      settler->Settle(Caught(read));
     });
     args->event = new Event{std::move(outcome)};
     return absl::OkStatus();

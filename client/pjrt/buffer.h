@@ -35,6 +35,7 @@ struct Buffer {
   const ir::DType dtype;
   const ir::Dims dims;
   const std::shared_ptr<Outcome> ready;
+  bool token = false;  // a scalar that is a token to the framework; set when it is made
 
   // ARRAY_DELETED if it is.
   absl::StatusOr<Contents> contents() const ABSL_LOCKS_EXCLUDED(mu_);

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/options.h"
 #include "base/sized_pool.h"
+#include "client/pjrt/calls.h"
 #include "client/pjrt/event.h"
 #include "client/pjrt/functions.h"
 #include "client/session.h"
@@ -91,8 +92,9 @@ struct Client {
   std::vector<Memory*> memories;
   std::map<int64_t, Device*> by_id;
   Topology topology;
-  // Waits for runs and transfers. The last member: its threads use the others.
+  // Waits for runs and transfers. The last members: their threads use the others.
   SizedPool waiters;
+  CallsInOrder calls;
 };
 
 // How a client is made: options of the call, then the environment.

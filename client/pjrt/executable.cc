@@ -24,6 +24,8 @@
 namespace tessera::pjrt {
 namespace {
 
+constexpr std::string_view kToken = "token";  // of ValueInfo
+
 std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
                                      const std::vector<Device*>& devices) {
   std::vector<std::string> out;
@@ -31,23 +33,39 @@ std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
   return out;
 }
 
-// `sums`: of each, or of none.
-std::vector<Boundary> BoundariesOf(const std::vector<api::ArraySpec>& specs,
+// `sums`: of each array, or of none. `values`: what the artifact says, tokens too.
+std::vector<Boundary> BoundariesOf(const std::vector<ir::stablehlo::ValueInfo>& values,
+                                   const std::vector<api::ArraySpec>& specs,
                                    const std::vector<ir::AxisList>& sums,
                                    const std::vector<Device*>& devices) {
   std::vector<Boundary> out;
-  for (const api::ArraySpec& spec : specs) {
+  size_t next = 0;  // array
+  for (const ir::stablehlo::ValueInfo& value : values) {
     Boundary& boundary = out.emplace_back();
+    if (value.type == kToken) {
+      boundary.token = true;
+      boundary.spec.dtype = ir::DType::kBool;
+      continue;
+    }
+    const api::ArraySpec& spec = specs.at(next);
     boundary.spec = spec;
-    if (out.size() <= sums.size()) boundary.sum = sums[out.size() - 1];
+    if (next < sums.size()) boundary.sum = sums[next];
     boundary.local = api::LocalShape(spec.placement, spec.shape);
     const std::vector<int64_t>& placed = spec.placement.devices;
     for (const Device* device : devices) {
       const auto it = std::find(placed.begin(), placed.end(), device->id);
       boundary.ordinals.push_back(static_cast<int>(it - placed.begin()));
     }
+    ++next;
   }
   return out;
+}
+
+// Whether the artifact's values are the program's, but for tokens: the parts of tuples are not.
+bool AreThose(const std::vector<ir::stablehlo::ValueInfo>& values, size_t num_arrays) {
+  return static_cast<size_t>(std::count_if(values.begin(), values.end(), [](const auto& value) {
+           return value.type != kToken;
+         })) == num_arrays;
 }
 
 // An option of a compiler that is not there.
@@ -184,6 +202,7 @@ Texts::Texts(std::vector<std::string> texts) : texts_(std::move(texts)) {
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices) {
   const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;
+  if (boundary.token) return out.SerializeAsString();  // replicated
   const ir::Mesh& mesh = spec.placement.mesh;
   ir::AxisList axes;  // those that shard, in the order of dims
   int64_t tiles = 1;
@@ -227,21 +246,23 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   return out.SerializeAsString();
 }
 
-Compiled::Compiled(Client* of, ir::Program planned, const ir::stablehlo::PendingSums& sums,
+Compiled::Compiled(Client* of, internal::SentProgram whole,
+                   const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
                    std::shared_ptr<const Session::Executable> made, std::vector<Device*> on)
     : client(of),
-      program(std::move(planned)),
+      sent(std::move(whole)),
+      callbacks(imported.callbacks),
       executable(std::move(made)),
       devices(std::move(on)),
-      in(BoundariesOf(executable->reply.in, sums.in, devices)),
-      out(BoundariesOf(executable->reply.out, sums.out, devices)),
+      in(BoundariesOf(main.params, executable->reply.in, imported.in_sums, devices)),
+      out(BoundariesOf(main.results, executable->reply.out, imported.out_sums, devices)),
       in_shardings(ShardingsOf(in, devices)),
       out_shardings(ShardingsOf(out, devices)),
       out_memory_kinds(std::vector<std::string>(out.size(), kDeviceMemory)),
       assignment(AssignmentBytes(devices)) {
   for (size_t k = 0; k < devices.size(); ++k) logical_ids.push_back({0, static_cast<int>(k)});
   for (const Boundary& result : out) {
-    out_types.push_back(NumberOfDType(result.spec.dtype));
+    out_types.push_back(result.token ? kTokenType : NumberOfDType(result.spec.dtype));
     out_dims.insert(out_dims.end(), result.local.begin(), result.local.end());
     out_ranks.push_back(result.local.size());
   }
@@ -256,20 +277,24 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
   TESSERA_ASSIGN_OR_RETURN(
       const ir::stablehlo::Artifact artifact,
       ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(code.data()), code.size()}));
-  ir::stablehlo::PendingSums sums;
-  TESSERA_ASSIGN_OR_RETURN(const ir::Program program,
-                           ir::stablehlo::ImportProgram(artifact, &sums));
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> laid, Laid(artifact, program, devices));
-  const std::string& name = program.entry->name;
-  Dump(name, code, program, nullptr);
+  TESSERA_ASSIGN_OR_RETURN(ir::stablehlo::HostProgram imported,
+                           ir::stablehlo::ImportForHost(artifact));
+  const ir::stablehlo::Signature main = ir::stablehlo::SignatureOf(artifact);
+  if (!AreThose(main.params, imported.program.entry->num_params) ||
+      !AreThose(main.results, imported.program.entry->results.size())) {
+    return MakeError(ErrorKind::kNotImplemented,
+                     "a program with tuples, or with thousands of arguments or results");
+  }
+  internal::SentProgram sent = internal::SplitPrints(imported.program, Site{});
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> laid, Laid(artifact, sent.program, devices));
+  const std::string& name = imported.program.entry->name;
+  Dump(name, code, sent.program, nullptr);
   std::shared_ptr<const Session::Executable> executable =
-      client->session->Compile(program, laid, name, /*explain=*/Dumps(), Site{});
-  Dump(name, code, program, &executable->reply);
-  auto out =
-      std::make_shared<Compiled>(client, program, sums, std::move(executable), std::move(devices));
-  for (const ir::stablehlo::ValueInfo& param : ir::stablehlo::SignatureOf(artifact).params)
-    out->donated.push_back(param.donated);
-  out->donated.resize(out->in.size());
+      client->session->Compile(sent.program, laid, name, /*explain=*/Dumps(), Site{});
+  Dump(name, code, sent.program, &executable->reply);
+  auto out = std::make_shared<Compiled>(client, std::move(sent), imported, main,
+                                        std::move(executable), std::move(devices));
+  for (const ir::stablehlo::ValueInfo& param : main.params) out->donated.push_back(param.donated);
   out->donates = std::find(out->donated.begin(), out->donated.end(), true) != out->donated.end();
   v1::SerializedExecutable serialized;
   serialized.set_build(BuildText(ThisBuild()));
@@ -427,7 +452,8 @@ Error* Executable_GetCostAnalysis(Executable_GetCostAnalysis_Args* args) {
     absl::MutexLock lock(&compiled.cost_mu);
     if (compiled.cost.values().empty()) {
       const std::shared_ptr<const Session::Executable> explained =
-          compiled.client->session->Compile(compiled.program, compiled.executable->reply.devices,
+          compiled.client->session->Compile(compiled.sent.program,
+                                            compiled.executable->reply.devices,
                                             compiled.executable->name, /*explain=*/true, Site{});
       const stages::CostAnalysis found = stages::CostOfPlan(explained->reply.explain_json);
       compiled.cost.Add("flops", static_cast<float>(found.flops));

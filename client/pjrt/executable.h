@@ -11,8 +11,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/pjrt/client.h"
-#include "ir/program.h"
+#include "client/prints.h"
 #include "ir/stablehlo/import.h"
+#include "ir/stablehlo/inspect.h"
 
 namespace tessera::pjrt {
 
@@ -36,6 +37,7 @@ class Texts {
 // Where an argument or a result is. One that the framework knows as a pending sum along some axes
 // is the sum, which is the first term there; the others are zero.
 struct Boundary {
+  bool token = false;  // no array at all: it orders effects, which are in order anyhow
   api::ArraySpec spec;
   ir::AxisList sum;
   ir::Dims local;             // the shape of each shard
@@ -48,11 +50,13 @@ struct Boundary {
 };
 
 struct Compiled {
-  Compiled(Client* of, ir::Program planned, const ir::stablehlo::PendingSums& sums,
-           std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
+  Compiled(Client* of, internal::SentProgram whole, const ir::stablehlo::HostProgram& imported,
+           const ir::stablehlo::Signature& main, std::shared_ptr<const Session::Executable> made,
+           std::vector<Device*> on);
 
   Client* const client;
-  const ir::Program program;
+  const internal::SentProgram sent;  // whose last results only its calls of the host see
+  const HeldCallbacks callbacks;
   const std::shared_ptr<const Session::Executable> executable;
   const std::vector<Device*> devices;  // by partition
   std::vector<LogicalDeviceIds> logical_ids;

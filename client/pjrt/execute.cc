@@ -130,39 +130,58 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
                        compiled.devices.size(), " devices, and was given ", args->num_args, " on ",
                        args->num_devices));
     }
-    std::vector<bool> donate;
-    if (compiled.donates) donate = compiled.donated;
+    std::vector<bool> takes;  // by argument
+    if (compiled.donates) takes = compiled.donated;
     for (size_t i = 0; i < args->options->num_non_donatable_input_indices; ++i) {
       const int64_t kept = args->options->non_donatable_input_indices[i];
-      if (kept >= 0 && static_cast<size_t>(kept) < donate.size()) donate[kept] = false;
+      if (kept >= 0 && static_cast<size_t>(kept) < takes.size()) takes[kept] = false;
     }
     std::vector<tessera::Array> given;
+    std::vector<bool> donate;  // by array
     given.reserve(args->num_args);
     Row row(args->num_devices);
     for (size_t i = 0; i < args->num_args; ++i) {
+      if (compiled.in[i].token) continue;
       for (size_t k = 0; k < row.size(); ++k) row[k] = args->argument_lists[k][i];
       TESSERA_ASSIGN_OR_RETURN(tessera::Array array, Argument(compiled, row, i));
       given.push_back(std::move(array));
+      if (!takes.empty()) donate.push_back(takes[i]);
     }
     Client& client = *compiled.client;
-    const std::vector<tessera::Array> results =
+    std::vector<tessera::Array> results =
         client.session->Run(*compiled.executable, given, donate, Site{});
-    for (size_t i = 0; i < donate.size(); ++i) {
-      for (size_t k = 0; donate[i] && k < row.size(); ++k) args->argument_lists[k][i]->Delete();
+    for (size_t i = 0; i < takes.size(); ++i) {
+      for (size_t k = 0; takes[i] && k < row.size(); ++k) args->argument_lists[k][i]->Delete();
     }
     // All of the run's results are there at once.
     const std::shared_ptr<Outcome> end =
         results.empty() ? Settled() : EndOfRun(client, results.front());
-    for (size_t i = 0; i < results.size(); ++i) {
+    // A run has ended for the framework when its calls have been made.
+    std::shared_ptr<Outcome> complete = end;
+    if (compiled.sent.prints) {
+      const auto first_read = results.end() - compiled.sent.num_printed;
+      complete = client.calls.Make(args->executable->compiled, {first_read, results.end()});
+      results.erase(first_read, results.end());
+    }
+    auto result = results.begin();
+    for (size_t i = 0; i < compiled.out.size(); ++i) {
       const Boundary& boundary = compiled.out[i];
       for (size_t k = 0; k < row.size(); ++k) {
-        args->output_lists[k][i] =
-            new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
-                       {std::nullopt, results[i], boundary.ordinals[k], boundary.IsZero(k)}, end);
+        Buffer*& buffer = args->output_lists[k][i];
+        if (boundary.token) {
+          buffer = new Buffer(compiled.devices[k], ir::DType::kBool, {},
+                              {ir::Array(ir::DType::kBool, {}), {}, 0}, complete);
+          buffer->token = true;
+        } else {
+          buffer =
+              new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
+                         {std::nullopt, *result, boundary.ordinals[k], boundary.IsZero(k)}, end);
+        }
       }
+      if (!boundary.token) ++result;
     }
     for (size_t k = 0; args->device_complete_events != nullptr && k < row.size(); ++k)
-      args->device_complete_events[k] = new Event{end};
+      args->device_complete_events[k] = new Event{complete};
     return absl::OkStatus();
   });
 }

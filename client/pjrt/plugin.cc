@@ -1,4 +1,5 @@
 // The table that the framework looks up, and nothing else of the plugin is visible.
+#include "client/pjrt/calls.h"
 #include "client/pjrt/executable.h"
 #include "client/pjrt/status.h"
 
@@ -10,8 +11,12 @@ Error* Absent(Header*) {
                            "this function of PJRT is not one that Tessera's plugin has"));
 }
 
+HostCallbackExtension host_callback_extension = {
+    {sizeof(HostCallbackExtension), kHostCallbackExtension, nullptr},
+    SetHostCallbacks,
+};
 ShardingsExtension shardings_extension = {
-    {sizeof(ShardingsExtension), kShardingsExtension, nullptr},
+    {sizeof(ShardingsExtension), kShardingsExtension, &host_callback_extension},
     ParameterShardings,
     OutputShardings,
 };

@@ -4,6 +4,7 @@
 // Stateless; thread-safe. The framework owns what it is given.
 #pragma once
 #include <string>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "client/pjrt/functions.h"
@@ -30,13 +31,17 @@ struct Error {
 // Null for an OK status.
 Error* ErrorOf(const absl::Status& status);
 
-// Calls `f`, which returns a Status or nothing; what it throws is an error, too: no exception
-// leaves the plugin.
+// What `f` returns, or what it throws: no exception leaves the plugin.
 absl::Status StatusOf(absl::Status (*f)(void*), void* context);
 template <class F>
+absl::Status Caught(F&& f) {
+  return StatusOf(
+      [](void* g) -> absl::Status { return (*static_cast<std::remove_reference_t<F>*>(g))(); },
+      const_cast<void*>(static_cast<const void*>(&f)));
+}
+template <class F>
 Error* Guarded(F&& f) {
-  return ErrorOf(StatusOf([](void* g) -> absl::Status { return (*static_cast<F*>(g))(); },
-                          const_cast<void*>(static_cast<const void*>(&f))));
+  return ErrorOf(Caught(f));
 }
 
 }  // namespace tessera::pjrt

@@ -6,6 +6,8 @@
 
 namespace tessera::pjrt {
 
+inline constexpr int kTokenType = 23;
+
 // nullopt: Tessera has no such type.
 std::optional<ir::DType> DTypeOfNumber(int type);
 int NumberOfDType(ir::DType dtype);

@@ -24,8 +24,9 @@ namespace {
 constexpr size_t kCapturesMax = 4096;
 }  // namespace
 
-Importer::Importer(const Artifact& artifact)
+Importer::Importer(const Artifact& artifact, HostProgram* for_host)
     : a_(artifact),
+      for_host_(for_host),
       shardings_(artifact),
       values_(artifact.code.value_types.size()),
       defined_by_(artifact.code.value_types.size(), kNone) {
@@ -40,6 +41,11 @@ Importer::Importer(const Artifact& artifact)
     const std::string name(TextOf(a_, a_.Find(i, "sym_name"), "func: sym_name"));
     if (!ops_.emplace(name, i).second) ThrowMalformed(absl::StrCat("two functions ", Quoted(name)));
   }
+}
+
+void Importer::AddCallback(std::string_view name) {
+  std::vector<std::string>& names = for_host_->callbacks;
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
 }
 
 FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
@@ -473,20 +479,28 @@ std::vector<std::string> NamesOf(const std::vector<ValueInfo>& values, size_t n)
   return any ? out : std::vector<std::string>();
 }
 
+absl::Status AddNames(const Artifact& artifact, Program* program) {
+  const Signature main = SignatureOf(artifact);
+  program->in_names = NamesOf(main.params, program->entry->num_params);
+  program->out_names = NamesOf(main.results, program->entry->results.size());
+  return VerifySignature(*program);
+}
+
 }  // namespace
 
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact) {
-  return ImportProgram(artifact, /*sums=*/nullptr);
+  Program program;
+  TESSERA_RETURN_IF_ERROR(
+      CatchStatus([&] { program = Importer(artifact, /*for_host=*/nullptr).Main(); }));
+  TESSERA_RETURN_IF_ERROR(AddNames(artifact, &program));
+  return program;
 }
 
-absl::StatusOr<Program> ImportProgram(const Artifact& artifact, PendingSums* sums) {
-  Program program;
-  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { program = Importer(artifact).Main(sums); }));
-  const Signature main = SignatureOf(artifact);
-  program.in_names = NamesOf(main.params, program.entry->num_params);
-  program.out_names = NamesOf(main.results, program.entry->results.size());
-  TESSERA_RETURN_IF_ERROR(VerifySignature(program));
-  return program;
+absl::StatusOr<HostProgram> ImportForHost(const Artifact& artifact) {
+  HostProgram out;
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { out.program = Importer(artifact, &out).Main(); }));
+  TESSERA_RETURN_IF_ERROR(AddNames(artifact, &out.program));
+  return out;
 }
 
 absl::StatusOr<std::vector<int64_t>> DevicesOfMesh(const Artifact& artifact) {

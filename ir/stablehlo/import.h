@@ -2,6 +2,8 @@
 // do the same.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,15 +32,20 @@ namespace tessera::ir::stablehlo {
 // own errors.
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
 
-// The axes of the program's mesh along which each argument and each result is a pending sum
-// ("unreduced"), as the artifact says.
-struct PendingSums {
-  std::vector<AxisList> in, out;
+// A program that the process which wrote the artifact runs.
+struct HostProgram {
+  Program program;
+  // The axes of the mesh along which each argument and each result is a pending sum ("unreduced"),
+  // as the artifact says.  ImportProgram takes such a value for the sum, and leaves to the planner
+  // where it lies; here it lies as the artifact says along the other axes, and is whole along
+  // these.
+  std::vector<AxisList> in_sums, out_sums;
+  std::vector<std::string> callbacks;  // those that it calls, each once
 };
-// ImportProgram for who keeps terms himself. A pending sum at the boundary of a program is the sum:
-// here each argument and result that is one lies as the artifact says along the other axes and is
-// whole along those of `sums`, where ImportProgram leaves all to the planner.
-absl::StatusOr<Program> ImportProgram(const Artifact& artifact, PendingSums* sums);
+// ImportProgram for who keeps terms and runs callbacks: custom calls of kHostCallback are
+// ir::DebugPrint, whose format is the call's backend_config. Such a program is not to be sent.
+inline constexpr std::string_view kHostCallback = "tessera.host_callback";
+absl::StatusOr<HostProgram> ImportForHost(const Artifact& artifact);
 
 // Which of the artifact's devices is at each place of the program's mesh, row-major; empty: each is
 // at its own. Errors: those of ImportProgram that are about meshes.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/debug_print.h"
 #include "ir/eval/eval.h"
 #include "ir/fft.h"
 #include "ir/ops.h"
@@ -464,10 +465,13 @@ Results ImportToken(const OpReader& op) {
 
 // ---- What says where and how, not what. ---------------------------------------------------------
 Results AsItIs(const OpReader& op) { return op.in; }
+// Keeps a compiler from leaving out what computes its operands, of which nobody sees anything.
+Results Nothing(const OpReader&) { return {}; }
 // The targets of custom calls, other than those of OnShards. Of memories our devices have one kind.
 constexpr ImportRow kTargets[] = {{"ApproxTopK", ImportApproxTopK},
                                   {"Sharding", ImportShardingCall},
                                   {"annotate_device_placement", AsItIs},
+                                  {"dce_sink", Nothing},
                                   {"xla.sdy.FuncResultSharding", ImportShardingCall}};
 const ImportRow* FindTarget(std::string_view target) {
   const auto* const row = std::find_if(std::begin(kTargets), std::end(kTargets),
@@ -480,6 +484,12 @@ Results ImportCustomCall(const OpReader& op) {
     if (op.in.size() != static_cast<size_t>(op.num_operands()))
       op.NotSupported("is of a tuple or a token");
     return row->import(op);
+  }
+  if (target == kHostCallback && op.for_host()) {
+    const std::string_view name = op.Text("backend_config");
+    op.AddCallback(name);
+    DebugPrint(op.b(), std::string(name), op.in);
+    return {};
   }
   // What JAX writes for callbacks, and for those of jax.debug.
   if (target.find("callback") != std::string_view::npos)

@@ -227,7 +227,7 @@ FunctionRef WithResultShardings(const Program& program) {
 
 }  // namespace
 
-Program Importer::Main(PendingSums* sums) {
+Program Importer::Main() {
   if (shardings_.num_replicas() > 1)
     Throw(ErrorKind::kNotImplemented,
           absl::StrCat("StableHLO: mhlo.num_replicas is ", shardings_.num_replicas(),
@@ -245,10 +245,10 @@ Program Importer::Main(PendingSums* sums) {
   while (a_.code.ops[last].end != body.end) last = a_.code.ops[last].end;
   const absl::Span<const uint32_t> returned = Slice(a_.code.operands, a_.code.ops[last].operands);
   program.in_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument",
-                                       sums == nullptr ? nullptr : &sums->in);
+                                       for_host() ? &for_host_->in_sums : nullptr);
   program.out_shardings =
       CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()},
-                    "result", sums == nullptr ? nullptr : &sums->out);
+                    "result", for_host() ? &for_host_->out_sums : nullptr);
   program.entry = WithResultShardings(program);
   return program;
 }

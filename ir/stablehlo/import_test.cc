@@ -219,10 +219,9 @@ TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const Artifact artifact,
       ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
-  PendingSums axes;
-  TESSERA_ASSERT_OK_AND_ASSIGN(const Program kept, ImportProgram(artifact, &axes));
-  EXPECT_EQ(kept.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {}}));
-  EXPECT_THAT(axes.in, ElementsAre(ElementsAre("y")));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const HostProgram kept, ImportForHost(artifact));
+  EXPECT_EQ(kept.program.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {}}));
+  EXPECT_THAT(kept.in_sums, ElementsAre(ElementsAre("y")));
 }
 
 TEST(ImportTest, WhatWouldTakeMuchIsRefused) {

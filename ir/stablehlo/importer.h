@@ -28,16 +28,19 @@ struct Exchange {
 
 class Importer {
  public:
-  explicit Importer(const Artifact& artifact);
+  // `for_host`: of ImportForHost, whose lists of sums Main fills in; else null.
+  Importer(const Artifact& artifact, HostProgram* for_host);
 
-  // The function "main", with the shardings of its params and results. `sums`: as of ImportProgram,
-  // or null.
-  Program Main(PendingSums* sums);
+  // The function "main", with the shardings of its params and results.
+  Program Main();
   // The function of this name as a function of ours in a scope; throws if it is not there or calls
   // itself.
   FunctionRef Function(std::string_view name, const Scope& scope);
 
   Builder& b() { return *builder_; }
+  bool for_host() const { return for_host_ != nullptr; }
+  // What ImportForHost says that it calls.
+  void AddCallback(std::string_view name);
   const Shardings& shardings() const { return shardings_; }
 
  private:
@@ -73,6 +76,7 @@ class Importer {
   uint32_t RunOnShards(uint32_t begin, uint32_t end);
 
   const Artifact& a_;
+  HostProgram* const for_host_;
   const Shardings shardings_;
   Builder* builder_ = nullptr;
   std::vector<Value> values_;  // of each value of the artifact that is one array, in builder_
@@ -105,6 +109,8 @@ class OpReader {
   const std::vector<Value> in;
 
   Builder& b() const { return importer_.b(); }
+  bool for_host() const { return importer_.for_host(); }
+  void AddCallback(std::string_view name) const { importer_.AddCallback(name); }
   const Artifact& artifact() const { return importer_.a_; }
   const Shardings& shardings() const { return importer_.shardings_; }
   // The attribute, or kNone.

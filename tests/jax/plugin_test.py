@@ -2,6 +2,9 @@
 
 Exits with 77 where JAX is not installed.
 """
+import contextlib
+import functools
+import io
 import os
 import pathlib
 import subprocess
@@ -151,6 +154,38 @@ class PluginTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "deleted"):
             print(x)
         np.testing.assert_array_equal(y, [1, 2, 3, 4])
+
+    def test_programs_print_and_call(self):
+        said = []
+
+        def called(label, *values):
+            said.append(label + " ".join(str(np.asarray(v)) for v in values))
+
+        @jax.jit
+        def f(x):
+            jax.debug.callback(functools.partial(called, "x "), x, ordered=True)
+            return jax.lax.fori_loop(
+                0, 2, lambda i, c: (jax.debug.callback(functools.partial(called, "turn "), i, c), c + i)[1], x)
+
+        self.assertEqual([float(v) for v in f(jnp.arange(2.0))], [1, 2])
+        jax.grad(lambda x: (jax.debug.callback(functools.partial(called, "grad "), x), x**2)[1])(3.0)
+        jax.vmap(lambda x: jax.debug.callback(functools.partial(called, "member "), x))(jnp.arange(2))
+        jax.effects_barrier()
+        self.assertEqual(said, ["x [0. 1.]", "turn 0 [0. 1.]", "turn 1 [0. 1.]", "grad 3.0", "member 0", "member 1"])
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            jax.jit(lambda x: jax.debug.print("x is {x:.1f}, {}", x + 1, x=x))(1.0)
+            jax.effects_barrier()
+        self.assertEqual(out.getvalue(), "x is 1.0, 2.0\n")
+        with self.assertRaisesRegex(NotImplementedError, "a callback that returns something"):
+            jax.jit(lambda x: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), np.float32), x))(1.0)
+
+    def test_what_is_to_be_printed_is_printed_at_the_end(self):
+        found = run_python(f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
+                           "import tessera_jax, jax; tessera_jax.initialize()\n"
+                           "jax.jit(lambda x: jax.debug.print('last {}', x))(1)", TESSERA_EMBEDDED="1")
+        said, _ = found.communicate(timeout=100)
+        self.assertIn("last 1\n", said)
+        self.assertEqual(found.returncode, 0, said)
 
     def test_ahead_of_time(self):
         compiled = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))).compile()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import pathlib
 
+from tessera_jax import callbacks
+
 NAME = "tessera"
-# Lowerings of JAX's for CPUs that are calls into this process, which no executor can make.
-_CALLS_BACK = {"debug_callback", "debug_print"}
 
 
 def library_path() -> str:
@@ -39,9 +39,11 @@ def initialize() -> None:
         return
     from jax._src import xla_bridge  # the documented way of plugins
 
-    xla_bridge.register_plugin(NAME, priority=500, library_path=library_path())
+    path = library_path()
+    xla_bridge.register_plugin(NAME, priority=500, library_path=path)
     _lower_as_on_cpus()
     _allow_donation()
+    callbacks.install(path, NAME)
 
 
 def _lower_as_on_cpus() -> None:
@@ -49,8 +51,7 @@ def _lower_as_on_cpus() -> None:
     from jax._src.interpreters import mlir
 
     for primitive, rule in mlir._platform_specific_lowerings["cpu"].items():
-        if primitive.name not in _CALLS_BACK:
-            mlir._platform_specific_lowerings[NAME].setdefault(primitive, rule)
+        mlir._platform_specific_lowerings[NAME].setdefault(primitive, rule)
 
 
 def _allow_donation() -> None:
