@@ -26,7 +26,8 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_logreport(report):
     name = name_of(report.nodeid)
     if report.failed:
-        _outcomes[name] = ["failed", str(report.longrepr).strip().splitlines()[-1][:500]]
+        crash = getattr(report.longrepr, "reprcrash", None)
+        _outcomes[name] = ["failed", (crash.message if crash else str(report.longrepr)).strip().splitlines()[0][:300]]
     elif report.skipped:
         _outcomes.setdefault(name, ["skipped", ""])
     elif report.when == "call":
