@@ -57,7 +57,7 @@ Args Make() {
 
 template <class Args>
 Error* Call(Index index, Args* args) {
-  return Table().functions[index](args);
+  return reinterpret_cast<Error* (*)(Args*)>(Table().functions[index])(args);
 }
 
 // The message of an error, which is given back; "" for none.
