@@ -13,8 +13,9 @@
 namespace tessera::pjrt {
 namespace {
 
-// Runs and transfers that are waited for at once; further ones wait for one of these.
-constexpr int kWaitersMax = 8;
+// Runs and transfers that are waited for at once; further ones wait until one of these has ended. A
+// thread that waits costs little.
+constexpr int kWaitersMax = 32;
 
 std::string TextOf(const NamedValue& value) { return {value.string_value, value.value_size}; }
 
