@@ -86,9 +86,9 @@ struct LoadedExecutable {
 
 // Plans an artifact. `options`: a serialized CompileOptions.
 //
-// VALUE_ERROR for options that make no sense; NOT_IMPLEMENTED for several replicas and for options
-// of the user's; NOT_ENOUGH_DEVICES for a device that the client does not have; the errors of
-// reading, importing and compiling the artifact.
+// VALUE_ERROR for options that make no sense or are nobody's; NOT_IMPLEMENTED for several replicas
+// and for tuples at the boundary; NOT_ENOUGH_DEVICES for a device that the client does not have;
+// the errors of reading, importing and compiling the artifact.
 absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
                                                                 std::string_view code,
                                                                 std::string_view options);

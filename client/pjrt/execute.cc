@@ -1,7 +1,6 @@
 // Runs. Arguments come as the buffers of each device: those that are the shards of one array, where
 // the program wants them, are that array; others become one.
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
