@@ -12,6 +12,42 @@
 #include "ir/type.h"
 
 namespace tessera::stages {
+namespace {
+
+// The bytes of a device's shard.
+int64_t ShardBytes(const api::ArraySpec& array) {
+  ir::Dims shape;
+  for (const internal::Range& r :
+       internal::ShardRanges(array.placement.mesh, array.placement.spec, array.shape, 0))
+    shape.push_back(r.end - r.begin);
+  return ir::MakeType(array.dtype, shape).num_bytes();
+}
+
+}  // namespace
+
+CompiledMemoryStats MemoryOfPlan(const api::CompileReply& plan, const std::vector<bool>& donate) {
+  CompiledMemoryStats out;
+  std::vector<const api::ArraySpec*> free;  // results that have no donated memory yet
+  for (const api::ArraySpec& array : plan.out) {
+    out.output_size_in_bytes += ShardBytes(array);
+    free.push_back(&array);
+  }
+  for (size_t i = 0; i < plan.in.size(); ++i) {
+    out.argument_size_in_bytes += ShardBytes(plan.in[i]);
+    if (i >= donate.size() || !donate[i]) continue;
+    const auto taken = std::find_if(free.begin(), free.end(), [&](const api::ArraySpec* result) {
+      return result->dtype == plan.in[i].dtype && result->shape == plan.in[i].shape &&
+             internal::HoldTheSame(result->placement, plan.in[i].placement, result->shape);
+    });
+    if (taken == free.end()) continue;
+    out.alias_size_in_bytes += ShardBytes(**taken);
+    free.erase(taken);
+  }
+  out.peak_memory_in_bytes = plan.memory_bound_bytes;
+  out.temp_size_in_bytes = std::max<int64_t>(
+      0, out.peak_memory_in_bytes - out.argument_size_in_bytes - out.output_size_in_bytes);
+  return out;
+}
 
 CostAnalysis CostOfPlan(const std::string& explain_json) {
   const nlohmann::json plan = nlohmann::json::parse(explain_json, nullptr,
@@ -31,14 +67,6 @@ CostAnalysis CostOfPlan(const std::string& explain_json) {
 
 namespace tessera::internal {
 namespace {
-
-// The bytes of a device's shard.
-int64_t ShardBytes(const api::ArraySpec& array) {
-  ir::Dims shape;
-  for (const Range& r : ShardRanges(array.placement.mesh, array.placement.spec, array.shape, 0))
-    shape.push_back(r.end - r.begin);
-  return ir::MakeType(array.dtype, shape).num_bytes();
-}
 
 std::string PlacementText(const api::Placement& p) {
   if (p.mesh.empty()) return absl::StrCat("device ", absl::StrJoin(p.devices, ","));
@@ -133,28 +161,7 @@ std::vector<Array> CompiledCall::Run(const FlatArgs& args) const {
 }
 
 stages::CompiledMemoryStats CompiledCall::Memory() const {
-  const api::CompileReply& plan = executable_->reply;
-  stages::CompiledMemoryStats out;
-  std::vector<const api::ArraySpec*> free;  // results that have no donated memory yet
-  for (const api::ArraySpec& array : plan.out) {
-    out.output_size_in_bytes += ShardBytes(array);
-    free.push_back(&array);
-  }
-  for (size_t i = 0; i < plan.in.size(); ++i) {
-    out.argument_size_in_bytes += ShardBytes(plan.in[i]);
-    if (i >= lowered_->donate.size() || !lowered_->donate[i]) continue;
-    const auto taken = std::find_if(free.begin(), free.end(), [&](const api::ArraySpec* result) {
-      return result->dtype == plan.in[i].dtype && result->shape == plan.in[i].shape &&
-             HoldTheSame(result->placement, plan.in[i].placement, result->shape);
-    });
-    if (taken == free.end()) continue;
-    out.alias_size_in_bytes += ShardBytes(**taken);
-    free.erase(taken);
-  }
-  out.peak_memory_in_bytes = plan.memory_bound_bytes;
-  out.temp_size_in_bytes = std::max<int64_t>(
-      0, out.peak_memory_in_bytes - out.argument_size_in_bytes - out.output_size_in_bytes);
-  return out;
+  return stages::MemoryOfPlan(executable_->reply, lowered_->donate);
 }
 
 stages::CostAnalysis CompiledCall::Cost() const {

@@ -41,6 +41,8 @@ struct CostAnalysis {
   double optimal_seconds = 0;  // predicted; see docs/planner.md
   bool operator==(const CostAnalysis&) const = default;
 };
+// Of a plan whose arguments are donated as `donate` says; those beyond its end are not.
+CompiledMemoryStats MemoryOfPlan(const api::CompileReply& plan, const std::vector<bool>& donate);
 // What a plan's explain_json (api::CompileReply) predicts; zeros of another text.
 CostAnalysis CostOfPlan(const std::string& explain_json);
 

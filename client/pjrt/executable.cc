@@ -423,25 +423,25 @@ Error* Executable_Fingerprint(Executable_Fingerprint_Args* args) {
 
 Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args* args) {
   const Compiled& compiled = *args->executable->compiled;
-  const auto bytes_of = [](const std::vector<Boundary>& values) {
-    int64_t bytes = 0;
-    for (const Boundary& v : values) bytes += ir::MakeType(v.spec.dtype, v.local).num_bytes();
-    return bytes;
-  };
-  const int64_t in = bytes_of(compiled.in), out = bytes_of(compiled.out);
-  const int64_t peak = compiled.executable->reply.memory_bound_bytes;
+  std::vector<bool> donate;
+  for (size_t i = 0; i < compiled.in.size(); ++i)
+    if (!compiled.in[i].token) donate.push_back(compiled.donated[i]);
+  const stages::CompiledMemoryStats found =
+      stages::MemoryOfPlan(compiled.executable->reply, donate);
   args->generated_code_size_in_bytes = 0;
-  args->argument_size_in_bytes = in;
-  args->output_size_in_bytes = out;
-  args->alias_size_in_bytes = 0;
-  args->temp_size_in_bytes = std::max<int64_t>(peak - in - out, 0);
+  args->argument_size_in_bytes = found.argument_size_in_bytes;
+  args->output_size_in_bytes = found.output_size_in_bytes;
+  args->alias_size_in_bytes = found.alias_size_in_bytes;
+  args->temp_size_in_bytes = found.temp_size_in_bytes;
   args->host_generated_code_size_in_bytes = 0;
   args->host_argument_size_in_bytes = 0;
   args->host_output_size_in_bytes = 0;
   args->host_alias_size_in_bytes = 0;
   args->host_temp_size_in_bytes = 0;
-  if (TESSERA_PJRT_COVERS(args, peak_memory_in_bytes)) args->peak_memory_in_bytes = peak;
-  if (TESSERA_PJRT_COVERS(args, total_size_in_bytes)) args->total_size_in_bytes = peak;
+  if (TESSERA_PJRT_COVERS(args, peak_memory_in_bytes))
+    args->peak_memory_in_bytes = found.peak_memory_in_bytes;
+  if (TESSERA_PJRT_COVERS(args, total_size_in_bytes))
+    args->total_size_in_bytes = found.peak_memory_in_bytes;
   return nullptr;
 }
 
