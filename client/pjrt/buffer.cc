@@ -49,6 +49,20 @@ absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, i
   return out;
 }
 
+// Of a run that ended so long ago that its record has gone: an array that failed still has its
+// error. One that a later run took was there.
+absl::Status ErrorOfForgotten(const Client& client, const internal::ConcreteState& c) {
+  const absl::Status status =
+      client.session->service().GetShard(c.id, 0, internal::kMaxWaitPerCall).status();
+  if (status.ok()) {
+    c.ready.store(true);
+    return status;
+  }
+  const ErrorKind kind = KindOf(status);
+  const bool taken = kind == ErrorKind::kArrayDeleted || kind == ErrorKind::kArrayNotFound;
+  return taken ? absl::OkStatus() : status;
+}
+
 // Writes an array to the framework's memory, in its order of dims.
 absl::Status WriteTo(const ir::Array& value, const std::optional<ir::Dims>& strides, void* dst) {
   if (value.num_elements() == 0) return absl::OkStatus();
@@ -139,8 +153,8 @@ absl::Status AwaitRun(const Client& client, const tessera::Array& array) {
     if (client.closing.load()) return absl::CancelledError("the client has been closed");
     const absl::StatusOr<api::Operation> run =
         client.session->service().WaitOperation(c->operation, kSlice);
-    // It ended long ago; an array that failed still has its error.
-    if (KindOf(run.status()) == ErrorKind::kOperationNotFound) break;
+    if (!run.ok() && KindOf(run.status()) == ErrorKind::kOperationNotFound)
+      return ErrorOfForgotten(client, *c);
     TESSERA_RETURN_IF_ERROR(run.status());
     if (!internal::HasEnded(*run)) continue;
     TESSERA_RETURN_IF_ERROR(run->error);
