@@ -583,7 +583,8 @@ def main():
     usage.add_argument("--folder", type=pathlib.Path,
                        default=pathlib.Path(__file__).resolve().parent.parent / "tests/ops/recorded")
     usage.add_argument("--resume", action="store_true",
-                       help="take what the file has of samples that are the same")
+                       help="take what the file has of samples that are the same; one in whose midst the "
+                            "last run was killed, as XLA's compiler can do, is recorded as failed")
     args = usage.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     source = f"jax {jax.__version__}, jaxlib {jax.lib.__version__}, numpy {np.__version__}, cpu"
@@ -591,6 +592,8 @@ def main():
     for family in args.family:
         path = args.folder / f"{family}.jsonl"
         have = {}
+        running = path.with_suffix(".running")  # names the sample that is being evaluated
+        killed = running.read_text() if args.resume and running.exists() else None
         if args.resume and path.exists():
             for text in path.read_text().splitlines()[1:]:
                 with contextlib.suppress(json.JSONDecodeError):  # a line that was cut off
@@ -603,12 +606,18 @@ def main():
             print(json.dumps({"source": source}), file=file)
             for sample in samples:
                 text = have.get((sample["sample"], sample["digest"]))
+                if killed == sample["digest"]:
+                    text = json.dumps({"sample": sample["sample"], "digest": sample["digest"],
+                                       "failed": "JAX's process was killed", "results": []})
                 try:
-                    text = text or json.dumps(record(sample), separators=(",", ":"))
+                    if not text:
+                        running.write_text(sample["digest"])
+                        text = json.dumps(record(sample), separators=(",", ":"))
                     print(text, file=file)
                 except Exception as e:  # The run fails: a row JAX refuses says so in the row.
                     why = str(e).splitlines()[0]
                     failures.append(f"{sample['sample']}: {type(e).__name__}: {why}")
+        running.unlink(missing_ok=True)
         print(f"{family}: {len(samples)} samples")
     if failures:
         sys.exit("not recorded:\n  " + "\n  ".join(failures))

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <random>
 #include <set>
 
@@ -85,14 +86,22 @@ TEST(RandomProgramsTest, GiveWhatJaxGives) {
   const char* elsewhere = std::getenv("TESSERA_RECORDED_PROGRAMS");
   const Recording recording = ValueOrThrow(ReadRecording(
       elsewhere != nullptr ? elsewhere : SourcePath("tests/ops/recorded/programs.jsonl")));
+  size_t failed = 0;
   ForPrograms([&](const RandomProgram& p) -> std::string {
     const auto it = recording.samples.find(p.sample.name);
     if (it == recording.samples.end() || it->second.digest != DigestOf(p.sample))
       return "its values are not recorded; run scripts/record_samples.py with \"programs\"";
+    if (!it->second.failed.empty()) {
+      std::cout << p.sample.name << ": not compared: " << it->second.failed << "\n";
+      ++failed;
+      return "";
+    }
     const std::vector<Shards> got =
         ValueOrThrow(RunShards(*FunctionOf(p.sample), ArgsOf(p.sample)));
     return Differ(p.ulps_of_xla, WithoutTiny(got), WithoutTiny(it->second.results), 0);
   });
+  // XLA's compiler ends in a segmentation fault at about one program in 500 (of JAX 0.10.2).
+  EXPECT_LE(failed, RandomPrograms().size() / 100) << "programs that JAX did not survive";
 }
 
 // Axes for random dims that they divide.

@@ -109,6 +109,7 @@ absl::Status ReadLine(const std::string& line, Recording* out) {
   }
   Recorded r;
   r.digest = j.at("digest").get<std::string>();
+  r.failed = j.value("failed", "");
   for (const Json& result : j.at("results")) {
     r.results.emplace_back();
     for (const Json& shard : result.at("lanes")) {

@@ -20,6 +20,7 @@ std::string DigestOf(const Sample& s);
 struct Recorded {
   std::string digest;
   std::vector<Shards> results;
+  std::string failed;  // why there are no results, if the recorder itself was killed
 };
 // What a file of tests/ops/recorded holds, by the sample's name.
 struct Recording {
