@@ -125,6 +125,8 @@ TEST(Convert, WhatHasNoPlaceInANarrowFloat) {
   EXPECT_THAT(codes(DType::kF4E2M1FN), ElementsAre(0x7, 0xf, 0x7, 0xf, 0x8));
   EXPECT_THAT(codes(DType::kF8E8M0FNU), ElementsAre(0xff, 0xff, 0x9d, 0xff, 0xff));
   EXPECT_EQ(DoubleToNarrow(DType::kF4E2M1FN, kNan), 0x8);
+  EXPECT_EQ(DoubleToNarrow(DType::kF8E8M0FNU, 1e-75), 0xff);
+  EXPECT_EQ(DoubleToNarrow(DType::kF8E8M0FNU, 0x1p-149), 0);
 }
 
 }  // namespace

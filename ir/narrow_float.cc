@@ -87,7 +87,8 @@ uint8_t DoubleToNarrow(DType dtype, double value) {
   const int sign = f.has_sign && std::signbit(value) ? 1 << (f.exponent_bits + f.mantissa_bits) : 0;
   const auto with_sign = [&](int code) { return static_cast<uint8_t>(code | sign); };
   if (std::isnan(value)) return f.nan < 0 ? 0x8 : with_sign(f.nan);  // f4e2m1fn has -0 for it
-  if (!f.has_sign && value <= 0) return static_cast<uint8_t>(f.nan);
+  // Without a zero, NaN is what is none as a float, too: JAX converts by way of one.
+  if (!f.has_sign && static_cast<float>(value) <= 0) return static_cast<uint8_t>(f.nan);
   if (std::isinf(value)) return with_sign(f.too_large);
   // In units of the last place, in which all values of an exponent are integers, subnormal ones
   // too. The units are rounded as integers.

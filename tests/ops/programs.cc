@@ -109,9 +109,10 @@ std::optional<Takes> TakesOf(const Sample& s) {
     case Tolerance::kScaled:
       return std::nullopt;
     case Tolerance::kExact:
-      if (HasPredicate(*s.def)) return Takes::kOwn;     // it may never end on others
-      if (s.def->name == "power") return Takes::kOwn;   // jnp's takes 6 bits of an exponent
-      if (s.def->name == "reduce") return Takes::kOwn;  // its initial values must change nothing
+      if (HasPredicate(*s.def)) return Takes::kOwn;       // it may never end on others
+      if (s.def->name == "power") return Takes::kOwn;     // jnp's takes 6 bits of an exponent
+      if (s.def->name == "reduce") return Takes::kOwn;    // its initial values must change nothing
+      if (s.def->name == "sort_by") return Takes::kSums;  // its rows' comparators do not order NaN
       if (s.def->lowering == Lowering::kIndexMap || s.def->lowering == Lowering::kAlias)
         return Takes::kMoves;
       return SumsFloats(*s.def) ? Takes::kSums : Takes::kAnything;
