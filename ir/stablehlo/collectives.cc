@@ -322,8 +322,10 @@ Results ImportPartitionId(const OpReader& op) {
   const Mesh& mesh = op.b().mesh();
   if (mesh.empty()) return {Constant(op.b(), DType::kU32, 0)};
   const AxisList axes = AllAxes(mesh);
-  if (mesh.AxesOfType(AxisType::kManual) != axes)
-    op.NotSupported("is asked for where not all axes are manual; ask for axis_index");
+  const bool is_manual = mesh.AxesOfType(AxisType::kManual) == axes;
+  // A shard_map over one device leaves nothing of itself but this.
+  if (!is_manual && mesh.num_devices() == 1) return {Constant(op.b(), DType::kU32, 0)};
+  if (!is_manual) op.NotSupported("is asked for where not all axes are manual; ask for axis_index");
   const Value place = AxisIndex(op.b(), axes);
   const std::vector<int64_t>& ids = op.shardings().device_ids();
   if (ids.empty()) return {Convert(place, DType::kU32)};

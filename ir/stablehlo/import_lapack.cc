@@ -113,6 +113,41 @@ Results Orgqr(const OpReader& op) {
   return {HouseholderProduct(op.in[0], op.in[1])};
 }
 
+// The reflectors' product as a matrix, then a product with it.
+Results Ormqr(const OpReader& op) {
+  Need(op, 3, 1);
+  Value a = op.in[0];
+  const Value taus = op.in[1], c = op.in[2];
+  const int rank = a.rank();
+  if (rank < 2 || c.rank() != rank || taus.rank() != rank - 1)
+    op.Malformed("has operands that are no reflectors and a matrix");
+  const auto flag = [&](std::string_view name) {
+    return BoolOf(op.artifact(), Configured(op, name), op.What(name));
+  };
+  const bool left = flag("left"), transpose = flag("transpose");
+  const int64_t m = a.dim(rank - 2), n = a.dim(rank - 1);
+  if (n < m) {
+    Dims none(rank, 0), high(rank, 0);
+    high[rank - 1] = m - n;
+    a = Pad(a, Zeros(op.b(), MakeType(a.dtype(), {})), none, std::move(high), none);
+  } else if (n > m) {
+    Dims limit = a.shape();
+    limit[rank - 1] = m;
+    a = Slice(a, Dims(rank, 0), std::move(limit));
+  }
+  Value q = HouseholderProduct(a, taus);
+  if (transpose && OfComplex(op)) q = Conj(q);
+  DotDims dims;
+  for (int d = 0; d < rank - 2; ++d) {
+    dims.lhs_batch.push_back(d);
+    dims.rhs_batch.push_back(d);
+  }
+  const int64_t of_q = left == transpose ? rank - 2 : rank - 1;
+  dims.lhs_contract = {left ? of_q : rank - 1};
+  dims.rhs_contract = {left ? rank - 2 : of_q};
+  return {DotGeneral(left ? q : c, left ? c : q, dims, nullptr, {}, Precision::kHighest)};
+}
+
 Results Syevd(const OpReader& op) {
   Need(op, 1, 3);
   if (Letter(op, "mode") != 'V') op.NotSupported("of eigenvalues without their vectors");
@@ -243,8 +278,9 @@ constexpr Routine kRoutines[] = {
     {"sdcz", {"geqp3", Geqp3Of}}, {"sdcz", {"geqrf", GeqrfOf}}, {"sdcz", {"gesdd", Gesdd}},
     {"sdcz", {"gesvd", Gesvd}},   {"sdcz", {"getrf", Getrf}},   {"sdcz", {"gtsv", Gtsv}},
     {"cz", {"heevd", Syevd}},     {"cz", {"hetrd", Sytrd}},     {"sd", {"orgqr", Orgqr}},
-    {"sdcz", {"potrf", Potrf}},   {"sd", {"syevd", Syevd}},     {"sd", {"sytrd", Sytrd}},
-    {"sdcz", {"trsm", Trsm}},     {"cz", {"ungqr", Orgqr}}};
+    {"sd", {"ormqr", Ormqr}},     {"sdcz", {"potrf", Potrf}},   {"sd", {"syevd", Syevd}},
+    {"sd", {"sytrd", Sytrd}},     {"sdcz", {"trsm", Trsm}},     {"cz", {"ungqr", Orgqr}},
+    {"cz", {"unmqr", Ormqr}}};
 
 }  // namespace
 

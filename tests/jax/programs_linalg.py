@@ -160,6 +160,19 @@ def pivoted_qr(tall, wide, square):
     return q @ r, p, u @ s, o, jnp.abs(jnp.diag(r)), jax.grad(loss)(square), jax.grad(loss)(tall)
 
 
+@program(normal(5, 3), c64(4, 4), normal(2, 3, 5), c64(4, 2), normal(5, 2), **CLOSE,
+         custom_calls=("lapack_sormqr_ffi", "lapack_cunmqr_ffi"))
+def products_with_reflectors(tall, square, wide, beside, under):
+    packed, taus = lax.linalg.geqrf(tall)
+    other, complex_taus = lax.linalg.geqrf(square)
+    wides, wide_taus = lax.linalg.geqrf(wide)
+    ways = [(left, transpose) for left in (True, False) for transpose in (True, False)]
+    return ([lax.linalg.ormqr(packed, taus, under if left else under.mT, left=left, transpose=t) for left, t in ways],
+            [lax.linalg.ormqr(other, complex_taus, beside if left else beside.mT, left=left, transpose=t)
+             for left, t in ways],
+            lax.linalg.ormqr(wides, wide_taus, wide, transpose=True), scipy.qr_multiply(tall, under, mode="left"))
+
+
 @program(normal(6, 3), normal(3, 6), **CLOSE)
 def gradients_of_all_of_qr(tall, wide):
     def loss(a):
