@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/locks.h"
-#include "client/trace.h"
 #include "client/prints.h"
+#include "client/trace.h"
 #include "ir/spec.h"
 
 namespace tessera {
@@ -309,6 +309,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     request.args.push_back(c->id);
   }
   request.donate = donate;
+  request.ahead = ahead_;
   if (internal::CurrentDeadline() != absl::InfiniteFuture()) {
     request.deadline = internal::BoundedWait(absl::InfiniteDuration());
   }

@@ -88,6 +88,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // Plans, without compiling, for absent devices with this much memory each.
   api::CompileReply PlanForAbsent(const ir::Program& program, int64_t device_memory_bytes,
                                   const std::string& name, const Site& site);
+  // From now on, runs are not waited for until they are accepted: what a run that is refused would
+  // have made has the error. To be called before the first run.
+  void RunAhead() { ahead_ = true; }
   // `donate` is empty or has one entry per argument.
   std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
                          std::vector<bool> donate, const Site& site);
@@ -127,6 +130,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const int process_;  // the pid that created the service; a forked child must not use it
   const std::shared_ptr<api::Service> service_;
+  bool ahead_ = false;
   absl::Mutex mu_;
   std::atomic<uint64_t> last_operation_ = 0;
   std::map<std::string, std::shared_ptr<const Executable>> executables_ ABSL_GUARDED_BY(mu_);

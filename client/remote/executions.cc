@@ -84,6 +84,7 @@ class Executions::Stream {
     absl::MutexLock lock(&mu_);
     return runs_.size();
   }
+  void Cancel() { context_.TryCancel(); }
 
   mutable absl::Mutex mu_;
 
@@ -128,9 +129,11 @@ class Executions::Stream {
               grpc::Status(static_cast<grpc::StatusCode>(event_.refused().code()),
                            event_.refused().message(), event_.refused().SerializeAsString());
         // A result that does not parse is read by ticket.
-        if (absl::StatusOr<api::Completion> end = ir::serial::FromProto(event_.ended()); end.ok())
+        if (absl::StatusOr<api::Completion> end = ir::serial::FromProto(event_.ended()); end.ok()) {
+          if (event_.has_ended()) run.operation_ = std::move(end->operation);
           for (auto& [array, value] : end->results)
             run.results_.insert_or_assign(array, std::move(value));
+        }
         run.over_ = true;
         runs_.erase(found);
       }
@@ -189,22 +192,38 @@ std::shared_ptr<Executions::Stream> Executions::Open() {
   return stream_;
 }
 
+std::shared_ptr<Executions::Run> Executions::Send(v1::ExecuteProgramsRequest request,
+                                                  const Run* after) {
+  const std::shared_ptr<Stream> stream = after == nullptr ? Open() : after->stream_;
+  auto run = std::make_shared<Run>(stream, request.number());
+  stream->Send(run, std::move(request));
+  return run;
+}
+
+grpc::Status Executions::AwaitAcceptance(const Run& run, absl::Duration timeout,
+                                         api::ExecuteReply* reply) {
+  if (!run.stream_->Await(run, &Run::accepted_, SteadyNow() + timeout))
+    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
+  absl::MutexLock lock(&run.stream_->mu_);
+  if (!run.accepted_ && run.failure_.ok())
+    return grpc::Status(grpc::StatusCode::INTERNAL, "the coordinator did not say what it ran");
+  if (!run.accepted_) return run.failure_;
+  *reply = run.reply_;
+  return grpc::Status::OK;
+}
+
 grpc::Status Executions::Execute(const v1::ExecuteProgramRequest& request, absl::Duration timeout,
                                  std::shared_ptr<Run>* run, api::ExecuteReply* reply) {
-  const std::shared_ptr<Stream> stream = Open();
-  *run = std::make_shared<Run>(stream, ++last_number_);
   v1::ExecuteProgramsRequest numbered;
-  numbered.set_number((*run)->number_);
+  numbered.set_number(NextNumber());
   *numbered.mutable_run() = request;
-  stream->Send(*run, std::move(numbered));
-  if (!stream->Await(**run, &Run::accepted_, SteadyNow() + timeout))
-    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
-  absl::MutexLock lock(&stream->mu_);
-  if (!(*run)->accepted_ && (*run)->failure_.ok())
-    return grpc::Status(grpc::StatusCode::INTERNAL, "the coordinator did not say what it ran");
-  if (!(*run)->accepted_) return (*run)->failure_;
-  *reply = (*run)->reply_;
-  return grpc::Status::OK;
+  *run = Send(std::move(numbered), /*after=*/nullptr);
+  return AwaitAcceptance(**run, timeout, reply);
+}
+
+void Executions::Cancel() {
+  absl::MutexLock lock(&mu_);
+  if (stream_ != nullptr) stream_->Cancel();
 }
 
 bool Executions::AwaitEnd(const Run& run, absl::Time deadline) const {
@@ -216,6 +235,27 @@ std::optional<ir::Array> Executions::ResultOf(const Run& run, uint64_t array) co
   const auto it = run.results_.find(array);
   if (it == run.results_.end()) return std::nullopt;
   return it->second;
+}
+
+std::optional<api::ExecuteReply> Executions::ReplyOf(const Run& run) {
+  absl::MutexLock lock(&run.stream_->mu_);
+  return run.accepted_ ? std::optional(run.reply_) : std::nullopt;
+}
+
+std::optional<api::Operation> Executions::OperationOf(const Run& run) {
+  absl::MutexLock lock(&run.stream_->mu_);
+  return run.operation_;
+}
+
+bool Executions::IsOver(const Run& run) {
+  absl::MutexLock lock(&run.stream_->mu_);
+  return run.over_;
+}
+
+void Executions::DropResults(Run& run) {
+  std::map<uint64_t, ir::Array> dropped;  // destroyed without the lock
+  absl::MutexLock lock(&run.stream_->mu_);
+  dropped.swap(run.results_);
 }
 
 grpc::Status Executions::FailureOf(const Run& run) const {

@@ -38,6 +38,7 @@ class Executions {
     // Guarded by the mutex of the stream.
     bool accepted_ = false, over_ = false;
     api::ExecuteReply reply_;
+    std::optional<api::Operation> operation_;  // as it ended
     std::map<uint64_t, ir::Array> results_;
     grpc::Status failure_;  // the error of its acceptance, or of a stream that broke before its end
   };
@@ -53,11 +54,29 @@ class Executions {
   grpc::Status Execute(const v1::ExecuteProgramRequest& request, absl::Duration timeout,
                        std::shared_ptr<Run>* run, api::ExecuteReply* reply)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends a request with a number of its own, which is not waited for: `after`, if there is one, is
+  // the run that was sent before it, on whose stream it goes. Of a stream that is broken the run
+  // has ended at once, with its status.
+  std::shared_ptr<Run> Send(v1::ExecuteProgramsRequest request, const Run* after)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t NextNumber() { return ++last_number_; }
+  // Waits until the run is accepted or rejected, at most `timeout`.
+  static grpc::Status AwaitAcceptance(const Run& run, absl::Duration timeout,
+                                      api::ExecuteReply* reply);
+  // Ends the stream, and whoever waits on it.
+  void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for the completion, at most until `deadline`; returns whether it or the end of the stream
   // has arrived.
   bool AwaitEnd(const Run& run, absl::Time deadline) const;
   // The result, if it was inline in the completion.
   std::optional<ir::Array> ResultOf(const Run& run, uint64_t array) const;
+  // Its ids, if it is accepted.
+  static std::optional<api::ExecuteReply> ReplyOf(const Run& run);
+  // Its record, if it has ended.
+  static std::optional<api::Operation> OperationOf(const Run& run);
+  static bool IsOver(const Run& run);
+  // Results are read by ticket from now on.
+  static void DropResults(Run& run);
   // The status of a stream that broke before the completion; else OK.
   grpc::Status FailureOf(const Run& run) const;
   // The number of runs that have not completed.

@@ -12,98 +12,12 @@
 #include "base/clock.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
+#include "client/remote/fake_coordinator.h"
 
 namespace tessera::remote {
 namespace {
 
 using testing::Eventually;
-using ServerStream = grpc::ServerReaderWriter<v1::ExecuteProgramsEvent, v1::ExecuteProgramsRequest>;
-
-constexpr absl::Duration kLimit = absl::Seconds(20);
-
-class FakeCoordinator final : public v1::ProgramService::Service {
- public:
-  using Serve = std::function<grpc::Status(ServerStream*)>;
-
-  FakeCoordinator() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
-                                   grpc::InsecureChannelCredentials());
-    stub_ = v1::ProgramService::NewStub(channel_);
-  }
-  ~FakeCoordinator() override { server_->Shutdown(std::chrono::system_clock::now()); }
-
-  // How the streams from now on are served.
-  void Set(Serve serve) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    serve_ = std::move(serve);
-  }
-  int streams() const ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    return streams_;
-  }
-  std::unique_ptr<Executions> Client() {
-    return std::make_unique<Executions>(
-        stub_.get(), [](grpc::ClientContext* context, absl::Duration timeout) {
-          context->set_deadline(WallDeadline(std::min(timeout, kLimit)));
-        });
-  }
-
-  grpc::Status ExecutePrograms(grpc::ServerContext*, ServerStream* stream) override {
-    Serve serve;
-    {
-      absl::MutexLock lock(&mu_);
-      ++streams_;
-      serve = serve_;
-    }
-    return serve(stream);
-  }
-
- private:
-  mutable absl::Mutex mu_;
-  Serve serve_ ABSL_GUARDED_BY(mu_);
-  int streams_ ABSL_GUARDED_BY(mu_) = 0;
-  std::unique_ptr<grpc::Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::ProgramService::Stub> stub_;
-};
-
-void Accept(ServerStream* stream, uint64_t number, uint64_t operation) {
-  v1::ExecuteProgramsEvent event;
-  event.set_number(number);
-  event.mutable_accepted()->set_operation(operation);
-  EXPECT_TRUE(stream->Write(event));
-}
-void End(ServerStream* stream, uint64_t number, uint64_t array) {
-  v1::ExecuteProgramsEvent event;
-  event.set_number(number);
-  event.mutable_ended()->mutable_operation()->set_state(v1::OPERATION_STATE_DONE);
-  v1::InlineResult* const result = event.mutable_ended()->add_results();
-  result->set_array(array);
-  result->mutable_value()->set_dtype("u8");
-  result->mutable_value()->add_shape(1);
-  result->mutable_value()->set_data(std::string(1, static_cast<char>(array)));
-  EXPECT_TRUE(stream->Write(event));
-}
-// Accepts every request as the operation of its executable's id, and ends it at once. A client
-// awaits the end before it leaves, else the end cannot be written.
-grpc::Status ServeAll(ServerStream* stream) {
-  v1::ExecuteProgramsRequest request;
-  while (stream->Read(&request)) {
-    Accept(stream, request.number(), request.run().executable());
-    End(stream, request.number(), request.run().executable());
-  }
-  return grpc::Status::OK;
-}
-v1::ExecuteProgramRequest Of(uint64_t executable) {
-  v1::ExecuteProgramRequest request;
-  request.set_executable(executable);
-  return request;
-}
 
 TEST(ExecutionsTest, RunsOfManyThreadsShareOneStream) {
   FakeCoordinator coordinator;

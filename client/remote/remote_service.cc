@@ -111,6 +111,17 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
             self->Prepare(context, timeout);
           },
           [self](const grpc::Status& status) { return self->Done(status); }));
+  service->pipeline_ = std::make_unique<Pipeline>(
+      &service->executions_, service->channel_, &service->outage_,
+      [self](const grpc::Status& status) { return self->Done(status); },
+      Pipeline::Calls{
+          .no_session =
+              [self](uint64_t session) { self->lease_->Replace(session).status().IgnoreError(); },
+          // If the call fails, they are freed with the session.
+          .free =
+              [self](const std::vector<uint64_t>& arrays) {
+                self->DeleteNow(arrays).IgnoreError();
+              }});
   return std::shared_ptr<api::Service>(std::move(service));
 }
 
@@ -206,17 +217,48 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
   if (!reply.ok()) return reply;
   int64_t bytes = 0;
   for (const api::ArraySpec& s : reply->out) bytes += ir::MakeType(s.dtype, s.shape).num_bytes();
-  if (bytes > api::kInlineBytesMax || reply->out.empty()) {
-    absl::MutexLock lock(&mu_);
-    large_.insert(reply->executable);
-  }
+  absl::MutexLock lock(&mu_);
+  results_[reply->executable] = {reply->out.size(),
+                                 bytes <= api::kInlineBytesMax && !reply->out.empty()};
   return reply;
 }
 
 bool RemoteService::WorthWatching(uint64_t executable) const {
   if (executions_.open() >= kMaxWatchedRuns) return false;
   absl::MutexLock lock(&mu_);
-  return large_.count(executable) == 0;
+  const auto it = results_.find(executable);
+  return it == results_.end() || it->second.inlined;
+}
+
+std::optional<size_t> RemoteService::ResultsIfAhead(const api::ExecuteRequest& request) const {
+  if (!request.ahead || request.check_only) return std::nullopt;
+  absl::MutexLock lock(&mu_);
+  const auto it = results_.find(request.executable);
+  if (it == results_.end() || it->second.count > Pipeline::kResultsMax) return std::nullopt;
+  return it->second.count;
+}
+
+absl::StatusOr<bool> RemoteService::KnowsRunsInOrder() {
+  if (const int known = runs_in_order_; known >= 0) return known > 0;
+  TESSERA_ASSIGN_OR_RETURN(
+      const v1::GetCapabilitiesResponse found,
+      Call(cluster_, &Clusters::GetCapabilities, v1::GetCapabilitiesRequest()));
+  const auto& features = found.features();
+  runs_in_order_ = std::find(features.begin(), features.end(), "runs_in_order") != features.end();
+  return runs_in_order_ > 0;
+}
+
+absl::StatusOr<uint64_t> RemoteService::IdOf(uint64_t id) const {
+  return pipeline_->IdOf(id, SteadyNow() + kWatchTimeout);
+}
+
+absl::StatusOr<api::ExecuteRequest> RemoteService::WithIds(const api::ExecuteRequest& request) {
+  // It may delete what runs before it take.
+  pipeline_->AwaitAccepted(SteadyNow() + kWatchTimeout);
+  api::ExecuteRequest out = request;
+  TESSERA_ASSIGN_OR_RETURN(out.args, pipeline_->IdsOf(request.args, SteadyNow() + kWatchTimeout));
+  out.release = pipeline_->Forget(request.release);
+  return out;
 }
 
 absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
@@ -263,7 +305,17 @@ absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteReque
   Forget(request.release);
   for (size_t i = 0; i < request.donate.size() && i < request.args.size(); ++i)
     if (request.donate[i]) Forget({&request.args[i], 1});
-  api::ExecuteRequest mine = request;
+  const std::optional<size_t> results = ResultsIfAhead(request);
+  bool goes_ahead = results.has_value();
+  if (goes_ahead) {
+    TESSERA_ASSIGN_OR_RETURN(goes_ahead, KnowsRunsInOrder());
+  }
+  if (goes_ahead) {
+    api::ExecuteRequest ahead = request;
+    ahead.session = lease_->session();
+    return pipeline_->Execute(ahead, *results, kTransferTimeout);
+  }
+  TESSERA_ASSIGN_OR_RETURN(api::ExecuteRequest mine, WithIds(request));
   const bool watch = !no_streams_ && WorthWatching(request.executable);
   return InSession([&](uint64_t session) {
     mine.session = session;
@@ -361,6 +413,11 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
   const absl::Time start = SteadyNow();
+  if (Pipeline::IsLocal(array)) {
+    if (std::optional<ir::Array> value = pipeline_->ResultOf(array, start + timeout))
+      return *std::move(value);
+    TESSERA_ASSIGN_OR_RETURN(array, pipeline_->IdOf(array, start + timeout));
+  }
   grpc::Status stream_end;  // the end of the stream, if the coordinator stopped meanwhile
   if (const std::shared_ptr<Executions::Run> run = RunOf(array)) {
     executions_.AwaitEnd(*run, start + timeout);
@@ -436,6 +493,7 @@ absl::Status RemoteService::WithLossReason(uint64_t array, absl::Status transfer
 
 absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
                                                   absl::Duration timeout) {
+  TESSERA_ASSIGN_OR_RETURN(array, pipeline_->IdOf(array, SteadyNow() + timeout));
   return WithFreshTickets([&] { return GetShardOnce(array, ordinal, timeout); });
 }
 
@@ -458,6 +516,7 @@ absl::StatusOr<ir::Array> RemoteService::GetShardOnce(uint64_t array, int ordina
 }
 
 absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
+  TESSERA_ASSIGN_OR_RETURN(array, IdOf(array));
   v1::GetArrayRequest request;
   request.set_array(array);
   TESSERA_ASSIGN_OR_RETURN(const v1::Array response, Call(arrays_, &Arrays::GetArray, request));
@@ -466,6 +525,7 @@ absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
 
 absl::StatusOr<api::Making> RemoteService::Reshard(uint64_t array,
                                                    const api::Placement& placement) {
+  TESSERA_ASSIGN_OR_RETURN(array, IdOf(array));
   v1::ReshardArrayRequest request;
   request.set_array(array);
   *request.mutable_placement() = ir::serial::ToProto(placement);
@@ -481,7 +541,8 @@ absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
   for (const api::ArrayToSave& a : arrays) {
     v1::NamedArray* named = request.add_arrays();
     named->set_name(a.name);
-    named->set_array(a.array);
+    TESSERA_ASSIGN_OR_RETURN(const uint64_t id, IdOf(a.array));
+    named->set_array(id);
   }
   request.set_path(path);
   request.set_overwrite(overwrite);
@@ -527,9 +588,14 @@ absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
   // The arrays are freed with the session.
   if (lease_->ended()) return absl::OkStatus();
   Forget(arrays);
-  for (size_t at = 0; at < arrays.size(); at += kDeletesPerCall) {
+  return DeleteNow(pipeline_->Forget(arrays));
+}
+
+absl::Status RemoteService::DeleteNow(const std::vector<uint64_t>& ids) const {
+  for (size_t at = 0; at < ids.size(); at += kDeletesPerCall) {
     v1::DeleteArraysRequest request;
-    for (uint64_t id : arrays.subspan(at, kDeletesPerCall)) request.add_arrays(id);
+    for (uint64_t id : absl::MakeConstSpan(ids).subspan(at, kDeletesPerCall))
+      request.add_arrays(id);
     request.set_request_id(NewRequestId());
     TESSERA_RETURN_IF_ERROR(Call(arrays_, &Arrays::DeleteArrays, request));
   }
@@ -537,6 +603,7 @@ absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
 }
 
 absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
+  TESSERA_ASSIGN_OR_RETURN(operation, IdOf(operation));
   v1::GetOperationRequest request;
   request.set_operation(operation);
   TESSERA_ASSIGN_OR_RETURN(const v1::Operation response,
@@ -546,6 +613,21 @@ absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
 
 absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
                                                             absl::Duration timeout) {
+  if (Pipeline::IsLocal(operation)) {
+    const absl::Time end = SteadyNow() + timeout;
+    if (std::optional<api::Operation> known = pipeline_->OperationOf(operation, end);
+        known && known->state >= api::OperationState::kDone)
+      return *std::move(known);
+    const absl::StatusOr<uint64_t> id = pipeline_->IdOf(operation, end);
+    if (!id.ok() && KindOf(id.status()) == ErrorKind::kDeadlineExceeded) {
+      api::Operation pending;
+      pending.id = operation;
+      return pending;
+    }
+    TESSERA_RETURN_IF_ERROR(id.status());
+    operation = *id;
+    timeout = std::max(end - SteadyNow(), absl::ZeroDuration());
+  }
   v1::WaitOperationRequest request;
   request.set_operation(operation);
   *request.mutable_timeout() = ir::serial::ToProto(timeout);
@@ -556,6 +638,7 @@ absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
 }
 
 absl::Status RemoteService::Cancel(uint64_t operation) {
+  TESSERA_ASSIGN_OR_RETURN(operation, IdOf(operation));
   v1::CancelOperationRequest request;
   request.set_operation(operation);
   return Call(operations_, &Operations::CancelOperation, request).status();

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/remote/executions.h"
 #include "client/remote/lease.h"
+#include "client/remote/pipeline.h"
 #include "client/remote/retry.h"
 #include "client/remote/transfer.h"
 #include "client/session.h"
@@ -98,6 +99,14 @@ class RemoteService final : public api::Service {
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
   absl::StatusOr<api::ExecuteReply> ExecuteUnwatched(const api::ExecuteRequest& request) const;
   bool WorthWatching(uint64_t executable) const ABSL_LOCKS_EXCLUDED(mu_);
+  // How many results the run has; nullopt if it is not to be sent ahead.
+  std::optional<size_t> ResultsIfAhead(const api::ExecuteRequest& request) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<bool> KnowsRunsInOrder();
+  // Of a run whose acceptance is waited for: ids that are this client's become the coordinator's.
+  absl::StatusOr<api::ExecuteRequest> WithIds(const api::ExecuteRequest& request);
+  absl::StatusOr<uint64_t> IdOf(uint64_t id) const;
+  absl::Status DeleteNow(const std::vector<uint64_t>& ids) const;
   std::shared_ptr<Executions::Run> RunOf(uint64_t array) const ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -111,12 +120,20 @@ class RemoteService final : public api::Service {
   Transfer transfer_;
   Executions executions_;
   std::atomic<bool> no_streams_{false};  // the server is older and has no ExecutePrograms
+  std::atomic<int> runs_in_order_{-1};   // whether the server takes such; -1: it was not asked
   std::unique_ptr<Lease> lease_;         // set by Connect
 
+  // Of an executable.
+  struct Results {
+    size_t count = 0;
+    bool inlined = false;  // they may come with the end of the run
+  };
   mutable absl::Mutex mu_;
-  std::set<uint64_t> large_ ABSL_GUARDED_BY(mu_);  // executables with results too large to inline
+  std::map<uint64_t, Results> results_ ABSL_GUARDED_BY(mu_);
   // By result array, until that is deleted or there are too many.
   std::map<uint64_t, std::shared_ptr<Executions::Run>> runs_ ABSL_GUARDED_BY(mu_);
+  // Of those who send runs ahead; last: its thread uses the members above.
+  std::unique_ptr<Pipeline> pipeline_;
 };
 
 }  // namespace tessera::remote

@@ -15,6 +15,8 @@ constexpr int kMaxAttempts = 5;
 constexpr absl::Duration kInitialBackoff = absl::Milliseconds(100);  // doubles
 // How long a call waits for a connection in an outage that has lasted too long already.
 constexpr absl::Duration kMinReconnect = absl::Milliseconds(1'500);
+// How often attempts that can be stopped look whether they are.
+constexpr absl::Duration kStopInterval = absl::Milliseconds(100);
 constexpr size_t kRequestIdBytes = 16;  // random: no two are ever the same
 
 // A status without details comes from the transport, not from the server.
@@ -36,8 +38,9 @@ absl::Time Outage::Until() {
   return std::max(*began_ + patience_, now + std::min(patience_, kMinReconnect));
 }
 
-Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage)
-    : channel_(std::move(channel)), end_(SteadyNow() + timeout), outage_(outage) {}
+Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage,
+                 const absl::Notification* stop)
+    : channel_(std::move(channel)), end_(SteadyNow() + timeout), outage_(outage), stop_(stop) {}
 
 absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl::ZeroDuration()); }
 
@@ -55,9 +58,18 @@ bool Retries::Again(const grpc::Status& status) {
   const absl::Duration backoff = kInitialBackoff * (1 << attempts_);
   if (++attempts_ >= kMaxAttempts || backoff >= left()) return false;
   const absl::Time until = std::min(outage_->Until(), end_);
-  absl::SleepFor(backoff);
-  unreachable_ = !channel_->WaitForConnected(WallDeadline(until - SteadyNow()));
-  return !unreachable_;
+  const auto stopped = [&] { return stop_ != nullptr && stop_->HasBeenNotified(); };
+  if (stop_ == nullptr) {
+    absl::SleepFor(backoff);
+  } else if (stop_->WaitForNotificationWithTimeout(backoff)) {
+    return false;
+  }
+  do {
+    const absl::Duration left = until - SteadyNow();
+    const absl::Duration slice = stop_ == nullptr ? left : std::min(left, kStopInterval);
+    unreachable_ = !channel_->WaitForConnected(WallDeadline(slice));
+  } while (unreachable_ && !stopped() && SteadyNow() < until);
+  return !unreachable_ && !stopped();
 }
 
 absl::Status Retries::End(const DoneFn& done) const {

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 
@@ -51,8 +52,9 @@ class Outage {
 //   return tries.End(done);
 class Retries {
  public:
-  // `outage` must outlive this.
-  Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage);
+  // `outage` must outlive this, and `stop`, which ends the attempts, if it is given.
+  Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage,
+          const absl::Notification* stop = nullptr);
   absl::Duration left() const;
   // Whether to retry the call, which ended with `status`; backs off and waits for a connection.
   bool Again(const grpc::Status& status);
@@ -63,6 +65,7 @@ class Retries {
   const std::shared_ptr<grpc::Channel> channel_;
   const absl::Time end_;
   Outage* const outage_;
+  const absl::Notification* const stop_;
   int attempts_ = 0;
   grpc::Status status_;  // the result of End
   bool unreachable_ = false;

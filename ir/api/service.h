@@ -94,6 +94,9 @@ struct ExecuteRequest {
   int64_t inline_bytes_max = 0;
   uint64_t session = 0;     // owns the results; a transport that has a session of its own sets it
   bool check_only = false;  // validates the request, and runs, releases and makes nothing
+  // The reply need not wait until the run is accepted: one that is refused is told where its
+  // results are asked for. The ids of such a reply are of this service object only.
+  bool ahead = false;
 };
 struct ExecuteReply {
   uint64_t operation = 0;

@@ -1,12 +1,15 @@
 #include "server/rpc/executions.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "grpcpp/alarm.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
 #include "server/rpc/handlers.h"
@@ -25,6 +28,11 @@ constexpr size_t kRunsMax = 1'000;
 // Inline results that are queued for a caller who reads slowly. Results beyond that are left out of
 // their event; the caller reads them by ticket.
 constexpr int64_t kQueuedResultBytesMax = 1 << 20;
+
+// Runs in order whose results later ones may name.
+constexpr size_t kNamedRunsMax = 1'000;
+// How long a run in order waits for room, and how often it asks.
+constexpr absl::Duration kRoomWait = absl::Minutes(1), kRoomPoll = absl::Milliseconds(10);
 
 int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
   int64_t bytes = 0;
@@ -104,13 +112,14 @@ class ExecutionsStream final
  public:
   explicit ExecutionsStream(BidiCall call)
       : executions_(call.context->executions), call_(std::move(call)) {}
-  void Start() { StartRead(&bytes_); }
+  void Start() { ReadIfRoom(); }
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (!ok) {
       bool done = false;
       {
         absl::MutexLock lock(&mu_);
+        reading_ = false;
         all_read_ = true;
         done = runs_ == 0;
       }
@@ -120,40 +129,131 @@ class ExecutionsStream final
     v1::ExecuteProgramsRequest request;
     const absl::Status decoded = Decode(bytes_, ErrorKind::kValueError, &request);
     if (!decoded.ok()) return void(Cut(decoded));
-    Run(std::move(request));
     {
       absl::MutexLock lock(&mu_);
-      reading_ = runs_ < kRunsMax;
-      if (!reading_) return;
+      reading_ = false;
+      ++runs_;
+      settling_ = request.in_order();
     }
-    StartRead(&bytes_);
+    executions_->metrics_.Begin();
+    if (request.in_order()) {
+      ordered_ = std::move(request);
+      began_ = call_.context->clock->Steady();
+      RunOrdered();
+    } else {
+      Run(std::move(request));
+    }
+    ReadIfRoom();
   }
   void OnDone() override {
+    {
+      absl::MutexLock lock(&mu_);
+      gone_ = true;
+    }
     executions_->Forget(this);
     MessageStream::OnDone();
   }
 
  private:
-  void Run(v1::ExecuteProgramsRequest request) ABSL_LOCKS_EXCLUDED(mu_) {
+  // What a run in order has made; or why it was refused.
+  using Made = absl::StatusOr<std::vector<uint64_t>>;
+
+  void ReadIfRoom() ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
-      ++runs_;
+      if (reading_ || all_read_ || settling_ || runs_ >= kRunsMax) return;
+      reading_ = true;
     }
-    executions_->metrics_.Begin();
-    const WatchedRun::OnEventFn on_event = [self = shared_from_this(), number = request.number(),
-                                            began = call_.context->clock->Steady(),
-                                            answered = false](RunEvent event) mutable {
-      if (!std::exchange(answered, true)) {
-        const auto* const refused = std::get_if<absl::Status>(&event);
-        self->executions_->metrics_.End(refused == nullptr ? absl::OkStatus() : *refused,
-                                        self->call_.context->clock->Steady() - began);
+    StartRead(&bytes_);
+  }
+  void Run(v1::ExecuteProgramsRequest request) {
+    Watch(&request,
+          [self = shared_from_this(), number = request.number(),
+           began = call_.context->clock->Steady(), answered = false](RunEvent event) mutable {
+            if (!std::exchange(answered, true)) self->CountFirst(event, began);
+            self->SendEvent(number, std::move(event));
+          });
+  }
+  // Runs `ordered_`, which nothing else touches until it is settled: accepted or refused.
+  void RunOrdered() {
+    v1::ExecuteProgramsRequest request = ordered_;
+    Watch(&request, [self = shared_from_this(), number = request.number(),
+                     settled = false](RunEvent event) mutable {
+      if (std::exchange(settled, true)) {
+        self->SendEvent(number, std::move(event));
+      } else {
+        self->SettleOrdered(std::move(event));
       }
-      self->SendEvent(number, std::move(event));
-    };
+    });
+  }
+  void Watch(v1::ExecuteProgramsRequest* request, const WatchedRun::OnEventFn& on_event) {
+    if (absl::Status s = SetNamedArgs(request); !s.ok()) return on_event(std::move(s));
     if (absl::Status s = call_.context->gate->AdmitAnother(call_.caller); !s.ok())
       return on_event(std::move(s));
-    WatchedRun::Start(call_.context->coordinator, call_.caller, std::move(*request.mutable_run()),
+    WatchedRun::Start(call_.context->coordinator, call_.caller, std::move(*request->mutable_run()),
                       on_event);
+  }
+  // The first event of the run in order.
+  void SettleOrdered(RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
+    const auto* const refused = std::get_if<absl::Status>(&event);
+    if (refused != nullptr && RunAgain(*refused)) return;
+    CountFirst(event, began_);
+    const uint64_t number = ordered_.number();
+    {
+      absl::MutexLock lock(&mu_);
+      if (named_.size() >= kNamedRunsMax) named_.erase(named_.begin());
+      if (refused != nullptr) {
+        named_.insert_or_assign(number, Made(*refused));
+      } else {
+        const auto& outputs = std::get<v1::ExecuteProgramResponse>(event).outputs();
+        named_.insert_or_assign(number, std::vector<uint64_t>(outputs.begin(), outputs.end()));
+      }
+      settling_ = false;
+    }
+    SendEvent(number, std::move(event));
+    ReadIfRoom();
+  }
+  // Whether the run is tried again, since there is no room for it yet.
+  bool RunAgain(const absl::Status& refused) ABSL_LOCKS_EXCLUDED(mu_) {
+    const ErrorKind kind = KindOf(refused);
+    if (kind != ErrorKind::kQueueFull && kind != ErrorKind::kRateLimited) return false;
+    if (call_.context->clock->Steady() - began_ >= kRoomWait) return false;
+    {
+      absl::MutexLock lock(&mu_);
+      if (gone_) return false;
+    }
+    // A new one, as the old one may be what calls this.
+    room_ = std::make_unique<grpc::Alarm>();
+    room_->Set(WallDeadline(kRoomPoll), [self = shared_from_this()](bool) { self->RunOrdered(); });
+    return true;
+  }
+  // Sets the arguments that are named by the runs that make them.
+  absl::Status SetNamedArgs(v1::ExecuteProgramsRequest* request) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    for (const v1::ResultOfRun& result : request->results_of_runs()) {
+      const std::string what = absl::StrCat("argument ", result.arg(), ", result ", result.result(),
+                                            " of run ", result.number(), " of the stream");
+      const auto found = named_.find(result.number());
+      if (found == named_.end())
+        return MakeError(ErrorKind::kValueError,
+                         absl::StrCat(what, ": it is none of the last ", kNamedRunsMax,
+                                      " runs that were sent in order"));
+      const Made& made = found->second;
+      if (!made.ok()) return made.status();
+      if (result.result() >= made->size() ||
+          result.arg() >= static_cast<uint32_t>(request->run().args_size()))
+        return MakeError(ErrorKind::kValueError,
+                         absl::StrCat(what, ": the run has ", made->size(), " results, and this ",
+                                      request->run().args_size(), " arguments"));
+      request->mutable_run()->set_args(static_cast<int>(result.arg()), (*made)[result.result()]);
+    }
+    return absl::OkStatus();
+  }
+  // A run counts as a call that ends with its first event.
+  void CountFirst(const RunEvent& event, absl::Time began) const {
+    const auto* const refused = std::get_if<absl::Status>(&event);
+    executions_->metrics_.End(refused == nullptr ? absl::OkStatus() : *refused,
+                              call_.context->clock->Steady() - began);
   }
   void SendEvent(uint64_t number, RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
     v1::ExecuteProgramsEvent out;
@@ -174,28 +274,32 @@ class ExecutionsStream final
     Send(std::move(out));
   }
   void OnSending(v1::ExecuteProgramsEvent* event) override ABSL_LOCKS_EXCLUDED(mu_) {
-    bool read = false, done = false;
+    bool done = false;
     {
       absl::MutexLock lock(&mu_);
       result_bytes_ -= ResultBytes(*event);
       if (!event->has_accepted()) --runs_;
-      read = !reading_ && runs_ < kRunsMax;
-      reading_ |= read;
       done = all_read_ && runs_ == 0;
     }
-    if (read) StartRead(&bytes_);
+    ReadIfRoom();
     if (done) End(absl::OkStatus());
   }
 
   Executions* const executions_;
   const BidiCall call_;
-  grpc::ByteBuffer bytes_;  // of the read in flight
+  grpc::ByteBuffer bytes_;              // of the read in flight
+  v1::ExecuteProgramsRequest ordered_;  // while it is not settled
+  absl::Time began_;                    // when it was read
+  std::unique_ptr<grpc::Alarm> room_;   // when it is tried again
 
   absl::Mutex mu_;
   int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in queued events
   size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // runs whose last event has not been written
-  bool reading_ ABSL_GUARDED_BY(mu_) = true;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
+  bool settling_ ABSL_GUARDED_BY(mu_) = false;           // the run in `ordered_`
+  bool gone_ ABSL_GUARDED_BY(mu_) = false;               // the caller, or the server
+  std::map<uint64_t, Made> named_ ABSL_GUARDED_BY(mu_);  // by number, the greatest
 };
 
 grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(

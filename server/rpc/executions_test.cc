@@ -85,6 +85,18 @@ class ExecutionsTest : public ::testing::TestWithParam<bool> {
     *request.mutable_run() = run;
     return stream_->Write(request);
   }
+  // In order; the argument is the first result of the run numbered `of`, if that is not 0.
+  bool SendInOrder(uint64_t number, const v1::ExecuteProgramRequest& run, uint64_t of) {
+    v1::ExecuteProgramsRequest request;
+    request.set_number(number);
+    request.set_in_order(true);
+    *request.mutable_run() = run;
+    if (of != 0) {
+      request.mutable_run()->set_args(0, 0);
+      request.add_results_of_runs()->set_number(of);
+    }
+    return stream_->Write(request);
+  }
   v1::ExecuteProgramsEvent Next() {
     v1::ExecuteProgramsEvent event;
     EXPECT_TRUE(stream_->Read(&event));
@@ -238,6 +250,88 @@ TEST_P(ExecutionsTest, BytesThatDoNotDecodeEndTheStream) {
   EXPECT_THAT(Read(status), ReasonIs("VALUE_ERROR", "are no tessera.v1.ExecuteProgramsRequest"));
 }
 
+// Nobody has to know the ids of what runs make to have other runs take it.
+TEST_P(ExecutionsTest, RunsTakeWhatRunsBeforeThemMake) {
+  const v1::ExecuteProgramRequest run = Double();
+  ASSERT_TRUE(SendInOrder(1, run, 0) && SendInOrder(2, run, 1) && SendInOrder(3, run, 2));
+  ASSERT_TRUE(stream_->WritesDone());
+  std::map<uint64_t, std::vector<double>> values;
+  for (int i = 0; i < 6; ++i) {
+    const v1::ExecuteProgramsEvent event = Next();
+    ASSERT_FALSE(event.has_refused()) << event.ShortDebugString();
+    if (!event.has_ended()) continue;
+    const auto value = ir::serial::FromProto(event.ended().results(0).value(), 1 << 10);
+    TESSERA_ASSERT_OK(value);
+    values[event.number()] = value->ToDoubles();
+  }
+  EXPECT_EQ(values[1], (std::vector<double>{0, 42}));
+  EXPECT_EQ(values[2], (std::vector<double>{0, 84}));
+  EXPECT_EQ(values[3], (std::vector<double>{0, 168}));
+  TESSERA_EXPECT_OK(End());
+}
+
+TEST_P(ExecutionsTest, WhatTakesTheResultOfARefusedRunIsRefusedForItsReason) {
+  const v1::ExecuteProgramRequest run = Double();
+  v1::ExecuteProgramRequest unknown = run;
+  unknown.set_executable(99);
+  ASSERT_TRUE(SendInOrder(1, unknown, 0) && SendInOrder(2, run, 1) && SendInOrder(3, run, 2));
+  ASSERT_TRUE(SendInOrder(4, run, 77) && Send(5, run));
+  for (uint64_t number : {1, 2, 3}) {
+    const v1::ExecuteProgramsEvent event = Next();
+    EXPECT_EQ(event.number(), number);
+    EXPECT_THAT(ir::serial::FromProto(event.refused()),
+                ReasonIs("PROGRAM_NOT_FOUND", "executable 99"));
+  }
+  EXPECT_THAT(ir::serial::FromProto(Next().refused()),
+              ReasonIs("VALUE_ERROR", "argument 0, result 0 of run 77"));
+  EXPECT_TRUE(Next().has_accepted());
+}
+
+TEST_P(ExecutionsTest, AResultThatARunDoesNotHaveIsRefused) {
+  const v1::ExecuteProgramRequest run = Double();
+  v1::ExecuteProgramsRequest second;
+  second.set_number(2);
+  *second.mutable_run() = run;
+  v1::ResultOfRun* const result = second.add_results_of_runs();
+  result->set_number(1);
+  result->set_result(1);
+  ASSERT_TRUE(SendInOrder(1, run, 0) && stream_->Write(second));
+  result->set_result(0);
+  result->set_arg(1);
+  second.set_number(3);
+  ASSERT_TRUE(stream_->Write(second));
+  std::map<uint64_t, absl::Status> refused;
+  while (refused.size() < 2) {
+    const v1::ExecuteProgramsEvent event = Next();
+    if (event.has_refused()) refused[event.number()] = ir::serial::FromProto(event.refused());
+  }
+  EXPECT_THAT(refused[2], ReasonIs("VALUE_ERROR", "the run has 1 results"));
+  EXPECT_THAT(refused[3], ReasonIs("VALUE_ERROR", "and this 1 arguments"));
+}
+
+// A run in order waits until there is room, and those behind it keep their places.
+TEST_P(ExecutionsTest, InOrderRunsWaitForRoom) {
+  const v1::ExecuteProgramRequest run = Double();
+  api::ExecuteRequest other;
+  other.executable = run.executable();
+  other.args = {run.args(0)};
+  worker_->HoldLaunches(true);
+  absl::Status full;
+  while (full.ok()) full = service_->Execute(other).status();
+  EXPECT_THAT(full, ReasonIs("QUEUE_FULL"));
+  ASSERT_TRUE(Send(1, run));
+  EXPECT_THAT(ir::serial::FromProto(Next().refused()), ReasonIs("QUEUE_FULL"));
+  ASSERT_TRUE(SendInOrder(2, run, 0) && SendInOrder(3, run, 2) && Send(4, run));
+  worker_->HoldLaunches(false);
+  std::vector<uint64_t> accepted;
+  while (accepted.size() < 3) {
+    const v1::ExecuteProgramsEvent event = Next();
+    ASSERT_FALSE(event.has_refused()) << event.ShortDebugString();
+    if (event.has_accepted()) accepted.push_back(event.number());
+  }
+  EXPECT_EQ(accepted, (std::vector<uint64_t>{2, 3, 4}));
+}
+
 // What a stream asks for counts against the same rate as calls do.
 TEST_P(LimitedExecutionsTest, RunsCountAsCalls) {
   const v1::ExecuteProgramRequest run = Double();
@@ -255,6 +349,21 @@ TEST_P(LimitedExecutionsTest, RunsCountAsCalls) {
   EXPECT_EQ(accepted + refused, 3 * kRate);
   EXPECT_GT(accepted, 0);
   EXPECT_GT(refused, 0);
+}
+
+// In order, they wait until the rate allows them.
+TEST_P(LimitedExecutionsTest, RunsInOrderAreNotRefused) {
+  const v1::ExecuteProgramRequest run = Double();
+  for (int i = 1; i <= 2 * kRate; ++i) ASSERT_TRUE(SendInOrder(i, run, i - 1));
+  ASSERT_TRUE(stream_->WritesDone());
+  int ended = 0;
+  v1::ExecuteProgramsEvent event;
+  while (stream_->Read(&event)) {
+    ASSERT_FALSE(event.has_refused()) << event.ShortDebugString();
+    ended += event.has_ended() ? 1 : 0;
+  }
+  TESSERA_EXPECT_OK(Read(stream_->Finish()));
+  EXPECT_EQ(ended, 2 * kRate);
 }
 
 }  // namespace

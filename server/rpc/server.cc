@@ -96,6 +96,7 @@ class GrpcServer final : public Server {
     for (const ChannelArgument& a : ServerArguments(KeepaliveFrom(limits)))
       builder.AddChannelArgument(a.name, a.value);
     builder.SetResourceQuota(grpc::ResourceQuota("coordinator").Resize(kQuotaBytes));
+    context_.features.push_back("runs_in_order");
     if (gate_->tokens() != nullptr) context_.features.push_back("tokens");
     if (security.tls) context_.features.push_back("tls");
     if (security.channelz) context_.features.push_back("channelz");

@@ -1,0 +1,317 @@
+#include "client/remote/pipeline.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "client/remote/status.h"
+#include "ir/serial/service.h"
+
+namespace tessera::remote {
+namespace {
+
+// An id of this client's: a bit that no id of a coordinator has, the number of the run, and which
+// of its results; or the run itself.
+constexpr uint64_t kLocal = uint64_t{1} << 63;
+constexpr int kIndexBits = 20;
+constexpr uint64_t kOperation = (uint64_t{1} << kIndexBits) - 1;
+uint64_t LocalId(uint64_t number, uint64_t index) { return kLocal | number << kIndexBits | index; }
+uint64_t NumberOf(uint64_t id) { return (id & ~kLocal) >> kIndexBits; }
+uint64_t IndexOf(uint64_t id) { return id & kOperation; }
+
+// The coordinator waits a minute for room.
+constexpr absl::Duration kAcceptTimeout = absl::Minutes(2);
+constexpr size_t kFlyingMax = 512;       // the coordinator reads on while it has fewer than 1,000
+constexpr size_t kKeptResultsMax = 256;  // runs whose results are kept, of at most 64 KiB each
+constexpr absl::Duration kSlice = absl::Seconds(1);
+
+absl::Status GoneOf(uint64_t id) {
+  return IndexOf(id) == kOperation
+             ? MakeError(ErrorKind::kOperationNotFound,
+                         "the record of a run whose results have all been deleted is not kept")
+             : MakeError(ErrorKind::kArrayDeleted, "the array was deleted or donated");
+}
+
+}  // namespace
+
+Pipeline::Pipeline(Executions* executions, std::shared_ptr<grpc::Channel> channel, Outage* outage,
+                   DoneFn done, Calls calls)
+    : executions_(executions),
+      channel_(std::move(channel)),
+      outage_(outage),
+      done_(std::move(done)),
+      calls_(std::move(calls)),
+      thread_([this] { Drive(); }) {}
+
+Pipeline::~Pipeline() {
+  stopping_.Notify();
+  {
+    absl::MutexLock lock(&mu_);
+    stopped_ = true;
+    if (!unsettled_.empty()) executions_->Cancel();
+  }
+  thread_.join();
+}
+
+Pipeline::SentRef Pipeline::Find(uint64_t id) const {
+  const auto it = by_number_.find(NumberOf(id));
+  return it == by_number_.end() ? nullptr : it->second;
+}
+
+absl::Status Pipeline::AwaitRoom(absl::Time deadline) {
+  while (true) {
+    std::shared_ptr<Executions::Run> oldest;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto ended = [](const Sent& s) {
+        return s.settled && (s.run == nullptr || Executions::IsOver(*s.run));
+      };
+      while (!flying_.empty() && ended(*flying_.front())) flying_.pop_front();
+      if (flying_.size() < kFlyingMax) return absl::OkStatus();
+      oldest = flying_.front()->run;
+    }
+    const absl::Time now = SteadyNow();
+    if (now >= deadline)
+      return MakeError(ErrorKind::kQueueFull,
+                       absl::StrCat("execute: ", kFlyingMax,
+                                    " runs of this client have not ended; wait for some"));
+    executions_->AwaitEnd(*oldest, std::min(deadline, now + kSlice));
+  }
+}
+
+absl::StatusOr<v1::ExecuteProgramsRequest> Pipeline::Numbered(const Sent& sent) {
+  v1::ExecuteProgramsRequest out;
+  out.set_number(sent.number);
+  out.set_in_order(true);
+  *out.mutable_run() = sent.request;
+  for (const Arg& a : sent.unknown) {
+    const Sent& maker = *a.result.of;
+    // As it is: of a long chain of runs, each would add its word.
+    if (!maker.failure.ok()) return maker.failure;
+    if (maker.settled) {
+      out.mutable_run()->set_args(static_cast<int>(a.arg), maker.reply.outputs.at(a.result.index));
+      continue;
+    }
+    v1::ResultOfRun* const result = out.add_results_of_runs();
+    result->set_arg(a.arg);
+    result->set_number(maker.number);
+    result->set_result(static_cast<uint32_t>(a.result.index));
+  }
+  return out;
+}
+
+absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& request,
+                                                    size_t num_results, absl::Duration timeout) {
+  TESSERA_RETURN_IF_ERROR(AwaitRoom(SteadyNow() + timeout));
+  v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
+  proto.set_inline_results_bytes_max(api::kInlineBytesMax);
+  proto.set_request_id(NewRequestId());
+  absl::MutexLock lock(&mu_);
+  const auto sent = std::make_shared<Sent>(executions_->NextNumber());
+  sent->alive.assign(num_results, true);
+  sent->num_alive = num_results;
+  for (size_t i = 0; i < request.args.size(); ++i) {
+    if (!IsLocal(request.args[i])) continue;
+    const SentRef maker = Find(request.args[i]);
+    if (maker == nullptr)
+      return Annotate(GoneOf(request.args[i]), absl::StrCat("execute: argument ", i));
+    proto.set_args(static_cast<int>(i), 0);
+    sent->unknown.push_back({static_cast<uint32_t>(i), {maker, IndexOf(request.args[i])}});
+  }
+  const std::vector<uint64_t> gone = ForgetAll(request.release);
+  proto.mutable_release()->Assign(gone.begin(), gone.end());
+  sent->request = std::move(proto);
+  if (absl::StatusOr<v1::ExecuteProgramsRequest> numbered = Numbered(*sent); numbered.ok()) {
+    const Executions::Run* const after =
+        unsettled_.empty() ? nullptr : unsettled_.back()->run.get();
+    sent->run = executions_->Send(*std::move(numbered), after);
+    unsettled_.push_back(sent);
+    flying_.push_back(sent);
+    with_results_.push_back(sent);
+    if (with_results_.size() > kKeptResultsMax) {
+      if (const SentRef old = with_results_.front().lock(); old != nullptr && old->run != nullptr)
+        Executions::DropResults(*old->run);
+      with_results_.pop_front();
+    }
+  } else {
+    deletes_.insert(deletes_.end(), gone.begin(), gone.end());
+    Settle(sent.get(), numbered.status());
+  }
+  api::ExecuteReply reply;
+  reply.operation = LocalId(sent->number, kOperation);
+  for (size_t i = 0; i < num_results; ++i) reply.outputs.push_back(LocalId(sent->number, i));
+  if (num_results > 0) by_number_.emplace(sent->number, sent);
+  return reply;
+}
+
+absl::StatusOr<uint64_t> Pipeline::IdOf(uint64_t id, absl::Time deadline) {
+  if (!IsLocal(id)) return id;
+  absl::MutexLock lock(&mu_);
+  const SentRef sent = Find(id);
+  if (sent == nullptr) return GoneOf(id);
+  if (!mu_.AwaitWithTimeout(absl::Condition(&sent->settled), deadline - SteadyNow()))
+    return MakeError(ErrorKind::kDeadlineExceeded,
+                     "the coordinator has not said in time whether it accepts the run");
+  TESSERA_RETURN_IF_ERROR(sent->failure);
+  return IndexOf(id) == kOperation ? sent->reply.operation : sent->reply.outputs.at(IndexOf(id));
+}
+
+absl::StatusOr<std::vector<uint64_t>> Pipeline::IdsOf(absl::Span<const uint64_t> ids,
+                                                      absl::Time deadline) {
+  std::vector<uint64_t> out;
+  for (uint64_t id : ids) {
+    TESSERA_ASSIGN_OR_RETURN(out.emplace_back(), IdOf(id, deadline));
+  }
+  return out;
+}
+
+std::shared_ptr<Executions::Run> Pipeline::AwaitEnd(uint64_t id, absl::Time deadline) {
+  std::shared_ptr<Executions::Run> run;
+  {
+    absl::MutexLock lock(&mu_);
+    const SentRef sent = Find(id);
+    if (sent != nullptr) run = sent->run;
+  }
+  if (run != nullptr) executions_->AwaitEnd(*run, deadline);
+  return run;
+}
+
+std::optional<ir::Array> Pipeline::ResultOf(uint64_t array, absl::Time deadline) {
+  const std::shared_ptr<Executions::Run> run = AwaitEnd(array, deadline);
+  if (run == nullptr) return std::nullopt;
+  const std::optional<api::ExecuteReply> reply = Executions::ReplyOf(*run);
+  if (!reply || IndexOf(array) >= reply->outputs.size()) return std::nullopt;
+  return executions_->ResultOf(*run, reply->outputs[IndexOf(array)]);
+}
+
+std::optional<api::Operation> Pipeline::OperationOf(uint64_t operation, absl::Time deadline) {
+  const std::shared_ptr<Executions::Run> run = AwaitEnd(operation, deadline);
+  if (run != nullptr) {
+    if (std::optional<api::Operation> ended = Executions::OperationOf(*run)) return ended;
+  }
+  absl::MutexLock lock(&mu_);
+  const SentRef sent = Find(operation);
+  if (sent == nullptr || sent->failure.ok()) return std::nullopt;
+  api::Operation refused;
+  refused.id = operation;
+  refused.state = api::OperationState::kFailed;
+  refused.error = sent->failure;
+  return refused;
+}
+
+void Pipeline::ForgetOne(uint64_t array, std::vector<uint64_t>* gone) {
+  if (!IsLocal(array)) return gone->push_back(array);
+  const SentRef sent = Find(array);
+  const size_t index = IndexOf(array);
+  if (sent == nullptr || index >= sent->alive.size() || !sent->alive[index]) return;
+  sent->alive[index] = false;
+  if (--sent->num_alive == 0) by_number_.erase(sent->number);
+  if (!sent->settled) {
+    late_.push_back({sent, index});
+  } else if (sent->failure.ok()) {
+    gone->push_back(sent->reply.outputs.at(index));
+  }
+}
+
+std::vector<uint64_t> Pipeline::ForgetAll(absl::Span<const uint64_t> arrays) {
+  std::vector<uint64_t> gone = std::exchange(deletes_, {});
+  for (uint64_t array : arrays) ForgetOne(array, &gone);
+  return gone;
+}
+
+std::vector<uint64_t> Pipeline::Forget(absl::Span<const uint64_t> arrays) {
+  absl::MutexLock lock(&mu_);
+  std::vector<uint64_t> gone = ForgetAll(arrays);
+  if (!unsettled_.empty()) deletes_.swap(gone);
+  return gone;
+}
+
+void Pipeline::AwaitAccepted(absl::Time deadline) {
+  absl::MutexLock lock(&mu_);
+  const auto accepted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return unsettled_.empty(); };
+  mu_.AwaitWithTimeout(absl::Condition(&accepted), deadline - SteadyNow());
+}
+
+void Pipeline::Settle(Sent* sent, absl::Status failure) {
+  sent->failure = std::move(failure);
+  sent->settled = true;
+  sent->request.Clear();
+  sent->unknown.clear();
+}
+
+void Pipeline::SendAgain() {
+  std::deque<SentRef> left = std::exchange(unsettled_, {});
+  for (SentRef& sent : left) {
+    absl::StatusOr<v1::ExecuteProgramsRequest> numbered = Numbered(*sent);
+    if (!numbered.ok()) {
+      Settle(sent.get(), numbered.status());
+      continue;
+    }
+    const Executions::Run* const after =
+        unsettled_.empty() ? nullptr : unsettled_.back()->run.get();
+    sent->run = executions_->Send(*std::move(numbered), after);
+    unsettled_.push_back(std::move(sent));
+  }
+}
+
+void Pipeline::Drive() {
+  while (true) {
+    SentRef first;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopped_ || !unsettled_.empty();
+      };
+      mu_.Await(absl::Condition(&due));
+      if (stopped_) return;
+      first = unsettled_.front();
+    }
+    AwaitFirst(first);
+  }
+}
+
+void Pipeline::AwaitFirst(const SentRef& first) {
+  Retries tries(channel_, kAcceptTimeout, outage_, &stopping_);
+  api::ExecuteReply reply;
+  grpc::Status status;
+  bool again = false;
+  do {
+    std::shared_ptr<Executions::Run> run;
+    {
+      absl::MutexLock lock(&mu_);
+      if (again) SendAgain();
+      run = first->run;
+    }
+    status = Executions::AwaitAcceptance(*run, tries.left(), &reply);
+    again = true;
+  } while (tries.Again(status));
+  const absl::Status failure = status.ok() ? absl::OkStatus() : tries.End(done_);
+  // Not a word about this run, but about the coordinator, which none of the others has reached.
+  const bool all = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                   status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  const uint64_t session = first->request.session();
+  std::vector<uint64_t> gone;
+  {
+    absl::MutexLock lock(&mu_);
+    first->reply = std::move(reply);
+    do {
+      Settle(unsettled_.front().get(), failure);
+      unsettled_.pop_front();
+    } while (all && !unsettled_.empty());
+    std::vector<Result> later;
+    for (Result& r : late_) {
+      if (!r.of->settled) {
+        later.push_back(std::move(r));
+      } else if (r.of->failure.ok()) {
+        deletes_.push_back(r.of->reply.outputs.at(r.index));
+      }
+    }
+    late_.swap(later);
+    if (unsettled_.empty()) gone.swap(deletes_);
+  }
+  if (!failure.ok() && KindOf(failure) == ErrorKind::kSessionNotFound) calls_.no_session(session);
+  if (!gone.empty()) calls_.free(gone);
+}
+
+}  // namespace tessera::remote

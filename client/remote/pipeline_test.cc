@@ -1,0 +1,249 @@
+// Runs that are sent ahead, to a coordinator that does as the test says.
+#include "client/remote/pipeline.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/testing/processes.h"
+#include "base/testing/status_matchers.h"
+#include "client/remote/fake_coordinator.h"
+#include "client/remote/status.h"
+#include "gmock/gmock.h"
+#include "ir/serial/status.h"
+
+namespace tessera::remote {
+namespace {
+
+void Refuse(ServerStream* stream, uint64_t number, const absl::Status& why) {
+  v1::ExecuteProgramsEvent event;
+  event.set_number(number);
+  *event.mutable_refused() = ir::serial::ToProto(why);
+  EXPECT_TRUE(stream->Write(event));
+}
+// As the operation of that id, which makes the array of that id.
+void AcceptOne(ServerStream* stream, uint64_t number, uint64_t id) {
+  v1::ExecuteProgramsEvent event;
+  event.set_number(number);
+  event.mutable_accepted()->set_operation(id);
+  event.mutable_accepted()->add_outputs(id);
+  EXPECT_TRUE(stream->Write(event));
+}
+
+class PipelineTest : public ::testing::Test {
+ protected:
+  void Start(FakeCoordinator::Serve serve) {
+    coordinator_.Set(std::move(serve));
+    pipeline_ = std::make_unique<Pipeline>(
+        executions_.get(), coordinator_.channel(), &outage_,
+        [](const grpc::Status& status) {
+          return FromGrpc(status, "the coordinator", ErrorKind::kServerStopping);
+        },
+        Pipeline::Calls{.no_session =
+                            [this](uint64_t session) {
+                              absl::MutexLock lock(&mu_);
+                              lost_.push_back(session);
+                            },
+                        .free =
+                            [this](const std::vector<uint64_t>& arrays) {
+                              absl::MutexLock lock(&mu_);
+                              freed_.insert(freed_.end(), arrays.begin(), arrays.end());
+                            }});
+  }
+  // A run of one result, whose id is returned.
+  uint64_t Run(uint64_t executable, std::vector<uint64_t> args,
+               std::vector<uint64_t> release = {}) {
+    api::ExecuteRequest request;
+    request.executable = executable;
+    request.args = std::move(args);
+    request.release = std::move(release);
+    request.session = 5;
+    const auto reply = pipeline_->Execute(request, 1, kLimit);
+    TESSERA_EXPECT_OK(reply);
+    EXPECT_TRUE(Pipeline::IsLocal(reply->operation));
+    operation_ = reply->operation;
+    return reply->outputs.at(0);
+  }
+  absl::StatusOr<uint64_t> IdOf(uint64_t id) { return pipeline_->IdOf(id, SteadyNow() + kLimit); }
+
+  FakeCoordinator coordinator_;
+  Outage outage_{kLimit};
+  const std::unique_ptr<Executions> executions_ = coordinator_.Client();
+  uint64_t operation_ = 0;  // of the last run
+  absl::Mutex mu_;
+  std::vector<uint64_t> lost_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> freed_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+// The coordinator says nothing before it has read all three.
+TEST_F(PipelineTest, RunsTakeWhatIsNotAcceptedYet) {
+  absl::Notification done;
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest a, b, c;
+    EXPECT_TRUE(stream->Read(&a) && stream->Read(&b) && stream->Read(&c));
+    EXPECT_TRUE(a.in_order() && b.in_order() && c.in_order());
+    EXPECT_EQ(a.run().args(0), 7);
+    EXPECT_EQ(a.results_of_runs_size(), 0);
+    EXPECT_EQ(b.results_of_runs(0).number(), a.number());
+    EXPECT_EQ(c.results_of_runs(0).arg(), 1);
+    EXPECT_EQ(c.results_of_runs(0).number(), b.number());
+    AcceptOne(stream, a.number(), 101);
+    AcceptOne(stream, b.number(), 102);
+    AcceptOne(stream, c.number(), 103);
+    End(stream, c.number(), 103);
+    v1::ExecuteProgramsRequest d;
+    EXPECT_TRUE(stream->Read(&d));
+    EXPECT_EQ(d.run().args(0), 103);
+    EXPECT_EQ(d.results_of_runs_size(), 0);
+    AcceptOne(stream, d.number(), 104);
+    done.Notify();
+    return grpc::Status::OK;
+  });
+  const uint64_t a = Run(1, {7}), b = Run(1, {a}), c = Run(1, {8, b});
+  EXPECT_EQ(pipeline_->ResultOf(c, SteadyNow() + kLimit)->At(0), 103);
+  EXPECT_EQ(pipeline_->OperationOf(operation_, SteadyNow() + kLimit)->state,
+            api::OperationState::kDone);
+  EXPECT_EQ(*IdOf(a), 101);
+  EXPECT_EQ(*IdOf(c), 103);
+  EXPECT_EQ(*IdOf(42), 42);
+  EXPECT_EQ(*IdOf(Run(1, {c})), 104);
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kLimit));
+}
+
+TEST_F(PipelineTest, ARefusalIsToldWhereItsResultsAreUsed) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    while (stream->Read(&request))
+      Refuse(stream, request.number(), MakeError(ErrorKind::kSessionNotFound, "no session"));
+    return grpc::Status::OK;
+  });
+  const uint64_t a = Run(1, {7});
+  const uint64_t operation = operation_;
+  EXPECT_THAT(IdOf(a).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
+  EXPECT_THAT(IdOf(operation).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
+  const auto ended = pipeline_->OperationOf(operation, SteadyNow() + kLimit);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->state, api::OperationState::kFailed);
+  EXPECT_THAT(ended->error, ReasonIs("SESSION_NOT_FOUND", "no session"));
+  // Not sent at all.
+  EXPECT_THAT(IdOf(Run(1, {3, a})).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
+  absl::MutexLock lock(&mu_);
+  EXPECT_EQ(lost_, (std::vector<uint64_t>{5}));
+}
+
+// The runs that had no answer are sent again, as they were and in their order; what has become
+// known meanwhile is named by its id.
+TEST_F(PipelineTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
+  std::vector<v1::ExecuteProgramsRequest> first(3), second(2);
+  absl::Notification second_read;
+  Start([&](ServerStream* stream) {
+    for (auto& request : first) EXPECT_TRUE(stream->Read(&request));
+    coordinator_.Set([&](ServerStream* next) {
+      for (auto& request : second) EXPECT_TRUE(next->Read(&request));
+      AcceptOne(next, second[0].number(), 102);
+      AcceptOne(next, second[1].number(), 103);
+      second_read.Notify();
+      return grpc::Status::OK;
+    });
+    AcceptOne(stream, first[0].number(), 101);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  });
+  const uint64_t a = Run(1, {7}), b = Run(2, {a}), c = Run(3, {b});
+  EXPECT_EQ(*IdOf(c), 103);
+  EXPECT_EQ(*IdOf(b), 102);
+  EXPECT_EQ(*IdOf(a), 101);
+  ASSERT_TRUE(second_read.WaitForNotificationWithTimeout(kLimit));
+  for (int i : {0, 1}) {
+    EXPECT_EQ(second[i].number(), first[i + 1].number());
+    EXPECT_EQ(second[i].run().request_id(), first[i + 1].run().request_id());
+    EXPECT_EQ(second[i].run().executable(), first[i + 1].run().executable());
+  }
+  EXPECT_EQ(second[0].run().args(0), 101);
+  EXPECT_EQ(second[0].results_of_runs_size(), 0);
+  EXPECT_EQ(second[1].results_of_runs(0).number(), second[0].number());
+}
+
+// Nothing is deleted that a run takes which is on its way.
+TEST_F(PipelineTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
+  absl::Notification forgotten;
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest a, b;
+    EXPECT_TRUE(stream->Read(&a));
+    EXPECT_TRUE(forgotten.WaitForNotificationWithTimeout(kLimit));
+    EXPECT_TRUE(stream->Read(&b));
+    EXPECT_EQ(a.run().release_size(), 0);
+    EXPECT_THAT(b.run().release(), ::testing::ElementsAre(7, 9));
+    AcceptOne(stream, a.number(), 101);
+    AcceptOne(stream, b.number(), 102);
+    while (stream->Read(&b)) continue;
+    return grpc::Status::OK;
+  });
+  const uint64_t a = Run(1, {7});
+  EXPECT_TRUE(pipeline_->Forget({a, a, 7}).empty());
+  EXPECT_THAT(IdOf(a).status(), ReasonIs("ARRAY_DELETED"));
+  EXPECT_THAT(IdOf(operation_).status(), ReasonIs("OPERATION_NOT_FOUND"));
+  const uint64_t b = Run(1, {8}, {9});
+  EXPECT_TRUE(pipeline_->Forget({10}).empty());
+  forgotten.Notify();
+  EXPECT_EQ(*IdOf(b), 102);
+  pipeline_->AwaitAccepted(SteadyNow() + kLimit);
+  EXPECT_TRUE(tessera::testing::Eventually([&] {
+    absl::MutexLock lock(&mu_);
+    return freed_.size() == 2;
+  }));
+  EXPECT_EQ(pipeline_->Forget({b, 11}), (std::vector<uint64_t>{102, 11}));
+  EXPECT_TRUE(pipeline_->Forget({b}).empty());
+  absl::MutexLock lock(&mu_);
+  EXPECT_THAT(freed_, ::testing::UnorderedElementsAre(10, 101));
+}
+
+TEST_F(PipelineTest, SoManyRunsAreUnderWayAtOnce) {
+  absl::Notification enough;
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    uint64_t first = 0;
+    for (int i = 0; stream->Read(&request); ++i) {
+      if (i == 0) first = request.number();
+      AcceptOne(stream, request.number(), 100 + request.number());
+      if (i == 511) {
+        EXPECT_TRUE(enough.WaitForNotificationWithTimeout(kLimit));
+        End(stream, first, 100 + first);
+      }
+    }
+    return grpc::Status::OK;
+  });
+  for (int i = 0; i < 512; ++i) Run(1, {});
+  api::ExecuteRequest request;
+  request.executable = 1;
+  const auto full = pipeline_->Execute(request, 1, absl::Milliseconds(20));
+  EXPECT_THAT(full.status(), ReasonIs("QUEUE_FULL", "512 runs"));
+  enough.Notify();
+  TESSERA_EXPECT_OK(IdOf(Run(1, {})));
+}
+
+// Nothing holds up a client that ends.
+TEST_F(PipelineTest, EndsWhileTheCoordinatorIsSilentOrGone) {
+  absl::Notification read;
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    read.Notify();
+    while (stream->Read(&request)) continue;
+    return grpc::Status::OK;
+  });
+  Run(1, {7});
+  EXPECT_TRUE(read.WaitForNotificationWithTimeout(kLimit));
+  const absl::Time before = SteadyNow();
+  pipeline_.reset();
+  EXPECT_LT(SteadyNow() - before, kLimit);
+}
+
+}  // namespace
+}  // namespace tessera::remote
