@@ -2,6 +2,9 @@
 // the order in which JAX calls it, with the traps that its interface has.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -21,9 +24,11 @@
 namespace tessera::pjrt {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsNan;
 
 enum Index : int {
 #define TESSERA_PJRT(name) k##name,
@@ -35,7 +40,7 @@ enum Index : int {
 static_assert(kError_ForEachPayload == 132);
 static_assert(kTopologyDescription_GetMemorySpaceKindIds + 1 == kNumFunctions);
 
-constexpr int kF32 = 11;
+constexpr int kPred = 1, kF32 = 11;
 
 const Api& Table() {
   static const Api* const api = [] {
@@ -172,6 +177,18 @@ class PjrtTest : public ::testing::Test {
     put.byte_strides = byte_strides.empty() ? nullptr : byte_strides.data();
     put.num_byte_strides = byte_strides.size();
     put.memory = MemoryOf(device);
+    EXPECT_CALL_OK(kClient_BufferFromHostBuffer, &put);
+    EXPECT_EQ(Await(put.done_with_host_buffer), "");
+    Keep(put.buffer);
+    return put.buffer;
+  }
+
+  Buffer* PutBool(bool value) {
+    auto put = Make<Client_BufferFromHostBuffer_Args>();
+    put.client = client_;
+    put.data = &value;
+    put.type = kPred;
+    put.memory = MemoryOf(devices_[0]);
     EXPECT_CALL_OK(kClient_BufferFromHostBuffer, &put);
     EXPECT_EQ(Await(put.done_with_host_buffer), "");
     Keep(put.buffer);
@@ -458,7 +475,8 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
   auto cost = Make<Executable_GetCostAnalysis_Args>();
   cost.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_GetCostAnalysis, &cost);
-  ASSERT_EQ(cost.num_properties, 3);
+  ASSERT_EQ(cost.num_properties, 4);
+  EXPECT_EQ(std::string(cost.properties[3].name, cost.properties[3].name_size), "explain");
   EXPECT_EQ(std::string(cost.properties[0].name, cost.properties[0].name_size), "flops");
   EXPECT_GE(cost.properties[0].float_value, 2);  // a product of two numbers on each device
   const auto* const shardings = static_cast<const ShardingsExtension*>(Table().extension_start);
@@ -538,30 +556,42 @@ Calls& AllCalls() {
   return *calls;
 }
 
-TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
+void SetCallbacks(HostCallback callback) {
   const auto* extension = static_cast<const Extension*>(Table().extension_start);
   while (extension->type != kHostCallbackExtension) extension = extension->next;
   static_cast<const HostCallbackExtension*>(extension)->set_callbacks(
-      [](const char* id, size_t num_values, const HostValue* values) {
-        std::string text = absl::StrCat(id, ":");
-        ASSERT_EQ(num_values, 2);
-        absl::StrAppend(&text, " ", *static_cast<const int32_t*>(values[0].data));
-        EXPECT_EQ(values[1].type, kF32);
-        ASSERT_EQ(values[1].num_dims, 1);
-        for (int64_t i = 0; i < values[1].dims[0]; ++i)
-          absl::StrAppend(&text, " ", static_cast<const float*>(values[1].data)[i]);
-        absl::MutexLock lock(&AllCalls().mu);
-        AllCalls().made.push_back(text);
-      },
-      [](const char* id, bool held) {
+      callback, [](const char* id, bool held) {
         absl::MutexLock lock(&AllCalls().mu);
         AllCalls().held.push_back(absl::StrCat(id, held ? " held" : " released"));
       });
-  // Three turns of a loop, each of which calls with its number and x, and adds one to x.
-  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/host_callback.mlirbc",
+}
+std::string Artifact(const std::string& name) {
+  std::ifstream in(absl::StrCat(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/", name, ".mlirbc"),
                    std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+const float* Floats(const HostValue& value) {
+  EXPECT_EQ(value.type, kF32);
+  return static_cast<const float*>(value.data);
+}
+
+TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
+  SetCallbacks([](const char* id, size_t num_values, const HostValue* values, size_t num_results,
+                  const HostValue*, char*, size_t) {
+    std::string text = absl::StrCat(id, ":");
+    EXPECT_EQ(num_results, 0);
+    EXPECT_EQ(num_values, 2);
+    absl::StrAppend(&text, " ", *static_cast<const int32_t*>(values[0].data));
+    EXPECT_EQ(values[1].num_dims, 1);
+    for (int64_t i = 0; i < values[1].dims[0]; ++i)
+      absl::StrAppend(&text, " ", Floats(values[1])[i]);
+    absl::MutexLock lock(&AllCalls().mu);
+    AllCalls().made.push_back(text);
+    return 0;
+  });
+  // Three turns of a loop, each of which calls with its number and x, and adds one to x.
   LoadedExecutable* run = nullptr;
-  ASSERT_EQ(Take(TryCompile({std::istreambuf_iterator<char>(in), {}}, "", &run)), "");
+  ASSERT_EQ(Take(TryCompile(Artifact("host_callback"), "", &run)), "");
   Buffer* token = Put({0}, {}, devices_[0]);  // whatever it is
   for (int times = 0; times < 2; ++times) {
     const Ran ran = Run(run, {{token, Put({1, 2}, {2}, devices_[0])}}, 2);
@@ -582,6 +612,80 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
   executables_.clear();
   absl::MutexLock lock(&AllCalls().mu);
   EXPECT_THAT(AllCalls().held, ElementsAre("0--0 held", "0--0 released"));
+  AllCalls().held.clear();
+}
+
+TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
+  // f(f(x)) and x, where f(x) is twice what a call of x + 1 returns.
+  LoadedExecutable* run = nullptr;
+  ASSERT_EQ(Take(TryCompile(Artifact("host_callback_asks"), "", &run)), "");
+  SetCallbacks([](const char*, size_t num_values, const HostValue* values, size_t num_results,
+                  const HostValue* results, char*, size_t) {
+    EXPECT_EQ(num_values, 1);
+    EXPECT_EQ(num_results, 1);
+    EXPECT_EQ(results[0].dims[0], 2);
+    for (int i = 0; i < 2; ++i) static_cast<float*>(results[0].data)[i] = 10 * Floats(values[0])[i];
+    return 0;
+  });
+  const Ran ran = Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2);
+  ASSERT_EQ(ran.error, "");
+  EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(420, 820));
+  EXPECT_THAT(Read(ran.outputs[0][1]), ElementsAre(0, 1));
+  SetCallbacks([](const char*, size_t, const HostValue*, size_t, const HostValue*, char* error,
+                  size_t size) {
+    std::fill_n(error, size, 'x');  // also without its end
+    return 1;
+  });
+  EXPECT_THAT(Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2).error, HasSubstr("xxx"));
+  SetCallbacks(nullptr);
+  EXPECT_THAT(Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2).error,
+              HasSubstr("nothing any more that a program can call"));
+}
+
+TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
+  LoadedExecutable* run = nullptr;
+  ASSERT_EQ(Take(TryCompile(Artifact("host_callback_late"), "", &run)), "");
+  const auto run_with = [&](bool called) {
+    return Run(run, {{Put({3, 4}, {2}, devices_[0]), PutBool(called)}}, 1);
+  };
+  SetCallbacks([](const char*, size_t, const HostValue* values, size_t num_results,
+                  const HostValue*, char* error, size_t size) {
+    EXPECT_EQ(num_results, 1);
+    std::snprintf(error, size, "no good: %g", Floats(values[0])[1]);
+    return 1;
+  });
+  const Ran ran = run_with(false);
+  ASSERT_EQ(ran.error, "");
+  EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(3, 4));
+  const Ran failed = run_with(true);
+  EXPECT_EQ(failed.error, "no good: 4");
+  // What it would have made has failed, and what takes that.
+  std::vector<float> nothing;
+  EXPECT_EQ(ReadError(failed.outputs[0][0], &nothing), "no good: 4");
+  const Ran next = Run(run, {{failed.outputs[0][0], PutBool(false)}}, 1);
+  EXPECT_EQ(next.error, "no good: 4");
+  EXPECT_EQ(ReadError(next.outputs[0][0], &nothing), "no good: 4");
+  auto copy = Make<Buffer_CopyToMemory_Args>();
+  copy.buffer = failed.outputs[0][0];
+  copy.dst_memory = MemoryOf(devices_[1]);
+  ASSERT_EQ(Take(Call(kBuffer_CopyToMemory, &copy)), "");
+  Keep(copy.dst_buffer);
+  EXPECT_EQ(ReadError(copy.dst_buffer, &nothing), "no good: 4");
+  SetCallbacks(
+      [](const char*, size_t, const HostValue*, size_t, const HostValue* results, char*, size_t) {
+        std::fill_n(static_cast<float*>(results[0].data), 2, std::nanf(""));
+        return 0;
+      });
+  const Ran guessed = run_with(true);  // it went on with that
+  ASSERT_EQ(guessed.error, "");
+  EXPECT_THAT(Read(guessed.outputs[0][0]), Each(IsNan()));
+  SetCallbacks(
+      [](const char*, size_t, const HostValue*, size_t, const HostValue* results, char*, size_t) {
+        std::fill_n(static_cast<float*>(results[0].data), 2, 0.f);
+        return 0;
+      });
+  EXPECT_THAT(run_with(true).error, HasSubstr("call it outside of them"));
+  SetCallbacks(nullptr);
 }
 
 TEST_F(PjrtTest, ASerializedExecutableIsLoadedAgain) {

@@ -5,6 +5,7 @@
 // rest.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "ir/builder.h"
 
@@ -13,5 +14,9 @@ namespace tessera::ir {
 // Prints `values` by `format`, whose replacement fields "{}" name them, when it runs; in a batch,
 // once for each member, and in a shard_map on each device. Errors: none, `format` is not looked at.
 void DebugPrint(Builder& b, std::string format, Values values);
+
+// The format of the line that stands for turns of a loop which are not told; it shows their number.
+inline constexpr std::string_view kTurnsLeftOut =
+    "... and {} more iterations of this loop, then its last:";
 
 }  // namespace tessera::ir

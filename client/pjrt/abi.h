@@ -563,15 +563,20 @@ struct ShardingsExtension : Extension {
 };
 
 // Ours: calls of the host. `id` is the backend_config of the custom call "tessera.host_callback";
-// the values are the caller's, and there until it returns.
-inline constexpr int kHostCallbackExtension = 7470;
+// what the pointers lead to is the caller's, and there until the call returns.
+inline constexpr int kHostCallbackExtension = 7471;
 struct HostValue {
-  const void* data;  // row-major
+  void* data;  // row-major
   int type;
   const int64_t* dims;
   size_t num_dims;
 };
-using HostCallback = void (*)(const char* id, size_t num_values, const HostValue* values);
+// Writes its results into the memory that is given for them; without such memory it is called for
+// its effects, or to fail. Returns 0; else it has failed, and has written why, as a text that ends
+// with a zero, into `error`.
+using HostCallback = int (*)(const char* id, size_t num_values, const HostValue* values,
+                             size_t num_results, const HostValue* results, char* error,
+                             size_t error_size);
 // That an executable which calls `id` has been made (held), or is gone and will not call it any
 // more.
 using HoldCallback = void (*)(const char* id, bool held);

@@ -8,6 +8,7 @@
 #include "client/pjrt/status.h"
 #include "client/pjrt/types.h"
 #include "client/trace.h"
+#include "ir/api/placement.h"
 #include "ir/strided.h"
 
 namespace tessera::pjrt {
@@ -64,15 +65,14 @@ absl::Status ErrorOfForgotten(const Client& client, const internal::ConcreteStat
 }
 
 // Writes an array to the framework's memory, in its order of dims.
-absl::Status WriteTo(const ir::Array& value, const std::optional<ir::Dims>& strides, void* dst) {
-  if (value.num_elements() == 0) return absl::OkStatus();
+void WriteTo(const ir::Array& value, const std::optional<ir::Dims>& strides, void* dst) {
+  if (value.num_elements() == 0) return;
   if (!strides) {
     std::memcpy(dst, value.data(), value.num_bytes());
   } else {
     ir::CopyStrided(ir::ByteWidth(value.dtype()), value.shape(), value.data(),
                     ir::StridesOf(value.shape()), static_cast<std::byte*>(dst), *strides);
   }
-  return absl::OkStatus();
 }
 
 // In elements; nullopt: row-major.
@@ -114,6 +114,7 @@ absl::StatusOr<Contents> Buffer::contents() const {
                      absl::StrCat("a buffer of ", ir::MakeType(dtype, dims).ToString(),
                                   " was deleted or donated"));
   }
+  if (!contents_.bytes && !contents_.array.valid()) return ready->status();
   return contents_;
 }
 
@@ -179,6 +180,10 @@ absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& conten
                                     const Buffer& of) {
   TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
   if (contents.zero) return ir::Array(of.dtype, of.dims);
+  // A whole array may have come with the end of its run.
+  if (of.dims == contents.array.shape() && !api::HoldsTerms(contents.array.placement()))
+    return client.session->service().Get(internal::AsConcrete(contents.array)->id,
+                                         internal::kMaxWaitPerCall);
   return client.session->service().GetShard(internal::AsConcrete(contents.array)->id,
                                             contents.ordinal, internal::kMaxWaitPerCall);
 }
@@ -283,7 +288,7 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
                              HostStrides(args->host_layout, buffer));
     TESSERA_ASSIGN_OR_RETURN(const Contents contents, buffer.contents());
     if (contents.bytes) {
-      TESSERA_RETURN_IF_ERROR(WriteTo(*contents.bytes, strides, args->dst));
+      WriteTo(*contents.bytes, strides, args->dst);
       args->event = new Event{Settled()};
       return absl::OkStatus();
     }
@@ -291,7 +296,8 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     // The framework keeps the buffer until the event is ready.
     const auto read = [&client, &buffer, contents, strides, dst = args->dst]() -> absl::Status {
       TESSERA_ASSIGN_OR_RETURN(const ir::Array value, ReadShard(client, contents, buffer));
-      return WriteTo(value, strides, dst);
+      WriteTo(value, strides, dst);
+      return absl::OkStatus();
     };
     if (client.embedded && !internal::AsConcrete(contents.array)->may_be_pending()) {
       args->event = new Event{std::make_shared<Outcome>(read())};
@@ -310,8 +316,12 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
   return Guarded([args]() -> absl::Status {
     const Buffer& from = *args->buffer;
     Device* const to = args->dst_memory->device;
-    TESSERA_ASSIGN_OR_RETURN(Contents contents, from.contents());
     std::shared_ptr<Outcome> ready = from.ready;
+    if (const absl::Status failed = ready->status(); !failed.ok()) {
+      args->dst_buffer = new Buffer(to, from.dtype, from.dims, {}, std::move(ready));
+      return absl::OkStatus();
+    }
+    TESSERA_ASSIGN_OR_RETURN(Contents contents, from.contents());
     if (!contents.bytes && from.device != to) {
       Client& client = *from.device->client;
       if (contents.array.placement().devices.size() == 1) {

@@ -37,7 +37,7 @@ struct Buffer {
   const std::shared_ptr<Outcome> ready;
   bool token = false;  // a scalar that is a token to the framework; set when it is made
 
-  // ARRAY_DELETED if it is.
+  // ARRAY_DELETED if it is; what it failed with, of a run that could not be asked for.
   absl::StatusOr<Contents> contents() const ABSL_LOCKS_EXCLUDED(mu_);
   // The array, if the buffer is this shard of one, or a term that is zero of it; else an invalid
   // one.

@@ -1,7 +1,12 @@
 #include "client/pjrt/calls.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/thread_name.h"
 #include "client/pjrt/buffer.h"
@@ -10,9 +15,14 @@
 #include "client/pjrt/types.h"
 #include "client/prints.h"
 #include "client/trace.h"
+#include "ir/debug_print.h"
+#include "ir/op_def.h"
+#include "ir/transform/transform.h"
 
 namespace tessera::pjrt {
 namespace {
+
+constexpr size_t kErrorSize = 16 << 10;  // of the text of a call that fails
 
 std::atomic<HostCallback> host_callback{nullptr};
 std::atomic<HoldCallback> hold_callback{nullptr};
@@ -23,16 +33,34 @@ void Hold(const std::vector<std::string>& names, bool held) {
   for (const std::string& name : names) hold(name.c_str(), held);
 }
 
-void Call(const std::string& id, absl::Span<const ir::Array> arrays) {
-  std::vector<HostValue> values;
-  for (const ir::Array& a : arrays)
-    values.push_back({a.data(), NumberOfDType(a.dtype()), a.shape().data(), a.shape().size()});
-  if (const HostCallback callback = host_callback.load(); callback != nullptr)
-    callback(id.c_str(), values.size(), values.data());
+HostValue ValueOf(const ir::Array& a, void* data) {
+  return {data, NumberOfDType(a.dtype()), a.shape().data(), a.shape().size()};
 }
 
-absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Array>& arrays) {
-  const Client& client = *compiled.client;
+// Calls the host. Its error is INTERNAL, as in JAX on CPUs, with the text that it wrote.
+absl::Status Call(const std::string& id, absl::Span<const ir::Array> arrays,
+                  absl::Span<ir::Array> results) {
+  std::vector<HostValue> values, wanted;
+  for (const ir::Array& a : arrays) values.push_back(ValueOf(a, const_cast<std::byte*>(a.data())));
+  for (ir::Array& a : results) {
+    std::byte* const data = a.MutableData();
+    wanted.push_back(ValueOf(a, data));
+  }
+  std::vector<char> error(kErrorSize, '\0');
+  const HostCallback callback = host_callback.load();
+  if (callback == nullptr) {
+    if (results.empty()) return absl::OkStatus();
+    return absl::InternalError("the process has nothing any more that a program can call");
+  }
+  if (callback(id.c_str(), values.size(), values.data(), wanted.size(), wanted.data(), error.data(),
+               error.size()) == 0)
+    return absl::OkStatus();
+  error.back() = '\0';
+  return absl::InternalError(error.data());
+}
+
+absl::StatusOr<std::vector<ir::Array>> ReadAll(const Client& client,
+                                               absl::Span<const tessera::Array> arrays) {
   std::vector<ir::Array> values;
   for (const tessera::Array& array : arrays) {
     TESSERA_RETURN_IF_ERROR(AwaitRun(client, array));
@@ -40,10 +68,159 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
         values.emplace_back(),
         client.session->service().Get(internal::AsConcrete(array)->id, internal::kMaxWaitPerCall));
   }
-  return internal::RunPrints(*compiled.sent.prints, std::move(values), Call);
+  return values;
+}
+
+auto FindCall(const std::vector<ir::stablehlo::HostCall>& calls, const std::string& name) {
+  return std::find_if(calls.begin(), calls.end(),
+                      [&](const ir::stablehlo::HostCall& call) { return call.name == name; });
+}
+
+std::vector<ir::Array> ZerosOf(const std::vector<ir::Type>& types) {
+  std::vector<ir::Array> out;
+  for (const ir::Type& type : types) out.emplace_back(type.dtype, type.shape);
+  return out;
+}
+
+// Whether it is what a program goes on with that cannot wait for it.
+bool IsGuess(const ir::Array& a) {
+  const bool nan = ir::IsInexact(a.dtype());
+  for (int64_t i = 0; i < a.num_elements(); ++i) {
+    if (nan ? !std::isnan(a.At(i)) : a.At(i) != 0) return false;
+  }
+  return true;
+}
+
+absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Array>& arrays) {
+  TESSERA_ASSIGN_OR_RETURN(std::vector<ir::Array> values, ReadAll(*compiled.client, arrays));
+  absl::Status status;  // of the first call that fails
+  const auto call = [&](const std::string& id, absl::Span<const ir::Array> shown) {
+    if (!status.ok()) return;
+    if (id == ir::kTurnsLeftOut) {
+      std::printf("... and %lld more iterations of this loop, then its last:\n",
+                  static_cast<long long>(shown[0].IntAt(0)));
+      std::fflush(stdout);
+      if (compiled.late_in_long_loop)
+        status =
+            MakeError(ErrorKind::kNotImplemented,
+                      "a callback that returns something stands in a loop whose number of turns "
+                      "is not known before, and which had more than 1,000: what it was called "
+                      "with in some of them is not known");
+      return;
+    }
+    std::vector<ir::Array> results;
+    const auto late = FindCall(compiled.late, id);
+    if (late != compiled.late.end()) results = ZerosOf(late->results);
+    status = Call(id, shown, absl::MakeSpan(results));
+    if (status.ok() && !std::all_of(results.begin(), results.end(), IsGuess))
+      status =
+          MakeError(ErrorKind::kNotImplemented,
+                    "a callback in a loop, a branch or a shard_map returned something that the "
+                    "program would have had to go on with; call it outside of them");
+  };
+  TESSERA_RETURN_IF_ERROR(internal::RunPrints(*compiled.sent.prints, std::move(values), call));
+  return status;
+}
+
+// The program with these of its results only. `kept`: the params that it still has.
+ir::Program WithResults(const ir::Program& program, const std::vector<size_t>& results,
+                        bool keep_params, std::vector<bool>* kept) {
+  ir::Function f = *program.entry;
+  ir::Program out = program;
+  f.results.clear();
+  out.out_shardings.clear();
+  out.out_names.clear();
+  for (const size_t r : results) {
+    f.results.push_back(program.entry->results[r]);
+    if (!program.out_shardings.empty()) out.out_shardings.push_back(program.out_shardings[r]);
+    if (!program.out_names.empty()) out.out_names.push_back(program.out_names[r]);
+  }
+  out.entry = ir::Dce(f, keep_params, kept);
+  if (keep_params) return out;
+  const auto keep = [&](auto& of_params) {
+    size_t n = 0;
+    for (size_t i = 0; i < of_params.size(); ++i)
+      if ((*kept)[i]) of_params[n++] = of_params[i];
+    of_params.resize(n);
+  };
+  keep(out.in_shardings);
+  keep(out.in_names);
+  return out;
+}
+
+void FindCalls(const ir::Function& f, const std::vector<ir::stablehlo::HostCall>& calls,
+               bool* named, bool* left_out) {
+  for (const ir::Op& op : f.ops) {
+    if (op.def->name == "debug_print") {
+      const std::string& id = op.attrs.Str("format");
+      *named |= FindCall(calls, id) != calls.end();
+      *left_out |= id == ir::kTurnsLeftOut;
+    }
+    for (const ir::FunctionRef& region : op.regions) FindCalls(*region, calls, named, left_out);
+  }
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
+                                                  const std::vector<ir::stablehlo::HostCall>& calls,
+                                                  const std::vector<int64_t>& devices,
+                                                  int num_printed, ir::Program* program) {
+  std::vector<AskedCall> out;
+  if (calls.empty()) return out;
+  const size_t num_results = program->entry->results.size();
+  size_t asked = num_results - num_printed;
+  for (const ir::stablehlo::HostCall& call : calls) asked -= call.num_operands;
+  size_t next = asked;
+  for (const ir::stablehlo::HostCall& call : calls) {
+    std::vector<size_t> operands(call.num_operands);
+    std::iota(operands.begin(), operands.end(), next);
+    next += operands.size();
+    AskedCall made{call.name, call.results, nullptr, {}};
+    const ir::Program part = WithResults(*program, operands, /*keep_params=*/false, &made.takes);
+    made.executable =
+        client.session->Compile(part, devices, absl::StrCat(program->entry->name, " callback"),
+                                /*explain=*/false, Site{});
+    out.push_back(std::move(made));
+  }
+  std::vector<size_t> rest;
+  for (size_t r = 0; r < num_results; ++r)
+    if (r < asked || r >= next) rest.push_back(r);
+  *program = WithResults(*program, rest, /*keep_params=*/true, nullptr);
+  return out;
+}
+
+absl::StatusOr<std::vector<tessera::Array>> Ask(const Compiled& compiled,
+                                                const std::vector<tessera::Array>& args) {
+  Client& client = *compiled.client;
+  std::vector<tessera::Array> all = args;
+  for (const AskedCall& call : compiled.asked) {
+    std::vector<tessera::Array> given;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (call.takes[i]) given.push_back(all[i]);
+    // What is computed of constants alone takes no argument, and runs where the program does.
+    const std::vector<tessera::Array> operands =
+        client.session->Run(*call.executable, given, {}, Site{});
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> values, ReadAll(client, operands));
+    std::vector<ir::Array> results = ZerosOf(call.results);
+    TESSERA_RETURN_IF_ERROR(Call(call.name, values, absl::MakeSpan(results)));
+    for (const ir::Array& result : results) {
+      const api::Placement& placement = compiled.executable->reply.in[all.size()].placement;
+      all.push_back(client.session->Put(result, Mesh{placement.mesh, placement.devices},
+                                        placement.spec, Site{}));
+    }
+  }
+  return std::vector<tessera::Array>(all.begin() + static_cast<ptrdiff_t>(args.size()), all.end());
+}
+
+bool InLongLoop(const ir::Function& prints, const std::vector<ir::stablehlo::HostCall>& calls) {
+  for (const ir::Op& op : prints.ops) {
+    bool named = false, left_out = false;
+    for (const ir::FunctionRef& region : op.regions) FindCalls(*region, calls, &named, &left_out);
+    if (named && left_out) return true;
+  }
+  return false;
+}
 
 void SetHostCallbacks(HostCallback callback, HoldCallback hold) {
   host_callback.store(callback);

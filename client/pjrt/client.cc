@@ -52,7 +52,9 @@ std::shared_ptr<Session> Open(const ClientOptions& options) {
   if (!options.address.empty()) {
     ConnectOptions connect;
     connect.min_devices = options.min_devices;
-    return Session::Connect(options.address, connect, Site{});
+    std::shared_ptr<Session> session = Session::Connect(options.address, connect, Site{});
+    session->RunAhead();
+    return session;
   }
   return Session::Embedded({.devices = options.embedded}, Site{});
 }

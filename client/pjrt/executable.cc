@@ -156,35 +156,28 @@ std::string AssignmentBytes(const std::vector<Device*>& devices) {
   return assignment.SerializeAsString();
 }
 
-// Under $TESSERA_JAX_DUMP, for who wants to see what was compiled. Its failure fails nothing.
-void Dump(const std::string& name, std::string_view code, const ir::Program& program,
-          const api::CompileReply* reply) {
-  const char* const folder = std::getenv("TESSERA_JAX_DUMP");
-  if (folder == nullptr || *folder == '\0') return;
-  static std::atomic<int> last{0};
-  static thread_local int number = 0;
-  if (reply == nullptr) number = ++last;
-  std::error_code ignored;
-  std::filesystem::create_directories(folder, ignored);
-  const std::string stem = absl::StrCat(folder, "/", absl::StrFormat("%04d", number), "_", name);
-  const auto write = [&](const char* suffix, std::string_view text) {
-    std::ofstream file(absl::StrCat(stem, suffix), std::ios::binary);
-    file.write(text.data(), static_cast<std::streamsize>(text.size()));
-    if (!file.good()) TESSERA_LOG(WARNING) << "TESSERA_JAX_DUMP: cannot write " << stem << suffix;
-  };
-  if (reply == nullptr) {
-    write(".mlirbc", code);
-    write(".program.txt", ir::PrintProgram(program));
-  } else {
-    write(".plan.txt", reply->explain_text);
-    write(".plan.json", reply->explain_json);
+// What was compiled, under $TESSERA_JAX_DUMP, for who wants to see it. Its failure fails nothing.
+class CompileDump {
+ public:
+  explicit CompileDump(const std::string& name) {
+    const char* const folder = std::getenv("TESSERA_JAX_DUMP");
+    if (folder == nullptr || *folder == '\0') return;
+    static std::atomic<int> last{0};
+    std::error_code ignored;
+    std::filesystem::create_directories(folder, ignored);
+    stem_ = absl::StrCat(folder, "/", absl::StrFormat("%04d", ++last), "_", name);
   }
-}
+  bool wanted() const { return !stem_.empty(); }
+  void Write(const char* suffix, std::string_view text) const {
+    if (!wanted()) return;
+    std::ofstream file(absl::StrCat(stem_, suffix), std::ios::binary);
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+    if (!file.good()) TESSERA_LOG(WARNING) << "TESSERA_JAX_DUMP: cannot write " << stem_ << suffix;
+  }
 
-bool Dumps() {
-  const char* const folder = std::getenv("TESSERA_JAX_DUMP");
-  return folder != nullptr && *folder != '\0';
-}
+ private:
+  std::string stem_;  // empty: nobody wants it
+};
 
 }  // namespace
 
@@ -246,12 +239,15 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   return out.SerializeAsString();
 }
 
-Compiled::Compiled(Client* of, internal::SentProgram whole,
+Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<AskedCall> calls,
                    const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
                    std::shared_ptr<const Session::Executable> made, std::vector<Device*> on)
     : client(of),
       sent(std::move(whole)),
       callbacks(imported.callbacks),
+      asked(std::move(calls)),
+      late(imported.late),
+      late_in_long_loop(sent.prints != nullptr && InLongLoop(*sent.prints, late)),
       executable(std::move(made)),
       devices(std::move(on)),
       in(BoundariesOf(main.params, executable->reply.in, imported.in_sums, devices)),
@@ -280,19 +276,30 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
   TESSERA_ASSIGN_OR_RETURN(ir::stablehlo::HostProgram imported,
                            ir::stablehlo::ImportForHost(artifact));
   const ir::stablehlo::Signature main = ir::stablehlo::SignatureOf(artifact);
-  if (!AreThose(main.params, imported.program.entry->num_params) ||
-      !AreThose(main.results, imported.program.entry->results.size())) {
+  size_t num_params = imported.program.entry->num_params;
+  size_t num_results = imported.program.entry->results.size();
+  for (const ir::stablehlo::HostCall& call : imported.calls) {
+    num_params -= call.results.size();
+    num_results -= call.num_operands;
+  }
+  if (!AreThose(main.params, num_params) || !AreThose(main.results, num_results)) {
     return MakeError(ErrorKind::kNotImplemented,
                      "a program with tuples, or with thousands of arguments or results");
   }
   internal::SentProgram sent = internal::SplitPrints(imported.program, Site{});
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> laid, Laid(artifact, sent.program, devices));
   const std::string& name = imported.program.entry->name;
-  Dump(name, code, sent.program, nullptr);
+  TESSERA_ASSIGN_OR_RETURN(
+      std::vector<AskedCall> asked,
+      SplitCalls(*client, imported.calls, laid, sent.num_printed, &sent.program));
+  const CompileDump dump(name);
+  dump.Write(".mlirbc", code);
+  if (dump.wanted()) dump.Write(".program.txt", ir::PrintProgram(sent.program));
   std::shared_ptr<const Session::Executable> executable =
-      client->session->Compile(sent.program, laid, name, /*explain=*/Dumps(), Site{});
-  Dump(name, code, sent.program, &executable->reply);
-  auto out = std::make_shared<Compiled>(client, std::move(sent), imported, main,
+      client->session->Compile(sent.program, laid, name, /*explain=*/dump.wanted(), Site{});
+  dump.Write(".plan.txt", executable->reply.explain_text);
+  dump.Write(".plan.json", executable->reply.explain_json);
+  auto out = std::make_shared<Compiled>(client, std::move(sent), std::move(asked), imported, main,
                                         std::move(executable), std::move(devices));
   for (const ir::stablehlo::ValueInfo& param : main.params) out->donated.push_back(param.donated);
   out->donates = std::find(out->donated.begin(), out->donated.end(), true) != out->donated.end();
@@ -426,6 +433,7 @@ Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args*
   std::vector<bool> donate;
   for (size_t i = 0; i < compiled.in.size(); ++i)
     if (!compiled.in[i].token) donate.push_back(compiled.donated[i]);
+  donate.resize(compiled.executable->reply.in.size());
   const stages::CompiledMemoryStats found =
       stages::MemoryOfPlan(compiled.executable->reply, donate);
   args->generated_code_size_in_bytes = 0;
@@ -459,6 +467,7 @@ Error* Executable_GetCostAnalysis(Executable_GetCostAnalysis_Args* args) {
       compiled.cost.Add("flops", static_cast<float>(found.flops));
       compiled.cost.Add("bytes accessed", static_cast<float>(found.bytes_accessed));
       compiled.cost.Add("optimal_seconds", static_cast<float>(found.optimal_seconds));
+      compiled.cost.Add("explain", explained->reply.explain_text);
     }
     args->properties = compiled.cost.values().data();
     args->num_properties = compiled.cost.values().size();

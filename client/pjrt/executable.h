@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/pjrt/calls.h"
 #include "client/pjrt/client.h"
 #include "client/prints.h"
 #include "ir/stablehlo/import.h"
@@ -50,13 +51,16 @@ struct Boundary {
 };
 
 struct Compiled {
-  Compiled(Client* of, internal::SentProgram whole, const ir::stablehlo::HostProgram& imported,
-           const ir::stablehlo::Signature& main, std::shared_ptr<const Session::Executable> made,
-           std::vector<Device*> on);
+  Compiled(Client* of, internal::SentProgram whole, std::vector<AskedCall> calls,
+           const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
+           std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
 
   Client* const client;
   const internal::SentProgram sent;  // whose last results only its calls of the host see
   const HeldCallbacks callbacks;
+  const std::vector<AskedCall> asked;               // what they return is the last arguments
+  const std::vector<ir::stablehlo::HostCall> late;  // see HostProgram
+  const bool late_in_long_loop;
   const std::shared_ptr<const Session::Executable> executable;
   const std::vector<Device*> devices;  // by partition
   std::vector<LogicalDeviceIds> logical_ids;

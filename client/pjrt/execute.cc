@@ -61,6 +61,8 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row
   const Boundary& boundary = compiled.in[i];
   std::vector<Contents> contents;
   for (const Buffer* buffer : row) {
+    // As it is: of a long chain of runs, each would add its word.
+    TESSERA_RETURN_IF_ERROR(buffer->ready->status());
     absl::StatusOr<Contents> found = buffer->contents();
     if (!found.ok()) return Annotate(found.status(), What(compiled, i));
     contents.push_back(*std::move(found));
@@ -113,6 +115,94 @@ absl::StatusOr<tessera::Array> Argument(const Compiled& compiled, const Row& row
   return Assemble(compiled, row, i);
 }
 
+// What the program is given.
+struct Given {
+  std::vector<tessera::Array> arrays;
+  std::vector<bool> donate;  // by array; empty: none
+  std::vector<bool> takes;   // the same by argument
+};
+
+absl::Status Gather(const Compiled& compiled, LoadedExecutable_Execute_Args* args, Given* out) {
+  if (compiled.donates) out->takes = compiled.donated;
+  for (size_t i = 0; i < args->options->num_non_donatable_input_indices; ++i) {
+    const int64_t kept = args->options->non_donatable_input_indices[i];
+    if (kept >= 0 && static_cast<size_t>(kept) < out->takes.size()) out->takes[kept] = false;
+  }
+  out->arrays.reserve(args->num_args);
+  Row row(args->num_devices);
+  for (size_t i = 0; i < args->num_args; ++i) {
+    if (compiled.in[i].token) continue;
+    for (size_t k = 0; k < row.size(); ++k) row[k] = args->argument_lists[k][i];
+    TESSERA_ASSIGN_OR_RETURN(tessera::Array array, Argument(compiled, row, i));
+    out->arrays.push_back(std::move(array));
+    if (!out->takes.empty()) out->donate.push_back(out->takes[i]);
+  }
+  return absl::OkStatus();
+}
+
+// Runs the program, and fills in what the call gives.
+absl::Status Run(const Compiled& compiled, Given given, LoadedExecutable_Execute_Args* args) {
+  Client& client = *compiled.client;
+  TESSERA_ASSIGN_OR_RETURN(std::vector<tessera::Array> answers, Ask(compiled, given.arrays));
+  given.arrays.insert(given.arrays.end(), answers.begin(), answers.end());
+  if (!given.donate.empty()) given.donate.resize(given.arrays.size());
+  std::vector<tessera::Array> results =
+      client.session->Run(*compiled.executable, given.arrays, given.donate, Site{});
+  const size_t num_devices = args->num_devices;
+  for (size_t i = 0; i < given.takes.size(); ++i) {
+    for (size_t k = 0; given.takes[i] && k < num_devices; ++k) args->argument_lists[k][i]->Delete();
+  }
+  // All of the run's results are there at once.
+  const std::shared_ptr<Outcome> end =
+      results.empty() ? Settled() : EndOfRun(client, results.front());
+  // A run has ended for the framework when its calls have been made.
+  std::shared_ptr<Outcome> complete = end;
+  if (compiled.sent.prints) {
+    const auto first_read = results.end() - compiled.sent.num_printed;
+    complete = client.calls.Make(args->executable->compiled, {first_read, results.end()});
+    results.erase(first_read, results.end());
+    // The results are not those of the program if one of these calls had to be waited for.
+    if (!compiled.late.empty()) TESSERA_RETURN_IF_ERROR(complete->Await());
+  }
+  auto result = results.begin();
+  for (size_t i = 0; i < compiled.out.size(); ++i) {
+    const Boundary& boundary = compiled.out[i];
+    for (size_t k = 0; k < num_devices; ++k) {
+      Buffer*& buffer = args->output_lists[k][i];
+      if (boundary.token) {
+        buffer = new Buffer(compiled.devices[k], ir::DType::kBool, {},
+                            {ir::Array(ir::DType::kBool, {}), {}, 0}, complete);
+        buffer->token = true;
+      } else {
+        buffer = new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
+                            {std::nullopt, *result, boundary.ordinals[k], boundary.IsZero(k)}, end);
+      }
+    }
+    if (!boundary.token) ++result;
+  }
+  for (size_t k = 0; args->device_complete_events != nullptr && k < num_devices; ++k)
+    args->device_complete_events[k] = new Event{complete};
+  return absl::OkStatus();
+}
+
+// Gives results that have failed.
+void FillFailed(const Compiled& compiled, const absl::Status& why,
+                LoadedExecutable_Execute_Args* args) {
+  const auto failed = std::make_shared<Outcome>(why);
+  for (size_t k = 0; k < compiled.devices.size(); ++k) {
+    for (size_t i = 0; i < compiled.out.size(); ++i) {
+      const Boundary& boundary = compiled.out[i];
+      Buffer*& buffer = args->output_lists[k][i];
+      buffer = boundary.token ? new Buffer(compiled.devices[k], ir::DType::kBool, {}, {}, failed)
+                              : new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
+                                           {}, failed);
+      buffer->token = boundary.token;
+    }
+    if (args->device_complete_events != nullptr)
+      args->device_complete_events[k] = new Event{failed};
+  }
+}
+
 }  // namespace
 
 Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
@@ -129,58 +219,14 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
                        compiled.devices.size(), " devices, and was given ", args->num_args, " on ",
                        args->num_devices));
     }
-    std::vector<bool> takes;  // by argument
-    if (compiled.donates) takes = compiled.donated;
-    for (size_t i = 0; i < args->options->num_non_donatable_input_indices; ++i) {
-      const int64_t kept = args->options->non_donatable_input_indices[i];
-      if (kept >= 0 && static_cast<size_t>(kept) < takes.size()) takes[kept] = false;
-    }
-    std::vector<tessera::Array> given;
-    std::vector<bool> donate;  // by array
-    given.reserve(args->num_args);
-    Row row(args->num_devices);
-    for (size_t i = 0; i < args->num_args; ++i) {
-      if (compiled.in[i].token) continue;
-      for (size_t k = 0; k < row.size(); ++k) row[k] = args->argument_lists[k][i];
-      TESSERA_ASSIGN_OR_RETURN(tessera::Array array, Argument(compiled, row, i));
-      given.push_back(std::move(array));
-      if (!takes.empty()) donate.push_back(takes[i]);
-    }
-    Client& client = *compiled.client;
-    std::vector<tessera::Array> results =
-        client.session->Run(*compiled.executable, given, donate, Site{});
-    for (size_t i = 0; i < takes.size(); ++i) {
-      for (size_t k = 0; takes[i] && k < row.size(); ++k) args->argument_lists[k][i]->Delete();
-    }
-    // All of the run's results are there at once.
-    const std::shared_ptr<Outcome> end =
-        results.empty() ? Settled() : EndOfRun(client, results.front());
-    // A run has ended for the framework when its calls have been made.
-    std::shared_ptr<Outcome> complete = end;
-    if (compiled.sent.prints) {
-      const auto first_read = results.end() - compiled.sent.num_printed;
-      complete = client.calls.Make(args->executable->compiled, {first_read, results.end()});
-      results.erase(first_read, results.end());
-    }
-    auto result = results.begin();
-    for (size_t i = 0; i < compiled.out.size(); ++i) {
-      const Boundary& boundary = compiled.out[i];
-      for (size_t k = 0; k < row.size(); ++k) {
-        Buffer*& buffer = args->output_lists[k][i];
-        if (boundary.token) {
-          buffer = new Buffer(compiled.devices[k], ir::DType::kBool, {},
-                              {ir::Array(ir::DType::kBool, {}), {}, 0}, complete);
-          buffer->token = true;
-        } else {
-          buffer =
-              new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
-                         {std::nullopt, *result, boundary.ordinals[k], boundary.IsZero(k)}, end);
-        }
-      }
-      if (!boundary.token) ++result;
-    }
-    for (size_t k = 0; args->device_complete_events != nullptr && k < row.size(); ++k)
-      args->device_complete_events[k] = new Event{complete};
+    Given given;
+    absl::Status status = Caught([&] { return Gather(compiled, args, &given); });
+    const ErrorKind kind = status.ok() ? ErrorKind::kInternal : KindOf(status);
+    if (kind == ErrorKind::kTypeError || kind == ErrorKind::kArrayDeleted)
+      return status;  // the call makes no sense
+    // What goes wrong otherwise is told where a result is used, as of a run that fails.
+    if (status.ok()) status = Caught([&] { return Run(compiled, std::move(given), args); });
+    if (!status.ok()) FillFailed(compiled, status, args);
     return absl::OkStatus();
   });
 }

@@ -247,7 +247,7 @@ FunctionRef EffectsOfIteration(const HeldEffects& held, int num_consts, const Ty
   when(And(is_last, some_left_out),
        say(unknown, TypesOf({left_out}),
            [](Builder& in, const std::vector<Value>& n) {
-             DebugPrint(in, "... and {} more iterations of this loop, then its last:", n);
+             DebugPrint(in, std::string(kTurnsLeftOut), n);
            }),
        {left_out});
   when(Compare(index, count, "LT"), held.pe.unknown, args);

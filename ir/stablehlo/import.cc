@@ -1,12 +1,14 @@
 #include "ir/stablehlo/import.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/debug_print.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/importer.h"
 #include "ir/stablehlo/inspect.h"
@@ -46,6 +48,76 @@ Importer::Importer(const Artifact& artifact, HostProgram* for_host)
 void Importer::AddCallback(std::string_view name) {
   std::vector<std::string>& names = for_host_->callbacks;
   if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+}
+
+std::vector<Value> Importer::CallHost(std::string_view name, const std::vector<Value>& operands,
+                                      const std::vector<Type>& results) {
+  AddCallback(name);
+  std::vector<Value> out;
+  if (results.empty() || depth_ > 1) {
+    DebugPrint(*builder_, std::string(name), operands);
+    std::vector<HostCall>& late = for_host_->late;
+    const auto has_name = [&](const HostCall& call) { return call.name == name; };
+    if (!results.empty() && std::find_if(late.begin(), late.end(), has_name) == late.end())
+      late.push_back({std::string(name), static_cast<int>(operands.size()), results});
+    for (const Type& type : results)
+      out.push_back(Full(*builder_, type, IsInexact(type.dtype) ? std::nan("") : 0));
+    return out;
+  }
+  for_host_->calls.push_back({std::string(name), static_cast<int>(operands.size()), results});
+  asked_.insert(asked_.end(), operands.begin(), operands.end());
+  Spend(static_cast<int64_t>(operands.size() + results.size()));
+  for (const Type& type : results) out.push_back(builder_->Param(type));
+  return out;
+}
+
+bool Importer::Asks(uint32_t function) {
+  const auto [it, is_new] = asks_.try_emplace(function, false);  // also of one that calls itself
+  if (!is_new) return it->second;
+  const Range regions = a_.code.ops[function].regions;
+  if (regions.size != 1) return false;
+  const RawRegion& body = a_.code.regions[regions.begin];
+  bool asks = false;
+  for (uint32_t i = body.begin; i < body.end && !asks; i = a_.code.ops[i].end) {
+    const std::string_view name = a_.form(a_.code.ops[i]).name;
+    if (name == "custom_call" && a_.code.ops[i].results.size > 0) {
+      const uint32_t target = a_.Find(i, "call_target_name");
+      asks =
+          target != kNone && TextOf(a_, target, "custom_call: call_target_name") == kHostCallback;
+    } else if (name == "call") {
+      const uint32_t callee = a_.Find(i, "callee");
+      const auto found =
+          callee == kNone ? ops_.end() : ops_.find(TextOf(a_, callee, "call: callee"));
+      asks = found != ops_.end() && Asks(found->second);
+    }
+  }
+  return asks_[function] = asks;
+}
+
+std::optional<std::vector<Value>> Importer::CallThatAsks(std::string_view name,
+                                                         const std::vector<Value>& args) {
+  const auto found = ops_.find(name);
+  if (!for_host() || depth_ > 1 || found == ops_.end() || !Asks(found->second)) return std::nullopt;
+  const uint32_t op = found->second;
+  if (std::find(emitted_in_.begin(), emitted_in_.end(), op) != emitted_in_.end())
+    ThrowMalformed(absl::StrCat(Quoted(name), " calls itself"));
+  if (emitted_in_.size() >= static_cast<size_t>(Limits().region_depth))
+    Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: calls are more than ",
+                                                  Limits().region_depth, " within each other"));
+  const RawRegion& body = a_.code.regions[a_.code.ops[op].regions.begin];
+  size_t size = 0;
+  for (uint32_t i = 0; i < body.args.size; ++i)
+    size += ArraysOf(a_, type_of(body.args.begin + i), absl::StrCat("argument ", i)).size();
+  if (size != args.size())
+    ThrowMalformed(
+        absl::StrCat(Quoted(name), " takes ", size, " arrays, and is given ", args.size()));
+  size_t next = 0;
+  for (uint32_t i = 0; i < body.args.size; ++i) KeepNext(body.args.begin + i, args, &next);
+  emitted_in_.push_back(op);
+  std::vector<Value> results = Run(body);
+  emitted_in_.pop_back();
+  Forget(body.first_value, body.end_value);
+  return results;
 }
 
 FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
@@ -91,7 +163,9 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
       Keep(value, arrays);
     }
     for (const uint32_t value : constants) values_[value] = Emit(defined_by_[value])[0];
-    return Run(region);
+    std::vector<Value> results = Run(region);
+    if (depth_ == 1) results.insert(results.end(), asked_.begin(), asked_.end());
+    return results;
   });
   // Nothing of the builder is left, of what is no longer shadowed.
   Forget(region.first_value, region.end_value);
@@ -244,6 +318,12 @@ std::vector<Value> Importer::Emit(uint32_t index) {
                                   " and is ", values[r].type().ToString()));
   }
   return values;
+}
+
+std::vector<Value> OpReader::CallHost() const {
+  std::vector<Type> results;
+  for (int r = 0; r < num_results(); ++r) results.push_back(ResultType(r));
+  return importer_.CallHost(Text("backend_config"), in, results);
 }
 
 // ---- One op. ------------------------------------------------------------------------------------

@@ -32,18 +32,34 @@ namespace tessera::ir::stablehlo {
 // own errors.
 absl::StatusOr<Program> ImportProgram(const Artifact& artifact);
 
+// A call of the host whose results the program goes on with. It stands in no loop, branch or
+// shard_map.
+struct HostCall {
+  std::string name;           // the call's backend_config
+  int num_operands = 0;       // they are results of the program
+  std::vector<Type> results;  // they are params of it
+};
+
 // A program that the process which wrote the artifact runs.
 struct HostProgram {
   Program program;
+  // In their order. Their operands are the last results of the program, and their results its last
+  // params; operands of one depend on results of those before it only.
+  std::vector<HostCall> calls;
   // The axes of the mesh along which each argument and each result is a pending sum ("unreduced"),
   // as the artifact says.  ImportProgram takes such a value for the sum, and leaves to the planner
   // where it lies; here it lies as the artifact says along the other axes, and is whole along
   // these.
   std::vector<AxisList> in_sums, out_sums;
   std::vector<std::string> callbacks;  // those that it calls, each once
+  // Those with results that stand in a loop, a branch or a shard_map, where the program goes on with
+  // NaN, on which loops end, and with zeros in place of integers. They are called like those without
+  // results, and a run is as it should be if they fail, which is then how it ends, or return that.
+  std::vector<HostCall> late;
 };
-// ImportProgram for who keeps terms and runs callbacks: custom calls of kHostCallback are
-// ir::DebugPrint, whose format is the call's backend_config. Such a program is not to be sent.
+// ImportProgram for who keeps terms and runs callbacks: custom calls of kHostCallback are those of
+// `calls`, or ir::DebugPrint, whose format is the call's backend_config. Such a program is not to
+// be sent.
 inline constexpr std::string_view kHostCallback = "tessera.host_callback";
 absl::StatusOr<HostProgram> ImportForHost(const Artifact& artifact);
 

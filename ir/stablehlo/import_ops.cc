@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
-#include "ir/debug_print.h"
 #include "ir/eval/eval.h"
 #include "ir/fft.h"
 #include "ir/ops.h"
@@ -398,6 +397,7 @@ Results ImportFft(const OpReader& op) {
 
 // ---- Control. -----------------------------------------------------------------------------------
 Results ImportCall(const OpReader& op) {
+  if (std::optional<Results> emitted = op.CallThatAsks()) return *std::move(emitted);
   const FunctionRef f = op.Callee("callee");
   if (op.in.size() == 4 && op.IsCipher(f)) return EmitCipher(op.in);
   return Call(op.b(), f, op.in, f->name);
@@ -485,12 +485,7 @@ Results ImportCustomCall(const OpReader& op) {
       op.NotSupported("is of a tuple or a token");
     return row->import(op);
   }
-  if (target == kHostCallback && op.for_host()) {
-    const std::string_view name = op.Text("backend_config");
-    op.AddCallback(name);
-    DebugPrint(op.b(), std::string(name), op.in);
-    return {};
-  }
+  if (target == kHostCallback && op.for_host()) return op.CallHost();
   // What JAX writes for callbacks, and for those of jax.debug.
   if (target.find("callback") != std::string_view::npos)
     op.NotSupported(absl::StrCat("of the target ", Quoted(target),

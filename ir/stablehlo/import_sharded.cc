@@ -249,6 +249,11 @@ Program Importer::Main() {
   program.out_shardings =
       CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()},
                     "result", for_host() ? &for_host_->out_sums : nullptr);
+  // Of calls of the host nobody says where their operands and results are.
+  if (for_host() && !for_host_->calls.empty()) {
+    program.in_shardings.resize(program.entry->num_params);
+    program.out_shardings.resize(program.entry->results.size());
+  }
   program.entry = WithResultShardings(program);
   return program;
 }

@@ -205,6 +205,11 @@ TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
         << row.name;
 }
 
+TEST(ImportTest, TheOnlyDeviceIsTheFirst) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program one, Import(Exported("sharded_position_of_one")));
+  EXPECT_EQ(one.mesh().ToString(), "(s=1)");
+}
+
 TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program parts, Import(Exported("sharded_sub_axis")));
   EXPECT_EQ(parts.mesh().ToString(), "(x=2, y_0=2, y_1=2)");
@@ -222,6 +227,38 @@ TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const HostProgram kept, ImportForHost(artifact));
   EXPECT_EQ(kept.program.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {}}));
   EXPECT_THAT(kept.in_sums, ElementsAre(ElementsAre("y")));
+}
+
+// Each call of a function that calls the host for results is one of its own.
+TEST(ImportTest, CallsOfTheHostAreParamsAndResults) {
+  const auto import = [](const std::string& name) {
+    const std::string bytes = Exported(name);
+    const absl::StatusOr<Artifact> artifact =
+        ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    TESSERA_EXPECT_OK(artifact);
+    absl::StatusOr<HostProgram> program = ImportForHost(*artifact);
+    TESSERA_EXPECT_OK(program);
+    return *std::move(program);
+  };
+  const HostProgram asks = import("host_callback_asks");
+  ASSERT_EQ(asks.calls.size(), 2);
+  for (const HostCall& call : asks.calls) {
+    EXPECT_EQ(call.name, "0--0");
+    EXPECT_EQ(call.num_operands, 1);
+    EXPECT_EQ(call.results.size(), 1);
+  }
+  EXPECT_EQ(asks.program.entry->num_params, 3);
+  EXPECT_EQ(asks.program.entry->results.size(), 4);
+  EXPECT_FALSE(asks.program.entry->effects);
+  EXPECT_THAT(asks.callbacks, ElementsAre("0--0"));
+  EXPECT_TRUE(asks.late.empty());
+  const HostProgram late = import("host_callback_late");
+  EXPECT_TRUE(late.calls.empty());
+  EXPECT_EQ(late.program.entry->num_params, 2);
+  EXPECT_TRUE(late.program.entry->effects);
+  ASSERT_EQ(late.late.size(), 1);
+  EXPECT_EQ(late.late[0].name, "0--1");
+  EXPECT_EQ(late.late[0].results.size(), 1);
 }
 
 TEST(ImportTest, WhatWouldTakeMuchIsRefused) {

@@ -39,8 +39,13 @@ class Importer {
 
   Builder& b() { return *builder_; }
   bool for_host() const { return for_host_ != nullptr; }
-  // What ImportForHost says that it calls.
-  void AddCallback(std::string_view name);
+  // A call of the host; only of ImportForHost.
+  std::vector<Value> CallHost(std::string_view name, const std::vector<Value>& operands,
+                              const std::vector<Type>& results);
+  // The results of a function that calls the host for results, which is emitted where it is called;
+  // nullopt for any other.
+  std::optional<std::vector<Value>> CallThatAsks(std::string_view name,
+                                                 const std::vector<Value>& args);
   const Shardings& shardings() const { return shardings_; }
 
  private:
@@ -72,6 +77,9 @@ class Importer {
   std::vector<Value> Emit(uint32_t op);
   void EmitAndKeep(uint32_t op);
 
+  void AddCallback(std::string_view name);
+  // Whether a function calls the host for results, outside of its ops' regions.
+  bool Asks(uint32_t function);
   // The ops from `begin` on that run on shards, as on_shards.h says; returns the op after them.
   uint32_t RunOnShards(uint32_t begin, uint32_t end);
 
@@ -88,7 +96,10 @@ class Importer {
   std::map<FunctionRef, int64_t> sizes_;
   std::map<FunctionRef, bool> are_ciphers_;
   int64_t spent_ = 0;
-  int depth_ = 0;  // of functions and regions within each other
+  int depth_ = 0;                     // of functions and regions within each other
+  std::vector<Value> asked_;          // operands of HostProgram.calls
+  std::map<uint32_t, bool> asks_;     // by function
+  std::vector<uint32_t> emitted_in_;  // functions that are emitted where they are called
   // By their ops and where they are called: whether there is a mesh, and its manual axes. Null
   // while one is imported.
   std::map<std::tuple<uint32_t, bool, AxisList>, FunctionRef> functions_;
@@ -110,7 +121,11 @@ class OpReader {
 
   Builder& b() const { return importer_.b(); }
   bool for_host() const { return importer_.for_host(); }
-  void AddCallback(std::string_view name) const { importer_.AddCallback(name); }
+  std::vector<Value> CallHost() const;
+  // See Importer::CallThatAsks.
+  std::optional<std::vector<Value>> CallThatAsks() const {
+    return importer_.CallThatAsks(Text("callee"), in);
+  }
   const Artifact& artifact() const { return importer_.a_; }
   const Shardings& shardings() const { return importer_.shardings_; }
   // The attribute, or kNone.

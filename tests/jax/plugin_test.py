@@ -176,8 +176,64 @@ class PluginTest(unittest.TestCase):
             jax.jit(lambda x: jax.debug.print("x is {x:.1f}, {}", x + 1, x=x))(1.0)
             jax.effects_barrier()
         self.assertEqual(out.getvalue(), "x is 1.0, 2.0\n")
-        with self.assertRaisesRegex(NotImplementedError, "a callback that returns something"):
-            jax.jit(lambda x: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), np.float32), x))(1.0)
+
+    def test_programs_go_on_with_what_callbacks_return(self):
+        scalar = jax.ShapeDtypeStruct((), np.float32)
+
+        def sine(x):
+            return jax.pure_callback(lambda x: np.sin(x).astype(np.float32), jax.ShapeDtypeStruct(x.shape, x.dtype), x,
+                                     vmap_method="expand_dims")
+
+        x = jnp.arange(8.0)
+        np.testing.assert_array_equal(jax.jit(lambda x: sine(sine(x) + 1) * 2)(x),
+                                      np.sin(np.sin(np.arange(8, dtype=np.float32)) + 1) * 2)
+        np.testing.assert_array_equal(jax.jit(jax.vmap(jax.jit(sine)))(x.reshape(2, 4)).ravel(), np.sin(x))
+        mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+        on_four = jax.device_put(x, NamedSharding(mesh, P(("a", "b"))))
+        donated = jax.jit(lambda x: (sine(x + 1) + x, jnp.int8(2)), donate_argnums=0)(on_four)
+        np.testing.assert_array_equal(donated[0], np.sin(np.arange(1, 9, dtype=np.float32)) + np.arange(8, dtype=np.float32))
+        self.assertTrue(on_four.is_deleted())
+
+        seen = []
+        count = jax.jit(lambda x: jax.experimental.io_callback(
+            lambda x: (seen.append(float(x)), np.float32(len(seen)))[1], scalar, x, ordered=True))
+        self.assertEqual([float(count(v)) for v in (5.0, 7.0)], [1, 2])
+        self.assertEqual(seen, [5, 7])
+
+        def fails(x):
+            raise ValueError(f"{x} is not to be had")
+
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "ValueError: 3.0 is not to be had"):
+            jax.jit(lambda x: jax.pure_callback(fails, scalar, x))(3.0).block_until_ready()
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "Incorrect output shape for return value #0"):
+            float(jax.jit(lambda x: jax.pure_callback(lambda x: np.zeros(3), scalar, x))(3.0))
+
+        # In a branch or a loop it can only fail, or return what the program goes on with: NaN, or zeros.
+        guessed = jax.jit(lambda x: jax.lax.fori_loop(0, 2, lambda i, c: (c[0] + jax.pure_callback(
+            lambda i: np.float32(np.nan), scalar, i), c[1] + jax.pure_callback(
+                lambda i: 0, jax.ShapeDtypeStruct((), np.int32), i)), x))((3.0, 7))
+        self.assertTrue(np.isnan(guessed[0]))
+        self.assertEqual(guessed[1], 7)
+        checked = jax.jit(lambda x: jax.lax.cond(x > 2, lambda x: jax.pure_callback(fails, scalar, x), jnp.sin, x))
+        np.testing.assert_allclose(checked(1.0), np.sin(1.0), rtol=1e-6)
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "ValueError: 3.0 is not to be had"):
+            (checked(3.0) + 1).block_until_ready()
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "call it outside of them"):
+            jax.jit(lambda x: jax.lax.fori_loop(0, 2, lambda i, c: sine(c), x))(3.0).block_until_ready()
+
+        def until(last, fails_at):
+            def turn(c):
+                return jax.lax.cond(c == fails_at, lambda c: jax.pure_callback(fails, scalar, c), lambda c: c + 1, c)
+            return jax.lax.while_loop(lambda c: c < last, turn, 0.0)
+
+        self.assertEqual(jax.jit(until)(900.0, -1.0), 900)
+        with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "which had more than 1,000"):
+            float(jax.jit(until)(3000.0, 1500.0))
+
+    def test_a_mesh_of_one_device(self):
+        mesh = jax.make_mesh((1,), ("x",))
+        f = jax.shard_map(lambda x: x + jax.lax.axis_index("x"), mesh=mesh, in_specs=P(), out_specs=P("x"))
+        np.testing.assert_array_equal(jax.jit(f)(jnp.arange(4.0)), np.arange(4))
 
     def test_what_is_to_be_printed_is_printed_at_the_end(self):
         found = run_python(f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
@@ -193,6 +249,10 @@ class PluginTest(unittest.TestCase):
         stats = compiled.memory_analysis()
         self.assertEqual((stats.argument_size_in_bytes, stats.output_size_in_bytes), (256, 256))
         self.assertGreaterEqual(compiled.cost_analysis()["flops"], 2 * 8**3)
+        self.assertIn("dot_general", tessera_jax.explain(compiled))
+        with self.assertRaisesRegex(ValueError, "not compiled for Tessera"):
+            with jax.default_device(jax.devices("cpu")[0]):
+                tessera_jax.explain(jax.jit(jnp.sin).lower(1.0).compile())
 
     def test_what_cannot_be_said_names_itself(self):
         with self.assertRaisesRegex(Exception, "No such compile option: 'colour'"):

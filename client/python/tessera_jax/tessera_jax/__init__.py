@@ -46,6 +46,17 @@ def initialize() -> None:
     callbacks.install(path, NAME)
 
 
+def explain(compiled) -> str:
+    """The plan of a compiled program, as text: where each value lies, what moves, the memory of a device.
+
+    `compiled` is jax.jit(f).lower(...).compile(), for Tessera's devices.
+    """
+    analysis = compiled.cost_analysis() or {}
+    if "explain" not in analysis:
+        raise ValueError("the program is not compiled for Tessera's devices: there is no plan to explain")
+    return analysis["explain"]
+
+
 def _lower_as_on_cpus() -> None:
     """Tessera reads what JAX writes for CPUs: linear algebra comes as calls of LAPACK's names."""
     from jax._src.interpreters import mlir

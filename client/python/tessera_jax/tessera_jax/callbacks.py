@@ -1,8 +1,9 @@
-"""Calls of Python functions that programs make: jax.debug.print, jax.debug.callback, io_callback without results.
+"""Calls of Python functions that programs make: jax.debug.print, jax.debug.callback, pure_callback, io_callback.
 
 A call is a custom call of the program that JAX writes, with a name for the function. The plugin leaves it out of what it
 sends, has the values that it reads come back as results, and calls here when the run has ended: in order, in loops turn by
-turn and in a shard_map device by device. A function that returns something would have to be called in the middle of a run.
+turn and in a shard_map device by device. A function that returns something is called before the run, of what a part of the
+program computes that runs first; in a loop, a branch or a shard_map it can only fail, or return NaN or zeros.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import ctypes
 import itertools
 import logging
 import os
+import traceback
 import weakref
 
 import ml_dtypes
 import numpy as np
 
 _TARGET = "tessera.host_callback"
-_EXTENSION = 7470  # client/pjrt/abi.h, which has the structs below
+_EXTENSION = 7471  # client/pjrt/abi.h, which has the structs below
 # By PJRT's numbers of element types.
 _DTYPES = {1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16, 8: np.uint32,
            9: np.uint64, 10: np.float16, 11: np.float32, 12: np.float64, 13: ml_dtypes.bfloat16, 14: np.complex64,
@@ -33,7 +35,8 @@ class _HostValue(ctypes.Structure):
                 ("num_dims", ctypes.c_size_t)]
 
 
-_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_HostValue))
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_HostValue),
+                             ctypes.c_size_t, ctypes.POINTER(_HostValue), ctypes.c_void_p, ctypes.c_size_t)
 _HOLD = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_bool)
 
 
@@ -50,8 +53,9 @@ class _Api(ctypes.Structure):
 
 
 class _Function:
-    def __init__(self, call):
+    def __init__(self, call, returns):
         self.call = call
+        self.returns = returns
 
 
 # By name, as long as JAX or the plugin holds a program that calls them. Names are never those of another process, whose
@@ -61,19 +65,53 @@ _held: collections.defaultdict[str, list[_Function]] = collections.defaultdict(l
 _numbers = itertools.count()
 
 
+def _description(value):
+    return np.dtype(_DTYPES[value.type]), tuple(value.dims[i] for i in range(value.num_dims))
+
+
 def _array(value):
-    dtype = np.dtype(_DTYPES[value.type])
-    shape = tuple(value.dims[i] for i in range(value.num_dims))
+    dtype, shape = _description(value)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return np.frombuffer(ctypes.string_at(value.data, size) if size else b"", dtype).reshape(shape)
 
 
+def _write(number, array, result):
+    from jax._src import dtypes
+
+    dtype, shape = _description(result)
+    array = np.asarray(dtypes.canonicalize_value(np.asarray(array)), order="C")  # as JAX does on CPUs
+    if array.shape != shape:
+        raise RuntimeError(f"Incorrect output shape for return value #{number}: "
+                           f"Expected: {shape}, Actual: {array.shape}")
+    if array.dtype != dtype:
+        raise RuntimeError(f"Incorrect output dtype for return value #{number}: "
+                           f"Expected: {dtype}, Actual: {array.dtype}")
+    ctypes.memmove(result.data, array.ctypes.data, array.nbytes)
+
+
 @_CALLBACK
-def _call(name, num_values, values):
+def _call(name, num_values, values, num_results, results, error, error_size):
+    function = None
     try:
-        _functions[name.decode()].call(*[_array(values[i]) for i in range(num_values)])
-    except BaseException:  # Nobody is there to catch it.
-        logging.getLogger(__name__).exception("a callback of a program failed")
+        key = name.decode()
+        if key not in _functions:
+            raise RuntimeError("the program calls a function of another process")
+        function = _functions[key]
+        returned = function.call(*[_array(values[i]) for i in range(num_values)])
+        if num_results and num_results != len(returned):
+            raise RuntimeError("Mismatched number of outputs from callback. "
+                               f"Expected: {num_results}, Actual: {len(returned)}")
+        for i in range(num_results):
+            _write(i, returned[i], results[i])
+        return 0
+    except BaseException:
+        if function is not None and not function.returns:  # Nobody is there to catch it.
+            logging.getLogger(__name__).exception("a callback of a program failed")
+            return 0
+        text = f"CpuCallback error calling callback: {traceback.format_exc()}".encode()
+        text = text if len(text) < error_size else text[:error_size // 2] + text[-(error_size // 2 - 1):]
+        ctypes.memmove(error, text + b"\0", len(text) + 1)
+        return 1
 
 
 @_HOLD
@@ -95,6 +133,8 @@ def install(library_path: str, platform: str) -> None:
     extension = library.GetPjrtApi().contents.extensions
     while extension and extension.contents.type != _EXTENSION:
         extension = extension.contents.next
+    if not extension:
+        raise ImportError(f"{library_path} is of another version than this package, tessera_jax: install both of one build")
     extension.contents.set_callbacks(_call, _hold)
 
     import jax
@@ -112,16 +152,14 @@ def install(library_path: str, platform: str) -> None:
         platforms = ctx.platforms or ctx.module_context.platforms
         if tuple(platforms) != (platform,):
             return emit_elsewhere(ctx, callback, token, operands, operand_avals, result_avals, **options)
-        if result_avals:
-            raise NotImplementedError(
-                "a callback that returns something (pure_callback, io_callback) is not implemented on "
-                f"{platform}: it would be called in the middle of a run, on another machine")
-        function = _Function(callback)
+        function = _Function(callback, bool(result_avals))
         name = f"{os.getpid()}-{os.urandom(8).hex()}-{next(_numbers)}"
         _functions[name] = function
         ctx.module_context.add_keepalive(function)
-        mlir.custom_call(_TARGET, result_types=[], operands=operands, backend_config=name, has_side_effect=True,
-                         api_version=2)
-        return [], token, function
+        call = mlir.custom_call(_TARGET, result_types=[mlir.aval_to_ir_type(ctx.module_context, aval) for aval in result_avals],
+                                operands=operands, backend_config=name,
+                                has_side_effect=options.get("has_side_effect", True) or not result_avals,
+                                api_version=2)
+        return list(call.results), token, function
 
     jax_callback.emit_python_callback = emit
