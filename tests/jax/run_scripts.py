@@ -1,0 +1,256 @@
+"""Runs the scripts of tests/jax/plugin, which know nothing of Tessera, on JAX's own CPU and on clusters of one and of
+four devices, each script in a process of its own, and compares what they save.
+
+  TESSERA_BIN_DIR=build/dev/bin TESSERA_PJRT_PLUGIN=build/dev/lib/pjrt_plugin_tessera.so \\
+    python tests/jax/run_scripts.py [--embedded] [--devices N]... [NAME...]
+
+The Python that runs this needs what requirements.txt lists (scripts/jax_venv). A cluster is a coordinator and workers over gRPC;
+with --embedded it is in the script's process. At last a worker is killed while a script trains (FAULT).
+"""
+import argparse
+import collections
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+import urllib.request
+from collections.abc import Callable
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent / "service"))
+PACKAGE = ROOT / "client/python/tessera_jax"
+SCRIPTS = {path.stem: path for path in sorted((HERE / "plugin").glob("*.py"))}
+PATIENCE = 300  # seconds for a script
+MEMORY = ["--device-memory-bytes=536870912"]
+CLUSTERS = {1: dict(workers=1, devices=1, worker_flags=MEMORY), 4: dict(workers=2, devices=2, worker_flags=MEMORY)}
+METRICS = {"coordinator": {"TESSERA_METRICS_LISTEN": "127.0.0.1:0"}}
+FAULT, FAULT_SCRIPT = "a_killed_worker", "fsdp_transformer"
+
+FAULT_PATIENCE = 60
+FAULT_SAYS = {"worker": r"(?m)^.*JaxRuntimeError: (ABORTED|UNAVAILABLE): WORKER_LOST: .*\bw1\b.*$",
+              "line": rf'File ".*{FAULT_SCRIPT}.py", line \d+, in main'}
+
+# (rtol, atol) of the arrays that a script saves: f32, with sums in other orders for some dozens of steps.
+CLOSE = (1e-4, 1e-5)
+# Where that cannot hold: script -> array, or "*" -> (rtol, atol). Each with its reason.
+#
+# Chains of samplers: to accept or to turn back is a decision, which some day the last bit of a sum makes otherwise, and
+# from there on they are two chains of one posterior. What they draw before that is compared as everything is. Means of
+# n effective draws with deviation s differ by s * sqrt(2 / n), as a deviation, and their deviations by some
+# s / sqrt(n). Allowed is four times as much.
+TOLERANCES = {
+    "blackjax_hmc": {"loc": (0, 0.013), "loc_std": (0, 0.009), "scale": (0, 0.01), "scale_std": (0, 0.007),
+                     "r_hat": (0, 0.02)},  # n = 1,600, s = 0.09 and 0.066
+    "numpyro_eight_schools": {"mu": (0, 0.26), "theta": (0, 0.45), "theta_std": (0, 0.45), "log_density": (0, 0.03),
+                              "r_hat": (0, 0.01)},  # n = 5,000, s = 3.3 and 5.5
+    "numpyro_regression": {"slopes_mean": (0, 0.008), "slopes_std": (0, 0.005), "intercept_mean": (0, 0.008),
+                           "sigma_mean": (0, 0.006), "predicted": (0, 0.016),
+                           "r_hat": (0, 0.02)},  # n = 700, s = 0.037
+    # In bf16: what rounds to the other side is one unit off.
+    "orbax_checkpoint": {"average": (2**-7, 1e-5)},
+    # L-BFGS ends where the gradient is below 1e-3, and the least curvature there is 0.4: anywhere within 2.6e-3.
+    "optax_optimisers": {"found": (0, 1e-3)},
+}
+
+
+class Wrong(Exception):
+    """What a script did or saved that it should not have."""
+
+
+def last_lines(said, count=20):
+    lines = [line for line in said.replace("\r", "\n").splitlines() if line.strip()]
+    return "\n".join((["..."] if len(lines) > count else []) + lines[-count:])
+
+
+def installed(folder):
+    """A folder for PYTHONPATH in which JAX finds the plugin as if pip had installed the package."""
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    info = pathlib.Path(folder) / f"tessera_jax-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    entries = project["entry-points"]["jax_plugins"].items()
+    (info / "entry_points.txt").write_text("[jax_plugins]\n" + "".join(f"{k} = {v}\n" for k, v in entries))
+    return os.pathsep.join([str(folder), str(PACKAGE)])
+
+
+def environment(path, platform, **more):
+    """Of a script: no setting of this process's JAX or Tessera but where the plugin is."""
+    kept = {k: v for k, v in os.environ.items()
+            if k == "TESSERA_PJRT_PLUGIN" or not k.startswith(("JAX_", "XLA_", "TESSERA_"))}
+    return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "JAX_PLATFORMS": platform, **more}
+
+
+def run_script(name, env, folder):
+    """What the script saved, by name, and the seconds it took."""
+    saved = pathlib.Path(folder) / "saved.npz"
+    saved.unlink(missing_ok=True)
+    start = time.monotonic()
+    try:
+        done = subprocess.run([sys.executable, SCRIPTS[name], saved], env=env, cwd=folder, text=True, timeout=PATIENCE,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired as expired:
+        said = (expired.stdout or b"").decode(errors="replace")
+        raise Wrong(f"not done after {PATIENCE} s\n{last_lines(said)}") from None
+    seconds = time.monotonic() - start
+    if done.returncode != 0:
+        raise Wrong(f"exit status {done.returncode}\n{last_lines(done.stdout)}")
+    with np.load(saved) as arrays:
+        return dict(arrays), seconds
+
+
+def mismatches(name, got, want):
+    """A line for each array that differs."""
+    if got.keys() != want.keys():
+        return [f"it saved {sorted(got)}, not {sorted(want)}"]
+    lines, tolerances = [], TOLERANCES.get(name, {})
+    for key, w in want.items():
+        g = got[key]
+        if (g.dtype, g.shape) != (w.dtype, w.shape):
+            lines.append(f"{key} is {g.dtype}{list(g.shape)}, not {w.dtype}{list(w.shape)}")
+            continue
+        if not np.all(np.isfinite(w)):
+            lines.append(f"{key} is not finite on the CPU: nothing to compare with")
+            continue
+        rtol, atol = tolerances.get(key, tolerances.get("*", CLOSE)) if w.dtype.kind in "fc" else (0, 0)
+        wrong = ~np.isclose(g, w, rtol=rtol, atol=atol)
+        if wrong.any():
+            at = tuple(int(k) for k in np.argwhere(wrong)[0])
+            lines.append(f"{key}{list(at)} is {g[at]!r}, not {w[at]!r} ({np.count_nonzero(wrong)} of {wrong.size} "
+                         f"differ, by up to {np.max(np.abs(g - w)):.3g}; rtol {rtol}, atol {atol})")
+    return lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A cluster: what names it in a script's environment, and how many runs of programs have ended on it."""
+    variables: dict
+    runs: Callable = lambda: math.nan
+
+
+def runs_of(cluster):
+    log = (cluster.folder / "coordinator.log").read_text()
+    address = re.search(r"metrics\S* .*(127\.0\.0\.1:\d+)", log)[1]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        counted = re.findall(r"(?m)^tessera_operations_completed_total{(.*)} (\S+)$", answer.read().decode())
+    return sum(int(float(count)) for labels, count in counted if 'kind="execute"' in labels)
+
+
+def run_everywhere(name, path, places):
+    """(verdict, seconds by place, why). `places`: devices -> Place."""
+    seconds = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            want, seconds["cpu"] = run_script(name, environment(path, "cpu"), folder)
+        except Wrong as error:
+            return "FAILED ON CPU", seconds, str(error)
+        why = []
+        for devices, place in places.items():
+            env = environment(path, "tessera,cpu", TESSERA_MIN_DEVICES=str(devices), **place.variables)
+            before = place.runs()
+            try:
+                got, seconds[devices] = run_script(name, env, folder)
+                if place.runs() == before:
+                    raise Wrong("nothing ran on the cluster")
+                why += [f"on {devices}: {line}" for line in mismatches(name, got, want)]
+            except Wrong as error:
+                why.append(f"on {devices}: {error}")
+    return "FAILED" if why else "ran", seconds, "\n".join(why)
+
+
+@contextlib.contextmanager
+def clusters(devices, embedded):
+    """devices -> the Place that has so many."""
+    if embedded:
+        yield {n: Place({"TESSERA_EMBEDDED": str(n)}) for n in devices}
+        return
+    import daemons
+    with contextlib.ExitStack() as stack:
+        started = {n: stack.enter_context(daemons.Cluster(**CLUSTERS[n], environments=METRICS)) for n in devices}
+        yield {n: Place({"TESSERA_ADDRESS": c.address}, functools.partial(runs_of, c)) for n, c in started.items()}
+
+
+def killed_worker(path):
+    """A script that trains for long loses a worker: it ends in an exception that names the worker and the script's
+    line. Returns the exception's text, and the seconds from the kill to the end of the script."""
+    import daemons
+    with tempfile.TemporaryDirectory() as folder, daemons.Cluster(**CLUSTERS[4]) as cluster:
+        env = environment(path, "tessera,cpu", TESSERA_ADDRESS=cluster.address, TESSERA_MIN_DEVICES="4")
+        saved = pathlib.Path(folder) / "saved.npz"
+        training = subprocess.Popen([sys.executable, SCRIPTS[FAULT_SCRIPT], saved, str(10**6)], env=env, cwd=folder,
+                                    text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT)
+        impatience = threading.Timer(PATIENCE, training.kill)
+        impatience.start()
+        try:
+            before = ""
+            for line in training.stdout:
+                before += line
+                if line.startswith("step 20:"):
+                    break
+            else:
+                raise Wrong(f"it never came to step 20\n{last_lines(before)}")
+            cluster.kill_worker(1)
+            start = time.monotonic()
+            said, _ = training.communicate(timeout=FAULT_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Wrong(f"still there {FAULT_PATIENCE} s after its worker was killed") from None
+        finally:
+            impatience.cancel()
+            training.kill()
+            training.wait()
+    seconds = time.monotonic() - start
+    for what, pattern in FAULT_SAYS.items():
+        if not re.search(pattern, said):
+            raise Wrong(f"what it says names no {what}\n{last_lines(said)}")
+    return re.search(FAULT_SAYS["worker"], said)[0], seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--embedded", action="store_true", help="the cluster is in the script's process")
+    parser.add_argument("--devices", type=int, action="append", choices=CLUSTERS, help="none: 1 and 4")
+    parser.add_argument("names", nargs="*", help=f"of scripts, and {FAULT}; none: all")
+    options = parser.parse_args()
+    for name in [*options.names, *TOLERANCES]:
+        if name not in SCRIPTS and name != FAULT:
+            parser.error(f"no script is named {name}")
+    verdicts = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = installed(folder)
+        with clusters(options.devices or list(CLUSTERS), options.embedded) as places:
+            for name in options.names or SCRIPTS:
+                if name == FAULT:
+                    continue
+                verdict, seconds, why = run_everywhere(name, path, places)
+                verdicts[verdict] += 1
+                times = " ".join(f"{place}:{s:.1f}s" for place, s in seconds.items())
+                print(f"{name:28} {verdict:14} {times}", flush=True)
+                if why:
+                    print(re.sub("^", "    ", why, flags=re.MULTILINE), flush=True)
+        if FAULT in options.names or not (options.names or options.embedded):
+            try:
+                text, seconds = killed_worker(path)
+                verdict, times = "ran", f"{seconds:.1f}s after the kill: {text}"
+            except Wrong as error:
+                verdict, times = "FAILED", str(error)
+            verdicts[verdict] += 1
+            print(f"{FAULT:28} {verdict:14} {times}", flush=True)
+    print(f"\n{sum(verdicts.values())} scripts; {dict(verdicts)}")
+    return 0 if set(verdicts) <= {"ran"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
