@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -43,6 +44,21 @@ try:
     print(y)
 except Exception as error:
     print("raised", type(error).__name__, error, flush=True)
+"""
+
+
+# Steps that nobody looks at, in whose midst the coordinator is killed and comes back.
+AHEAD = """
+import sys
+sys.path[:0] = {paths!r}
+import tessera_jax, jax, jax.numpy as jnp
+tessera_jax.initialize()
+step = jax.jit(lambda x, i: x + i, donate_argnums=0)
+x = step(jnp.zeros(4, jnp.int32), 0).block_until_ready()
+print("running", flush=True)
+for i in range({steps}):
+    x = step(x, i)
+print("result", x, flush=True)
 """
 
 
@@ -285,6 +301,23 @@ class PluginTest(unittest.TestCase):
             finally:
                 found.kill()
         self.assertRegex(said, r"raised JaxRuntimeError (ABORTED|UNAVAILABLE): WORKER_LOST: .*w0")
+
+    def test_steps_outlast_their_coordinator(self):
+        import daemons
+        steps = 2000
+        with tempfile.TemporaryDirectory() as folder, daemons.Cluster(
+                workers=1, devices=1, coordinator_flags=[f"--state-dir={folder}/state"]) as cluster:
+            found = run_python(AHEAD.format(paths=sys.path[:2], steps=steps), TESSERA_ADDRESS=cluster.address)
+            try:
+                for line in found.stdout:
+                    if line == "running\n":
+                        break
+                cluster.restart_coordinator()
+                said, _ = found.communicate(timeout=100)
+            finally:
+                found.kill()
+        total = steps * (steps - 1) // 2
+        self.assertIn(f"result [{total} {total} {total} {total}]", said)
 
 
 if __name__ == "__main__":
