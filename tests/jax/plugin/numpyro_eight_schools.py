@@ -30,7 +30,8 @@ def eight_schools(sigma, y=None):
 def main():
     method = "parallel" if len(jax.devices()) >= CHAINS else "vectorized"
     kernel = NUTS(eight_schools, step_size=0.1, target_accept_prob=0.9)
-    mcmc = MCMC(kernel, num_warmup=500, num_samples=1000, num_chains=CHAINS, chain_method=method)
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=1000, num_chains=CHAINS, chain_method=method,
+                progress_bar=False)
     # The first steps of warming up, then all of it.
     mcmc.warmup(jax.random.key(0), jnp.asarray(SIGMA), y=jnp.asarray(Y), collect_warmup=True)
     early = mcmc.get_samples(group_by_chain=True)["mu"][:, :3]
