@@ -169,6 +169,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         << verified;
     if (verified.ok()) CheckExport(*program);
   }
+  if (const absl::StatusOr<HostProgram> program = ImportForHost(*artifact); program.ok()) {
+    size_t asked = 0, answered = 0;
+    for (const HostCall& call : program->calls) {
+      asked += call.num_operands;
+      answered += call.results.size();
+    }
+    TESSERA_CHECK(asked <= program->program.entry->results.size());
+    TESSERA_CHECK(answered <= static_cast<size_t>(program->program.entry->num_params));
+  }
   if (artifact->code.version < 5) return 0;
   const std::string written = WriteBytecode(artifact->code);
   const Bytes bytes(reinterpret_cast<const uint8_t*>(written.data()), written.size());

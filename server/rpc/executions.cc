@@ -29,8 +29,8 @@ constexpr size_t kRunsMax = 1'000;
 // their event; the caller reads them by ticket.
 constexpr int64_t kQueuedResultBytesMax = 1 << 20;
 
-// Runs in order whose results later ones may name.
-constexpr size_t kNamedRunsMax = 1'000;
+// Runs in order whose results later ones may name, and so many results of them.
+constexpr size_t kNamedRunsMax = 1'000, kNamedResultsMax = 1'000'000;
 // How long a run in order waits for room, and how often it asks.
 constexpr absl::Duration kRoomWait = absl::Minutes(1), kRoomPoll = absl::Milliseconds(10);
 
@@ -201,17 +201,27 @@ class ExecutionsStream final
     const uint64_t number = ordered_.number();
     {
       absl::MutexLock lock(&mu_);
-      if (named_.size() >= kNamedRunsMax) named_.erase(named_.begin());
       if (refused != nullptr) {
-        named_.insert_or_assign(number, Made(*refused));
+        Name(number, *refused);
       } else {
         const auto& outputs = std::get<v1::ExecuteProgramResponse>(event).outputs();
-        named_.insert_or_assign(number, std::vector<uint64_t>(outputs.begin(), outputs.end()));
+        Name(number, std::vector<uint64_t>(outputs.begin(), outputs.end()));
       }
       settling_ = false;
     }
     SendEvent(number, std::move(event));
     ReadIfRoom();
+  }
+  void Name(uint64_t number, Made made) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto size = [](const Made& m) { return m.ok() ? m->size() : 0; };
+    const auto [it, added] = named_.emplace(number, std::move(made));
+    if (!added) return;  // the caller used the number before
+    named_results_ += size(it->second);
+    while (named_.size() > 1 &&
+           (named_.size() > kNamedRunsMax || named_results_ > kNamedResultsMax)) {
+      named_results_ -= size(named_.begin()->second);
+      named_.erase(named_.begin());
+    }
   }
   // Whether the run is tried again, since there is no room for it yet.
   bool RunAgain(const absl::Status& refused) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -300,6 +310,7 @@ class ExecutionsStream final
   bool settling_ ABSL_GUARDED_BY(mu_) = false;           // the run in `ordered_`
   bool gone_ ABSL_GUARDED_BY(mu_) = false;               // the caller, or the server
   std::map<uint64_t, Made> named_ ABSL_GUARDED_BY(mu_);  // by number, the greatest
+  size_t named_results_ ABSL_GUARDED_BY(mu_) = 0;        // of all of them
 };
 
 grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
