@@ -6,6 +6,7 @@ these: products of the factors, eigenvalues in an order, magnitudes.
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax._src.lax import linalg as lax_linalg
 from registry import c64, f32, normal, positive_definite, program
 
 linalg, scipy = jnp.linalg, jax.scipy.linalg
@@ -163,14 +164,14 @@ def pivoted_qr(tall, wide, square):
 @program(normal(5, 3), c64(4, 4), normal(2, 3, 5), c64(4, 2), normal(5, 2), **CLOSE,
          custom_calls=("lapack_sormqr_ffi", "lapack_cunmqr_ffi"))
 def products_with_reflectors(tall, square, wide, beside, under):
-    packed, taus = lax.linalg.geqrf(tall)
-    other, complex_taus = lax.linalg.geqrf(square)
-    wides, wide_taus = lax.linalg.geqrf(wide)
+    packed, taus = lax_linalg.geqrf(tall)
+    other, complex_taus = lax_linalg.geqrf(square)
+    wides, wide_taus = lax_linalg.geqrf(wide)
     ways = [(left, transpose) for left in (True, False) for transpose in (True, False)]
-    return ([lax.linalg.ormqr(packed, taus, under if left else under.mT, left=left, transpose=t) for left, t in ways],
-            [lax.linalg.ormqr(other, complex_taus, beside if left else beside.mT, left=left, transpose=t)
+    return ([lax_linalg.ormqr(packed, taus, under if left else under.mT, left=left, transpose=t) for left, t in ways],
+            [lax_linalg.ormqr(other, complex_taus, beside if left else beside.mT, left=left, transpose=t)
              for left, t in ways],
-            lax.linalg.ormqr(wides, wide_taus, wide, transpose=True), scipy.qr_multiply(tall, under, mode="left"))
+            lax_linalg.ormqr(wides, wide_taus, wide, transpose=True), scipy.qr_multiply(tall, under.mT, mode="right"))
 
 
 @program(normal(6, 3), normal(3, 6), **CLOSE)
