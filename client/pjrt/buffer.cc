@@ -50,18 +50,33 @@ absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, i
   return out;
 }
 
+// A run, and an array that it makes.
+struct RunOf {
+  explicit RunOf(const internal::ConcreteState& c) : operation(c.operation), array(c.id) {}
+  uint64_t operation, array;
+};
+
 // Of a run that ended so long ago that its record has gone: an array that failed still has its
 // error. One that a later run took was there.
-absl::Status ErrorOfForgotten(const Client& client, const internal::ConcreteState& c) {
+absl::Status ErrorOfForgotten(const Client& client, const RunOf& run) {
   const absl::Status status =
-      client.session->service().GetShard(c.id, 0, internal::kMaxWaitPerCall).status();
-  if (status.ok()) {
-    c.ready.store(true);
-    return status;
-  }
+      client.session->service().GetShard(run.array, 0, internal::kMaxWaitPerCall).status();
+  if (status.ok()) return status;
   const ErrorKind kind = KindOf(status);
   const bool taken = kind == ErrorKind::kArrayDeleted || kind == ErrorKind::kArrayNotFound;
   return taken ? absl::OkStatus() : status;
+}
+
+absl::Status AwaitRunOf(const Client& client, const RunOf& of) {
+  while (true) {
+    if (client.closing.load()) return absl::CancelledError("the client has been closed");
+    const absl::StatusOr<api::Operation> run =
+        client.session->service().WaitOperation(of.operation, kSlice);
+    if (!run.ok() && KindOf(run.status()) == ErrorKind::kOperationNotFound)
+      return ErrorOfForgotten(client, of);
+    TESSERA_RETURN_IF_ERROR(run.status());
+    if (internal::HasEnded(*run)) return run->error;
+  }
 }
 
 // Writes an array to the framework's memory, in its order of dims.
@@ -150,28 +165,23 @@ int64_t Buffer::num_bytes() const {
 
 absl::Status AwaitRun(const Client& client, const tessera::Array& array) {
   const internal::ConcreteState* const c = internal::AsConcrete(array);
-  while (c->may_be_pending()) {
-    if (client.closing.load()) return absl::CancelledError("the client has been closed");
-    const absl::StatusOr<api::Operation> run =
-        client.session->service().WaitOperation(c->operation, kSlice);
-    if (!run.ok() && KindOf(run.status()) == ErrorKind::kOperationNotFound)
-      return ErrorOfForgotten(client, *c);
-    TESSERA_RETURN_IF_ERROR(run.status());
-    if (!internal::HasEnded(*run)) continue;
-    TESSERA_RETURN_IF_ERROR(run->error);
-    c->ready.store(true);
-  }
+  if (!c->may_be_pending()) return absl::OkStatus();
+  TESSERA_RETURN_IF_ERROR(AwaitRunOf(client, RunOf(*c)));
+  c->ready.store(true);
   return absl::OkStatus();
 }
 
+// Does not keep the array: what nobody uses is to be deleted before the runs that come after, not
+// when somebody has heard of its end.
 std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array) {
-  if (!internal::AsConcrete(array)->may_be_pending()) return Settled();
+  const internal::ConcreteState* const c = internal::AsConcrete(array);
+  if (!c->may_be_pending()) return Settled();
   auto outcome = std::make_shared<Outcome>();
-  outcome->StartWhenAsked([&client, array, outcome = outcome.get()] {
+  outcome->StartWhenAsked([&client, run = RunOf(*c), outcome = outcome.get()] {
     // Kept by the task: whoever asks holds it, too.
     auto settler = std::make_shared<Settler>(outcome->shared_from_this());
     client.waiters.Push(/*size=*/0,
-                        [&client, array, settler] { settler->Settle(AwaitRun(client, array)); });
+                        [&client, run, settler] { settler->Settle(AwaitRunOf(client, run)); });
   });
   return outcome;
 }

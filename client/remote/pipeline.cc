@@ -22,7 +22,10 @@ uint64_t IndexOf(uint64_t id) { return id & kOperation; }
 
 // The coordinator waits a minute for room.
 constexpr absl::Duration kAcceptTimeout = absl::Minutes(2);
-constexpr size_t kFlyingMax = 512;       // the coordinator reads on while it has fewer than 1,000
+constexpr size_t kFlyingMax = 512;  // the coordinator reads on while it has fewer than 1,000
+// Runs that are not accepted: what they make cannot be deleted yet, so with more of them a client
+// that runs ahead of the devices would have them hold what it does not use any more.
+constexpr size_t kUnacceptedMax = 16;
 constexpr size_t kKeptResultsMax = 256;  // runs whose results are kept, of at most 64 KiB each
 constexpr absl::Duration kSlice = absl::Seconds(1);
 
@@ -59,6 +62,14 @@ Pipeline::SentRef Pipeline::Find(uint64_t id) const {
   return it == by_number_.end() ? nullptr : it->second;
 }
 
+Pipeline::SentRef Pipeline::FindAlive(uint64_t id) const {
+  SentRef sent = Find(id);
+  const uint64_t index = IndexOf(id);
+  const bool gone = sent != nullptr && index != kOperation &&
+                    (index >= sent->alive.size() || !sent->alive[index]);
+  return gone ? nullptr : sent;
+}
+
 absl::Status Pipeline::AwaitRoom(absl::Time deadline) {
   while (true) {
     std::shared_ptr<Executions::Run> oldest;
@@ -67,7 +78,10 @@ absl::Status Pipeline::AwaitRoom(absl::Time deadline) {
       const auto ended = [](const Sent& s) {
         return s.settled && (s.run == nullptr || Executions::IsOver(*s.run));
       };
-      while (!flying_.empty() && ended(*flying_.front())) flying_.pop_front();
+      while (!flying_.empty() && ended(*flying_.front())) {
+        if (flying_.front()->num_alive == 0) by_number_.erase(flying_.front()->number);
+        flying_.pop_front();
+      }
       if (flying_.size() < kFlyingMax) return absl::OkStatus();
       oldest = flying_.front()->run;
     }
@@ -103,17 +117,25 @@ absl::StatusOr<v1::ExecuteProgramsRequest> Pipeline::Numbered(const Sent& sent) 
 
 absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& request,
                                                     size_t num_results, absl::Duration timeout) {
-  TESSERA_RETURN_IF_ERROR(AwaitRoom(SteadyNow() + timeout));
+  const absl::Time deadline = SteadyNow() + timeout;
+  TESSERA_RETURN_IF_ERROR(AwaitRoom(deadline));
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
   proto.set_inline_results_bytes_max(api::kInlineBytesMax);
   proto.set_request_id(NewRequestId());
   absl::MutexLock lock(&mu_);
+  const auto few = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return unsettled_.size() < kUnacceptedMax;
+  };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&few), deadline - SteadyNow()))
+    return MakeError(ErrorKind::kQueueFull,
+                     absl::StrCat("execute: the coordinator has not accepted ", kUnacceptedMax,
+                                  " runs of this client"));
   const auto sent = std::make_shared<Sent>(executions_->NextNumber());
   sent->alive.assign(num_results, true);
   sent->num_alive = num_results;
   for (size_t i = 0; i < request.args.size(); ++i) {
     if (!IsLocal(request.args[i])) continue;
-    const SentRef maker = Find(request.args[i]);
+    const SentRef maker = FindAlive(request.args[i]);
     if (maker == nullptr)
       return Annotate(GoneOf(request.args[i]), absl::StrCat("execute: argument ", i));
     proto.set_args(static_cast<int>(i), 0);
@@ -148,7 +170,7 @@ absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& r
 absl::StatusOr<uint64_t> Pipeline::IdOf(uint64_t id, absl::Time deadline) {
   if (!IsLocal(id)) return id;
   absl::MutexLock lock(&mu_);
-  const SentRef sent = Find(id);
+  const SentRef sent = FindAlive(id);
   if (sent == nullptr) return GoneOf(id);
   if (!mu_.AwaitWithTimeout(absl::Condition(&sent->settled), deadline - SteadyNow()))
     return MakeError(ErrorKind::kDeadlineExceeded,
@@ -206,7 +228,9 @@ void Pipeline::ForgetOne(uint64_t array, std::vector<uint64_t>* gone) {
   const size_t index = IndexOf(array);
   if (sent == nullptr || index >= sent->alive.size() || !sent->alive[index]) return;
   sent->alive[index] = false;
-  if (--sent->num_alive == 0) by_number_.erase(sent->number);
+  // How the run ends may still be asked for.
+  if (--sent->num_alive == 0 && (sent->run == nullptr || Executions::IsOver(*sent->run)))
+    by_number_.erase(sent->number);
   if (!sent->settled) {
     late_.push_back({sent, index});
   } else if (sent->failure.ok()) {

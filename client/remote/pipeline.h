@@ -97,6 +97,8 @@ class Pipeline {
   };
 
   SentRef Find(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null also of an array that was forgotten.
+  SentRef FindAlive(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AwaitRoom(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // The run as it goes over its stream; an error if an argument's run has failed.
   static absl::StatusOr<v1::ExecuteProgramsRequest> Numbered(const Sent& sent);
@@ -122,7 +124,8 @@ class Pipeline {
   absl::Notification stopping_;
   absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<uint64_t, SentRef> by_number_ ABSL_GUARDED_BY(mu_);  // with results alive
+  absl::flat_hash_map<uint64_t, SentRef> by_number_
+      ABSL_GUARDED_BY(mu_);                             // with results alive, or under way
   std::deque<SentRef> unsettled_ ABSL_GUARDED_BY(mu_);  // in their order, all on one stream
   std::deque<SentRef> flying_ ABSL_GUARDED_BY(mu_);     // may not have ended
   std::deque<std::weak_ptr<Sent>> with_results_ ABSL_GUARDED_BY(mu_);

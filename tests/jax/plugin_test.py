@@ -61,6 +61,19 @@ for i in range({steps}):
 print("result", x, flush=True)
 """
 
+# Far more steps than the device has room for their results, of which each is dropped by the next.
+DROPPED = """
+import sys
+sys.path[:0] = {paths!r}
+import tessera_jax, jax, jax.numpy as jnp
+tessera_jax.initialize()
+step = jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda i, x: jnp.tanh(x @ x), x))
+x = jnp.zeros((256, 256))
+for i in range(800):
+    x = step(x)
+print("result", float(x.sum()), flush=True)
+"""
+
 
 def run_python(program, **environment):
     env = {**os.environ, "TESSERA_EMBEDDED": "", "TESSERA_ADDRESS": "", **environment}
@@ -318,6 +331,16 @@ class PluginTest(unittest.TestCase):
                 found.kill()
         total = steps * (steps - 1) // 2
         self.assertIn(f"result [{total} {total} {total} {total}]", said)
+
+    def test_what_is_dropped_is_freed_however_far_ahead_the_client_is(self):
+        import daemons
+        with daemons.Cluster(workers=1, devices=1) as cluster:
+            found = run_python(DROPPED.format(paths=sys.path[:2]), TESSERA_ADDRESS=cluster.address)
+            try:
+                said, _ = found.communicate(timeout=100)
+            finally:
+                found.kill()
+        self.assertIn("result 0.0", said)
 
 
 if __name__ == "__main__":
