@@ -52,9 +52,10 @@ struct HostProgram {
   // these.
   std::vector<AxisList> in_sums, out_sums;
   std::vector<std::string> callbacks;  // those that it calls, each once
-  // Those with results that stand in a loop, a branch or a shard_map, where the program goes on with
-  // NaN, on which loops end, and with zeros in place of integers. They are called like those without
-  // results, and a run is as it should be if they fail, which is then how it ends, or return that.
+  // Those with results that stand in a loop, a branch or a shard_map, where the program goes on
+  // with NaN, on which loops end, and with zeros in place of integers. They are called like those
+  // without results, and a run is as it should be if they fail, which is then how it ends, or
+  // return that.
   std::vector<HostCall> late;
 };
 // ImportProgram for who keeps terms and runs callbacks: custom calls of kHostCallback are those of
