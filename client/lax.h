@@ -290,8 +290,8 @@ Array pswapaxes(const Arg& x, const AxisNames& axes, int axis);
 Array axis_index(const AxisNames& axes, Site site = Site::Here());
 int64_t axis_size(const AxisNames& axes, Site site = Site::Here());
 // Casts between the states of a value across Manual axes; free at run time. From invarying `to`
-// "varying" or "reduced", from varying to "unreduced", terms of a sum that psum and psum_scatter add
-// up, from reduced to "varying". VALUE_ERROR for others.
+// "varying" or "reduced", from varying to "unreduced", terms of a sum that psum and psum_scatter
+// add up, from reduced to "varying". VALUE_ERROR for others.
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to = "varying");
 Array pvary(const Arg& x, const AxisNames& axes);
 

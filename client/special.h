@@ -2,7 +2,8 @@
 // broadcast as in numpy.h, and integers compute as floats, s64 as f64 and others as f32. f16 and
 // bf16 compute in f32, and some functions of f32 in f64, and are rounded once. Values and first
 // derivatives are those of JAX; what has none throws NOT_IMPLEMENTED when it is differentiated.
-// So are second ones: gammainc and gammaincc have those by x and then a or x; by a there is one only.
+// So are second ones: gammainc and gammaincc have those by x and then a or x; by a there is one
+// only.
 //
 // Errors: TYPE_ERROR for complex numbers; VALUE_ERROR for an order or a number of terms out of
 // range.

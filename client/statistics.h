@@ -14,7 +14,8 @@
 namespace tessera {
 
 // The root of var. Where all of tessera is in scope, `std(x)` may be this or the namespace: write
-// tessera::std(x), or say `using tessera::std;` in the function, where std::vector stays what it is.
+// tessera::std(x), or say `using tessera::std;` in the function, where std::vector stays what it
+// is.
 Array std(const Arg& x, const Axes& axes = {}, bool keepdims = false, double ddof = 0);
 Array ptp(const Arg& x, const Axes& axes = {}, bool keepdims = false);  // max - min, of any dtype
 // How many elements are not 0, as s32.
