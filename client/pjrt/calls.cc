@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "base/thread_name.h"
 #include "client/pjrt/buffer.h"
@@ -97,8 +98,9 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
   const auto call = [&](const std::string& id, absl::Span<const ir::Array> shown) {
     if (!status.ok()) return;
     if (id == ir::kTurnsLeftOut) {
-      std::printf("... and %lld more iterations of this loop, then its last:\n",
-                  static_cast<long long>(shown[0].IntAt(0)));
+      std::puts(
+          absl::StrReplaceAll(ToAbsl(ir::kTurnsLeftOut), {{"{}", absl::StrCat(shown[0].IntAt(0))}})
+              .c_str());
       std::fflush(stdout);
       if (compiled.late_in_long_loop)
         status =

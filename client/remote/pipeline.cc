@@ -22,7 +22,7 @@ uint64_t IndexOf(uint64_t id) { return id & kOperation; }
 
 // The coordinator waits a minute for room.
 constexpr absl::Duration kAcceptTimeout = absl::Minutes(2);
-constexpr size_t kFlyingMax = 512;  // the coordinator reads on while it has fewer than 1,000
+constexpr size_t kInFlightMax = 512;  // the coordinator reads on while it has fewer than 1,000
 // Runs that are not accepted: what they make cannot be deleted yet, so with more of them a client
 // that runs ahead of the devices would have them hold what it does not use any more.
 constexpr size_t kUnacceptedMax = 16;
@@ -78,17 +78,17 @@ absl::Status Pipeline::AwaitRoom(absl::Time deadline) {
       const auto ended = [](const Sent& s) {
         return s.settled && (s.run == nullptr || Executions::IsOver(*s.run));
       };
-      while (!flying_.empty() && ended(*flying_.front())) {
-        if (flying_.front()->num_alive == 0) by_number_.erase(flying_.front()->number);
-        flying_.pop_front();
+      while (!in_flight_.empty() && ended(*in_flight_.front())) {
+        if (in_flight_.front()->num_alive == 0) by_number_.erase(in_flight_.front()->number);
+        in_flight_.pop_front();
       }
-      if (flying_.size() < kFlyingMax) return absl::OkStatus();
-      oldest = flying_.front()->run;
+      if (in_flight_.size() < kInFlightMax) return absl::OkStatus();
+      oldest = in_flight_.front()->run;
     }
     const absl::Time now = SteadyNow();
     if (now >= deadline)
       return MakeError(ErrorKind::kQueueFull,
-                       absl::StrCat("execute: ", kFlyingMax,
+                       absl::StrCat("execute: ", kInFlightMax,
                                     " runs of this client have not ended; wait for some"));
     executions_->AwaitEnd(*oldest, std::min(deadline, now + kSlice));
   }
@@ -149,7 +149,7 @@ absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& r
         unsettled_.empty() ? nullptr : unsettled_.back()->run.get();
     sent->run = executions_->Send(*std::move(numbered), after);
     unsettled_.push_back(sent);
-    flying_.push_back(sent);
+    in_flight_.push_back(sent);
     with_results_.push_back(sent);
     if (with_results_.size() > kKeptResultsMax) {
       if (const SentRef old = with_results_.front().lock(); old != nullptr && old->run != nullptr)
@@ -304,13 +304,15 @@ void Pipeline::AwaitFirst(const SentRef& first) {
     std::shared_ptr<Executions::Run> run;
     {
       absl::MutexLock lock(&mu_);
+      if (stopped_) return;
       if (again) SendAgain();
+      if (first->settled) return;  // what it takes has failed
       run = first->run;
     }
     status = Executions::AwaitAcceptance(*run, tries.left(), &reply);
     again = true;
   } while (tries.Again(status));
-  const absl::Status failure = status.ok() ? absl::OkStatus() : tries.End(done_);
+  absl::Status failure = status.ok() ? absl::OkStatus() : tries.End(done_);
   // Not a word about this run, but about the coordinator, which none of the others has reached.
   const bool all = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
                    status.error_code() == grpc::StatusCode::UNAVAILABLE;
@@ -318,6 +320,10 @@ void Pipeline::AwaitFirst(const SentRef& first) {
   std::vector<uint64_t> gone;
   {
     absl::MutexLock lock(&mu_);
+    if (failure.ok() && reply.outputs.size() != first->alive.size())
+      failure = MakeError(ErrorKind::kInternal,
+                          absl::StrCat("the coordinator gave ids for ", reply.outputs.size(),
+                                       " results of a run that has ", first->alive.size()));
     first->reply = std::move(reply);
     do {
       Settle(unsettled_.front().get(), failure);

@@ -127,7 +127,7 @@ class Pipeline {
   absl::flat_hash_map<uint64_t, SentRef> by_number_
       ABSL_GUARDED_BY(mu_);                             // with results alive, or under way
   std::deque<SentRef> unsettled_ ABSL_GUARDED_BY(mu_);  // in their order, all on one stream
-  std::deque<SentRef> flying_ ABSL_GUARDED_BY(mu_);     // may not have ended
+  std::deque<SentRef> in_flight_ ABSL_GUARDED_BY(mu_);  // may not have ended
   std::deque<std::weak_ptr<Sent>> with_results_ ABSL_GUARDED_BY(mu_);
   std::vector<Result> late_ ABSL_GUARDED_BY(mu_);       // forgotten before they had ids
   std::vector<uint64_t> deletes_ ABSL_GUARDED_BY(mu_);  // forgotten, and not deleted

@@ -138,6 +138,31 @@ TEST_F(PipelineTest, ARefusalIsToldWhereItsResultsAreUsed) {
   EXPECT_EQ(lost_, (std::vector<uint64_t>{5}));
 }
 
+// Its refusal was lost with the stream; it is not sent again.
+TEST_F(PipelineTest, ARunThatTakesWhatWasRefusedFailsWithItWhateverBecomesOfTheStream) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest a, b;
+    EXPECT_TRUE(stream->Read(&a) && stream->Read(&b));
+    Refuse(stream, a.number(), MakeError(ErrorKind::kProgramNotFound, "no such executable"));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  });
+  const uint64_t a = Run(1, {7}), b = Run(2, {a});
+  EXPECT_THAT(IdOf(a).status(), ReasonIs("PROGRAM_NOT_FOUND", "no such executable"));
+  EXPECT_THAT(IdOf(b).status(), ReasonIs("PROGRAM_NOT_FOUND", "no such executable"));
+  EXPECT_EQ(coordinator_.streams(), 1);
+}
+
+TEST_F(PipelineTest, ACoordinatorThatGivesTooFewIdsIsAnError) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    Accept(stream, request.number(), 1);
+    while (stream->Read(&request)) continue;
+    return grpc::Status::OK;
+  });
+  EXPECT_THAT(IdOf(Run(1, {7})).status(), ReasonIs("INTERNAL", "ids for 0 results"));
+}
+
 // The runs that had no answer are sent again, as they were and in their order; what has become
 // known meanwhile is named by its id.
 TEST_F(PipelineTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
@@ -230,7 +255,7 @@ TEST_F(PipelineTest, SoManyRunsAreUnderWayAtOnce) {
 }
 
 // Nothing holds up a client that ends.
-TEST_F(PipelineTest, EndsWhileTheCoordinatorIsSilentOrGone) {
+TEST_F(PipelineTest, EndsWhileTheCoordinatorIsSilent) {
   absl::Notification read;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;

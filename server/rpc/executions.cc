@@ -175,7 +175,11 @@ class ExecutionsStream final
           });
   }
   // Runs `ordered_`, which nothing else touches until it is settled: accepted or refused.
-  void RunOrdered() {
+  void RunOrdered() ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (gone_) return;
+    }
     v1::ExecuteProgramsRequest request = ordered_;
     Watch(&request, [self = shared_from_this(), number = request.number(),
                      settled = false](RunEvent event) mutable {
@@ -224,14 +228,10 @@ class ExecutionsStream final
     }
   }
   // Whether the run is tried again, since there is no room for it yet.
-  bool RunAgain(const absl::Status& refused) ABSL_LOCKS_EXCLUDED(mu_) {
+  bool RunAgain(const absl::Status& refused) {
     const ErrorKind kind = KindOf(refused);
     if (kind != ErrorKind::kQueueFull && kind != ErrorKind::kRateLimited) return false;
     if (call_.context->clock->Steady() - began_ >= kRoomWait) return false;
-    {
-      absl::MutexLock lock(&mu_);
-      if (gone_) return false;
-    }
     // A new one, as the old one may be what calls this.
     room_ = std::make_unique<grpc::Alarm>();
     room_->Set(WallDeadline(kRoomPoll), [self = shared_from_this()](bool) { self->RunOrdered(); });
