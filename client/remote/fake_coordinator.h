@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/testing/status_matchers.h"
 #include "client/remote/executions.h"
+#include "client/remote/local_server.h"
 #include "grpcpp/grpcpp.h"
 
 namespace tessera::remote {
@@ -21,18 +22,6 @@ class FakeCoordinator final : public v1::ProgramService::Service {
  public:
   using Serve = std::function<grpc::Status(ServerStream*)>;
 
-  FakeCoordinator() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
-                                   grpc::InsecureChannelCredentials());
-    stub_ = v1::ProgramService::NewStub(channel_);
-  }
-  ~FakeCoordinator() override { server_->Shutdown(std::chrono::system_clock::now()); }
-
   // How the streams from now on are served.
   void Set(Serve serve) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -42,7 +31,7 @@ class FakeCoordinator final : public v1::ProgramService::Service {
     absl::MutexLock lock(&mu_);
     return streams_;
   }
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return server_.channel(); }
   std::unique_ptr<Executions> Client() {
     return std::make_unique<Executions>(
         stub_.get(), [](grpc::ClientContext* context, absl::Duration timeout) {
@@ -64,9 +53,9 @@ class FakeCoordinator final : public v1::ProgramService::Service {
   mutable absl::Mutex mu_;
   Serve serve_ ABSL_GUARDED_BY(mu_);
   int streams_ ABSL_GUARDED_BY(mu_) = 0;
-  std::unique_ptr<grpc::Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::ProgramService::Stub> stub_;
+  LocalServer server_{this};
+  const std::unique_ptr<v1::ProgramService::Stub> stub_ =
+      v1::ProgramService::NewStub(server_.channel());
 };
 
 inline void Accept(ServerStream* stream, uint64_t number, uint64_t operation) {

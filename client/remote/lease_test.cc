@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/testing/status_matchers.h"
+#include "client/remote/local_server.h"
 #include "ir/serial/status.h"
 
 namespace tessera::remote {
@@ -21,17 +22,6 @@ constexpr absl::Duration kInterval = absl::Seconds(2);  // of renewals: a third 
 
 class FakeCoordinator final : public v1::SessionService::Service {
  public:
-  FakeCoordinator() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
-                                   grpc::InsecureChannelCredentials());
-  }
-  ~FakeCoordinator() override { server_->Shutdown(std::chrono::system_clock::now()); }
-
   // The first renewal is answered after `held`, unless its client gives it up before.
   void SetFirst(absl::Duration held, grpc::Status answer) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -40,7 +30,7 @@ class FakeCoordinator final : public v1::SessionService::Service {
   }
   std::unique_ptr<Lease> Client() {
     auto lease = Lease::Open(
-        channel_, &outage_, {},
+        server_.channel(), &outage_, {},
         [](grpc::ClientContext* context, absl::Duration timeout) {
           context->set_deadline(WallDeadline(std::min(timeout, kLimit)));
         },
@@ -88,8 +78,7 @@ class FakeCoordinator final : public v1::SessionService::Service {
   absl::Duration first_held_ ABSL_GUARDED_BY(mu_);
   grpc::Status first_answer_ ABSL_GUARDED_BY(mu_);
   Outage outage_{absl::Seconds(30)};
-  std::unique_ptr<grpc::Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
+  LocalServer server_{this};
 };
 
 // The lease ends two intervals after its first renewal is due: half of one for the call and a
