@@ -29,7 +29,15 @@ absl::StatusOr<Jax> Jax::Start(const std::string& python, const std::string& scr
 }
 
 absl::Status Jax::Measure(const std::string& name, int count, Samples* times) {
-  TESSERA_RETURN_IF_ERROR(process_.WriteLine(absl::StrCat("time\t", name, "\t", count)));
+  return Ask("time", name, count, times);
+}
+
+absl::Status Jax::MeasureEnqueued(const std::string& name, int count, Samples* times) {
+  return Ask("enqueue", name, count, times);
+}
+
+absl::Status Jax::Ask(const std::string& what, const std::string& name, int count, Samples* times) {
+  TESSERA_RETURN_IF_ERROR(process_.WriteLine(absl::StrCat(what, "\t", name, "\t", count)));
   TESSERA_ASSIGN_OR_RETURN(const std::string line, process_.ReadLine(kLimit));
   for (const absl::string_view word : absl::StrSplit(line, ' ')) {
     double us = 0;

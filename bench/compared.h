@@ -21,12 +21,16 @@ class Jax {
                                    const std::vector<std::string>& args);
   // Adds to `times` those of `count` calls, one after the other, in microseconds.
   absl::Status Measure(const std::string& name, int count, Samples* times);
+  // Adds the mean time of `count` calls, none of which is waited for before all are made.
+  absl::Status MeasureEnqueued(const std::string& name, int count, Samples* times);
   // Fails unless the call's results are these numbers, all results one after the other, but for
   // what dtypes round.
   absl::Status Check(const std::string& name, const std::vector<double>& results);
 
  private:
   explicit Jax(Process process) : process_(std::move(process)) {}
+  absl::Status Ask(const std::string& what, const std::string& name, int count, Samples* times);
+
   Process process_;
 };
 

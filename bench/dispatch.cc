@@ -1,9 +1,11 @@
 // The latency of a dispatch: the round trip of a one-op execute with its result, embedded and over
 // loopback gRPC, compared with a raw gRPC relay of the same shape (relay.h) in the same run.
 //
-//   bench-dispatch [--rounds N] [--iterations N] [--jax PYTHON] [--json] [--smoke] [--bin-dir DIR]
+//   bench-dispatch [--rounds N] [--iterations N] [--jax PYTHON [--plugin]] [--json] [--smoke]
+//                  [--bin-dir DIR]
 //
-// With --jax the embedded round trip is compared with jax.jit and block_until_ready of that Python.
+// With --jax the embedded round trip is compared with jax.jit and block_until_ready of that Python,
+// on XLA's CPU and, with --plugin, on an embedded Tessera in the same process.
 // With --embedded that round trip alone, over devices and sizes.
 //
 // The cases are interleaved, round by round, so that other load on the machine affects all of them.
@@ -41,6 +43,7 @@ namespace {
 constexpr absl::Duration kStartLimit = absl::Seconds(30);
 constexpr int64_t kElements = 16;  // of f32: 64 bytes go through the relay, too
 constexpr int kCallers = 8;        // of the concurrent cases
+constexpr char kOnCpu[] = "x + x", kOnPlugin[] = "x + x, plugin";  // of bench/dispatch_jax.py
 
 struct Flags {
   int rounds = 20;
@@ -49,7 +52,8 @@ struct Flags {
   bool smoke = false;
   bool only_service = false;  // to profile it
   bool embedded = false;
-  std::string jax;  // a Python that has it; "": none
+  bool plugin = false;  // of JAX, with `jax`
+  std::string jax;      // a Python that has it; "": none
   std::string bin_dir = OwnFolder();
 };
 
@@ -145,18 +149,23 @@ double RateOf(int callers, int calls_each, const std::function<void(int)>& f) {
 }
 
 struct Results {
-  Samples embedded, service, relay;    // us, one at a time
-  Samples waited, jax;                 // the same: without reading the result
-  std::vector<double> p50_ratios;      // per round, service to relay
-  Samples service_rates, relay_rates;  // calls/s, several callers that wait for results
+  Samples embedded, service, relay;       // us, one at a time
+  Samples waited, jax;                    // the same: without reading the result
+  Samples plugin;                         // the same as jax, on the plugin's device
+  Samples jax_enqueued, plugin_enqueued;  // a call, of many that nobody waits for
+  std::vector<double> p50_ratios;         // per round, service to relay
+  Samples service_rates, relay_rates;     // calls/s, several callers that wait for results
   Samples service_posted_rates, relay_posted_rates;  // calls/s, one caller that does not
 };
 
 absl::StatusOr<Results> Measure(const Flags& flags) {
   std::optional<Jax> jax;
   if (!flags.jax.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(Jax started,
-                             Jax::Start(flags.jax, "dispatch_jax.py", {absl::StrCat(kElements)}));
+    TESSERA_ASSIGN_OR_RETURN(
+        Jax started,
+        Jax::Start(flags.jax, "dispatch_jax.py",
+                   {absl::StrCat(kElements),
+                    flags.plugin ? flags.bin_dir + "/../lib/pjrt_plugin_tessera.so" : ""}));
     jax.emplace(std::move(started));
   }
   TESSERA_ASSIGN_OR_RETURN(Cluster cluster, StartProcesses(flags));
@@ -183,7 +192,14 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
     for (int i = 0; i < n && !flags.only_service; ++i)
       r.embedded.Add(TimeOf([&] { here.RoundTrip(); }));
     for (int i = 0; i < n && !flags.only_service; ++i) r.waited.Add(TimeOf([&] { here.Wait(); }));
-    if (jax) TESSERA_RETURN_IF_ERROR(jax->Measure("x + x", n, &r.jax));
+    if (jax) {
+      TESSERA_RETURN_IF_ERROR(jax->Measure(kOnCpu, n, &r.jax));
+      TESSERA_RETURN_IF_ERROR(jax->MeasureEnqueued(kOnCpu, n, &r.jax_enqueued));
+    }
+    if (jax && flags.plugin) {
+      TESSERA_RETURN_IF_ERROR(jax->Measure(kOnPlugin, n, &r.plugin));
+      TESSERA_RETURN_IF_ERROR(jax->MeasureEnqueued(kOnPlugin, n, &r.plugin_enqueued));
+    }
     // Interleaved call by call: this is the ratio of the claim.
     for (int i = 0; i < n; ++i) {
       service.Add(TimeOf(service_trip));
@@ -263,6 +279,14 @@ void PrintText(const Flags& flags, const Results& r) {
     PrintTimes("jax.jit and block_until_ready", r.jax);
     absl::PrintF("%-44s %9.2f\n", "ratio, embedded wait to JAX",
                  r.waited.Quantile(0.5) / r.jax.Quantile(0.5));
+    PrintTimes("jax.jit without waiting", r.jax_enqueued);
+  }
+  if (r.plugin.size() > 0) {
+    PrintTimes("the same on the plugin, waited for", r.plugin);
+    PrintTimes("the same on the plugin, without waiting", r.plugin_enqueued);
+    absl::PrintF("%-44s %9.2f %9s %9.2f\n", "ratios, plugin to JAX: waited, enqueued",
+                 r.plugin.Quantile(0.5) / r.jax.Quantile(0.5), "",
+                 r.plugin_enqueued.Quantile(0.5) / r.jax_enqueued.Quantile(0.5));
   }
   PrintTimes("execute and result, loopback gRPC", r.service);
   PrintTimes("relay of three processes", r.relay);
@@ -298,6 +322,9 @@ void PrintJson(const Flags& flags, const Results& r) {
                times("grpc", r.service), times("relay", r.relay));
   if (r.jax.size() > 0)
     absl::PrintF(" \"embedded_us\": {%s, %s},\n", times("wait", r.waited), times("jax", r.jax));
+  if (r.plugin.size() > 0)
+    absl::PrintF(" \"plugin_us\": {%s, %s, %s},\n", times("wait", r.plugin),
+                 times("enqueue", r.plugin_enqueued), times("jax_enqueue", r.jax_enqueued));
   absl::PrintF(" \"ratio_p50\": %.3f,\n", r.service.Quantile(0.5) / r.relay.Quantile(0.5));
   absl::PrintF(
       " \"calls_per_s\": {\"grpc_8_callers\": %.0f, \"relay_8_callers\": %.0f, "
@@ -327,6 +354,8 @@ bool Parse(const std::vector<std::string>& args, Flags* flags) {
       ok = absl::SimpleAtoi(args[++i], &flags->iterations) && flags->iterations > 0;
     } else if (args[i] == "--jax" && has_value) {
       flags->jax = args[++i];
+    } else if (args[i] == "--plugin") {
+      flags->plugin = true;
     } else if (args[i] == "--bin-dir" && has_value) {
       flags->bin_dir = args[++i];
     } else {
@@ -334,7 +363,8 @@ bool Parse(const std::vector<std::string>& args, Flags* flags) {
     }
     if (!ok) {
       std::cerr << "bench-dispatch: '" << args[i] << "'; usage: bench-dispatch [--rounds N] "
-                << "[--iterations N] [--jax PYTHON] [--json] [--smoke] [--bin-dir DIR]\n";
+                << "[--iterations N] [--jax PYTHON [--plugin]] [--json] [--smoke] "
+                << "[--bin-dir DIR]\n";
       return false;
     }
   }

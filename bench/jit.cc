@@ -1,13 +1,13 @@
-// What the Python door costs: a training step of the GPT of examples/gpt_model.cc, written in JAX
-// and called through @client.jit, beside the same step by the C++ SDK, on one coordinator and two
-// workers, each with half of the batch.
+// What the Python doors cost: a training step of the GPT of examples/gpt_model.cc, written in JAX
+// and called through @client.jit or, with --plugin, by JAX itself, beside the same step by the C++
+// SDK, on one coordinator and two workers, each with half of the batch.
 //
-//   bench-jit --python PYTHON [--client DIR] [--rounds N] [--steps N] [--layers N] [--batch N]
-//             [--explain] [--bin-dir DIR]
+//   bench-jit --python PYTHON [--client DIR | --plugin] [--rounds N] [--steps N] [--layers N]
+//             [--batch N] [--explain] [--bin-dir DIR]
 //
-// The Python needs jax, grpcio, protobuf and NumPy; DIR holds the package tessera as the target
-// python_client lays it out. Steps take turns, round by round, and both trainings begin with the
-// same numbers: after the last round their losses must agree.
+// The Python needs jax, grpcio, protobuf and NumPy, for the plugin jax alone; DIR holds the package
+// tessera as the target python_client lays it out. Steps take turns, round by round, and both
+// trainings begin with the same numbers: after the last round their losses must agree.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -45,7 +45,11 @@ struct Flags {
   int rounds = 10;
   int steps = 20;  // of each way in a round
   int64_t layers = 2, batch = 16;
+  bool plugin = false;
   bool explain = false;
+
+  // What JAX goes through: the package's folder, or the plugin.
+  std::string door() const { return plugin ? bin_dir + "/../lib/pjrt_plugin_tessera.so" : client; }
 };
 
 // The ways to take steps. The names are those of bench/jit_jax.py.
@@ -166,7 +170,7 @@ class Python {
   static absl::StatusOr<Python> Start(const Flags& flags, const std::string& address) {
     TESSERA_ASSIGN_OR_RETURN(
         Process process,
-        Process::Start({flags.python, "-B", TESSERA_SOURCE_DIR "/bench/jit_jax.py", flags.client,
+        Process::Start({flags.python, "-B", TESSERA_SOURCE_DIR "/bench/jit_jax.py", flags.door(),
                         address, absl::StrCat(flags.layers), absl::StrCat(flags.batch)}));
     TESSERA_ASSIGN_OR_RETURN(const std::string line, process.ReadLine(kLimit));
     if (line != "ready")
@@ -244,8 +248,8 @@ absl::Status Run(const Flags& flags) {
   std::printf("a step of a GPT of %d layers on %d texts, two workers (%s), %d x %d steps\n",
               static_cast<int>(flags.layers), static_cast<int>(flags.batch), BuildType(),
               flags.rounds, flags.steps);
-  std::printf("%-28s %9s %9s %9s %9s %9s %7s %14s\n", "ms", "SDK p50", "p90", "jit p50", "p90",
-              "ratio", "rounds'", "busy: SDK, jit");
+  std::printf("%-28s %9s %9s %9s %9s %9s %7s %14s\n", "ms", "SDK p50", "p90", "JAX p50", "p90",
+              "ratio", "rounds'", "busy: SDK, JAX");
   for (size_t w = 0; w < kNumWays; ++w) {
     const auto ms = [](const Measured& m, double q) { return m.us.Quantile(q) * 1e-3; };
     std::sort(ratios[w].begin(), ratios[w].end());
@@ -254,8 +258,8 @@ absl::Status Run(const Flags& flags) {
                 ms(theirs[w], 0.5) / ms(ours[w], 0.5), ratios[w][ratios[w].size() / 2],
                 100 * ours[w].busy(), 100 * theirs[w].busy());
   }
-  std::printf("losses after the last step: %.6f by the SDK, %.6f by @client.jit\n", sdk.loss(),
-              python.loss());
+  std::printf("losses after the last step: %.6f by the SDK, %.6f by JAX, %s\n", sdk.loss(),
+              python.loss(), flags.plugin ? "itself" : "through @client.jit");
   if (!(std::abs(sdk.loss() - python.loss()) <= kLossesDiffer * std::abs(sdk.loss())))
     return absl::InternalError("the two trainings have not computed the same");
   return absl::OkStatus();
@@ -281,14 +285,15 @@ int Main(int argc, char** argv) {
                     : arg == "--steps"   ? number(&flags.steps)
                     : arg == "--layers"  ? number(&flags.layers)
                     : arg == "--batch"   ? number(&flags.batch)
+                    : arg == "--plugin"  ? (flags.plugin = true)
                     : arg == "--explain" ? (flags.explain = true)
                                          : false;
     if (!ok) flags.python.clear();
     if (!ok) break;
   }
   if (flags.python.empty()) {
-    std::cerr << "usage: bench-jit --python PYTHON [--client DIR] [--rounds N] [--steps N] "
-                 "[--layers N] [--batch N] [--explain] [--bin-dir DIR]\n";
+    std::cerr << "usage: bench-jit --python PYTHON [--client DIR | --plugin] [--rounds N] "
+                 "[--steps N] [--layers N] [--batch N] [--explain] [--bin-dir DIR]\n";
     return 2;
   }
   try {

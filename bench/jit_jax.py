@@ -1,9 +1,11 @@
-"""The step of bench/jit.cc in JAX, by @client.jit: the GPT of bench/compile_jax.py.
+"""The step of bench/jit.cc in JAX, by @client.jit or by the plugin: the GPT of bench/compile_jax.py.
 
-Run by bench-jit with the folder of the package tessera, the coordinator's address, the number of layers and that of
-texts. For each line "WAY STEPS" on standard input so many steps are taken, and the last loss, the processor's time and
+Run by bench-jit with the folder of the package tessera or the plugin's shared object, the coordinator's address, the
+number of layers and that of texts. For each line "WAY STEPS" on standard input so many steps are taken, and the last loss, the processor's time and
 the time of each step in microseconds are printed. "explain 0" prints the plan.
 """
+import os
+import pathlib
 import sys
 import time
 
@@ -12,59 +14,97 @@ import served_jax
 
 
 class Training:
-
-    def __init__(self, client, layers, batch):
-        import jax
-        import numpy as np
-        import tessera
-        from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-
-        self.client = client
-        mesh = AbstractMesh((2,), ("data",))
-        whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
-        self.step = client.jit(compile_jax.gpt_step, donate_argnums=(0,), in_shardings=(whole, rows, whole),
-                               out_shardings=(whole, whole))
-        self.batch = np.asarray(compile_jax.integers(1000, compile_jax.VOCABULARY, batch, compile_jax.LENGTH + 1))
-        on = tessera.Mesh({"data": 2})
-        self.state = jax.tree.map(lambda a: client.put(a, on), compile_jax.gpt_state(layers))
-        self.text = client.put(self.batch, on, tessera.P("data"))
-        self.key = client.put(jax.random.key_data(jax.random.key(1)), on)
+    """Steps by `step`, whose results `get` reads; `batch` on the host, `text` on the devices."""
 
     def take(self, way, steps):
         """The last loss, and the seconds of each step."""
         times = []
         begin = time.perf_counter()
         for _ in range(steps):
-            self.state, loss = self.step(self.state, self.batch if way == "fed" else self.text, self.key)
+            text = self.text if way != "fed" else self.feed(self.batch)
+            self.state, loss = self.step(self.state, text, self.key)
             if way != "unread":
-                value = self.client.get(loss)
+                value = self.get(loss)
                 times.append(time.perf_counter() - begin)
                 begin = time.perf_counter()
         if way == "unread":
-            value = self.client.get(loss)
+            value = self.get(loss)
             times = [(time.perf_counter() - begin) / steps] * steps
         return float(value), times
 
 
-def main():
-    folder, address, layers, batch = sys.argv[1:]
-    served_jax.prepare()
-    sys.path.insert(0, folder)
-    import tessera
+def texts(batch):
+    import numpy as np
 
-    with tessera.connect(address) as client:
-        training = Training(client, int(layers), int(batch))
-        print("ready", flush=True)
-        for line in sys.stdin:
-            way, steps = line.split()
-            if way == "explain":
-                print(training.step.explain(training.state, training.text, training.key))
-                print("end of plan", flush=True)
-                continue
-            cpu = time.process_time()
-            loss, times = training.take(way, int(steps))
-            cpu = time.process_time() - cpu
-            print(loss, *(f"{t * 1e6:.2f}" for t in (cpu, *times)), flush=True)
+    return np.asarray(compile_jax.integers(1000, compile_jax.VOCABULARY, batch, compile_jax.LENGTH + 1))
+
+
+class ByClient(Training):
+    """JAX on CPUs traces, and the steps are @client.jit's."""
+
+    def __init__(self, folder, address, layers, batch):
+        served_jax.prepare()
+        sys.path.insert(0, folder)
+        import jax
+        import tessera
+        from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+        client = tessera.connect(address)
+        mesh = AbstractMesh((2,), ("data",))
+        whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
+        self.step = client.jit(compile_jax.gpt_step, donate_argnums=(0,), in_shardings=(whole, rows, whole),
+                               out_shardings=(whole, whole))
+        self.batch = texts(batch)
+        on = tessera.Mesh({"data": 2})
+        self.state = jax.tree.map(lambda a: client.put(a, on), compile_jax.gpt_state(layers))
+        self.text = client.put(self.batch, on, tessera.P("data"))
+        self.key = client.put(jax.random.key_data(jax.random.key(1)), on)
+        self.get, self.feed = client.get, lambda batch: batch
+
+    def explain(self):
+        return self.step.explain(self.state, self.text, self.key)
+
+
+class ByPlugin(Training):
+    """JAX itself, whose devices are the cluster's."""
+
+    def __init__(self, plugin, address, layers, batch):
+        os.environ.update(JAX_PLATFORMS="tessera", TESSERA_ADDRESS=address, TESSERA_PJRT_PLUGIN=plugin)
+        sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "client/python/tessera_jax"))
+        import tessera_jax
+        tessera_jax.initialize()
+        import jax
+        from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+        mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+        whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
+        self.step = jax.jit(compile_jax.gpt_step, donate_argnums=(0,), out_shardings=(whole, whole))
+        self.batch = texts(batch)
+        self.state = jax.device_put(compile_jax.gpt_state(layers), whole)
+        self.text = jax.device_put(self.batch, rows)
+        self.key = jax.device_put(jax.random.key(1), whole)
+        self.get, self.feed = float, lambda batch: jax.device_put(batch, rows)
+
+    def explain(self):
+        import tessera_jax
+
+        return tessera_jax.explain(self.step.lower(self.state, self.text, self.key).compile())
+
+
+def main():
+    door, address, layers, batch = sys.argv[1:]
+    training = (ByPlugin if door.endswith(".so") else ByClient)(door, address, int(layers), int(batch))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        way, steps = line.split()
+        if way == "explain":
+            print(training.explain())
+            print("end of plan", flush=True)
+            continue
+        cpu = time.process_time()
+        loss, times = training.take(way, int(steps))
+        cpu = time.process_time() - cpu
+        print(loss, *(f"{t * 1e6:.2f}" for t in (cpu, *times)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use it.
 
 A script calls prepare() before it imports jax, and serve(), serve_compilations() or serve_lowerings() with its calls. For each
-line "time<TAB>NAME<TAB>N" on standard input that call is made N times, each waited for, and the times are printed in microseconds. For
+line "time<TAB>NAME<TAB>N" on standard input that call is made N times, each waited for, and the times are printed in microseconds; for
+"enqueue" in place of "time" none is waited for until all are made, and the mean time of those N is printed. For
 "check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is printed, or what
 differs.
 """
@@ -67,10 +68,17 @@ def serve(calls, compared=None):
                 print(difference(results, operand), flush=True)
                 continue
             times = []
-            for _ in range(int(operand)):
+            if what == "enqueue":
                 begin = clock()
-                wait(run(*args))
-                times.append(clock() - begin)
+                for _ in range(int(operand)):
+                    results = run(*args)
+                times.append((clock() - begin) / int(operand))
+                wait(results)
+            else:
+                for _ in range(int(operand)):
+                    begin = clock()
+                    wait(run(*args))
+                    times.append(clock() - begin)
         print(*(f"{t * 1e-3:.2f}" for t in times), flush=True)
 
 

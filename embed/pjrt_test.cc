@@ -1,46 +1,17 @@
-// The plugin as a framework uses it: loaded from its file, and called through its table only, in
-// the order in which JAX calls it, with the traps that its interface has.
+// The plugin as a framework uses it: loaded from its file, and called through its table only.
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
-#include "client/pjrt/abi.h"
+#include "embed/testing/pjrt_framework.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "ir/stablehlo/export.h"
 #include "ir/text.h"
 
 namespace tessera::pjrt {
-namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::IsNan;
-
-enum Index : int {
-#define TESSERA_PJRT(name) k##name,
-#define TESSERA_PJRT_ABSENT(name) k##name,
-#include "client/pjrt/functions.def"
-#undef TESSERA_PJRT
-#undef TESSERA_PJRT_ABSENT
-};
-static_assert(kError_ForEachPayload == 132);
-static_assert(kTopologyDescription_GetMemorySpaceKindIds + 1 == kNumFunctions);
-
-constexpr int kPred = 1, kF32 = 11;
 
 const Api& Table() {
   static const Api* const api = [] {
@@ -51,267 +22,11 @@ const Api& Table() {
   return *api;
 }
 
-// An argument struct as a caller makes it.
-template <class Args>
-Args Make() {
-  Args args;
-  std::memset(static_cast<void*>(&args), 0, sizeof(args));
-  args.struct_size = sizeof(args);
-  return args;
-}
+namespace {
 
-template <class Args>
-Error* Call(Index index, Args* args) {
-  return reinterpret_cast<Error* (*)(Args*)>(Table().functions[index])(args);
-}
-
-// The message of an error, which is given back; "" for none.
-std::string Take(Error* error, int* code = nullptr) {
-  if (error == nullptr) return "";
-  auto message = Make<Error_Message_Args>();
-  message.error = error;
-  Call(kError_Message, &message);
-  std::string text(message.message, message.message_size);
-  auto get = Make<Error_GetCode_Args>();
-  get.error = error;
-  EXPECT_EQ(Call(kError_GetCode, &get), nullptr);
-  if (code != nullptr) *code = get.code;
-  auto payloads = Make<Error_ForEachPayload_Args>();
-  payloads.error = error;
-  payloads.visitor = [](const char*, size_t, const char*, size_t, void*) {};
-  EXPECT_EQ(Call(kError_ForEachPayload, &payloads), nullptr);
-  auto destroy = Make<Error_Destroy_Args>();
-  destroy.error = error;
-  Call(kError_Destroy, &destroy);
-  return text;
-}
-#define EXPECT_CALL_OK(index, args) EXPECT_EQ(Take(Call(index, args)), "")
-
-NamedValue Option(const char* name, int64_t value) {
-  auto option = Make<NamedValue>();
-  option.name = name;
-  option.name_size = std::strlen(name);
-  option.type = kInt64;
-  option.int64_value = value;
-  option.value_size = 1;
-  return option;
-}
-
-// Waits for an event and destroys it; its error.
-std::string Await(Event* event) {
-  absl::Notification done;
-  struct State {
-    absl::Notification* done;
-    std::string error;
-  } state{&done, ""};
-  auto ready = Make<Event_OnReady_Args>();
-  ready.event = event;
-  ready.user_arg = &state;
-  ready.callback = [](Error* error, void* p) {
-    static_cast<State*>(p)->error = Take(error);
-    static_cast<State*>(p)->done->Notify();
-  };
-  EXPECT_CALL_OK(kEvent_OnReady, &ready);
-  EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Minutes(1)));
-  auto is_ready = Make<Event_IsReady_Args>();
-  is_ready.event = event;
-  EXPECT_CALL_OK(kEvent_IsReady, &is_ready);
-  EXPECT_TRUE(is_ready.is_ready);
-  auto error = Make<Event_Error_Args>();
-  error.event = event;
-  EXPECT_EQ(Take(Call(kEvent_Error, &error)), state.error);
-  auto destroy = Make<Event_Destroy_Args>();
-  destroy.event = event;
-  EXPECT_CALL_OK(kEvent_Destroy, &destroy);
-  return state.error;
-}
-
-class PjrtTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    auto initialize = Make<Plugin_Initialize_Args>();
-    EXPECT_CALL_OK(kPlugin_Initialize, &initialize);
-    const NamedValue options[] = {Option("embedded", 4)};
-    auto create = Make<Client_Create_Args>();
-    create.create_options = options;
-    create.num_options = 1;
-    ASSERT_EQ(Take(Call(kClient_Create, &create)), "");
-    client_ = create.client;
-    auto devices = Make<Client_Devices_Args>();
-    devices.client = client_;
-    EXPECT_CALL_OK(kClient_Devices, &devices);
-    devices_.assign(devices.devices, devices.devices + devices.num_devices);
-    ASSERT_EQ(devices_.size(), 4);
-  }
-  void TearDown() override {
-    for (Buffer* buffer : buffers_) {
-      auto destroy = Make<Buffer_Destroy_Args>();
-      destroy.buffer = buffer;
-      EXPECT_CALL_OK(kBuffer_Destroy, &destroy);
-    }
-    for (LoadedExecutable* executable : executables_) {
-      auto destroy = Make<LoadedExecutable_Destroy_Args>();
-      destroy.executable = executable;
-      EXPECT_CALL_OK(kLoadedExecutable_Destroy, &destroy);
-    }
-    auto destroy = Make<Client_Destroy_Args>();
-    destroy.client = client_;
-    EXPECT_CALL_OK(kClient_Destroy, &destroy);
-  }
-
-  Memory* MemoryOf(Device* device) {
-    auto memory = Make<Device_DefaultMemory_Args>();
-    memory.device = device;
-    EXPECT_CALL_OK(kDevice_DefaultMemory, &memory);
-    return memory.memory;
-  }
-
-  Buffer* Put(const std::vector<float>& values, std::vector<int64_t> dims, Device* device,
-              std::vector<int64_t> byte_strides = {}) {
-    auto put = Make<Client_BufferFromHostBuffer_Args>();
-    put.client = client_;
-    put.data = values.data();
-    put.type = kF32;
-    put.dims = dims.data();
-    put.num_dims = dims.size();
-    put.byte_strides = byte_strides.empty() ? nullptr : byte_strides.data();
-    put.num_byte_strides = byte_strides.size();
-    put.memory = MemoryOf(device);
-    EXPECT_CALL_OK(kClient_BufferFromHostBuffer, &put);
-    EXPECT_EQ(Await(put.done_with_host_buffer), "");
-    Keep(put.buffer);
-    return put.buffer;
-  }
-
-  Buffer* PutBool(bool value) {
-    auto put = Make<Client_BufferFromHostBuffer_Args>();
-    put.client = client_;
-    put.data = &value;
-    put.type = kPred;
-    put.memory = MemoryOf(devices_[0]);
-    EXPECT_CALL_OK(kClient_BufferFromHostBuffer, &put);
-    EXPECT_EQ(Await(put.done_with_host_buffer), "");
-    Keep(put.buffer);
-    return put.buffer;
-  }
-
-  std::string ReadError(Buffer* buffer, std::vector<float>* out) {
-    auto read = Make<Buffer_ToHostBuffer_Args>();
-    read.src = buffer;
-    if (std::string error = Take(Call(kBuffer_ToHostBuffer, &read)); !error.empty()) return error;
-    out->assign(read.dst_size / sizeof(float), -1);
-    if (out->empty()) return "";  // no memory to name
-    read.dst = out->data();
-    if (std::string error = Take(Call(kBuffer_ToHostBuffer, &read)); !error.empty()) return error;
-    return Await(read.event);
-  }
-  std::vector<float> Read(Buffer* buffer) {
-    std::vector<float> out;
-    EXPECT_EQ(ReadError(buffer, &out), "");
-    return out;
-  }
-
-  Error* TryCompile(const std::string& code, const std::string& options,
-                    LoadedExecutable** executable) {
-    auto program = Make<ProgramBytes>();
-    std::string bytes = code;
-    program.code = bytes.data();
-    program.code_size = bytes.size();
-    program.format = "mlir";
-    program.format_size = 4;
-    auto compile = Make<Client_Compile_Args>();
-    compile.client = client_;
-    compile.program = &program;
-    compile.compile_options = options.data();
-    compile.compile_options_size = options.size();
-    Error* const error = Call(kClient_Compile, &compile);
-    if (error == nullptr) {
-      *executable = compile.executable;
-      executables_.push_back(compile.executable);
-    }
-    return error;
-  }
-  // For the first devices, as many as the program's mesh has.
-  LoadedExecutable* Compile(const std::string& text) {
-    const ir::Program program = ir::ParseProgram(text).value();
-    const int64_t devices = program.mesh().num_devices();
-    // CompileOptions {executable_build_options {num_partitions: N}}.
-    const std::string options = {0x1a, 2, 0x28, static_cast<char>(devices)};
-    LoadedExecutable* executable = nullptr;
-    EXPECT_EQ(Take(TryCompile(ir::stablehlo::ExportProgram(program).value(), options, &executable)),
-              "");
-    return executable;
-  }
-
-  struct Ran {
-    std::vector<std::vector<Buffer*>> outputs;  // by device
-    std::string error;
-  };
-  // `args`: by device.
-  Ran Run(LoadedExecutable* executable, const std::vector<std::vector<Buffer*>>& args,
-          size_t num_outputs, const std::vector<int64_t>& keep = {}) {
-    auto options = Make<ExecuteOptions>();
-    options.non_donatable_input_indices = keep.data();
-    options.num_non_donatable_input_indices = keep.size();
-    std::vector<Buffer* const*> lists;
-    for (const auto& list : args) lists.push_back(list.data());
-    Ran out;
-    out.outputs.assign(args.size(), std::vector<Buffer*>(num_outputs));
-    std::vector<Buffer**> output_lists;
-    for (auto& list : out.outputs) output_lists.push_back(list.data());
-    std::vector<Event*> complete(args.size());
-    auto run = Make<LoadedExecutable_Execute_Args>();
-    run.executable = executable;
-    run.options = &options;
-    run.argument_lists = lists.data();
-    run.num_devices = args.size();
-    run.num_args = args.empty() ? 0 : args[0].size();
-    run.output_lists = output_lists.data();
-    run.device_complete_events = complete.data();
-    out.error = Take(Call(kLoadedExecutable_Execute, &run));
-    if (!out.error.empty()) return out;
-    for (Event* event : complete) out.error = Await(event);
-    for (const auto& list : out.outputs) {
-      for (Buffer* buffer : list) Keep(buffer);
-    }
-    return out;
-  }
-
-  bool IsDeleted(Buffer* buffer) {
-    auto deleted = Make<Buffer_IsDeleted_Args>();
-    deleted.buffer = buffer;
-    EXPECT_CALL_OK(kBuffer_IsDeleted, &deleted);
-    return deleted.is_deleted;
-  }
-
-  // Until the test ends.
-  void Keep(Buffer* buffer) {
-    absl::MutexLock lock(&mu_);
-    buffers_.push_back(buffer);
-  }
-
-  Client* client_ = nullptr;
-  std::vector<Device*> devices_;
-  absl::Mutex mu_;
-  std::vector<Buffer*> buffers_;
-  std::vector<LoadedExecutable*> executables_;
-};
-
-constexpr char kDouble[] = R"(
-func main(%a: f32[2,2]) -> (f32[2,2]) {
-  %b = add(%a, %a)
-  return %b
-}
-)";
-constexpr char kSharded[] = R"(
-mesh (x=4)
-func main(%a: f32[8] P('x'), %b: f32[]) -> (f32[8] P('x'), f32[]) {
-  %c = broadcast_in_dim(%b) {shape=[8], broadcast_dimensions=[]}
-  %d = multiply(%a, %c)
-  %s = reduce_sum(%d) {dimensions=[0]}
-  return %d, %s
-}
-)";
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST_F(PjrtTest, NoFunctionIsNullAndThoseThatAreAbsentSaySo) {
   EXPECT_EQ(Table().version.major_version, 0);
@@ -495,15 +210,13 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
 }
 
 TEST_F(PjrtTest, DonatedBuffersAreDeletedUnlessTheCallKeepsThem) {
-  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/donated.mlirbc", std::ios::binary);
-  const std::string artifact{std::istreambuf_iterator<char>(in), {}};
   // CompileOptions {executable_build_options {num_partitions: 2 device_assignment {replica_count: 1
   // computation_count: 2 computation_devices {replica_device_ids: 3}
   // computation_devices {replica_device_ids: 1}}}}.
   const std::string options = {0x1a, 16,   0x28, 2, 0x4a, 12,   8, 1, 16,
                                2,    0x1a, 2,    8, 3,    0x1a, 2, 8, 1};
   LoadedExecutable* add = nullptr;
-  ASSERT_EQ(Take(TryCompile(artifact, options, &add)), "");
+  ASSERT_EQ(Take(TryCompile(Artifact("donated"), options, &add)), "");
   auto devices = Make<LoadedExecutable_AddressableDevices_Args>();
   devices.executable = add;
   EXPECT_CALL_OK(kLoadedExecutable_AddressableDevices, &devices);
@@ -545,149 +258,6 @@ TEST_F(PjrtTest, AProgramWithoutResultsHasOneSharding) {
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
 }
 
-// What the host was called with, and which callbacks are held; the plugin's own thread writes it.
-struct Calls {
-  absl::Mutex mu;
-  std::vector<std::string> made;
-  std::vector<std::string> held;
-};
-Calls& AllCalls() {
-  static auto* const calls = new Calls;
-  return *calls;
-}
-
-void SetCallbacks(HostCallback callback) {
-  const auto* extension = static_cast<const Extension*>(Table().extension_start);
-  while (extension->type != kHostCallbackExtension) extension = extension->next;
-  static_cast<const HostCallbackExtension*>(extension)->set_callbacks(
-      callback, [](const char* id, bool held) {
-        absl::MutexLock lock(&AllCalls().mu);
-        AllCalls().held.push_back(absl::StrCat(id, held ? " held" : " released"));
-      });
-}
-std::string Artifact(const std::string& name) {
-  std::ifstream in(absl::StrCat(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/", name, ".mlirbc"),
-                   std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-const float* Floats(const HostValue& value) {
-  EXPECT_EQ(value.type, kF32);
-  return static_cast<const float*>(value.data);
-}
-
-TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
-  SetCallbacks([](const char* id, size_t num_values, const HostValue* values, size_t num_results,
-                  const HostValue*, char*, size_t) {
-    std::string text = absl::StrCat(id, ":");
-    EXPECT_EQ(num_results, 0);
-    EXPECT_EQ(num_values, 2);
-    absl::StrAppend(&text, " ", *static_cast<const int32_t*>(values[0].data));
-    EXPECT_EQ(values[1].num_dims, 1);
-    for (int64_t i = 0; i < values[1].dims[0]; ++i)
-      absl::StrAppend(&text, " ", Floats(values[1])[i]);
-    absl::MutexLock lock(&AllCalls().mu);
-    AllCalls().made.push_back(text);
-    return 0;
-  });
-  // Three turns of a loop, each of which calls with its number and x, and adds one to x.
-  LoadedExecutable* run = nullptr;
-  ASSERT_EQ(Take(TryCompile(Artifact("host_callback"), "", &run)), "");
-  Buffer* token = Put({0}, {}, devices_[0]);  // whatever it is
-  for (int times = 0; times < 2; ++times) {
-    const Ran ran = Run(run, {{token, Put({1, 2}, {2}, devices_[0])}}, 2);
-    ASSERT_EQ(ran.error, "");
-    token = ran.outputs[0][0];
-    auto type = Make<Buffer_ElementType_Args>();
-    type.buffer = token;
-    EXPECT_CALL_OK(kBuffer_ElementType, &type);
-    EXPECT_EQ(type.type, 23);
-    EXPECT_THAT(Read(ran.outputs[0][1]), ElementsAre(4, 5));
-    absl::MutexLock lock(&AllCalls().mu);  // The run has ended, so the calls have been made.
-    EXPECT_THAT(AllCalls().made, ElementsAre("0--0: 0 1 2", "0--0: 1 2 3", "0--0: 2 3 4"));
-    AllCalls().made.clear();
-  }
-  auto destroy = Make<LoadedExecutable_Destroy_Args>();
-  destroy.executable = run;
-  EXPECT_CALL_OK(kLoadedExecutable_Destroy, &destroy);
-  executables_.clear();
-  absl::MutexLock lock(&AllCalls().mu);
-  EXPECT_THAT(AllCalls().held, ElementsAre("0--0 held", "0--0 released"));
-  AllCalls().held.clear();
-}
-
-TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
-  // f(f(x)) and x, where f(x) is twice what a call of x + 1 returns.
-  LoadedExecutable* run = nullptr;
-  ASSERT_EQ(Take(TryCompile(Artifact("host_callback_asks"), "", &run)), "");
-  SetCallbacks([](const char*, size_t num_values, const HostValue* values, size_t num_results,
-                  const HostValue* results, char*, size_t) {
-    EXPECT_EQ(num_values, 1);
-    EXPECT_EQ(num_results, 1);
-    EXPECT_EQ(results[0].dims[0], 2);
-    for (int i = 0; i < 2; ++i) static_cast<float*>(results[0].data)[i] = 10 * Floats(values[0])[i];
-    return 0;
-  });
-  const Ran ran = Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2);
-  ASSERT_EQ(ran.error, "");
-  EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(420, 820));
-  EXPECT_THAT(Read(ran.outputs[0][1]), ElementsAre(0, 1));
-  SetCallbacks([](const char*, size_t, const HostValue*, size_t, const HostValue*, char* error,
-                  size_t size) {
-    std::fill_n(error, size, 'x');  // also without its end
-    return 1;
-  });
-  EXPECT_THAT(Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2).error, HasSubstr("xxx"));
-  SetCallbacks(nullptr);
-  EXPECT_THAT(Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2).error,
-              HasSubstr("nothing any more that a program can call"));
-}
-
-TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
-  LoadedExecutable* run = nullptr;
-  ASSERT_EQ(Take(TryCompile(Artifact("host_callback_late"), "", &run)), "");
-  const auto run_with = [&](bool called) {
-    return Run(run, {{Put({3, 4}, {2}, devices_[0]), PutBool(called)}}, 1);
-  };
-  SetCallbacks([](const char*, size_t, const HostValue* values, size_t num_results,
-                  const HostValue*, char* error, size_t size) {
-    EXPECT_EQ(num_results, 1);
-    std::snprintf(error, size, "no good: %g", Floats(values[0])[1]);
-    return 1;
-  });
-  const Ran ran = run_with(false);
-  ASSERT_EQ(ran.error, "");
-  EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(3, 4));
-  const Ran failed = run_with(true);
-  EXPECT_EQ(failed.error, "no good: 4");
-  // What it would have made has failed, and what takes that.
-  std::vector<float> nothing;
-  EXPECT_EQ(ReadError(failed.outputs[0][0], &nothing), "no good: 4");
-  const Ran next = Run(run, {{failed.outputs[0][0], PutBool(false)}}, 1);
-  EXPECT_EQ(next.error, "no good: 4");
-  EXPECT_EQ(ReadError(next.outputs[0][0], &nothing), "no good: 4");
-  auto copy = Make<Buffer_CopyToMemory_Args>();
-  copy.buffer = failed.outputs[0][0];
-  copy.dst_memory = MemoryOf(devices_[1]);
-  ASSERT_EQ(Take(Call(kBuffer_CopyToMemory, &copy)), "");
-  Keep(copy.dst_buffer);
-  EXPECT_EQ(ReadError(copy.dst_buffer, &nothing), "no good: 4");
-  SetCallbacks(
-      [](const char*, size_t, const HostValue*, size_t, const HostValue* results, char*, size_t) {
-        std::fill_n(static_cast<float*>(results[0].data), 2, std::nanf(""));
-        return 0;
-      });
-  const Ran guessed = run_with(true);  // it went on with that
-  ASSERT_EQ(guessed.error, "");
-  EXPECT_THAT(Read(guessed.outputs[0][0]), Each(IsNan()));
-  SetCallbacks(
-      [](const char*, size_t, const HostValue*, size_t, const HostValue* results, char*, size_t) {
-        std::fill_n(static_cast<float*>(results[0].data), 2, 0.f);
-        return 0;
-      });
-  EXPECT_THAT(run_with(true).error, HasSubstr("call it outside of them"));
-  SetCallbacks(nullptr);
-}
-
 TEST_F(PjrtTest, ASerializedExecutableIsLoadedAgain) {
   auto get = Make<LoadedExecutable_GetExecutable_Args>();
   get.loaded_executable = Compile(kDouble);
@@ -718,16 +288,13 @@ TEST_F(PjrtTest, ASerializedExecutableIsLoadedAgain) {
 TEST_F(PjrtTest, BuffersMoveFromDeviceToDevice) {
   const Ran ran = Run(Compile(kDouble), {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
   for (Buffer* from : {ran.outputs[0][0], Put({2, 4, 6, 8}, {2, 2}, devices_[0])}) {
-    auto copy = Make<Buffer_CopyToMemory_Args>();
-    copy.buffer = from;
-    copy.dst_memory = MemoryOf(devices_[2]);
-    ASSERT_EQ(Take(Call(kBuffer_CopyToMemory, &copy)), "");
-    Keep(copy.dst_buffer);
+    Buffer* copy = nullptr;
+    ASSERT_EQ(TryCopy(from, devices_[2], &copy), "");
     auto on = Make<Buffer_Device_Args>();
-    on.buffer = copy.dst_buffer;
+    on.buffer = copy;
     EXPECT_CALL_OK(kBuffer_Device, &on);
     EXPECT_EQ(on.device, devices_[2]);
-    EXPECT_THAT(Read(copy.dst_buffer), ElementsAre(2, 4, 6, 8));
+    EXPECT_THAT(Read(copy), ElementsAre(2, 4, 6, 8));
   }
 }
 

@@ -1,8 +1,7 @@
 // The PJRT C API as the plugin speaks it: the structs that its functions take, and its table.
 //
 // Each argument is a struct that begins with its own size as its caller knows it. A caller of
-// another version may know fewer fields or more: those that came late are read or written only
-// where `Covers` says so.
+// another version may know fewer fields or more: the table's functions (plugin.cc) see all of ours.
 //
 // Source: the layout of version 0.114 (openxla/xla, xla/pjrt/c/pjrt_c_api.h), whose names the
 // structs and fields have; "<" marks what the function fills in.
@@ -29,11 +28,6 @@ struct Header {
   size_t struct_size;
   void* extension_start;
 };
-
-// Whether the caller's struct has this field.
-#define TESSERA_PJRT_COVERS(args, field)                                                          \
-  ((args)->struct_size >= static_cast<size_t>(reinterpret_cast<const char*>(&(args)->field + 1) - \
-                                              reinterpret_cast<const char*>(args)))
 
 // ---- Values. -----------------------------------------------------------------------------------
 enum NamedValueType : int { kString = 0, kInt64 = 1, kInt64List = 2, kFloat = 3, kBool = 4 };

@@ -1,5 +1,6 @@
 #include "client/pjrt/buffer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -32,17 +33,23 @@ absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, 
 
 absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, ir::DType dtype) {
   ir::Dims dims(args.dims, args.dims + args.num_dims);
+  const int64_t width = ir::ByteWidth(dtype);
+  int64_t num_bytes = width;
+  bool countable = true;
   for (const int64_t d : dims) {
     if (d < 0) return MakeError(ErrorKind::kValueError, absl::StrCat("a dim of a buffer is ", d));
+    if (__builtin_mul_overflow(num_bytes, d, &num_bytes)) countable = false;
   }
+  if (!countable && std::find(dims.begin(), dims.end(), 0) == dims.end()) {
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("a buffer of ", ir::MakeType(dtype, dims).ToString(),
+                                  " has more bytes than there are"));
+  }
+  const auto* const data = static_cast<const std::byte*>(args.data);
+  if (args.byte_strides == nullptr || args.num_byte_strides != args.num_dims)
+    return ir::Array(dtype, std::move(dims), absl::MakeConstSpan(data, countable ? num_bytes : 0));
   ir::Array out(dtype, dims);
   if (out.num_elements() == 0) return out;
-  const int64_t width = ir::ByteWidth(dtype);
-  const auto* const data = static_cast<const std::byte*>(args.data);
-  if (args.byte_strides == nullptr || args.num_byte_strides != args.num_dims) {
-    std::memcpy(out.MutableData(), data, out.num_bytes());
-    return out;
-  }
   TESSERA_ASSIGN_OR_RETURN(
       const ir::Dims strides,
       ElementStrides(absl::MakeConstSpan(args.byte_strides, args.num_byte_strides), width));

@@ -342,8 +342,7 @@ Error* Executable_DeserializeAndLoad(Executable_DeserializeAndLoad_Args* args) {
                                     ", and this is ", BuildText(ThisBuild()), ": compile it anew"));
     }
     std::string_view options = read.compile_options();
-    if (TESSERA_PJRT_COVERS(args, overridden_serialized_compile_options_size) &&
-        args->overridden_serialized_compile_options != nullptr) {
+    if (args->overridden_serialized_compile_options != nullptr) {
       options = {args->overridden_serialized_compile_options,
                  args->overridden_serialized_compile_options_size};
     }
@@ -446,10 +445,8 @@ Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args*
   args->host_output_size_in_bytes = 0;
   args->host_alias_size_in_bytes = 0;
   args->host_temp_size_in_bytes = 0;
-  if (TESSERA_PJRT_COVERS(args, peak_memory_in_bytes))
-    args->peak_memory_in_bytes = found.peak_memory_in_bytes;
-  if (TESSERA_PJRT_COVERS(args, total_size_in_bytes))
-    args->total_size_in_bytes = found.peak_memory_in_bytes;
+  args->peak_memory_in_bytes = found.peak_memory_in_bytes;
+  args->total_size_in_bytes = found.peak_memory_in_bytes;
   return nullptr;
 }
 

@@ -1,4 +1,6 @@
 // The table that the framework looks up, and nothing else of the plugin is visible.
+#include <cstring>
+
 #include "client/pjrt/calls.h"
 #include "client/pjrt/executable.h"
 #include "client/pjrt/status.h"
@@ -21,16 +23,25 @@ ShardingsExtension shardings_extension = {
     OutputShardings,
 };
 
-template <class Args>
-AnyFunction Any(Error* (*f)(Args*)) {
-  return reinterpret_cast<AnyFunction>(f);
+// The function as callers of any version may call it: to one that knows fewer fields than we, those
+// that it does not have are zero, and what is written there is lost.
+template <class Args, Error* (*kFunction)(Args*)>
+Error* CallSized(Args* args) {
+  const size_t size = args->struct_size;
+  if (size >= sizeof(Args)) return kFunction(args);
+  Args whole;
+  std::memset(static_cast<void*>(&whole), 0, sizeof(whole));
+  std::memcpy(static_cast<void*>(&whole), static_cast<const void*>(args), size);
+  Error* const error = kFunction(&whole);
+  std::memcpy(static_cast<void*>(args), static_cast<const void*>(&whole), size);
+  return error;
 }
 
 const Api kApi = {
     {sizeof(Api), &shardings_extension},
     {{sizeof(ApiVersion), nullptr}, kMajor, kMinor},
     {
-#define TESSERA_PJRT(name) Any(name),
+#define TESSERA_PJRT(name) reinterpret_cast<AnyFunction>(CallSized<name##_Args, name>),
 #define TESSERA_PJRT_ABSENT(name) Absent,
 #include "client/pjrt/functions.def"
 #undef TESSERA_PJRT

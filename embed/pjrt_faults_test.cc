@@ -1,0 +1,345 @@
+// The plugin over a service that fails: a framework's session is repeated, each time with another
+// call of the service that fails, once or from then on, at once or when its results are asked for.
+//
+// Whatever fails, each call of the table either does what it should or gives an error with the
+// reason, every event is settled, and all that was made can be given back.
+#include <atomic>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "client/pjrt/client.h"
+#include "client/session.h"
+#include "embed/testing/pjrt_framework.h"
+#include "gmock/gmock.h"
+
+namespace tessera::pjrt {
+
+const Api& Table() { return *GetPjrtApi(); }
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// How a call of the service fails.
+enum class Fault {
+  kOnce,     // the call, and no other
+  kForever,  // it, and all after it
+  kLater,    // the run or copy is accepted, and fails where its results are asked for
+};
+
+// A service whose calls fail from a number on.
+class FaultyService final : public api::Service {
+ public:
+  explicit FaultyService(std::shared_ptr<api::Service> real) : real_(std::move(real)) {}
+
+  void FailAt(int call, Fault fault, ErrorKind kind) {
+    fault_ = fault;
+    kind_ = kind;
+    made_ = 0;
+    at_ = call;
+  }
+  // Since FailAt.
+  int num_calls() const { return made_; }
+  bool has_failed() const { return made_ > at_; }
+
+  absl::StatusOr<std::vector<api::Device>> ListDevices() override { return real_->ListDevices(); }
+  absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
+    TESSERA_RETURN_IF_ERROR(Next());
+    absl::StatusOr<api::CompileReply> reply = real_->Compile(request);
+    absl::MutexLock lock(&mu_);
+    if (reply.ok()) num_results_[reply->executable] = reply->out.size();
+    return reply;
+  }
+  absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
+    bool later = false;
+    absl::Status next = Next(&later);
+    for (const uint64_t arg : request.args) later |= arg >= kNobodys;
+    if (!later) {
+      TESSERA_RETURN_IF_ERROR(next);
+      return real_->Execute(request);
+    }
+    api::ExecuteReply reply{++last_, {}};
+    absl::MutexLock lock(&mu_);
+    reply.outputs.resize(num_results_.at(request.executable));
+    for (uint64_t& output : reply.outputs) output = ++last_;
+    return reply;
+  }
+  absl::StatusOr<uint64_t> Put(const ir::Array& value, const api::Placement& placement,
+                               absl::Duration timeout) override {
+    TESSERA_RETURN_IF_ERROR(Next());
+    return real_->Put(value, placement, timeout);
+  }
+  absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override {
+    TESSERA_RETURN_IF_ERROR(NextOf(array));
+    return real_->Get(array, timeout);
+  }
+  absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override {
+    TESSERA_RETURN_IF_ERROR(NextOf(array));
+    return real_->GetShard(array, ordinal, timeout);
+  }
+  absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override {
+    TESSERA_RETURN_IF_ERROR(NextOf(array));
+    return real_->Describe(array);
+  }
+  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override {
+    bool later = array >= kNobodys;
+    absl::Status next = Next(&later);
+    if (later) return api::Making{++last_, {++last_}, {}};
+    TESSERA_RETURN_IF_ERROR(next);
+    return real_->Reshard(array, placement);
+  }
+  absl::StatusOr<uint64_t> Save(const std::string& path,
+                                const std::vector<api::ArrayToSave>& arrays,
+                                bool overwrite) override {
+    return real_->Save(path, arrays, overwrite);
+  }
+  absl::StatusOr<api::Making> Load(const std::string& path,
+                                   const std::vector<api::ArrayToLoad>& arrays) override {
+    return real_->Load(path, arrays);
+  }
+  absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override {
+    return real_->DescribeFile(path);
+  }
+  absl::Status Delete(absl::Span<const uint64_t> arrays) override { return real_->Delete(arrays); }
+  absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override {
+    TESSERA_RETURN_IF_ERROR(NextOf(operation));
+    return real_->GetOperation(operation);
+  }
+  absl::StatusOr<api::Operation> WaitOperation(uint64_t operation,
+                                               absl::Duration timeout) override {
+    TESSERA_RETURN_IF_ERROR(NextOf(operation));
+    return real_->WaitOperation(operation, timeout);
+  }
+  absl::Status Cancel(uint64_t operation) override { return real_->Cancel(operation); }
+
+ private:
+  // Ids from here on are of what fails later.
+  static constexpr uint64_t kNobodys = uint64_t{1} << 60;
+
+  absl::Status Error() const { return MakeError(kind_, "injected by the test"); }
+  // The error of the next call. `later`: of one whose results can fail in its place; set if so.
+  absl::Status Next(bool* later = nullptr) {
+    const int call = made_++;
+    if (fault_ == Fault::kForever ? call < at_ : call != at_) return absl::OkStatus();
+    if (fault_ == Fault::kLater && later != nullptr) *later = true;
+    return Error();
+  }
+  absl::Status NextOf(uint64_t id) { return id >= kNobodys ? Error() : Next(); }
+
+  const std::shared_ptr<api::Service> real_;
+  std::atomic<int> made_ = 0, at_ = std::numeric_limits<int>::max();
+  std::atomic<Fault> fault_ = Fault::kOnce;
+  std::atomic<ErrorKind> kind_ = ErrorKind::kUnreachable;
+  std::atomic<uint64_t> last_ = kNobodys;
+  absl::Mutex mu_;
+  std::map<uint64_t, size_t> num_results_ ABSL_GUARDED_BY(mu_);  // by executable
+};
+
+class FaultsTest : public PjrtTest {
+ protected:
+  Client* Open() override {
+    TesseraStartEmbedded({.devices = 4}, &real_);
+    EXPECT_TRUE(real_.ok()) << real_.status();
+    return OpenOn(std::make_shared<FaultyService>(*real_));
+  }
+  Client* OpenOn(std::shared_ptr<FaultyService> service) {
+    service_ = std::move(service);
+    const std::shared_ptr<Session> session = Session::FromService(service_);
+    if (ahead_) session->RunAhead();
+    return new Client(session, /*in_process=*/true, session->devices());
+  }
+  // A new client of the same cluster, without what the last one has compiled.
+  void Reopen() {
+    Close();
+    client_ = OpenOn(std::make_shared<FaultyService>(*real_));
+    auto devices = Make<Client_Devices_Args>();
+    devices.client = client_;
+    EXPECT_CALL_OK(kClient_Devices, &devices);
+    devices_.assign(devices.devices, devices.devices + devices.num_devices);
+  }
+
+  // Whether it went well; else what is wrong has the reason.
+  bool Good(const std::string& error) {
+    if (error.empty()) return true;
+    errors_.push_back(error);
+    return false;
+  }
+  // Reads the buffer, which holds these numbers unless something has failed.
+  void Expect(Buffer* buffer, const std::vector<float>& wanted) {
+    if (buffer == nullptr) return;
+    auto ready = Make<Buffer_ReadyEvent_Args>();
+    ready.buffer = buffer;
+    EXPECT_CALL_OK(kBuffer_ReadyEvent, &ready);
+    Good(Await(ready.event));
+    std::vector<float> got;
+    if (!Good(ReadError(buffer, &got))) return;
+    EXPECT_EQ(got, wanted);
+  }
+  // The output of the run on the device; null if there is none.
+  static Buffer* Out(const Ran& ran, size_t k, size_t i) {
+    return k < ran.outputs.size() ? ran.outputs[k][i] : nullptr;
+  }
+
+  // A session of a framework.
+  void Session1() {
+    errors_.clear();
+    LoadedExecutable *twice = nullptr, *sharded = nullptr, *donating = nullptr, *asking = nullptr;
+    if (Good(Take(TryCompileText(kDouble, &twice)))) {
+      const Ran ran = Run(twice, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1);
+      Good(ran.error);
+      if (Buffer* const out = Out(ran, 0, 0)) {
+        const Ran again = Run(twice, {{out}}, 1);
+        Good(again.error);
+        Expect(Out(again, 0, 0), {4, 8, 12, 16});
+        Expect(out, {2, 4, 6, 8});
+        Buffer* copy = nullptr;
+        if (Good(TryCopy(out, devices_[2], &copy))) Expect(copy, {2, 4, 6, 8});
+      }
+    }
+    if (Good(Take(TryCompileText(kSharded, &sharded)))) {
+      std::vector<std::vector<Buffer*>> args;
+      for (int k = 0; k < 4; ++k) {
+        const auto n = static_cast<float>(2 * k);
+        args.push_back({Put({n, n + 1}, {2}, devices_[k]), Put({3}, {}, devices_[k])});
+      }
+      for (int times = 0; times < 2; ++times) {
+        const Ran ran = Run(sharded, args, 2);
+        Good(ran.error);
+        for (int k = 0; k < 4; ++k) {
+          const auto n = static_cast<float>(6 * k);
+          Expect(Out(ran, k, 0), {n, n + 3});
+          Expect(Out(ran, k, 1), {84});
+        }
+        // A shard of many is one of its own elsewhere.
+        Buffer* copy = nullptr;
+        if (Buffer* const shard = Out(ran, 1, 0))
+          if (Good(TryCopy(shard, devices_[3], &copy))) Expect(copy, {6, 9});
+      }
+    }
+    const std::string two = {0x1a, 2, 0x28, 2};
+    if (Good(Take(TryCompile(Artifact("donated"), two, &donating)))) {
+      std::vector<std::vector<Buffer*>> args;
+      for (int k = 0; k < 2; ++k) {
+        const auto n = static_cast<float>(2 * k);
+        args.push_back({Put({n, n + 1}, {2}, devices_[k]), Put({n, n}, {2}, devices_[k])});
+      }
+      const Ran ran = Run(donating, args, 1);
+      Good(ran.error);
+      Expect(Out(ran, 0, 0), {0, 1});
+      Expect(Out(ran, 1, 0), {4, 5});
+    }
+    if (Good(Take(TryCompile(Artifact("host_callback_asks"), "", &asking)))) {
+      const Ran ran = Run(asking, {{Put({0, 1}, {2}, devices_[0])}}, 2);
+      Good(ran.error);
+      Expect(Out(ran, 0, 0), {420, 820});
+      auto get = Make<LoadedExecutable_GetExecutable_Args>();
+      get.loaded_executable = asking;
+      EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
+      auto cost = Make<Executable_GetCostAnalysis_Args>();
+      cost.executable = get.executable;
+      if (Good(Take(Call(kExecutable_GetCostAnalysis, &cost)))) {
+        EXPECT_EQ(cost.num_properties, 4);
+      }
+      auto destroy = Make<Executable_Destroy_Args>();
+      destroy.executable = get.executable;
+      EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
+    }
+  }
+
+  void FailEachCall(Fault fault, ErrorKind kind) {
+    SetHostCallback();
+    service_->FailAt(std::numeric_limits<int>::max(), fault, kind);
+    Session1();
+    ASSERT_THAT(errors_, ElementsAre());
+    const int calls = service_->num_calls();
+    ASSERT_GT(calls, 20);
+    for (int call = 0; call < calls; ++call) {
+      SCOPED_TRACE(absl::StrCat("call ", call, " of ", calls));
+      Reopen();
+      service_->FailAt(call, fault, kind);
+      Session1();
+      if (!service_->has_failed()) continue;  // how often the end of a run is asked for varies
+      EXPECT_FALSE(errors_.empty());
+      for (const std::string& error : errors_)
+        EXPECT_THAT(error, HasSubstr("injected by the test"));
+      if (HasFailure()) return;
+    }
+  }
+
+  static void SetHostCallback() {
+    const auto* extension = static_cast<const Extension*>(Table().extension_start);
+    while (extension->type != kHostCallbackExtension) extension = extension->next;
+    static_cast<const HostCallbackExtension*>(extension)->set_callbacks(
+        [](const char*, size_t, const HostValue* values, size_t, const HostValue* results, char*,
+           size_t) {
+          for (int i = 0; i < 2; ++i) {
+            static_cast<float*>(results[0].data)[i] =
+                10 * static_cast<const float*>(values[0].data)[i];
+          }
+          return 0;
+        },
+        [](const char*, bool) {});
+  }
+
+  bool ahead_ = false;
+  absl::StatusOr<std::shared_ptr<api::Service>> real_ = absl::UnknownError("not started");
+  std::shared_ptr<FaultyService> service_;
+  std::vector<std::string> errors_;
+};
+
+TEST_F(FaultsTest, OneCallFails) { FailEachCall(Fault::kOnce, ErrorKind::kUnreachable); }
+TEST_F(FaultsTest, TheClusterGoesAway) { FailEachCall(Fault::kForever, ErrorKind::kUnreachable); }
+TEST_F(FaultsTest, TheDevicesHaveNoMemoryLeft) {
+  FailEachCall(Fault::kForever, ErrorKind::kOutOfMemory);
+}
+TEST_F(FaultsTest, ARunFailsWhenItsResultsAreAskedFor) {
+  FailEachCall(Fault::kLater, ErrorKind::kWorkerLost);
+}
+
+// A caller that knows fewer fields of a struct than the plugin.
+TEST_F(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
+  LoadedExecutable* const twice = Compile(kDouble);
+  auto get = Make<LoadedExecutable_GetExecutable_Args>();
+  get.loaded_executable = twice;
+  EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
+  // Up to output_size_in_bytes.
+  constexpr size_t kOlder = sizeof(Header) + sizeof(Executable*) + 3 * sizeof(int64_t);
+  // As large as the caller has it, so that the sanitizer sees what is beyond.
+  const std::unique_ptr<char[]> bytes(new char[kOlder]);
+  auto* const args = reinterpret_cast<Executable_GetCompiledMemoryStats_Args*>(bytes.get());
+  std::memset(bytes.get(), 0, kOlder);
+  args->struct_size = kOlder;
+  args->executable = get.executable;
+  EXPECT_CALL_OK(kExecutable_GetCompiledMemoryStats, args);
+  EXPECT_EQ(args->argument_size_in_bytes, 16);
+  EXPECT_EQ(args->struct_size, kOlder);
+  auto destroy = Make<Executable_Destroy_Args>();
+  destroy.executable = get.executable;
+  EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
+}
+
+TEST_F(FaultsTest, ABufferWithMoreBytesThanThereAreIsAnError) {
+  auto put = Make<Client_BufferFromHostBuffer_Args>();
+  put.client = client_;
+  put.type = kF32;
+  put.memory = MemoryOf(devices_[0]);
+  float number = 1;
+  put.data = &number;
+  constexpr int64_t kMany = int64_t{1} << 40;
+  for (const std::vector<int64_t>& dims :
+       {std::vector<int64_t>{kMany << 22}, {kMany, kMany}, {-1}}) {
+    put.dims = dims.data();
+    put.num_dims = dims.size();
+    EXPECT_THAT(Take(Call(kClient_BufferFromHostBuffer, &put)), HasSubstr("VALUE_ERROR"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::pjrt
