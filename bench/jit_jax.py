@@ -82,7 +82,7 @@ class ByPlugin(Training):
         self.batch = texts(batch)
         self.state = jax.device_put(compile_jax.gpt_state(layers), whole)
         self.text = jax.device_put(self.batch, rows)
-        self.key = jax.device_put(jax.random.key(1), whole)
+        self.key = jax.device_put(jax.random.PRNGKey(1), whole)
         self.get, self.feed = float, lambda batch: jax.device_put(batch, rows)
 
     def explain(self):

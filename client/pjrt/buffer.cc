@@ -15,6 +15,9 @@
 namespace tessera::pjrt {
 namespace {
 
+// What is kept on a device twice: as an array of its own, and as part of one.
+constexpr int64_t kKeptTwiceMax = 1 << 20;
+
 // Of one call that waits; in between, a client that is being closed is noticed.
 constexpr absl::Duration kSlice = absl::Seconds(1);
 
@@ -129,41 +132,76 @@ absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout, 
 
 }  // namespace
 
+void Cell::Fill(tessera::Array array) {
+  absl::MutexLock lock(&mu_);
+  array_ = std::move(array);
+  filled_.store(true, std::memory_order_release);
+}
+
+void Cell::Fail(const absl::Status& why) {
+  absl::MutexLock lock(&mu_);
+  failure_ = why;
+  filled_.store(true, std::memory_order_release);
+}
+
+absl::StatusOr<Contents> Cell::Of(int ordinal, bool zero) const {
+  absl::MutexLock lock(&mu_);
+  if (!failure_.ok()) return failure_;
+  if (bytes_) return Contents{bytes_, {}, 0};
+  if (array_.valid()) return Contents{std::nullopt, array_, ordinal, zero};
+  return Contents{std::nullopt, whole_, whole_ordinal_};
+}
+
+std::pair<tessera::Array, tessera::Array> Cell::ArraysWith(int shard, bool shard_is_zero,
+                                                           int ordinal, bool zero) const {
+  std::pair<tessera::Array, tessera::Array> out;
+  absl::MutexLock lock(&mu_);
+  if (ordinal == shard && zero == shard_is_zero) out.first = array_;
+  if (whole_ordinal_ == shard && !shard_is_zero) out.second = whole_;
+  return out;
+}
+
+void Cell::Sent(const tessera::Array& array, int ordinal) {
+  std::optional<ir::Array> bytes;  // destroyed without the lock
+  tessera::Array old, whole;
+  absl::MutexLock lock(&mu_);
+  bytes.swap(bytes_);
+  std::swap(whole, whole_);
+  whole_ = array;
+  whole_ordinal_ = ordinal;
+  // Kept beside it if others may use it, or if that costs little.
+  if (array_.valid() && array_.placement().devices.size() == 1 &&
+      array_.type().num_bytes() > kKeptTwiceMax)
+    std::swap(old, array_);
+}
+
+absl::StatusOr<Held> Buffer::held() const {
+  absl::MutexLock lock(&mu_);
+  if (held_.cell) return held_;
+  return MakeError(ErrorKind::kArrayDeleted,
+                   absl::StrCat("a buffer of ", ir::MakeType(dtype, dims).ToString(),
+                                " was deleted or donated"));
+}
+
 absl::StatusOr<Contents> Buffer::contents() const {
-  absl::MutexLock lock(&mu_);
-  if (deleted_) {
-    return MakeError(ErrorKind::kArrayDeleted,
-                     absl::StrCat("a buffer of ", ir::MakeType(dtype, dims).ToString(),
-                                  " was deleted or donated"));
-  }
-  if (!contents_.bytes && !contents_.array.valid()) return ready->status();
-  return contents_;
-}
-
-tessera::Array Buffer::ArrayIfShard(int ordinal, bool zero) const {
-  absl::MutexLock lock(&mu_);
-  const bool is = contents_.ordinal == ordinal && contents_.zero == zero;
-  return is ? contents_.array : tessera::Array();
-}
-
-void Buffer::Sent(const tessera::Array& array, int ordinal) {
-  Contents old;  // destroyed without the lock
-  absl::MutexLock lock(&mu_);
-  if (deleted_ || !contents_.bytes) return;
-  std::swap(old, contents_);
-  contents_ = {std::nullopt, array, ordinal};
+  TESSERA_ASSIGN_OR_RETURN(const Held held, this->held());
+  if (!held.cell->filled()) device->client->runs.Finish();
+  return held.contents();
 }
 
 void Buffer::Delete() {
-  Contents old;
+  Held old;  // destroyed without the lock
   absl::MutexLock lock(&mu_);
-  deleted_ = true;
-  std::swap(old, contents_);
+  std::swap(old, held_);
 }
 
 bool Buffer::deleted() const {
   absl::MutexLock lock(&mu_);
-  return deleted_;
+  return held_.cell == nullptr;
+}
+
+bool IsWhole(const tessera::Array& array, const ir::Dims& local) {
+  return local == array.shape() && !api::HoldsTerms(array.placement());
 }
 
 int64_t Buffer::num_bytes() const {
@@ -180,25 +218,31 @@ absl::Status AwaitRun(const Client& client, const tessera::Array& array) {
 
 // Does not keep the array: what nobody uses is to be deleted before the runs that come after, not
 // when somebody has heard of its end.
-std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array) {
+void SettleAtEnd(Client& client, const tessera::Array& array,
+                 const std::shared_ptr<Outcome>& outcome) {
   const internal::ConcreteState* const c = internal::AsConcrete(array);
-  if (!c->may_be_pending()) return Settled();
-  auto outcome = std::make_shared<Outcome>();
+  if (!c->may_be_pending()) return outcome->Settle(absl::OkStatus());
   outcome->StartWhenAsked([&client, run = RunOf(*c), outcome = outcome.get()] {
     // Kept by the task: whoever asks holds it, too.
     auto settler = std::make_shared<Settler>(outcome->shared_from_this());
     client.waiters.Push(/*size=*/0,
                         [&client, run, settler] { settler->Settle(AwaitRunOf(client, run)); });
   });
+}
+
+std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array) {
+  if (!internal::AsConcrete(array)->may_be_pending()) return Settled();
+  auto outcome = std::make_shared<Outcome>();
+  SettleAtEnd(client, array, outcome);
   return outcome;
 }
 
-absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& contents,
-                                    const Buffer& of) {
+absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& contents, ir::DType dtype,
+                                    const ir::Dims& local) {
   TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
-  if (contents.zero) return ir::Array(of.dtype, of.dims);
+  if (contents.zero) return ir::Array(dtype, local);
   // A whole array may have come with the end of its run.
-  if (of.dims == contents.array.shape() && !api::HoldsTerms(contents.array.placement()))
+  if (IsWhole(contents.array, local))
     return client.session->service().Get(internal::AsConcrete(contents.array)->id,
                                          internal::kMaxWaitPerCall);
   return client.session->service().GetShard(internal::AsConcrete(contents.array)->id,
@@ -217,8 +261,8 @@ Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {
       return MakeError(ErrorKind::kValueError, "a buffer needs a device or a memory");
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, CopyOf(*args, *dtype));
     ir::Dims dims = bytes.shape();
-    args->buffer =
-        new Buffer(device, *dtype, std::move(dims), {std::move(bytes), {}, 0}, Settled());
+    args->buffer = new Buffer(device, *dtype, std::move(dims),
+                              {std::make_shared<Cell>(std::move(bytes))}, Settled());
     args->done_with_host_buffer = new Event{Settled()};
     return absl::OkStatus();
   });
@@ -283,9 +327,14 @@ Error* Buffer_IsOnCpu(Buffer_IsOnCpu_Args* args) {
   return nullptr;
 }
 
+// Asked for by who waits.
 Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
-  args->event = new Event{args->buffer->ready};
-  return nullptr;
+  return Guarded([args] {
+    const absl::StatusOr<Held> held = args->buffer->held();
+    if (held.ok() && !held->cell->filled()) args->buffer->device->client->runs.Finish();
+    args->event = new Event{args->buffer->ready};
+    return absl::OkStatus();
+  });
 }
 
 Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
@@ -312,7 +361,8 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     Client& client = *buffer.device->client;
     // The framework keeps the buffer until the event is ready.
     const auto read = [&client, &buffer, contents, strides, dst = args->dst]() -> absl::Status {
-      TESSERA_ASSIGN_OR_RETURN(const ir::Array value, ReadShard(client, contents, buffer));
+      TESSERA_ASSIGN_OR_RETURN(const ir::Array value,
+                               ReadShard(client, contents, buffer.dtype, buffer.dims));
       WriteTo(value, strides, dst);
       return absl::OkStatus();
     };
@@ -333,24 +383,25 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
   return Guarded([args]() -> absl::Status {
     const Buffer& from = *args->buffer;
     Device* const to = args->dst_memory->device;
-    std::shared_ptr<Outcome> ready = from.ready;
-    if (const absl::Status failed = ready->status(); !failed.ok()) {
-      args->dst_buffer = new Buffer(to, from.dtype, from.dims, {}, std::move(ready));
+    Client& client = *from.device->client;
+    const auto give = [&](Held held, std::shared_ptr<Outcome> ready) {
+      args->dst_buffer = new Buffer(to, from.dtype, from.dims, std::move(held), std::move(ready));
       return absl::OkStatus();
+    };
+    TESSERA_ASSIGN_OR_RETURN(const Held held, from.held());
+    if (from.device == to) return give(held, from.ready);
+    if (!held.cell->filled()) client.runs.Finish();
+    const absl::StatusOr<Contents> contents = held.contents();
+    if (!contents.ok() || !from.ready->status().ok()) return give(held, from.ready);
+    if (contents->bytes) return give({std::make_shared<Cell>(*contents->bytes)}, Settled());
+    const tessera::Array& array = contents->array;
+    if (IsWhole(array, from.dims)) {
+      const tessera::Array copy = client.session->Reshard(array, Mesh{{}, {to->id}}, {}, Site{});
+      return give({std::make_shared<Cell>(copy)}, EndOfRun(client, copy));
     }
-    TESSERA_ASSIGN_OR_RETURN(Contents contents, from.contents());
-    if (!contents.bytes && from.device != to) {
-      Client& client = *from.device->client;
-      if (contents.array.placement().devices.size() == 1) {
-        contents.array = client.session->Reshard(contents.array, Mesh{{}, {to->id}}, {}, Site{});
-        ready = EndOfRun(client, contents.array);
-      } else {  // a shard of many: by way of this process
-        TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, contents, from));
-        contents = {std::move(bytes), {}, 0};
-      }
-    }
-    args->dst_buffer = new Buffer(to, from.dtype, from.dims, std::move(contents), std::move(ready));
-    return absl::OkStatus();
+    // A shard of many: by way of this process.
+    TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, *contents, from.dtype, from.dims));
+    return give({std::make_shared<Cell>(std::move(bytes))}, Settled());
   });
 }
 

@@ -242,10 +242,9 @@ CallsInOrder::~CallsInOrder() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<Outcome> CallsInOrder::Make(std::shared_ptr<const Compiled> compiled,
-                                            std::vector<tessera::Array> arrays) {
-  auto outcome = std::make_shared<Outcome>();
-  auto settler = std::make_shared<Settler>(outcome);
+void CallsInOrder::Make(std::shared_ptr<const Compiled> compiled,
+                        std::vector<tessera::Array> arrays, std::shared_ptr<Outcome> outcome) {
+  auto settler = std::make_shared<Settler>(std::move(outcome));
   absl::MutexLock lock(&mu_);
   waiting_.emplace_back([compiled = std::move(compiled), arrays = std::move(arrays),
                          settler = std::move(settler)]() mutable {
@@ -256,7 +255,6 @@ std::shared_ptr<Outcome> CallsInOrder::Make(std::shared_ptr<const Compiled> comp
     settler->Settle(status);
   });
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
-  return outcome;
 }
 
 void CallsInOrder::Run() {

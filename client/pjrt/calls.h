@@ -74,9 +74,9 @@ class CallsInOrder {
   ~CallsInOrder();
 
   // Reads the arrays once their run has ended, and makes the calls of the program, which read
-  // them; how that ends.
-  std::shared_ptr<Outcome> Make(std::shared_ptr<const Compiled> compiled,
-                                std::vector<tessera::Array> arrays) ABSL_LOCKS_EXCLUDED(mu_);
+  // them; `outcome` is how that ends.
+  void Make(std::shared_ptr<const Compiled> compiled, std::vector<tessera::Array> arrays,
+            std::shared_ptr<Outcome> outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mu_);

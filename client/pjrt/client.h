@@ -20,6 +20,7 @@
 #include "client/pjrt/calls.h"
 #include "client/pjrt/event.h"
 #include "client/pjrt/functions.h"
+#include "client/pjrt/runs.h"
 #include "client/session.h"
 
 namespace tessera::pjrt {
@@ -95,6 +96,7 @@ struct Client {
   // Waits for runs and transfers. The last members: their threads use the others.
   SizedPool waiters;
   CallsInOrder calls;
+  RunQueue runs;
 };
 
 // How a client is made: options of the call, then the environment.

@@ -6,14 +6,21 @@
 namespace tessera::pjrt {
 
 void Outcome::StartWhenAsked(std::function<void()> start) {
-  absl::MutexLock lock(&mu_);
-  start_ = std::move(start);
+  {
+    absl::MutexLock lock(&mu_);
+    if (!asked_) {
+      start_ = std::move(start);
+      return;
+    }
+  }
+  start();
 }
 
 void Outcome::Start() {
   std::function<void()> start;
   {
     absl::MutexLock lock(&mu_);
+    asked_ = true;
     start.swap(start_);
   }
   if (start) start();

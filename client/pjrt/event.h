@@ -24,8 +24,8 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
   Outcome(const Outcome&) = delete;
   Outcome& operator=(const Outcome&) = delete;
 
-  // `start` is called once, when the first one asks: it has something settle the outcome. To be
-  // called before others know of the outcome.
+  // `start` is called once, when the first one asks, or at once if one has: it has something settle
+  // the outcome. To be called once.
   void StartWhenAsked(std::function<void()> start) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls who waits. The first call counts.
   void Settle(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
@@ -41,6 +41,7 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
 
   mutable absl::Mutex mu_;
   std::function<void()> start_ ABSL_GUARDED_BY(mu_);
+  bool asked_ ABSL_GUARDED_BY(mu_) = false;
   bool settled_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<OnReadyCallback, void*>> callbacks_ ABSL_GUARDED_BY(mu_);

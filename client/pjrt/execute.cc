@@ -1,5 +1,8 @@
 // Runs. Arguments come as the buffers of each device: those that are the shards of one array, where
 // the program wants them, are that array; others become one.
+//
+// The call itself checks what makes no sense, and makes the buffers of the results; the rest is a
+// job of the client's queue of runs.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +16,8 @@
 namespace tessera::pjrt {
 namespace {
 
-// The buffers of one argument, by partition.
-using Row = std::vector<Buffer*>;
+// What the buffers of one argument hold, by partition.
+using Row = absl::Span<const Held>;
 
 std::string What(const Compiled& compiled, size_t i) {
   return absl::StrCat(compiled.executable->name, ": argument ", i);
@@ -43,164 +46,218 @@ bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
   return true;
 }
 
-// The array whose shards the buffers are; invalid if they are not those of one.
-tessera::Array WholeOf(const Row& row, const Boundary& boundary) {
-  const auto array_of = [&](size_t k) {
-    return row[k]->ArrayIfShard(boundary.ordinals[k], boundary.IsZero(k));
+// The array whose shards they are; invalid if they are not those of one.
+tessera::Array WholeOf(Row row, const Boundary& boundary) {
+  const auto arrays_of = [&](size_t k) {
+    return row[k].cell->ArraysWith(boundary.ordinals[k], boundary.IsZero(k), row[k].ordinal,
+                                   row[k].zero);
   };
-  tessera::Array first = array_of(0);
-  if (!first.valid()) return {};
-  for (size_t k = 1; k < row.size(); ++k) {
-    if (array_of(k).state() != first.state()) return {};
+  auto [own, made] = arrays_of(0);
+  for (size_t k = 1; k < row.size() && (own.valid() || made.valid()); ++k) {
+    const auto [other_own, other_made] = arrays_of(k);
+    if (other_own.state() != own.state()) own = {};
+    if (other_made.state() != made.state()) made = {};
   }
-  return FitsBoundary(first, boundary) ? first : tessera::Array();
+  if (own.valid() && FitsBoundary(own, boundary)) return own;
+  return made.valid() && FitsBoundary(made, boundary) ? made : tessera::Array();
 }
 
-// Puts the array that the buffers are the shards of.
-absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, const Row& row, size_t i) {
+absl::StatusOr<ir::Array> BytesOf(const Compiled& compiled, const Contents& contents,
+                                  const Boundary& boundary) {
+  if (contents.bytes) return *contents.bytes;
+  return ReadShard(*compiled.client, contents, boundary.spec.dtype, boundary.local);
+}
+
+// Makes the array that they are the shards of.
+absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_t i) {
   const Boundary& boundary = compiled.in[i];
   std::vector<Contents> contents;
-  for (const Buffer* buffer : row) {
-    // As it is: of a long chain of runs, each would add its word.
-    TESSERA_RETURN_IF_ERROR(buffer->ready->status());
-    absl::StatusOr<Contents> found = buffer->contents();
-    if (!found.ok()) return Annotate(found.status(), What(compiled, i));
-    contents.push_back(*std::move(found));
+  for (const Held& held : row) {
+    // An error is as it is: of a long chain of runs, each would add its word.
+    TESSERA_ASSIGN_OR_RETURN(Contents found, held.contents());
+    contents.push_back(std::move(found));
   }
   const api::Placement& placement = boundary.spec.placement;
   if (api::HoldsTerms(placement) || !boundary.sum.empty()) {
     return MakeError(ErrorKind::kNotImplemented,
-                     "an argument of terms that nobody has added up, from several buffers");
+                     absl::StrCat(What(compiled, i),
+                                  ": terms of a sum that nobody has added up, "
+                                  "from several buffers"));
   }
-  ir::Array whole;
-  if (boundary.local == boundary.spec.shape) {  // each has all of it
-    if (contents[0].bytes) {
-      whole = *contents[0].bytes;
-    } else {
-      TESSERA_ASSIGN_OR_RETURN(whole, ReadShard(*compiled.client, contents[0], *row[0]));
-    }
-  } else {
-    whole = ir::Array(boundary.spec.dtype, boundary.spec.shape);
+  const Mesh mesh{placement.mesh, placement.devices};
+  Session& session = *compiled.client->session;
+  tessera::Array array;
+  if (boundary.local != boundary.spec.shape) {
+    ir::Array whole(boundary.spec.dtype, boundary.spec.shape);
     const std::vector<int> distinct = api::OrdinalsOfDistinctShards(placement, boundary.spec.shape);
     for (size_t k = 0; k < row.size(); ++k) {
       const int ordinal = boundary.ordinals[k];
       if (!std::binary_search(distinct.begin(), distinct.end(), ordinal)) continue;
-      ir::Array shard;
-      if (contents[k].bytes) {
-        shard = *contents[k].bytes;
-      } else {
-        TESSERA_ASSIGN_OR_RETURN(shard, ReadShard(*compiled.client, contents[k], *row[k]));
-      }
+      TESSERA_ASSIGN_OR_RETURN(const ir::Array shard, BytesOf(compiled, contents[k], boundary));
       ir::WriteBlock(&whole, api::ShardStarts(placement, boundary.spec.shape, ordinal), shard);
     }
+    array = session.Put(whole, mesh, placement.spec, Site{});
+  } else if (!contents[0].bytes && IsWhole(contents[0].array, boundary.local)) {
+    // Each has all of it, and the first has it on a device.
+    array = session.Reshard(contents[0].array, mesh, placement.spec, Site{});
+  } else {
+    TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, BytesOf(compiled, contents[0], boundary));
+    array = session.Put(whole, mesh, placement.spec, Site{});
   }
-  const tessera::Array array = compiled.client->session->Put(
-      whole, Mesh{placement.mesh, placement.devices}, placement.spec, Site{});
-  for (size_t k = 0; k < row.size(); ++k) row[k]->Sent(array, boundary.ordinals[k]);
+  for (size_t k = 0; k < row.size(); ++k) row[k].cell->Sent(array, boundary.ordinals[k]);
   return array;
 }
 
-absl::StatusOr<tessera::Array> Argument(const Compiled& compiled, const Row& row, size_t i) {
-  const Boundary& boundary = compiled.in[i];
-  for (size_t k = 0; k < row.size(); ++k) {
-    if (row[k]->dtype == boundary.spec.dtype && row[k]->dims == boundary.local) continue;
-    return MakeError(ErrorKind::kTypeError,
-                     absl::StrCat(What(compiled, i), ": the program takes ",
-                                  ir::MakeType(boundary.spec.dtype, boundary.local).ToString(),
-                                  " on each device, and was given ",
-                                  ir::MakeType(row[k]->dtype, row[k]->dims).ToString(),
-                                  " on device ", compiled.devices[k]->id));
-  }
-  if (tessera::Array whole = WholeOf(row, boundary); whole.valid()) return whole;
-  return Assemble(compiled, row, i);
-}
-
-// What the program is given.
-struct Given {
-  std::vector<tessera::Array> arrays;
-  std::vector<bool> donate;  // by array; empty: none
-  std::vector<bool> takes;   // the same by argument
+// A call: what it is given, and where its results go.
+struct Call {
+  std::shared_ptr<const Compiled> compiled;
+  std::vector<Held> args = {};   // those of the first argument on all devices, then the next one's
+  std::vector<bool> takes = {};  // by argument; empty: none
+  std::vector<std::shared_ptr<Cell>> results = {};  // null for a token
+  // Of the run, and of what ends the call for the framework: when the program calls the host, the
+  // end of that.
+  std::shared_ptr<Outcome> end = {}, complete = {};
 };
 
-absl::Status Gather(const Compiled& compiled, LoadedExecutable_Execute_Args* args, Given* out) {
-  if (compiled.donates) out->takes = compiled.donated;
+// Checks the arguments, and takes those that are donated.
+absl::Status Take(const Compiled& compiled, LoadedExecutable_Execute_Args* args, Call* call) {
+  const size_t num_devices = args->num_devices;
+  if (compiled.donates) call->takes = compiled.donated;
   for (size_t i = 0; i < args->options->num_non_donatable_input_indices; ++i) {
     const int64_t kept = args->options->non_donatable_input_indices[i];
-    if (kept >= 0 && static_cast<size_t>(kept) < out->takes.size()) out->takes[kept] = false;
+    if (kept >= 0 && static_cast<size_t>(kept) < call->takes.size()) call->takes[kept] = false;
   }
-  out->arrays.reserve(args->num_args);
-  Row row(args->num_devices);
+  call->args.reserve(args->num_args * num_devices);
   for (size_t i = 0; i < args->num_args; ++i) {
-    if (compiled.in[i].token) continue;
-    for (size_t k = 0; k < row.size(); ++k) row[k] = args->argument_lists[k][i];
-    TESSERA_ASSIGN_OR_RETURN(tessera::Array array, Argument(compiled, row, i));
-    out->arrays.push_back(std::move(array));
-    if (!out->takes.empty()) out->donate.push_back(out->takes[i]);
+    const Boundary& boundary = compiled.in[i];
+    for (size_t k = 0; k < num_devices; ++k) {
+      const Buffer& buffer = *args->argument_lists[k][i];
+      if (!boundary.token &&
+          (buffer.dtype != boundary.spec.dtype || buffer.dims != boundary.local)) {
+        return MakeError(ErrorKind::kTypeError,
+                         absl::StrCat(What(compiled, i), ": the program takes ",
+                                      ir::MakeType(boundary.spec.dtype, boundary.local).ToString(),
+                                      " on each device, and was given ",
+                                      ir::MakeType(buffer.dtype, buffer.dims).ToString(),
+                                      " on device ", compiled.devices[k]->id));
+      }
+      absl::StatusOr<Held> held = boundary.token ? Held() : buffer.held();
+      if (!held.ok()) return Annotate(held.status(), What(compiled, i));
+      call->args.push_back(*std::move(held));
+    }
   }
+  for (size_t i = 0; i < call->takes.size(); ++i) {
+    for (size_t k = 0; call->takes[i] && k < num_devices; ++k) args->argument_lists[k][i]->Delete();
+  }
+  call->results.reserve(compiled.out.size());
+  for (const Boundary& boundary : compiled.out)
+    call->results.push_back(boundary.token ? nullptr : std::make_shared<Cell>());
   return absl::OkStatus();
 }
 
-// Runs the program, and fills in what the call gives.
-absl::Status Run(const Compiled& compiled, Given given, LoadedExecutable_Execute_Args* args) {
-  Client& client = *compiled.client;
-  TESSERA_ASSIGN_OR_RETURN(std::vector<tessera::Array> answers, Ask(compiled, given.arrays));
-  given.arrays.insert(given.arrays.end(), answers.begin(), answers.end());
-  if (!given.donate.empty()) given.donate.resize(given.arrays.size());
-  std::vector<tessera::Array> results =
-      client.session->Run(*compiled.executable, given.arrays, given.donate, Site{});
-  const size_t num_devices = args->num_devices;
-  for (size_t i = 0; i < given.takes.size(); ++i) {
-    for (size_t k = 0; given.takes[i] && k < num_devices; ++k) args->argument_lists[k][i]->Delete();
-  }
-  // All of the run's results are there at once.
-  const std::shared_ptr<Outcome> end =
-      results.empty() ? Settled() : EndOfRun(client, results.front());
-  // A run has ended for the framework when its calls have been made.
-  std::shared_ptr<Outcome> complete = end;
-  if (compiled.sent.prints) {
-    const auto first_read = results.end() - compiled.sent.num_printed;
-    complete = client.calls.Make(args->executable->compiled, {first_read, results.end()});
-    results.erase(first_read, results.end());
-    // The results are not those of the program if one of these calls had to be waited for.
-    if (!compiled.late.empty()) TESSERA_RETURN_IF_ERROR(complete->Await());
-  }
-  auto result = results.begin();
+// Makes the buffers of the results.
+void GiveResults(const Call& call, LoadedExecutable_Execute_Args* args) {
+  const Compiled& compiled = *call.compiled;
   for (size_t i = 0; i < compiled.out.size(); ++i) {
     const Boundary& boundary = compiled.out[i];
-    for (size_t k = 0; k < num_devices; ++k) {
+    for (size_t k = 0; k < args->num_devices; ++k) {
       Buffer*& buffer = args->output_lists[k][i];
       if (boundary.token) {
-        buffer = new Buffer(compiled.devices[k], ir::DType::kBool, {},
-                            {ir::Array(ir::DType::kBool, {}), {}, 0}, complete);
+        buffer =
+            new Buffer(compiled.devices[k], ir::DType::kBool, {},
+                       {std::make_shared<Cell>(ir::Array(ir::DType::kBool, {}))}, call.complete);
         buffer->token = true;
       } else {
         buffer = new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
-                            {std::nullopt, *result, boundary.ordinals[k], boundary.IsZero(k)}, end);
+                            {call.results[i], boundary.ordinals[k], boundary.IsZero(k)}, call.end);
       }
     }
-    if (!boundary.token) ++result;
   }
-  for (size_t k = 0; args->device_complete_events != nullptr && k < num_devices; ++k)
-    args->device_complete_events[k] = new Event{complete};
+  for (size_t k = 0; args->device_complete_events != nullptr && k < args->num_devices; ++k)
+    args->device_complete_events[k] = new Event{call.complete};
+}
+
+// Asks for the run, and fills the cells of the results. `first`: an array that the run makes.
+absl::Status TryAskFor(Call& call, tessera::Array* first) {
+  const Compiled& compiled = *call.compiled;
+  Client& client = *compiled.client;
+  const size_t num_devices = compiled.devices.size();
+  std::vector<tessera::Array> arrays;
+  std::vector<bool> donate;
+  arrays.reserve(compiled.in.size());
+  for (size_t i = 0; i < compiled.in.size(); ++i) {
+    if (compiled.in[i].token) continue;
+    const Row row(&call.args[i * num_devices], num_devices);
+    tessera::Array whole = WholeOf(row, compiled.in[i]);
+    if (!whole.valid()) {
+      TESSERA_ASSIGN_OR_RETURN(whole, Assemble(compiled, row, i));
+    }
+    arrays.push_back(std::move(whole));
+    if (!call.takes.empty()) donate.push_back(call.takes[i]);
+  }
+  // What was taken, and nobody else has, goes with the run.
+  call.args.clear();
+  if (!compiled.asked.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<tessera::Array> answers, Ask(compiled, arrays));
+    arrays.insert(arrays.end(), answers.begin(), answers.end());
+    if (!donate.empty()) donate.resize(arrays.size());
+  }
+  std::vector<tessera::Array> results =
+      client.session->Run(*compiled.executable, arrays, std::move(donate), Site{});
+  // All of the run's results are there at once.
+  if (!results.empty()) *first = results.front();
+  if (compiled.sent.prints) {
+    const auto first_read = results.end() - compiled.sent.num_printed;
+    client.calls.Make(call.compiled, {first_read, results.end()}, call.complete);
+    results.erase(first_read, results.end());
+    // The results are not those of the program if one of these calls had to be waited for.
+    if (!compiled.late.empty()) TESSERA_RETURN_IF_ERROR(call.complete->Await());
+  }
+  auto result = results.begin();
+  for (const std::shared_ptr<Cell>& cell : call.results)
+    if (cell) cell->Fill(std::move(*result++));
   return absl::OkStatus();
 }
 
-// Gives results that have failed.
-void FillFailed(const Compiled& compiled, const absl::Status& why,
-                LoadedExecutable_Execute_Args* args) {
-  const auto failed = std::make_shared<Outcome>(why);
-  for (size_t k = 0; k < compiled.devices.size(); ++k) {
-    for (size_t i = 0; i < compiled.out.size(); ++i) {
-      const Boundary& boundary = compiled.out[i];
-      Buffer*& buffer = args->output_lists[k][i];
-      buffer = boundary.token ? new Buffer(compiled.devices[k], ir::DType::kBool, {}, {}, failed)
-                              : new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
-                                           {}, failed);
-      buffer->token = boundary.token;
-    }
-    if (args->device_complete_events != nullptr)
-      args->device_complete_events[k] = new Event{failed};
+struct Asked {
+  absl::Status status;
+  tessera::Array first;  // invalid if the run makes none
+};
+// The same. What goes wrong is told where a result is used, as of a run that fails.
+Asked AskFor(Call& call) {
+  Asked out;
+  out.status = call.compiled->client->closing.load()
+                   ? absl::CancelledError("the client has been closed")
+                   : Caught([&] { return TryAskFor(call, &out.first); });
+  for (size_t i = 0; !out.status.ok() && i < call.results.size(); ++i)
+    if (call.results[i]) call.results[i]->Fail(out.status);
+  return out;
+}
+
+// Asks for the run on this thread.
+void Run(Call& call) {
+  Client& client = *call.compiled->client;
+  if (call.compiled->sent.prints) call.complete = std::make_shared<Outcome>();
+  const Asked asked = AskFor(call);
+  if (asked.status.ok() && asked.first.valid()) {
+    call.end = EndOfRun(client, asked.first);
+  } else {
+    call.end = std::make_shared<Outcome>(asked.status);
   }
+  if (!call.complete) call.complete = call.end;
+  // That of calls that are being made is theirs.
+  if (!asked.status.ok()) call.complete->Settle(asked.status);
+}
+
+// The same as a job of the queue, whose outcomes are known before.
+RunQueue::After RunLater(Call call) {
+  return [asked = AskFor(call), client = call.compiled->client, end = std::move(call.end)] {
+    if (asked.status.ok() && asked.first.valid()) {
+      SettleAtEnd(*client, asked.first, end);
+    } else {
+      end->Settle(asked.status);
+    }
+  };
 }
 
 }  // namespace
@@ -219,14 +276,19 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
                        compiled.devices.size(), " devices, and was given ", args->num_args, " on ",
                        args->num_devices));
     }
-    Given given;
-    absl::Status status = Caught([&] { return Gather(compiled, args, &given); });
-    const ErrorKind kind = status.ok() ? ErrorKind::kInternal : KindOf(status);
-    if (kind == ErrorKind::kTypeError || kind == ErrorKind::kArrayDeleted)
-      return status;  // the call makes no sense
-    // What goes wrong otherwise is told where a result is used, as of a run that fails.
-    if (status.ok()) status = Caught([&] { return Run(compiled, std::move(given), args); });
-    if (!status.ok()) FillFailed(compiled, status, args);
+    Call call{args->executable->compiled};
+    TESSERA_RETURN_IF_ERROR(Take(compiled, args, &call));
+    Client& client = *compiled.client;
+    // What is little work where it is done, or waits for the host, which may ask for runs itself.
+    if (client.embedded || compiled.sent.prints || !compiled.asked.empty()) {
+      if (!client.embedded) client.runs.Finish();
+      Run(call);
+      GiveResults(call, args);
+      return absl::OkStatus();
+    }
+    call.end = call.complete = std::make_shared<Outcome>();
+    GiveResults(call, args);
+    client.runs.Push([call = std::move(call)]() mutable { return RunLater(std::move(call)); });
     return absl::OkStatus();
   });
 }

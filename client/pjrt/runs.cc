@@ -1,0 +1,86 @@
+#include "client/pjrt/runs.h"
+
+#include <utility>
+
+#include "base/spinner.h"
+#include "base/thread_name.h"
+
+namespace tessera::pjrt {
+namespace {
+
+// Runs that the framework may be ahead of those that were asked for.
+constexpr size_t kWaitingMax = 64;
+
+}  // namespace
+
+RunQueue::~RunQueue() {
+  Finish();
+  std::thread thread;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    thread.swap(thread_);
+  }
+  num_waiting_.store(1);  // wakes one that spins
+  if (thread.joinable()) thread.join();
+}
+
+void RunQueue::Push(Job job) {
+  size_t waiting;
+  {
+    absl::MutexLock lock(&mu_);
+    waiting_.push_back(std::move(job));
+    waiting = waiting_.size();
+    num_waiting_.store(waiting, std::memory_order_relaxed);
+    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  }
+  if (waiting <= kWaitingMax) return;
+  const auto has_room = [this] {
+    return num_waiting_.load(std::memory_order_relaxed) <= kWaitingMax / 2;
+  };
+  // The thread is at it, which two would not do sooner; and no caller gets further ahead.
+  if (!SpinUntil(has_room))
+    while (!has_room() && DoNext()) {
+    }
+}
+
+bool RunQueue::DoNext() {
+  After after;
+  {
+    absl::MutexLock doing(&doing_);
+    Job next;
+    {
+      absl::MutexLock lock(&mu_);
+      if (waiting_.empty()) return false;
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+      num_waiting_.store(waiting_.size(), std::memory_order_relaxed);
+    }
+    after = next();
+  }
+  after();
+  return true;
+}
+
+void RunQueue::Finish() {
+  while (DoNext()) {
+  }
+}
+
+void RunQueue::Run() {
+  NameThread("tessera-runs");
+  Spinner spinner;
+  while (true) {
+    while (DoNext()) {
+    }
+    spinner.Until([this] { return num_waiting_.load(std::memory_order_relaxed) > 0; });
+    absl::MutexLock lock(&mu_);
+    const auto work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+      return stopping_ || !waiting_.empty();
+    };
+    mu_.Await(absl::Condition(&work));
+    if (stopping_) return;
+  }
+}
+
+}  // namespace tessera::pjrt
