@@ -1,8 +1,8 @@
 """The step of bench/jit.cc in JAX, by @client.jit or by the plugin: the GPT of bench/compile_jax.py.
 
 Run by bench-jit with the folder of the package tessera or the plugin's shared object, the coordinator's address, the
-number of layers and that of texts. For each line "WAY STEPS" on standard input so many steps are taken, and the last loss, the processor's time and
-the time of each step in microseconds are printed. "explain 0" prints the plan.
+number of layers and that of texts. For each line "WAY STEPS" on standard input so many steps are taken, and the last
+loss, the processor's time and the time of each step in microseconds are printed. "explain 0" prints the plan.
 """
 import os
 import pathlib

@@ -1,10 +1,10 @@
 """Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use it.
 
-A script calls prepare() before it imports jax, and serve(), serve_compilations() or serve_lowerings() with its calls. For each
-line "time<TAB>NAME<TAB>N" on standard input that call is made N times, each waited for, and the times are printed in microseconds; for
-"enqueue" in place of "time" none is waited for until all are made, and the mean time of those N is printed. For
-"check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is printed, or what
-differs.
+A script calls prepare() before it imports jax, and serve(), serve_compilations() or serve_lowerings() with its calls.
+For each line "time<TAB>NAME<TAB>N" on standard input that call is made N times, each waited for, and the times are
+printed in microseconds; for "enqueue" in place of "time" none is waited for until all are made, and the mean time of
+those N is printed. For "check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is
+printed, or what differs.
 """
 import contextlib
 import os

@@ -21,14 +21,17 @@ Display WithoutColors() {
   return display;
 }
 
-PlanView ViewOf(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
-  PlanView view =
-      OrThrow(MakePlanView(SplitPrints(traced.program, site).program, plan.explain_json), site);
+PlanView ViewOf(const ir::Program& program, const api::CompileReply& plan, const Site& site) {
+  PlanView view = OrThrow(MakePlanView(program, plan.explain_json), site);
   view.devices = plan.devices;
   for (const auto* specs : {&plan.in, &plan.out})
     if (view.devices.empty() && !specs->empty()) view.devices = (*specs)[0].placement.devices;
   if (static_cast<int64_t>(view.devices.size()) != view.mesh.num_devices()) view.devices.clear();
   return view;
+}
+
+PlanView ViewOf(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
+  return ViewOf(SplitPrints(traced.program, site).program, plan, site);
 }
 
 // The placements that the plan has for a value, each once.
@@ -125,6 +128,12 @@ std::string DrawPlanOf(const LoweredCall& call) {
 }
 std::string PlanTextOf(const LoweredCall& call) { return DrawPlan(ViewOf(call), WithoutColors()); }
 std::string PlanSvgOf(const LoweredCall& call) { return SvgOf(ViewOf(call)); }
+std::string PlanTextOf(const ir::Program& program, const api::CompileReply& plan) {
+  return DrawPlan(ViewOf(program, plan, Site{}), WithoutColors());
+}
+std::string PlanSvgOf(const ir::Program& program, const api::CompileReply& plan) {
+  return SvgOf(ViewOf(program, plan, Site{}));
+}
 std::string ExplicitTextOf(const LoweredCall& call) { return ExplicitText(ViewOf(call)); }
 
 void PrintToStdout(const std::string& text) {

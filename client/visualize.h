@@ -43,6 +43,9 @@ std::string DrawPlanOf(const LoweredCall& call);  // for stdout
 std::string PlanTextOf(const LoweredCall& call);
 std::string PlanSvgOf(const LoweredCall& call);
 std::string ExplicitTextOf(const LoweredCall& call);
+// The same of a plan with its explain_json, of a program that prints nothing.
+std::string PlanTextOf(const ir::Program& program, const api::CompileReply& plan);
+std::string PlanSvgOf(const ir::Program& program, const api::CompileReply& plan);
 void PrintToStdout(const std::string& text);
 template <class F>
 Jitted<F> AsJitted(const Jitted<F>& f) {

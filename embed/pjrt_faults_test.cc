@@ -245,7 +245,7 @@ class FaultsTest : public PjrtTest {
       auto cost = Make<Executable_GetCostAnalysis_Args>();
       cost.executable = get.executable;
       if (Good(Take(Call(kExecutable_GetCostAnalysis, &cost)))) {
-        EXPECT_EQ(cost.num_properties, 4);
+        EXPECT_EQ(cost.num_properties, 6);
       }
       auto destroy = Make<Executable_Destroy_Args>();
       destroy.executable = get.executable;

@@ -190,8 +190,10 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
   auto cost = Make<Executable_GetCostAnalysis_Args>();
   cost.executable = get.executable;
   EXPECT_CALL_OK(kExecutable_GetCostAnalysis, &cost);
-  ASSERT_EQ(cost.num_properties, 4);
+  ASSERT_EQ(cost.num_properties, 6);
   EXPECT_EQ(std::string(cost.properties[3].name, cost.properties[3].name_size), "explain");
+  EXPECT_THAT(std::string(cost.properties[4].string_value, cost.properties[4].value_size),
+              HasSubstr("device 3       │"));
   EXPECT_EQ(std::string(cost.properties[0].name, cost.properties[0].name_size), "flops");
   EXPECT_GE(cost.properties[0].float_value, 2);  // a product of two numbers on each device
   const auto* const shardings = static_cast<const ShardingsExtension*>(Table().extension_start);

@@ -16,6 +16,7 @@
 #include "client/pjrt/types.h"
 #include "client/pjrt/xla.pb.h"
 #include "client/stages.h"
+#include "client/visualize.h"
 #include "ir/api/placement.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"
@@ -465,6 +466,9 @@ Error* Executable_GetCostAnalysis(Executable_GetCostAnalysis_Args* args) {
       compiled.cost.Add("bytes accessed", static_cast<float>(found.bytes_accessed));
       compiled.cost.Add("optimal_seconds", static_cast<float>(found.optimal_seconds));
       compiled.cost.Add("explain", explained->reply.explain_text);
+      compiled.cost.Add("visualize", internal::PlanTextOf(compiled.sent.program, explained->reply));
+      compiled.cost.Add("visualize_svg",
+                        internal::PlanSvgOf(compiled.sent.program, explained->reply));
     }
     args->properties = compiled.cost.values().data();
     args->num_properties = compiled.cost.values().size();

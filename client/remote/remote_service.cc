@@ -11,6 +11,7 @@
 #include "client/remote/reach.h"
 #include "client/remote/retry.h"
 #include "client/remote/status.h"
+#include "ir/api/placement.h"
 #include "ir/serial/probe.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
@@ -215,11 +216,11 @@ absl::StatusOr<api::CompileReply> RemoteService::Compile(const api::CompileReque
                            Call(programs_, &Programs::CompileProgram, proto, kCompileTimeout));
   absl::StatusOr<api::CompileReply> reply = ir::serial::FromProto(response);
   if (!reply.ok()) return reply;
-  int64_t bytes = 0;
-  for (const api::ArraySpec& s : reply->out) bytes += ir::MakeType(s.dtype, s.shape).num_bytes();
+  std::vector<const api::ArraySpec*> specs;
+  for (const api::ArraySpec& s : reply->out) specs.push_back(&s);
   absl::MutexLock lock(&mu_);
-  results_[reply->executable] = {reply->out.size(),
-                                 bytes <= api::kInlineBytesMax && !reply->out.empty()};
+  results_[reply->executable] = {specs.size(),
+                                 !api::InlineResults(specs, api::kInlineBytesMax).empty()};
   return reply;
 }
 

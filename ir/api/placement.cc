@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/words.h"
 #include "ir/spec.h"
+#include "ir/type.h"
 
 namespace tessera::api {
 namespace {
@@ -102,6 +103,25 @@ std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::
 
 bool HoldsTerms(const Placement& placement) {
   return placement.mesh.SizeOf(placement.spec.unreduced) > 1;
+}
+
+std::vector<int> InlineResults(const std::vector<const ArraySpec*>& results, int64_t bytes_max) {
+  const auto bytes_of = [](const ArraySpec& spec) {
+    return ir::MakeType(spec.dtype, spec.shape).num_bytes();
+  };
+  int64_t all = 0;
+  for (const ArraySpec* spec : results)
+    if (!HoldsTerms(spec->placement)) all += bytes_of(*spec);
+  std::vector<int> out;
+  int64_t left = bytes_max;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const int64_t bytes = bytes_of(*results[i]);
+    if (HoldsTerms(results[i]->placement) || bytes > left) continue;
+    if (all > bytes_max && bytes > kInlineEachMax) continue;
+    out.push_back(static_cast<int>(i));
+    left -= bytes;
+  }
+  return out;
 }
 
 }  // namespace tessera::api

@@ -27,4 +27,9 @@ std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::
 // on any of them, but what they add up to.
 bool HoldsTerms(const Placement& placement);
 
+// Which results of a run come with its completion, ascending: those whose blocks are on devices, if
+// they have at most `bytes_max` together; else the first of those of at most kInlineEachMax, up to
+// `bytes_max`.
+std::vector<int> InlineResults(const std::vector<const ArraySpec*>& results, int64_t bytes_max);
+
 }  // namespace tessera::api

@@ -5,6 +5,9 @@
 namespace tessera::api {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
 using ir::Dims;
 
 Placement On(ir::DimAxes dims) {
@@ -41,6 +44,21 @@ TEST(PlacementTest, MajorAxisComesFirst) {
 TEST(PlacementTest, ReplicasAreOneBlock) {
   EXPECT_EQ(OrdinalsOfDistinctShards(On({{"x"}}), {12}), (std::vector<int>{0, 3}));
   EXPECT_EQ(OrdinalsOfDistinctShards(On({}), {12}), (std::vector<int>{0}));
+}
+
+TEST(PlacementTest, SmallResultsComeWithTheEndOfARun) {
+  const auto of = [](int64_t bytes) { return ArraySpec{ir::DType::kU8, {bytes}, On({})}; };
+  const ArraySpec scalar = of(4), kilo = of(1 << 10), more = of((1 << 10) + 1), big = of(64 << 10);
+  EXPECT_THAT(InlineResults({&more, &scalar}, kInlineBytesMax), ElementsAre(0, 1));
+  EXPECT_THAT(InlineResults({&big}, kInlineBytesMax), ElementsAre(0));
+  EXPECT_THAT(InlineResults({&big, &more, &kilo, &scalar}, kInlineBytesMax), ElementsAre(2, 3));
+  const std::vector<const ArraySpec*> many(65, &kilo);
+  EXPECT_EQ(InlineResults(many, kInlineBytesMax).size(), 64);
+  EXPECT_THAT(InlineResults({&scalar}, 3), IsEmpty());
+  // A term of a sum is no block.
+  ArraySpec term = of(4);
+  term.placement.spec.unreduced = {"x"};
+  EXPECT_THAT(InlineResults({&term, &scalar}, kInlineBytesMax), ElementsAre(1));
 }
 
 TEST(PlacementTest, EachMistakeHasItsReason) {

@@ -90,7 +90,8 @@ struct ExecuteRequest {
   std::optional<absl::Duration> deadline;  // for the run, from acceptance; unset: the server's own
   // Arrays to delete first, as Delete does; a call that fails may leave them.
   std::vector<uint64_t> release;
-  // The total size up to which results are returned inline with the run's completion.
+  // The total size up to which results are returned inline with the run's completion; see
+  // kInlineEachMax.
   int64_t inline_bytes_max = 0;
   uint64_t session = 0;     // owns the results; a transport that has a session of its own sets it
   bool check_only = false;  // validates the request, and runs, releases and makes nothing
@@ -138,8 +139,10 @@ struct Making {
   std::vector<ArraySpec> specs;  // of each
 };
 
-// The most bytes of results that a server returns inline with a completion.
+// The most bytes of results that a server returns inline with a completion; and where all results
+// have more, of each that is returned all the same: the loss beside the state of a training.
 constexpr int64_t kInlineBytesMax = 64 << 10;
+constexpr int64_t kInlineEachMax = 1 << 10;
 
 // How a run ended, with its inline results.
 struct Completion {

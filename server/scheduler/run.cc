@@ -191,14 +191,11 @@ std::vector<std::pair<int32_t, int>> Machine::InlineShards(const Operation& op,
                                                            int64_t bytes_max) const {
   std::vector<std::pair<int32_t, int>> shards;
   if (bytes_max == 0) return shards;
-  int64_t bytes = 0;
-  for (size_t r = 0; r < op.results.size(); ++r) {
-    const api::ArraySpec& spec = *catalogue_.array(op.results[r]).spec;
-    if (api::HoldsTerms(spec.placement)) continue;
-    bytes += ir::MakeType(spec.dtype, spec.shape).num_bytes();
-    if (bytes > bytes_max) return {};
-    for (int ordinal : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
-      shards.emplace_back(static_cast<int32_t>(r), ordinal);
+  std::vector<const api::ArraySpec*> specs;
+  for (const uint64_t result : op.results) specs.push_back(catalogue_.array(result).spec.get());
+  for (const int r : api::InlineResults(specs, bytes_max)) {
+    for (int ordinal : api::OrdinalsOfDistinctShards(specs[r]->placement, specs[r]->shape))
+      shards.emplace_back(r, ordinal);
   }
   return shards;
 }

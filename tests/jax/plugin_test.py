@@ -7,6 +7,7 @@ import functools
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,7 @@ except Exception as error:
 """
 
 
-# Steps that nobody looks at, in whose midst the coordinator is killed and comes back.
+# Steps that nobody looks at, in whose midst something happens to the coordinator.
 AHEAD = """
 import sys
 sys.path[:0] = {paths!r}
@@ -56,8 +57,11 @@ tessera_jax.initialize()
 step = jax.jit(lambda x, i: x + i, donate_argnums=0)
 x = step(jnp.zeros(4, jnp.int32), 0).block_until_ready()
 print("running", flush=True)
+sys.stdin.readline()
 for i in range({steps}):
     x = step(x, i)
+    if i == 10:
+        print("ahead", flush=True)
 print("result", x, flush=True)
 """
 
@@ -79,6 +83,18 @@ def run_python(program, **environment):
     env = {**os.environ, "TESSERA_EMBEDDED": "", "TESSERA_ADDRESS": "", **environment}
     return subprocess.Popen([sys.executable, "-c", program], env=env, text=True, stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def await_line(process, line):
+    for said in process.stdout:
+        if said == line + "\n":
+            return
+    raise AssertionError(f"the program ended without '{line}'")
+
+
+def sum_of_steps(steps):
+    total = steps * (steps - 1) // 2
+    return f"result [{total} {total} {total} {total}]"
 
 
 class PluginTest(unittest.TestCase):
@@ -220,7 +236,8 @@ class PluginTest(unittest.TestCase):
         mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
         on_four = jax.device_put(x, NamedSharding(mesh, P(("a", "b"))))
         donated = jax.jit(lambda x: (sine(x + 1) + x, jnp.int8(2)), donate_argnums=0)(on_four)
-        np.testing.assert_array_equal(donated[0], np.sin(np.arange(1, 9, dtype=np.float32)) + np.arange(8, dtype=np.float32))
+        np.testing.assert_array_equal(donated[0],
+                                      np.sin(np.arange(1, 9, dtype=np.float32)) + np.arange(8, dtype=np.float32))
         self.assertTrue(on_four.is_deleted())
 
         seen = []
@@ -279,6 +296,12 @@ class PluginTest(unittest.TestCase):
         self.assertEqual((stats.argument_size_in_bytes, stats.output_size_in_bytes), (256, 256))
         self.assertGreaterEqual(compiled.cost_analysis()["flops"], 2 * 8**3)
         self.assertIn("dot_general", tessera_jax.explain(compiled))
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            tessera_jax.visualize(compiled)
+        self.assertIn("memory", said.getvalue())
+        rows = NamedSharding(jax.make_mesh((4,), ("x",)), P("x"))
+        doubled = jax.jit(lambda x: x * 2, in_shardings=rows).lower(jnp.ones(8)).compile()
+        self.assertIn("<svg", tessera_jax.visualize_svg(doubled))
         with self.assertRaisesRegex(ValueError, "not compiled for Tessera"):
             with jax.default_device(jax.devices("cpu")[0]):
                 tessera_jax.explain(jax.jit(jnp.sin).lower(1.0).compile())
@@ -306,9 +329,7 @@ class PluginTest(unittest.TestCase):
         with daemons.Cluster(workers=1, devices=1) as cluster:
             found = run_python(KILLED.format(paths=sys.path[:2]), TESSERA_ADDRESS=cluster.address)
             try:
-                for line in found.stdout:
-                    if line == "running\n":
-                        break
+                await_line(found, "running")
                 cluster.kill_worker(0)
                 said, _ = found.communicate("\n", timeout=100)
             finally:
@@ -322,15 +343,45 @@ class PluginTest(unittest.TestCase):
                 workers=1, devices=1, coordinator_flags=[f"--state-dir={folder}/state"]) as cluster:
             found = run_python(AHEAD.format(paths=sys.path[:2], steps=steps), TESSERA_ADDRESS=cluster.address)
             try:
-                for line in found.stdout:
-                    if line == "running\n":
-                        break
+                await_line(found, "running")
+                found.stdin.write("\n")
+                found.stdin.flush()
+                await_line(found, "ahead")
                 cluster.restart_coordinator()
                 said, _ = found.communicate(timeout=100)
             finally:
                 found.kill()
-        total = steps * (steps - 1) // 2
-        self.assertIn(f"result [{total} {total} {total} {total}]", said)
+        self.assertIn(sum_of_steps(steps), said)
+
+    def test_steps_go_on_ahead_of_a_coordinator_that_pauses(self):
+        import daemons
+        with daemons.Cluster(workers=1, devices=1) as cluster:
+            found = run_python(AHEAD.format(paths=sys.path[:2], steps=200), TESSERA_ADDRESS=cluster.address)
+            coordinator = cluster.processes["coordinator"].pid
+            try:
+                await_line(found, "running")
+                daemons.freeze(coordinator)
+                found.stdin.write("\n")
+                found.stdin.flush()
+                await_line(found, "ahead")  # of what nobody has accepted
+                os.kill(coordinator, signal.SIGCONT)
+                said, _ = found.communicate(timeout=100)
+            finally:
+                os.kill(coordinator, signal.SIGCONT)
+                found.kill()
+        self.assertIn(sum_of_steps(200), said)
+
+    def test_a_cluster_with_certificates_and_tokens(self):
+        import daemons
+        with daemons.Cluster(workers=1, devices=2, secure=True) as cluster:
+            def run(**environment):
+                found = run_python(AHEAD.format(paths=sys.path[:2], steps=20), TESSERA_ADDRESS=cluster.address,
+                                   TESSERA_CA_FILE=str(cluster.ca), **environment)
+                said, _ = found.communicate("\n", timeout=100)
+                return said
+
+            self.assertIn(sum_of_steps(20), run(TESSERA_TOKEN=cluster.token))
+            self.assertRegex(run(TESSERA_TOKEN="tsr_wrong"), "UNAUTHENTICATED")
 
     def test_what_is_dropped_is_freed_however_far_ahead_the_client_is(self):
         import daemons

@@ -1,5 +1,8 @@
 """Puts the plugin of a build beside the package: the one at TESSERA_PJRT_PLUGIN, else that of
 build/release, else of build/dev. Everything else is in pyproject.toml.
+
+The wheel is for any Python 3, as the plugin does not know of Python, and for machines that have the
+libraries it was built with (scripts/packages.txt): no manylinux, which would have to carry them.
 """
 
 import os
@@ -7,6 +10,7 @@ import pathlib
 import shutil
 
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
 
@@ -39,4 +43,9 @@ class Binary(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildPy}, distclass=Binary)
+class AnyPython(bdist_wheel):
+    def get_tag(self):
+        return ("py3", "none", super().get_tag()[2])
+
+
+setup(cmdclass={"build_py": BuildPy, "bdist_wheel": AnyPython}, distclass=Binary)

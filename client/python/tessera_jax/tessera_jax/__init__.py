@@ -34,11 +34,16 @@ def is_configured() -> bool:
 
 
 def initialize() -> None:
-    """Registers the plugin, if a cluster is named. JAX calls it when it first looks for devices."""
+    """Registers the plugin, if a cluster is named. JAX calls it when it first looks for devices.
+
+    A program may call it, too: a second call does nothing.
+    """
     if not is_configured():
         return
     from jax._src import xla_bridge  # the documented way of plugins
 
+    if NAME in xla_bridge._backend_factories:
+        return
     path = library_path()
     xla_bridge.register_plugin(NAME, priority=500, library_path=path)
     _lower_as_on_cpus()
@@ -51,10 +56,28 @@ def explain(compiled) -> str:
 
     `compiled` is jax.jit(f).lower(...).compile(), for Tessera's devices.
     """
+    return _told(compiled, "explain")
+
+
+def visualize(compiled) -> None:
+    """Prints a picture of a compiled program's plan: what each device holds, and what they exchange.
+
+    `compiled` is jax.jit(f).lower(...).compile(), for Tessera's devices. Of an array that is there,
+    jax.debug.visualize_array_sharding is a picture.
+    """
+    print(_told(compiled, "visualize"))
+
+
+def visualize_svg(compiled) -> str:
+    """The arrays of that picture as an SVG document."""
+    return _told(compiled, "visualize_svg")
+
+
+def _told(compiled, name: str) -> str:
     analysis = compiled.cost_analysis() or {}
-    if "explain" not in analysis:
+    if name not in analysis:
         raise ValueError("the program is not compiled for Tessera's devices: there is no plan to explain")
-    return analysis["explain"]
+    return analysis[name]
 
 
 def _lower_as_on_cpus() -> None:
