@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -142,7 +143,8 @@ class FaultyService final : public api::Service {
   std::map<uint64_t, size_t> num_results_ ABSL_GUARDED_BY(mu_);  // by executable
 };
 
-class FaultsTest : public PjrtTest {
+// Both ways of runs: on the caller's thread, as of an embedded cluster, and ahead of it.
+class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
  protected:
   Client* Open() override {
     TesseraStartEmbedded({.devices = 4}, &real_);
@@ -152,8 +154,7 @@ class FaultsTest : public PjrtTest {
   Client* OpenOn(std::shared_ptr<FaultyService> service) {
     service_ = std::move(service);
     const std::shared_ptr<Session> session = Session::FromService(service_);
-    if (ahead_) session->RunAhead();
-    return new Client(session, /*in_process=*/true, session->devices());
+    return new Client(session, /*in_process=*/GetParam(), session->devices());
   }
   // A new client of the same cluster, without what the last one has compiled.
   void Reopen() {
@@ -288,23 +289,22 @@ class FaultsTest : public PjrtTest {
         [](const char*, bool) {});
   }
 
-  bool ahead_ = false;
   absl::StatusOr<std::shared_ptr<api::Service>> real_ = absl::UnknownError("not started");
   std::shared_ptr<FaultyService> service_;
   std::vector<std::string> errors_;
 };
 
-TEST_F(FaultsTest, OneCallFails) { FailEachCall(Fault::kOnce, ErrorKind::kUnreachable); }
-TEST_F(FaultsTest, TheClusterGoesAway) { FailEachCall(Fault::kForever, ErrorKind::kUnreachable); }
-TEST_F(FaultsTest, TheDevicesHaveNoMemoryLeft) {
+TEST_P(FaultsTest, OneCallFails) { FailEachCall(Fault::kOnce, ErrorKind::kUnreachable); }
+TEST_P(FaultsTest, TheClusterGoesAway) { FailEachCall(Fault::kForever, ErrorKind::kUnreachable); }
+TEST_P(FaultsTest, TheDevicesHaveNoMemoryLeft) {
   FailEachCall(Fault::kForever, ErrorKind::kOutOfMemory);
 }
-TEST_F(FaultsTest, ARunFailsWhenItsResultsAreAskedFor) {
+TEST_P(FaultsTest, ARunFailsWhenItsResultsAreAskedFor) {
   FailEachCall(Fault::kLater, ErrorKind::kWorkerLost);
 }
 
 // A caller that knows fewer fields of a struct than the plugin.
-TEST_F(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
+TEST_P(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
   LoadedExecutable* const twice = Compile(kDouble);
   auto get = Make<LoadedExecutable_GetExecutable_Args>();
   get.loaded_executable = twice;
@@ -325,7 +325,7 @@ TEST_F(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
   EXPECT_CALL_OK(kExecutable_Destroy, &destroy);
 }
 
-TEST_F(FaultsTest, ABufferWithMoreBytesThanThereAreIsAnError) {
+TEST_P(FaultsTest, ABufferWithMoreBytesThanThereAreIsAnError) {
   auto put = Make<Client_BufferFromHostBuffer_Args>();
   put.client = client_;
   put.type = kF32;
@@ -340,6 +340,37 @@ TEST_F(FaultsTest, ABufferWithMoreBytesThanThereAreIsAnError) {
     EXPECT_THAT(Take(Call(kClient_BufferFromHostBuffer, &put)), HasSubstr("VALUE_ERROR"));
   }
 }
+
+TEST_P(FaultsTest, ThreadsRunAtOnceAndAhead) {
+  LoadedExecutable* const twice = Compile(kDouble);
+  std::vector<Buffer*> inputs;
+  for (int i = 0; i < 4; ++i) inputs.push_back(Put({1, 2, 3, 4}, {2, 2}, devices_[0]));
+  std::vector<std::thread> threads;
+  for (Buffer* input : inputs) {
+    threads.emplace_back([&, input] {
+      // More than may wait: some are asked for by this thread.
+      Buffer* last = input;
+      for (int i = 0; i < 100; ++i) {
+        const bool look = i % 30 == 0;
+        const Ran ran = Run(twice, {{look ? input : last}}, 1, {}, /*wait=*/look);
+        ASSERT_EQ(ran.error, "");
+        last = ran.outputs[0][0];
+      }
+      EXPECT_THAT(Read(last), ElementsAre(1024, 2048, 3072, 4096));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(FaultsTest, AClientIsDestroyedWhileItsRunsWait) {
+  LoadedExecutable* const twice = Compile(kDouble);
+  Buffer* last = Put({1, 2, 3, 4}, {2, 2}, devices_[0]);
+  for (int i = 0; i < 50; ++i) last = Run(twice, {{last}}, 1, {}, /*wait=*/false).outputs[0][0];
+  Close();
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, FaultsTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Here" : "Ahead"; });
 
 }  // namespace
 }  // namespace tessera::pjrt

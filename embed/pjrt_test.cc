@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "embed/testing/pjrt_framework.h"
 #include "gmock/gmock.h"
 #include "ir/stablehlo/export.h"
@@ -25,8 +26,10 @@ const Api& Table() {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 TEST_F(PjrtTest, NoFunctionIsNullAndThoseThatAreAbsentSaySo) {
   EXPECT_EQ(Table().version.major_version, 0);
@@ -98,6 +101,130 @@ TEST_F(PjrtTest, DevicesSayWhatAndWhereTheyAre) {
     EXPECT_CALL_OK(kMemory_Kind, &kind);
     EXPECT_EQ(std::string(kind.kind, kind.kind_size), "device");
   }
+}
+
+#define ASK(function, field, object) \
+  Ask<function##_Args>(k##function, &function##_Args::field, object)
+
+TEST_F(PjrtTest, GettersTellOfTheClient) {
+  EXPECT_EQ(ASK(Client_ProcessIndex, client, client_).process_index, 0);
+  const auto version = ASK(Client_PlatformVersion, client, client_);
+  EXPECT_THAT(std::string(version.platform_version, version.platform_version_size),
+              StartsWith("tessera "));
+  const auto devices = ASK(Client_AddressableDevices, client, client_);
+  EXPECT_THAT(std::vector<Device*>(devices.addressable_devices,
+                                   devices.addressable_devices + devices.num_addressable_devices),
+              ElementsAreArray(devices_));
+  const auto memories = ASK(Client_AddressableMemories, client, client_);
+  ASSERT_EQ(memories.num_addressable_memories, devices_.size());
+  auto lookup = Make<Client_LookupAddressableDevice_Args>();
+  lookup.client = client_;
+  lookup.local_hardware_id = 2;
+  EXPECT_CALL_OK(kClient_LookupAddressableDevice, &lookup);
+  EXPECT_EQ(lookup.addressable_device, devices_[2]);
+  for (const int none : {-1, 4}) {
+    lookup.local_hardware_id = none;
+    EXPECT_THAT(Take(Call(kClient_LookupAddressableDevice, &lookup)), HasSubstr("no device"));
+  }
+  std::vector<int> assigned(4, -1);
+  auto assignment = Make<Client_DefaultDeviceAssignment_Args>();
+  assignment.client = client_;
+  assignment.num_replicas = 1;
+  assignment.num_partitions = 3;
+  assignment.default_assignment = assigned.data();
+  assignment.default_assignment_size = 4;
+  EXPECT_CALL_OK(kClient_DefaultDeviceAssignment, &assignment);
+  EXPECT_EQ(assigned[3], -1);
+  for (const int none : {5, -1}) {
+    assignment.num_partitions = none;
+    EXPECT_THAT(Take(Call(kClient_DefaultDeviceAssignment, &assignment)), HasSubstr("devices"));
+  }
+  Topology* const topology = ASK(Client_TopologyDescription, client, client_).topology;
+  const auto name = ASK(TopologyDescription_PlatformName, topology, topology);
+  EXPECT_EQ(std::string(name.platform_name, name.platform_name_size), "tessera");
+  EXPECT_GT(ASK(TopologyDescription_PlatformVersion, topology, topology).platform_version_size, 0);
+  EXPECT_EQ(ASK(TopologyDescription_GetDeviceDescriptions, topology, topology).num_descriptions, 4);
+  EXPECT_EQ(ASK(TopologyDescription_Attributes, topology, topology).num_attributes, 0);
+}
+
+TEST_F(PjrtTest, GettersTellOfDevicesAndMemories) {
+  for (int i = 0; i < 4; ++i) {
+    Device* const device = devices_[i];
+    EXPECT_TRUE(ASK(Device_IsAddressable, device, device).is_addressable);
+    EXPECT_EQ(ASK(Device_LocalHardwareId, device, device).local_hardware_id, i);
+    const auto attributes = ASK(Device_GetAttributes, device, device);
+    EXPECT_EQ(attributes.num_attributes, 5);
+    attributes.attributes_deleter(attributes.device_attributes);
+    DeviceDescription* const about = ASK(Device_GetDescription, device, device).device_description;
+    EXPECT_EQ(ASK(DeviceDescription_ProcessIndex, device_description, about).process_index, 0);
+    const auto kind = ASK(DeviceDescription_Kind, device_description, about);
+    EXPECT_EQ(std::string(kind.device_kind, kind.device_kind_size), "cpu");
+    const auto text = ASK(DeviceDescription_ToString, device_description, about);
+    EXPECT_EQ(std::string(text.to_string, text.to_string_size),
+              absl::StrCat("TesseraDevice(id=",
+                           ASK(DeviceDescription_Id, device_description, about).id, ")"));
+    const auto more = ASK(DeviceDescription_DebugString, device_description, about);
+    EXPECT_THAT(std::string(more.debug_string, more.debug_string_size),
+                HasSubstr("worker=embedded"));
+    const auto memories = ASK(Device_AddressableMemories, device, device);
+    ASSERT_EQ(memories.num_memories, 1);
+    Memory* const memory = memories.memories[0];
+    EXPECT_EQ(memory, MemoryOf(device));
+    EXPECT_EQ(ASK(Memory_Id, memory, memory).id, i);
+    EXPECT_EQ(ASK(Memory_Kind_Id, memory, memory).kind_id, 0);
+    EXPECT_GT(ASK(Memory_ToString, memory, memory).to_string_size, 0);
+    EXPECT_GT(ASK(Memory_DebugString, memory, memory).debug_string_size, 0);
+    const auto by = ASK(Memory_AddressableByDevices, memory, memory);
+    ASSERT_EQ(by.num_devices, 1);
+    EXPECT_EQ(by.devices[0], device);
+  }
+}
+
+TEST_F(PjrtTest, GettersTellOfBuffersAndExecutables) {
+  Buffer* const buffer = Put({1, 2, 3, 4, 5, 6}, {2, 3}, devices_[1]);
+  const auto dims = ASK(Buffer_Dimensions, buffer, buffer);
+  EXPECT_THAT(std::vector<int64_t>(dims.dims, dims.dims + dims.num_dims), ElementsAre(2, 3));
+  const auto unpadded = ASK(Buffer_UnpaddedDimensions, buffer, buffer);
+  EXPECT_THAT(
+      std::vector<int64_t>(unpadded.unpadded_dims, unpadded.unpadded_dims + unpadded.num_dims),
+      ElementsAre(2, 3));
+  EXPECT_EQ(ASK(Buffer_DynamicDimensionIndices, buffer, buffer).num_dynamic_dims, 0);
+  EXPECT_EQ(ASK(Buffer_OnDeviceSizeInBytes, buffer, buffer).on_device_size_in_bytes, 24);
+  EXPECT_EQ(ASK(Buffer_Memory, buffer, buffer).memory, MemoryOf(devices_[1]));
+  EXPECT_FALSE(ASK(Buffer_IsOnCpu, buffer, buffer).is_on_cpu);
+  EXPECT_EQ(ASK(Buffer_ElementType, buffer, buffer).type, kF32);
+  EXPECT_EQ(Await(ASK(Buffer_ReadyEvent, buffer, buffer).event), "");
+
+  LoadedExecutable* const twice = Compile(kDouble);
+  Executable* const executable =
+      ASK(LoadedExecutable_GetExecutable, loaded_executable, twice).executable;
+  const auto name = ASK(Executable_Name, executable, executable);
+  EXPECT_EQ(std::string(name.executable_name, name.executable_name_size), "main");
+  EXPECT_EQ(ASK(Executable_NumReplicas, executable, executable).num_replicas, 1);
+  EXPECT_EQ(ASK(Executable_NumOutputs, executable, executable).num_outputs, 1);
+  EXPECT_EQ(ASK(Executable_SizeOfGeneratedCodeInBytes, executable, executable).size_in_bytes, 0);
+  const auto kinds = ASK(Executable_OutputMemoryKinds, executable, executable);
+  ASSERT_EQ(kinds.num_outputs, 1);
+  EXPECT_EQ(std::string(kinds.memory_kinds[0], kinds.memory_kind_sizes[0]), "device");
+  EXPECT_EQ(ASK(Executable_Fingerprint, executable, executable).executable_fingerprint_size, 64);
+  const auto stats = ASK(Executable_GetCompiledMemoryStats, executable, executable);
+  EXPECT_EQ(stats.argument_size_in_bytes, 16);
+  EXPECT_EQ(stats.output_size_in_bytes, 16);
+  EXPECT_GE(stats.peak_memory_in_bytes, 32);
+  ASK(Executable_Destroy, executable, executable);
+  const auto ids = ASK(LoadedExecutable_AddressableDeviceLogicalIds, executable, twice);
+  ASSERT_EQ(ids.num_addressable_device_logical_ids, 1);
+  EXPECT_EQ(ids.addressable_device_logical_ids[0].partition, 0);
+  const auto assignment = ASK(LoadedExecutable_GetDeviceAssignment, executable, twice);
+  // DeviceAssignment {replica_count: 1 computation_count: 1 computation_devices {
+  // replica_device_ids: ID}}.
+  EXPECT_EQ(std::string(assignment.serialized_bytes, 4), std::string({0x08, 1, 0x10, 1}));
+  assignment.serialized_device_assignment_deleter(assignment.serialized_device_assignment);
+  EXPECT_FALSE(ASK(LoadedExecutable_IsDeleted, executable, twice).is_deleted);
+  ASK(LoadedExecutable_Delete, executable, twice);
+  EXPECT_TRUE(ASK(LoadedExecutable_IsDeleted, executable, twice).is_deleted);
+  EXPECT_THAT(Run(twice, {{Put({1, 2, 3, 4}, {2, 2}, devices_[0])}}, 1).error,
+              HasSubstr("the executable was deleted"));
 }
 
 TEST_F(PjrtTest, BytesComeBackAsTheyWereGiven) {
@@ -392,6 +519,21 @@ TEST_F(PjrtTest, ManyThreadsRunAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
 }
+
+// Each function of the table is called by some test of this file.
+class AllAreCalled : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    if (GTEST_FLAG_GET(filter) != "*") return;
+#define TESSERA_PJRT(name) EXPECT_TRUE(Called()[k##name]) << #name;
+#define TESSERA_PJRT_ABSENT(name)
+#include "client/pjrt/functions.def"
+#undef TESSERA_PJRT
+#undef TESSERA_PJRT_ABSENT
+  }
+};
+[[maybe_unused]] const auto* const all_are_called =
+    ::testing::AddGlobalTestEnvironment(new AllAreCalled);
 
 }  // namespace
 }  // namespace tessera::pjrt

@@ -26,6 +26,11 @@ func main(%a: f32[8] P('x'), %b: f32[]) -> (f32[8] P('x'), f32[]) {
 }
 )";
 
+std::array<std::atomic<bool>, kNumFunctions>& Called() {
+  static std::array<std::atomic<bool>, kNumFunctions> called;
+  return called;
+}
+
 std::string Take(Error* error, int* code) {
   if (error == nullptr) return "";
   auto message = Make<Error_Message_Args>();
@@ -223,7 +228,7 @@ LoadedExecutable* PjrtTest::Compile(const std::string& text) {
 
 PjrtTest::Ran PjrtTest::Run(LoadedExecutable* executable,
                             const std::vector<std::vector<Buffer*>>& args, size_t num_outputs,
-                            const std::vector<int64_t>& keep) {
+                            const std::vector<int64_t>& keep, bool wait) {
   auto options = Make<ExecuteOptions>();
   options.non_donatable_input_indices = keep.data();
   options.num_non_donatable_input_indices = keep.size();
@@ -243,8 +248,17 @@ PjrtTest::Ran PjrtTest::Run(LoadedExecutable* executable,
   run.output_lists = output_lists.data();
   run.device_complete_events = complete.data();
   out.error = Take(Call(kLoadedExecutable_Execute, &run));
-  if (!out.error.empty()) return out;
-  for (Event* event : complete) out.error = Await(event);
+  if (!out.error.empty()) {
+    out.outputs.clear();
+    return out;
+  }
+  for (Event* event : complete) {
+    if (wait) {
+      out.error = Await(event);
+    } else {
+      Ask<Event_Destroy_Args>(kEvent_Destroy, &Event_Destroy_Args::event, event);
+    }
+  }
   for (const auto& list : out.outputs) {
     for (Buffer* buffer : list) Keep(buffer);
   }

@@ -3,6 +3,8 @@
 //
 // A test that uses it defines Table().
 #pragma once
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -38,14 +40,27 @@ Args Make() {
   return args;
 }
 
+// Which functions the test has called, by index.
+std::array<std::atomic<bool>, kNumFunctions>& Called();
+
 template <class Args>
 Error* Call(Index index, Args* args) {
+  Called()[index] = true;
   return reinterpret_cast<Error* (*)(Args*)>(Table().functions[index])(args);
 }
 
 // The message of an error, which is given back; "" for none.
 std::string Take(Error* error, int* code = nullptr);
 #define EXPECT_CALL_OK(index, args) EXPECT_EQ(Take(Call(index, args)), "")
+
+// Calls a function of an object, which must be without an error.
+template <class Args, class Object>
+Args Ask(Index index, Object* Args::*field, Object* object) {
+  auto args = Make<Args>();
+  args.*field = object;
+  EXPECT_CALL_OK(index, &args) << index;
+  return args;
+}
 
 NamedValue Option(const char* name, int64_t value);
 // Waits for an event and destroys it; its error.
@@ -79,9 +94,9 @@ class PjrtTest : public ::testing::Test {
     std::vector<std::vector<Buffer*>> outputs;  // by device; none if the call itself failed
     std::string error;
   };
-  // `args`: by device.
+  // `args`: by device. `wait`: for the end; else the error is that of the call alone.
   Ran Run(LoadedExecutable* executable, const std::vector<std::vector<Buffer*>>& args,
-          size_t num_outputs, const std::vector<int64_t>& keep = {});
+          size_t num_outputs, const std::vector<int64_t>& keep = {}, bool wait = true);
   std::string TryCopy(Buffer* from, Device* to, Buffer** copy);
   bool IsDeleted(Buffer* buffer);
 
