@@ -200,8 +200,19 @@ bool Buffer::deleted() const {
   return held_.cell == nullptr;
 }
 
+namespace {
+
+// Whether each shard, of these dims, is all of the array.
 bool IsWhole(const tessera::Array& array, const ir::Dims& local) {
   return local == array.shape() && !api::HoldsTerms(array.placement());
+}
+
+}  // namespace
+
+bool IsMoved(const Contents& contents, const ir::Dims& local, const std::vector<int64_t>& to) {
+  if (contents.zero || !IsWhole(contents.array, local)) return false;
+  const std::vector<int64_t>& devices = contents.array.placement().devices;
+  return devices.size() == 1 || (to.size() == 1 && devices.at(contents.ordinal) == to[0]);
 }
 
 int64_t Buffer::num_bytes() const {
@@ -241,8 +252,8 @@ absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& conten
                                     const ir::Dims& local) {
   TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
   if (contents.zero) return ir::Array(dtype, local);
-  // A whole array may have come with the end of its run.
-  if (IsWhole(contents.array, local))
+  // The array, which is read of the first device, may have come with the end of its run.
+  if (contents.ordinal == 0 && IsWhole(contents.array, local))
     return client.session->service().Get(internal::AsConcrete(contents.array)->id,
                                          internal::kMaxWaitPerCall);
   return client.session->service().GetShard(internal::AsConcrete(contents.array)->id,
@@ -394,9 +405,9 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
     const absl::StatusOr<Contents> contents = held.contents();
     if (!contents.ok() || !from.ready->status().ok()) return give(held, from.ready);
     if (contents->bytes) return give({std::make_shared<Cell>(*contents->bytes)}, Settled());
-    const tessera::Array& array = contents->array;
-    if (IsWhole(array, from.dims)) {
-      const tessera::Array copy = client.session->Reshard(array, Mesh{{}, {to->id}}, {}, Site{});
+    if (IsMoved(*contents, from.dims, {to->id})) {
+      const tessera::Array copy =
+          client.session->Reshard(contents->array, Mesh{{}, {to->id}}, {}, Site{});
       return give({std::make_shared<Cell>(copy)}, EndOfRun(client, copy));
     }
     // A shard of many: by way of this process.

@@ -99,8 +99,9 @@ struct Buffer {
   Held held_ ABSL_GUARDED_BY(mu_);
 };
 
-// Whether each shard, of these dims, is all of the array.
-bool IsWhole(const tessera::Array& array, const ir::Dims& local);
+// Whether the array, moved to these devices whole, is the shard there. Programs may give as
+// replicated what is not the same on all devices: then only the shard's own is.
+bool IsMoved(const Contents& contents, const ir::Dims& local, const std::vector<int64_t>& to);
 
 // Settles the outcome when the run ends that makes the array; waited for once somebody asks.
 void SettleAtEnd(Client& client, const tessera::Array& array,

@@ -97,8 +97,7 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
       ir::WriteBlock(&whole, api::ShardStarts(placement, boundary.spec.shape, ordinal), shard);
     }
     array = session.Put(whole, mesh, placement.spec, Site{});
-  } else if (!contents[0].bytes && IsWhole(contents[0].array, boundary.local)) {
-    // Each has all of it, and the first has it on a device.
+  } else if (!contents[0].bytes && IsMoved(contents[0], boundary.local, placement.devices)) {
     array = session.Reshard(contents[0].array, mesh, placement.spec, Site{});
   } else {
     TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, BytesOf(compiled, contents[0], boundary));

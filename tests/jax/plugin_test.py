@@ -170,6 +170,24 @@ class PluginTest(unittest.TestCase):
         y = jax.pmap(lambda a: a - jax.lax.pmean(a, "i"), axis_name="i")(x.reshape(4, 2))
         np.testing.assert_array_equal(y, x.reshape(4, 2) - x.reshape(4, 2).mean(0))
 
+    def test_shards_of_what_is_replicated_only_in_name_are_each_device_s(self):
+        rows = np.arange(8.0, dtype=np.float32).reshape(4, 2)
+        same = jax.pmap(lambda x: x, out_axes=None)(rows)
+        self.assertTrue(same.is_fully_replicated)
+        for i, shard in enumerate(same.addressable_shards):
+            np.testing.assert_array_equal(shard.data, rows[i])
+            np.testing.assert_array_equal(jax.device_put(shard.data, jax.devices()[(i + 1) % 4]), rows[i])
+            np.testing.assert_array_equal(shard.data + 1, rows[i] + 1)
+
+    def test_copies_of_one_device_s_array_are_put_together_on_the_devices(self):
+        mesh = jax.make_mesh((4,), ("x",))
+        alone = jnp.arange(3.0)
+        everywhere = jax.device_put(alone, NamedSharding(mesh, P()))
+        rows = jax.device_put(jnp.ones((4, 3)), NamedSharding(mesh, P("x")))
+        for _ in range(2):  # used together and alone, in turns
+            np.testing.assert_array_equal(jax.jit(jnp.add)(rows, everywhere), np.ones((4, 3)) + np.arange(3))
+            np.testing.assert_array_equal(jax.jit(jnp.negative)(alone), -np.arange(3.0))
+
     def test_sums_that_nobody_has_added_up(self):
         mesh = jax.make_mesh((2, 2), ("x", "y"))
         x = np.arange(16, dtype=np.float32).reshape(4, 4)
