@@ -227,6 +227,49 @@ TEST_F(PjrtTest, GettersTellOfBuffersAndExecutables) {
               HasSubstr("the executable was deleted"));
 }
 
+TEST_F(PjrtTest, LayoutsAreRowMajor) {
+  const auto* extension = static_cast<const Extension*>(Table().extension_start);
+  while (extension->type != kLayoutsExtension) extension = extension->next;
+  const auto& layouts = *static_cast<const LayoutsExtension*>(extension);
+  const auto text_of = [&](Layout* layout) {
+    auto serialize = Make<Layout_Serialize_Args>();
+    serialize.layout = layout;
+    EXPECT_EQ(Take(layouts.serialize(&serialize)), "");
+    std::string text(serialize.serialized_bytes, serialize.serialized_bytes_size);
+    serialize.serialized_layout_deleter(serialize.serialized_layout);
+    return text;
+  };
+  auto client = Make<Client_GetDefaultLayout_Args>();
+  client.client = client_;
+  client.num_dims = 3;
+  EXPECT_EQ(Take(layouts.client_default(&client)), "");
+  EXPECT_EQ(text_of(client.layout), "{2,1,0}");
+  auto destroy = Make<Layout_Destroy_Args>();
+  destroy.layout = client.layout;
+  EXPECT_EQ(Take(layouts.destroy(&destroy)), "");
+  auto topology = Make<Topology_GetDefaultLayout_Args>();
+  EXPECT_EQ(Take(layouts.topology_default(&topology)), "");
+  EXPECT_EQ(text_of(topology.layout), "{}");
+  auto buffer = Make<Buffer_Layout_Args>();
+  buffer.buffer = Put({1, 2}, {2, 1}, devices_[0]);
+  EXPECT_EQ(Take(layouts.buffer_layout(&buffer)), "");
+  EXPECT_EQ(text_of(buffer.layout), "{1,0}");
+  auto get = Make<LoadedExecutable_GetExecutable_Args>();
+  get.loaded_executable = Compile(kSharded);
+  EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
+  auto of = Make<Executable_Layouts_Args>();
+  of.executable = get.executable;
+  for (const auto function : {layouts.parameter_layouts, layouts.output_layouts}) {
+    EXPECT_EQ(Take(function(&of)), "");
+    ASSERT_EQ(of.num_layouts, 2);
+    EXPECT_EQ(text_of(of.layouts[0]), "{0}");
+    EXPECT_EQ(text_of(of.layouts[1]), "{}");
+  }
+  auto end = Make<Executable_Destroy_Args>();
+  end.executable = get.executable;
+  EXPECT_CALL_OK(kExecutable_Destroy, &end);
+}
+
 TEST_F(PjrtTest, BytesComeBackAsTheyWereGiven) {
   EXPECT_THAT(Read(Put({1, 2, 3, 4, 5, 6}, {2, 3}, devices_[1])), ElementsAre(1, 2, 3, 4, 5, 6));
   // Columns first.
@@ -329,9 +372,10 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
   out.executable = get.executable;
   EXPECT_EQ(Take(shardings->output_shardings(&out)), "");
   ASSERT_EQ(out.num_shardings, 2);
-  // OpSharding {type: OTHER tile_assignment_dimensions: 4 tile_assignment_devices: [0, 1, 2, 3]}.
+  // OpSharding {type: OTHER tile_assignment_dimensions: 4 iota_reshape_dims: 4
+  // iota_transpose_perm: 0}.
   EXPECT_EQ(std::string(out.shardings[0], out.sharding_sizes[0]),
-            std::string({0x08, 3, 0x1a, 1, 4, 0x22, 4, 0, 1, 2, 3}));
+            std::string({0x08, 3, 0x1a, 1, 4, 0x4a, 1, 4, 0x52, 1, 0}));
   EXPECT_EQ(out.sharding_sizes[1], 0);  // replicated
   auto destroy = Make<Executable_Destroy_Args>();
   destroy.executable = get.executable;
@@ -368,6 +412,10 @@ TEST_F(PjrtTest, DonatedBuffersAreDeletedUnlessTheCallKeepsThem) {
     }
   }
   EXPECT_THAT(Run(add, args, 1).error, HasSubstr("argument 0"));
+  // One that is used twice is refused, and stays.
+  for (int k = 0; k < 2; ++k) args[k][0] = args[k][1];
+  EXPECT_THAT(Run(add, args, 1).error, HasSubstr("arguments 0 and 1 are the same buffer"));
+  EXPECT_FALSE(IsDeleted(args[0][0]));
 }
 
 TEST_F(PjrtTest, AProgramWithoutResultsHasOneSharding) {

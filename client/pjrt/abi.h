@@ -556,6 +556,54 @@ struct ShardingsExtension : Extension {
   Error* (*output_shardings)(Shardings_Args*);
 };
 
+// How values lie in memory: always row-major here, whatever of. The layout as text is that of
+// XLA, minor dims first: "{1,0}".
+inline constexpr int kLayoutsExtension = 4;
+struct Layout;
+struct LayoutText;
+struct Layout_Destroy_Args : Header {
+  Layout* layout;
+};
+struct Layout_Serialize_Args : Header {
+  Layout* layout;
+  const char* serialized_bytes;                         // <
+  size_t serialized_bytes_size;                         // <
+  LayoutText* serialized_layout;                        // < what the deleter is called with
+  void (*serialized_layout_deleter)(LayoutText* text);  // <
+};
+struct Client_GetDefaultLayout_Args : Header {
+  Client* client;
+  int type;
+  const int64_t* dims;
+  size_t num_dims;
+  Layout* layout;  // <
+};
+struct Buffer_Layout_Args : Header {
+  Buffer* buffer;
+  Layout* layout;  // <
+};
+struct Topology_GetDefaultLayout_Args : Header {
+  Topology* topology;
+  int type;
+  const int64_t* dims;
+  size_t num_dims;
+  Layout* layout;  // <
+};
+struct Executable_Layouts_Args : Header {
+  Executable* executable;
+  size_t num_layouts;      // <
+  Layout* const* layouts;  // < the executable's
+};
+struct LayoutsExtension : Extension {
+  Error* (*destroy)(Layout_Destroy_Args*);
+  Error* (*serialize)(Layout_Serialize_Args*);
+  Error* (*client_default)(Client_GetDefaultLayout_Args*);
+  Error* (*buffer_layout)(Buffer_Layout_Args*);
+  Error* (*topology_default)(Topology_GetDefaultLayout_Args*);
+  Error* (*output_layouts)(Executable_Layouts_Args*);
+  Error* (*parameter_layouts)(Executable_Layouts_Args*);
+};
+
 // Ours: calls of the host. `id` is the backend_config of the custom call "tessera.host_callback";
 // what the pointers lead to is the caller's, and there until the call returns.
 inline constexpr int kHostCallbackExtension = 7471;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "client/pjrt/layouts.h"
 #include "client/pjrt/status.h"
 #include "client/pjrt/types.h"
 #include "client/pjrt/xla.pb.h"
@@ -20,6 +21,7 @@
 #include "ir/api/placement.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"
+#include "ir/strided.h"
 #include "ir/text.h"
 
 namespace tessera::pjrt {
@@ -193,6 +195,51 @@ Texts::Texts(std::vector<std::string> texts) : texts_(std::move(texts)) {
   }
 }
 
+namespace {
+
+// The devices of tiles, of copies and of terms: as a transposition of the mesh's if they are one,
+// which is the only form that the framework reads back.
+void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisList& unreduced,
+                const std::vector<int64_t>& placed, v1::OpSharding* out) {
+  const auto place_of = [&](const std::string& name) {
+    const auto it = std::find_if(mesh.axes.begin(), mesh.axes.end(),
+                                 [&](const ir::MeshAxis& axis) { return axis.name == name; });
+    return static_cast<int>(it - mesh.axes.begin());
+  };
+  std::vector<int> order, last;
+  for (const std::string& axis : axes) order.push_back(place_of(axis));
+  for (const std::string& axis : unreduced) last.push_back(place_of(axis));
+  for (int i = 0; i < static_cast<int>(mesh.axes.size()); ++i) {
+    const auto is = [i](int other) { return other == i; };
+    if (std::none_of(order.begin(), order.begin() + static_cast<ptrdiff_t>(axes.size()), is) &&
+        std::none_of(last.begin(), last.end(), is))
+      order.push_back(i);
+  }
+  order.insert(order.end(), last.begin(), last.end());
+  // Counts through the mesh in that order.
+  ir::Dims sizes, at(mesh.axes.size(), 0);
+  for (const ir::MeshAxis& axis : mesh.axes) sizes.push_back(axis.size);
+  const ir::Dims strides = ir::StridesOf(sizes);
+  bool transposed = order.size() == sizes.size();
+  for (size_t n = 0; transposed && n < placed.size(); ++n) {
+    int64_t device = 0;
+    for (size_t d = 0; d < at.size(); ++d) device += at[d] * strides[d];
+    transposed = placed[n] == device;
+    for (size_t d = order.size(); d-- > 0;) {
+      if (++at[order[d]] < sizes[order[d]]) break;
+      at[order[d]] = 0;
+    }
+  }
+  if (!transposed) {
+    for (const int64_t partition : placed) out->add_tile_assignment_devices(partition);
+    return;
+  }
+  for (const int64_t size : sizes) out->add_iota_reshape_dims(size);
+  for (const int d : order) out->add_iota_transpose_perm(d);
+}
+
+}  // namespace
+
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices) {
   const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;
@@ -236,7 +283,7 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
     const int64_t copy = seen[tile * terms + term]++;
     placed[(tile * copies + copy) * terms + term] = partition - devices.begin();
   }
-  for (const int64_t partition : placed) out.add_tile_assignment_devices(partition);
+  AddDevices(mesh, axes, unreduced, placed, &out);
   return out.SerializeAsString();
 }
 
@@ -262,7 +309,9 @@ Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<AskedCal
     out_types.push_back(result.token ? kTokenType : NumberOfDType(result.spec.dtype));
     out_dims.insert(out_dims.end(), result.local.begin(), result.local.end());
     out_ranks.push_back(result.local.size());
+    out_layouts.push_back(RowMajor(result.local.size()));
   }
+  for (const Boundary& param : in) in_layouts.push_back(RowMajor(param.local.size()));
 }
 
 absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,

@@ -72,6 +72,7 @@ struct Compiled {
   std::vector<int> out_types;
   std::vector<int64_t> out_dims;
   std::vector<size_t> out_ranks;
+  std::vector<Layout*> in_layouts, out_layouts;
   const Texts in_shardings, out_shardings, out_memory_kinds;
   std::string assignment;  // serialized DeviceAssignment
   std::string serialized;  // SerializedExecutable

@@ -4,6 +4,7 @@
 // The call itself checks what makes no sense, and makes the buffers of the results; the rest is a
 // job of the client's queue of runs.
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -118,6 +119,31 @@ struct Call {
   std::shared_ptr<Outcome> end = {}, complete = {};
 };
 
+// What is donated is no other argument, too.
+absl::Status CheckDonations(const Call& call, size_t num_devices) {
+  if (std::find(call.takes.begin(), call.takes.end(), true) == call.takes.end())
+    return absl::OkStatus();
+  // Of the first device, by what they hold.
+  std::vector<std::tuple<const Cell*, int, size_t>> held;
+  for (size_t i = 0; i < call.takes.size(); ++i) {
+    const Held& of = call.args[i * num_devices];
+    if (of.cell) held.emplace_back(of.cell.get(), of.ordinal, i);
+  }
+  std::sort(held.begin(), held.end());
+  for (size_t n = 1; n < held.size(); ++n) {
+    const auto& [cell, ordinal, i] = held[n - 1];
+    const auto& [other_cell, other_ordinal, j] = held[n];
+    if (cell != other_cell || ordinal != other_ordinal || !(call.takes[i] || call.takes[j]))
+      continue;
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat(call.compiled->executable->name, ": arguments ", i, " and ", j,
+                     " are the same buffer, which is donated; donate an array once and "
+                     "use it once"));
+  }
+  return absl::OkStatus();
+}
+
 // Checks the arguments, and takes those that are donated.
 absl::Status Take(const Compiled& compiled, LoadedExecutable_Execute_Args* args, Call* call) {
   const size_t num_devices = args->num_devices;
@@ -145,6 +171,7 @@ absl::Status Take(const Compiled& compiled, LoadedExecutable_Execute_Args* args,
       call->args.push_back(*std::move(held));
     }
   }
+  TESSERA_RETURN_IF_ERROR(CheckDonations(*call, num_devices));
   for (size_t i = 0; i < call->takes.size(); ++i) {
     for (size_t k = 0; call->takes[i] && k < num_devices; ++k) args->argument_lists[k][i]->Delete();
   }

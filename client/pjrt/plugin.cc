@@ -3,6 +3,7 @@
 
 #include "client/pjrt/calls.h"
 #include "client/pjrt/executable.h"
+#include "client/pjrt/layouts.h"
 #include "client/pjrt/status.h"
 
 namespace tessera::pjrt {
@@ -17,8 +18,13 @@ HostCallbackExtension host_callback_extension = {
     {sizeof(HostCallbackExtension), kHostCallbackExtension, nullptr},
     SetHostCallbacks,
 };
+LayoutsExtension layouts_extension = [] {
+  LayoutsExtension extension = kLayouts;
+  extension.next = &host_callback_extension;
+  return extension;
+}();
 ShardingsExtension shardings_extension = {
-    {sizeof(ShardingsExtension), kShardingsExtension, &host_callback_extension},
+    {sizeof(ShardingsExtension), kShardingsExtension, &layouts_extension},
     ParameterShardings,
     OutputShardings,
 };

@@ -162,7 +162,7 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
       Spend(static_cast<int64_t>(arrays.size()) - 1);
       Keep(value, arrays);
     }
-    for (const uint32_t value : constants) values_[value] = Emit(defined_by_[value])[0];
+    for (const uint32_t value : constants) values_[value] = Emit(ConstantOf(value))[0];
     std::vector<Value> results = Run(region);
     if (depth_ == 1) results.insert(results.end(), asked_.begin(), asked_.end());
     return results;
@@ -172,6 +172,21 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
   return f;
 }
 
+uint32_t Importer::ConstantOf(uint32_t value) const {
+  while (true) {
+    const uint32_t op = defined_by_[value];
+    if (op == kNone) return kNone;
+    const std::string_view name = a_.form(a_.code.ops[op]).name;
+    if (name == "constant") return op;
+    const absl::Span<const uint32_t> operands = Slice(a_.code.operands, a_.code.ops[op].operands);
+    // Where a constant lies, and of which dialect its type is, says nothing of it. What an op takes
+    // comes before it.
+    if ((name != "sharding_constraint" && name != "unrealized_conversion_cast") ||
+        operands.size() != 1 || operands[0] >= value)
+      return kNone;
+    value = operands[0];
+  }
+}
 FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                               absl::FunctionRef<std::vector<Value>()> body) {
   // Beside the function itself, and a computation that no op of ours has.
@@ -512,8 +527,7 @@ FunctionRef OpReader::Region(int r, const std::vector<uint32_t>& captures,
 FunctionRef OpReader::Computation(int r) const {
   const std::vector<uint32_t> constants = Captures({r});
   for (const uint32_t value : constants) {
-    const uint32_t op = importer_.defined_by_[value];
-    if (op == kNone || importer_.a_.form(importer_.a_.code.ops[op]).name != "constant")
+    if (importer_.ConstantOf(value) == kNone)
       NotSupported("has a computation that uses values of outside");
   }
   return Region(r, {}, constants, Scope{});

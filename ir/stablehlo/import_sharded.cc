@@ -69,9 +69,23 @@ Results ImportManualComputation(const OpReader& op) {
   return EmitManual(op.b(), body, op.in, in, out, manual);
 }
 
+// A constraint says where a value had best lie, and XLA pads where a dim does not divide: such a
+// dim is left open.
+PartitionSpec ThatDivides(PartitionSpec spec, Value v) {
+  const Mesh& mesh = v.builder().mesh();
+  for (size_t d = 0; d < spec.dims.size() && d < v.type().shape.size(); ++d) {
+    if (v.type().shape[d] % mesh.SizeOf(spec.dims[d]) == 0) continue;
+    spec.dims[d].clear();
+    spec.open.resize(spec.dims.size());
+    spec.open[d] = true;
+  }
+  return spec;
+}
+
 Results ImportConstraint(const OpReader& op) {
   if (op.in.size() != 1) op.Malformed("has not one operand");
-  return {Constrained(op.in[0], op.shardings().Spec(op.Find("sharding"), op.Where()))};
+  const PartitionSpec spec = op.shardings().Spec(op.Find("sharding"), op.Where());
+  return {Constrained(op.in[0], ThatDivides(spec, op.in[0]))};
 }
 
 // That values are to be sharded alike is a hint.
@@ -166,7 +180,7 @@ std::vector<Value> ImportShardingCall(const OpReader& op) {
   std::optional<PartitionSpec> spec = op.shardings().Carried(op.carried(), op.Where());
   if (!spec) return op.in;
   OpenDims(op, &*spec);
-  return {Constrained(op.in[0], *spec)};
+  return {Constrained(op.in[0], ThatDivides(*std::move(spec), op.in[0]))};
 }
 
 // ---- The function main. -------------------------------------------------------------------------

@@ -147,6 +147,28 @@ TEST(ImportTest, JaxsCipherIsOneOp) {
   EXPECT_NE(words_of_other[0].ToDoubles(), words);
 }
 
+// jnp.sort under a mesh of Explicit axes: the constants of its comparison stand outside of it, and
+// are said to lie on all devices.
+TEST(ImportTest, ComputationsUseConstantsOfOutsideWhereverTheyLie) {
+  const std::vector<Array> out =
+      RunExported("explicit_sort", {Array::Of(DType::kF32, {3}, {3, 1, 2})});
+  ASSERT_EQ(out.size(), 1);
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(1, 2, 3));
+}
+
+// jax.scipy.special.erf, whose constants are of one value for all elements.
+TEST(ImportTest, ConstantsMayHaveNoElements) {
+  const std::vector<Array> out = RunExported("of_nothing", {Array(DType::kF32, {0, 3})});
+  ASSERT_EQ(out.size(), 1);
+  EXPECT_EQ(out[0].shape(), Dims({0, 3}));
+}
+
+// jax.lax.with_sharding_constraint of five rows along an axis of four devices.
+TEST(ImportTest, AConstraintLeavesADimThatDoesNotDivideOpen) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("uneven_constraint")));
+  EXPECT_THAT(PrintProgram(program), HasSubstr("sharding_constraint(%3) {sharding=P(?)}"));
+}
+
 // ---- Shardings. tests/stablehlo/sharded_test.cc runs many such programs. -----------------------
 TEST(ImportTest, TheMeshAndTheShardingsAreThoseOfTheArtifact) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("sharded_jit_two_meshes")));

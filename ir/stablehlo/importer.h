@@ -55,6 +55,9 @@ class Importer {
   // Constants of outside are emitted in it.
   FunctionRef Build(const RawRegion& region, Scope scope, std::string name,
                     const std::vector<uint32_t>& captures, const std::vector<uint32_t>& constants);
+  // The op that makes the constant that a value is, as it is or constrained to lie somewhere;
+  // kNone: it is none.
+  uint32_t ConstantOf(uint32_t value) const;
   // A function of what `body` emits; the values `shadowed` mean what they did again after it.
   FunctionRef BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                       absl::FunctionRef<std::vector<Value>()> body);

@@ -204,7 +204,9 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   if (static_cast<int64_t>(bytes.size()) > Limits().attr_bytes)
     TooLarge(what, absl::StrCat("has ", bytes.size(), " bytes; pass it as an argument"));
   if (elements == 0) {
-    if (!bytes.empty()) Malformed(what, "has bytes, and no elements");
+    // One value may stand for all of none.
+    if (static_cast<int64_t>(bytes.size()) > std::max<int64_t>(width, 1))
+      Malformed(what, "has bytes, and no elements");
     out.literal = Array(dtype, out.type.shape);
     return out;
   }

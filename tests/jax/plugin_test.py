@@ -188,6 +188,39 @@ class PluginTest(unittest.TestCase):
             np.testing.assert_array_equal(jax.jit(jnp.add)(rows, everywhere), np.ones((4, 3)) + np.arange(3))
             np.testing.assert_array_equal(jax.jit(jnp.negative)(alone), -np.arange(3.0))
 
+    def test_computations_under_explicit_meshes_and_arrays_of_nothing(self):
+        with jax.set_mesh(jax.make_mesh((4,), ("x",), axis_types=(AxisType.Explicit,))):
+            np.testing.assert_array_equal(jnp.sort(jnp.array([3.0, 1, 2])), [1, 2, 3])
+            self.assertEqual(jax.lax.reduce(jnp.ones(4), 0.0, lambda x, y: x + y * 1.0, (0,)), 4)
+        for nothing in (jax.random.normal(jax.random.key(0), (0,)), jax.scipy.special.erf(jnp.zeros((0, 3)))):
+            self.assertEqual(nothing.size, 0)
+
+    def test_constraints_along_what_does_not_divide(self):
+        rows = NamedSharding(jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,)), P("x"))
+        f = jax.jit(lambda v: jax.lax.with_sharding_constraint(v * 2, rows).sum(0))
+        np.testing.assert_array_equal(f(np.ones((5, 3), np.float32)), [10, 10, 10])
+
+    def test_results_of_two_meshes_are_used_again(self):
+        devices = np.array(jax.devices())
+        a = jax.device_put(np.ones((4, 4)), NamedSharding(jax.sharding.Mesh(devices, "a"), P()))
+        b = jax.device_put(np.ones((4, 4)), NamedSharding(jax.sharding.Mesh(devices.reshape(2, 2), ("x", "y")), P("y")))
+        np.testing.assert_array_equal((a + b) + 1, np.full((4, 4), 3))
+
+    def test_what_is_donated_and_used_twice_is_refused_and_stays(self):
+        x = jnp.arange(4.0)
+        with self.assertRaisesRegex(Exception, "the same buffer, which is donated"):
+            jax.jit(lambda a, b: a + b, donate_argnums=0)(x, x)
+        np.testing.assert_array_equal(x, np.arange(4))
+
+    def test_compiled_programs_have_layouts_and_are_serialized(self):
+        from jax.experimental import serialize_executable
+        compiled = jax.jit(lambda a: a + 1).lower(jnp.ones((2, 3))).compile()
+        self.assertEqual(compiled.output_formats.layout.major_to_minor, (0, 1))
+        self.assertEqual(compiled.input_formats[0][0].layout.major_to_minor, (0, 1))
+        again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled),
+                                                          execution_devices=jax.devices()[:1])
+        np.testing.assert_array_equal(again(jnp.ones((2, 3))), np.full((2, 3), 2))
+
     def test_sums_that_nobody_has_added_up(self):
         mesh = jax.make_mesh((2, 2), ("x", "y"))
         x = np.arange(16, dtype=np.float32).reshape(4, 4)
