@@ -536,9 +536,9 @@ struct TopologyDescription_Attributes_Args : Header {
   size_t num_attributes;         // <
 };
 
-// ---- Extensions.
-// --------------------------------------------------------------------------------- A node of the
-// list that begins at the table's extension_start.
+// ---- Extensions. -------------------------------------------------------------------------------
+
+// A node of the list that begins at the table's extension_start.
 struct Extension {
   size_t struct_size;
   int type;
@@ -556,8 +556,7 @@ struct ShardingsExtension : Extension {
   Error* (*output_shardings)(Shardings_Args*);
 };
 
-// How values lie in memory: always row-major here, whatever of. The layout as text is that of
-// XLA, minor dims first: "{1,0}".
+// How values lie in memory. The text of a layout is XLA's, minor dims first: "{1,0}" is row-major.
 inline constexpr int kLayoutsExtension = 4;
 struct Layout;
 struct LayoutText;
