@@ -74,13 +74,15 @@ class ByPlugin(Training):
         import tessera_jax
         tessera_jax.initialize()
         import jax
+        import numpy as np
         from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
         mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
         whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
         self.step = jax.jit(compile_jax.gpt_step, donate_argnums=(0,), out_shardings=(whole, whole))
         self.batch = texts(batch)
-        self.state = jax.device_put(compile_jax.gpt_state(layers), whole)
+        # By way of the host, as Adam's moments are one array there, and both are donated.
+        self.state = jax.device_put(jax.tree.map(np.asarray, compile_jax.gpt_state(layers)), whole)
         self.text = jax.device_put(self.batch, rows)
         self.key = jax.device_put(jax.random.PRNGKey(1), whole)
         self.get, self.feed = float, lambda batch: jax.device_put(batch, rows)
