@@ -1,6 +1,4 @@
 // Calls of the host by programs, through the plugin as a framework loads it.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -14,15 +12,6 @@
 #include "gmock/gmock.h"
 
 namespace tessera::pjrt {
-
-const Api& Table() {
-  static const Api* const api = [] {
-    void* const plugin = dlopen(TESSERA_PJRT_PLUGIN, RTLD_LAZY | RTLD_LOCAL);
-    EXPECT_NE(plugin, nullptr) << dlerror();
-    return reinterpret_cast<const Api* (*)()>(dlsym(plugin, "GetPjrtApi"))();
-  }();
-  return *api;
-}
 
 namespace {
 

@@ -1,6 +1,4 @@
 // The plugin as a framework uses it: loaded from its file, and called through its table only.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -13,15 +11,6 @@
 #include "ir/text.h"
 
 namespace tessera::pjrt {
-
-const Api& Table() {
-  static const Api* const api = [] {
-    void* const plugin = dlopen(TESSERA_PJRT_PLUGIN, RTLD_LAZY | RTLD_LOCAL);
-    EXPECT_NE(plugin, nullptr) << dlerror();
-    return reinterpret_cast<const Api* (*)()>(dlsym(plugin, "GetPjrtApi"))();
-  }();
-  return *api;
-}
 
 namespace {
 

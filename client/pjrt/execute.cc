@@ -305,7 +305,8 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
     Call call{args->executable->compiled};
     TESSERA_RETURN_IF_ERROR(Take(compiled, args, &call));
     Client& client = *compiled.client;
-    // What is little work where it is done, or waits for the host, which may ask for runs itself.
+    // On an embedded cluster to ask for a run costs no more than to hand it over; and of a program
+    // that calls the host the answers are waited for, and callbacks may ask for runs themselves.
     if (client.embedded || compiled.sent.prints || !compiled.asked.empty()) {
       if (!client.embedded) client.runs.Finish();
       Run(call);

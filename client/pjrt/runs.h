@@ -27,7 +27,7 @@ class RunQueue {
   // Does what waits.
   ~RunQueue();
 
-  // Has the job done after those before it. Of many that wait, the caller does some itself.
+  // Has the job done after those before it. While too many wait the caller does, too, or helps.
   void Push(Job job) ABSL_LOCKS_EXCLUDED(mu_, doing_);
   // Returns when all jobs so far have been done. Not to be called by a job.
   void Finish() ABSL_LOCKS_EXCLUDED(mu_, doing_);

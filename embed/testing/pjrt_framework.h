@@ -1,7 +1,7 @@
 // The plugin's table called as a framework calls it, in JAX's order, with the traps that the
 // interface has.
 //
-// A test that uses it defines Table().
+// A test that uses it defines Table(), or is built with pjrt_loaded.cc.
 #pragma once
 #include <array>
 #include <atomic>
