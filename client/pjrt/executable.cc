@@ -21,7 +21,6 @@
 #include "ir/api/placement.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"
-#include "ir/strided.h"
 #include "ir/text.h"
 
 namespace tessera::pjrt {
@@ -201,41 +200,23 @@ namespace {
 // which is the only form that the framework reads back.
 void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisList& unreduced,
                 const std::vector<int64_t>& placed, v1::OpSharding* out) {
-  const auto place_of = [&](const std::string& name) {
-    const auto it = std::find_if(mesh.axes.begin(), mesh.axes.end(),
-                                 [&](const ir::MeshAxis& axis) { return axis.name == name; });
-    return static_cast<int>(it - mesh.axes.begin());
+  const auto is_among = [](const ir::AxisList& list, const std::string& name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
   };
-  std::vector<int> order, last;
-  for (const std::string& axis : axes) order.push_back(place_of(axis));
-  for (const std::string& axis : unreduced) last.push_back(place_of(axis));
-  for (int i = 0; i < static_cast<int>(mesh.axes.size()); ++i) {
-    const auto is = [i](int other) { return other == i; };
-    if (std::none_of(order.begin(), order.begin() + static_cast<ptrdiff_t>(axes.size()), is) &&
-        std::none_of(last.begin(), last.end(), is))
-      order.push_back(i);
+  ir::AxisList order = axes;
+  for (const ir::MeshAxis& axis : mesh.axes) {
+    if (!is_among(axes, axis.name) && !is_among(unreduced, axis.name)) order.push_back(axis.name);
   }
-  order.insert(order.end(), last.begin(), last.end());
-  // Counts through the mesh in that order.
-  ir::Dims sizes, at(mesh.axes.size(), 0);
-  for (const ir::MeshAxis& axis : mesh.axes) sizes.push_back(axis.size);
-  const ir::Dims strides = ir::StridesOf(sizes);
-  bool transposed = order.size() == sizes.size();
-  for (size_t n = 0; transposed && n < placed.size(); ++n) {
-    int64_t device = 0;
-    for (size_t d = 0; d < at.size(); ++d) device += at[d] * strides[d];
-    transposed = placed[n] == device;
-    for (size_t d = order.size(); d-- > 0;) {
-      if (++at[order[d]] < sizes[order[d]]) break;
-      at[order[d]] = 0;
-    }
-  }
+  order.insert(order.end(), unreduced.begin(), unreduced.end());
+  bool transposed = true;
+  for (int64_t device = 0; device < mesh.num_devices(); ++device)
+    transposed = transposed && placed[mesh.IndexAlong(device, order)] == device;
   if (!transposed) {
     for (const int64_t partition : placed) out->add_tile_assignment_devices(partition);
     return;
   }
-  for (const int64_t size : sizes) out->add_iota_reshape_dims(size);
-  for (const int d : order) out->add_iota_transpose_perm(d);
+  for (const ir::MeshAxis& axis : mesh.axes) out->add_iota_reshape_dims(axis.size);
+  for (const std::string& axis : order) out->add_iota_transpose_perm(mesh.IndexOf(axis));
 }
 
 }  // namespace
