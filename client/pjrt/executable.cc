@@ -35,11 +35,12 @@ std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
   return out;
 }
 
-// `sums`: of each array, or of none. `values`: what the artifact says, tokens too.
-std::vector<Boundary> BoundariesOf(const std::vector<ir::stablehlo::ValueInfo>& values,
-                                   const std::vector<api::ArraySpec>& specs,
-                                   const std::vector<ir::AxisList>& sums,
-                                   const std::vector<Device*>& devices) {
+// `sums`, `elsewhere`: of each array, or of none. `values`: what the artifact says, tokens too.
+std::vector<Boundary> BoundariesOf(
+    const std::vector<ir::stablehlo::ValueInfo>& values, const std::vector<api::ArraySpec>& specs,
+    const std::vector<ir::AxisList>& sums,
+    const std::vector<std::optional<ir::stablehlo::Elsewhere>>& elsewhere,
+    const std::vector<Device*>& devices) {
   std::vector<Boundary> out;
   size_t next = 0;  // array
   for (const ir::stablehlo::ValueInfo& value : values) {
@@ -52,8 +53,16 @@ std::vector<Boundary> BoundariesOf(const std::vector<ir::stablehlo::ValueInfo>& 
     const api::ArraySpec& spec = specs.at(next);
     boundary.spec = spec;
     if (next < sums.size()) boundary.sum = sums[next];
-    boundary.local = api::LocalShape(spec.placement, spec.shape);
-    const std::vector<int64_t>& placed = spec.placement.devices;
+    if (next < elsewhere.size() && elsewhere[next]) {
+      const ir::stablehlo::Elsewhere& at = *elsewhere[next];
+      api::Placement& placement = boundary.elsewhere.emplace();
+      placement.mesh = at.mesh;
+      placement.spec = at.spec;
+      for (const int64_t partition : at.devices)
+        placement.devices.push_back(devices.at(partition)->id);
+    }
+    boundary.local = api::LocalShape(boundary.placement(), spec.shape);
+    const std::vector<int64_t>& placed = boundary.placement().devices;
     for (const Device* device : devices) {
       const auto it = std::find(placed.begin(), placed.end(), device->id);
       boundary.ordinals.push_back(static_cast<int>(it - placed.begin()));
@@ -225,16 +234,17 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;
   if (boundary.token) return out.SerializeAsString();  // replicated
-  const ir::Mesh& mesh = spec.placement.mesh;
+  const api::Placement& placement = boundary.placement();
+  const ir::Mesh& mesh = placement.mesh;
   ir::AxisList axes;  // those that shard, in the order of dims
   int64_t tiles = 1;
   std::vector<int64_t> per_dim(spec.shape.size(), 1);
-  for (size_t d = 0; d < spec.placement.spec.dims.size() && d < per_dim.size(); ++d) {
-    for (const std::string& axis : spec.placement.spec.dims[d]) axes.push_back(axis);
-    per_dim[d] = mesh.SizeOf(spec.placement.spec.dims[d]);
+  for (size_t d = 0; d < placement.spec.dims.size() && d < per_dim.size(); ++d) {
+    for (const std::string& axis : placement.spec.dims[d]) axes.push_back(axis);
+    per_dim[d] = mesh.SizeOf(placement.spec.dims[d]);
     tiles *= per_dim[d];
   }
-  ir::AxisList unreduced = spec.placement.spec.unreduced;
+  ir::AxisList unreduced = placement.spec.unreduced;
   unreduced.insert(unreduced.end(), boundary.sum.begin(), boundary.sum.end());
   const int64_t terms = mesh.SizeOf(unreduced);
   const int64_t copies = static_cast<int64_t>(devices.size()) / (tiles * terms);
@@ -255,9 +265,9 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   }
   // By tile, by copy, by term.
   std::vector<int64_t> placed(devices.size(), -1), seen(tiles * terms, 0);
-  for (size_t place = 0; place < spec.placement.devices.size(); ++place) {
+  for (size_t place = 0; place < placement.devices.size(); ++place) {
     const auto partition = std::find_if(devices.begin(), devices.end(), [&](const Device* d) {
-      return d->id == spec.placement.devices[place];
+      return d->id == placement.devices[place];
     });
     const auto at = static_cast<int64_t>(place);
     const int64_t tile = mesh.IndexAlong(at, axes), term = mesh.IndexAlong(at, unreduced);
@@ -279,8 +289,9 @@ Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<AskedCal
       late_in_long_loop(sent.prints != nullptr && InLongLoop(*sent.prints, late)),
       executable(std::move(made)),
       devices(std::move(on)),
-      in(BoundariesOf(main.params, executable->reply.in, imported.in_sums, devices)),
-      out(BoundariesOf(main.results, executable->reply.out, imported.out_sums, devices)),
+      in(BoundariesOf(main.params, executable->reply.in, imported.in_sums, imported.in_elsewhere,
+                      devices)),
+      out(BoundariesOf(main.results, executable->reply.out, imported.out_sums, {}, devices)),
       in_shardings(ShardingsOf(in, devices)),
       out_shardings(ShardingsOf(out, devices)),
       out_memory_kinds(std::vector<std::string>(out.size(), kDeviceMemory)),

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,13 +41,17 @@ class Texts {
 struct Boundary {
   bool token = false;  // no array at all: it orders effects, which are in order anyhow
   api::ArraySpec spec;
+  // Where the framework has an argument that is not where the program takes it (Elsewhere).
+  std::optional<api::Placement> elsewhere;
   ir::AxisList sum;
-  ir::Dims local;             // the shape of each shard
-  std::vector<int> ordinals;  // of each partition's shard
+  // Of where the framework has it: the shape of each shard, and the ordinal of each partition's.
+  ir::Dims local;
+  std::vector<int> ordinals;
 
+  const api::Placement& placement() const { return elsewhere ? *elsewhere : spec.placement; }
   // Whether the term of this partition is zero.
   bool IsZero(size_t partition) const {
-    return !sum.empty() && spec.placement.mesh.IndexAlong(ordinals[partition], sum) != 0;
+    return !sum.empty() && placement().mesh.IndexAlong(ordinals[partition], sum) != 0;
   }
 };
 

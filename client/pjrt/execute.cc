@@ -33,7 +33,7 @@ int64_t TermOf(const api::Placement& placement, int64_t ordinal) {
 bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
   if (array.dtype() != boundary.spec.dtype || array.shape() != boundary.spec.shape) return false;
   const api::Placement& have = array.placement();
-  const api::Placement& want = boundary.spec.placement;
+  const api::Placement& want = boundary.placement();
   if (&have == &want || have == want) return true;
   if (have.devices != want.devices) return false;
   if (api::LocalShape(have, array.shape()) != boundary.local) return false;
@@ -78,14 +78,15 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
     TESSERA_ASSIGN_OR_RETURN(Contents found, held.contents());
     contents.push_back(std::move(found));
   }
-  const api::Placement& placement = boundary.spec.placement;
+  const api::Placement& placement = boundary.placement();
   if (api::HoldsTerms(placement) || !boundary.sum.empty()) {
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat(What(compiled, i),
                                   ": terms of a sum that nobody has added up, "
                                   "from several buffers"));
   }
-  const Mesh mesh{placement.mesh, placement.devices};
+  const api::Placement& to = boundary.spec.placement;
+  const Mesh mesh{to.mesh, to.devices};
   Session& session = *compiled.client->session;
   tessera::Array array;
   if (boundary.local != boundary.spec.shape) {
@@ -97,14 +98,15 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
       TESSERA_ASSIGN_OR_RETURN(const ir::Array shard, BytesOf(compiled, contents[k], boundary));
       ir::WriteBlock(&whole, api::ShardStarts(placement, boundary.spec.shape, ordinal), shard);
     }
-    array = session.Put(whole, mesh, placement.spec, Site{});
+    array = session.Put(whole, mesh, to.spec, Site{});
   } else if (!contents[0].bytes && IsMoved(contents[0], boundary.local, placement.devices)) {
-    array = session.Reshard(contents[0].array, mesh, placement.spec, Site{});
+    array = session.Reshard(contents[0].array, mesh, to.spec, Site{});
   } else {
     TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, BytesOf(compiled, contents[0], boundary));
-    array = session.Put(whole, mesh, placement.spec, Site{});
+    array = session.Put(whole, mesh, to.spec, Site{});
   }
-  for (size_t k = 0; k < row.size(); ++k) row[k].cell->Sent(array, boundary.ordinals[k]);
+  for (size_t k = 0; !boundary.elsewhere && k < row.size(); ++k)
+    row[k].cell->Sent(array, boundary.ordinals[k]);
   return array;
 }
 
@@ -217,6 +219,8 @@ absl::Status TryAskFor(Call& call, tessera::Array* first) {
     tessera::Array whole = WholeOf(row, compiled.in[i]);
     if (!whole.valid()) {
       TESSERA_ASSIGN_OR_RETURN(whole, Assemble(compiled, row, i));
+    } else if (const api::Placement& to = compiled.in[i].spec.placement; compiled.in[i].elsewhere) {
+      whole = client.session->Reshard(whole, Mesh{to.mesh, to.devices}, to.spec, Site{});
     }
     arrays.push_back(std::move(whole));
     if (!call.takes.empty()) donate.push_back(call.takes[i]);

@@ -2,11 +2,13 @@
 // do the same.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ir/mesh.h"
 #include "ir/program.h"
 #include "ir/stablehlo/artifact.h"
 
@@ -40,6 +42,14 @@ struct HostCall {
   std::vector<Type> results;  // they are params of it
 };
 
+// Where a value lies whose mesh has the program's devices in another order than the program's: on
+// the artifact's device `devices[place]`, by place of `mesh`, row-major.
+struct Elsewhere {
+  Mesh mesh;
+  std::vector<int64_t> devices;
+  PartitionSpec spec;
+};
+
 // A program that the process which wrote the artifact runs.
 struct HostProgram {
   Program program;
@@ -51,6 +61,10 @@ struct HostProgram {
   // where it lies; here it lies as the artifact says along the other axes, and is whole along
   // these.
   std::vector<AxisList> in_sums, out_sums;
+  // By argument: of one that lies elsewhere, as "device_put" between meshes has it, the program
+  // takes a copy, which lies where the plan says.  ImportProgram refuses it, and so are such
+  // results.
+  std::vector<std::optional<Elsewhere>> in_elsewhere;
   std::vector<std::string> callbacks;  // those that it calls, each once
   // Those with results that stand in a loop, a branch or a shard_map, where the program goes on
   // with NaN, on which loops end, and with zeros in place of integers. They are called like those

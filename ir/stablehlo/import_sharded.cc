@@ -8,6 +8,7 @@
 #include "base/status_exception.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/spec.h"
 #include "ir/stablehlo/importer.h"
 
 namespace tessera::ir::stablehlo {
@@ -187,12 +188,11 @@ std::vector<Value> ImportShardingCall(const OpReader& op) {
 namespace {
 
 // What a list of dictionaries says of each of `values`, of which tuples are several arrays, and
-// have no shardings; and the axes of `sums`, which may be null.
-std::vector<std::optional<PartitionSpec>> CarriedByEach(const Artifact& a, const Shardings& in,
-                                                        uint32_t list,
-                                                        const std::vector<uint32_t>& values,
-                                                        std::string_view what,
-                                                        std::vector<AxisList>* sums) {
+// have no shardings; and the axes of `sums`, and what lies elsewhere, which may be null.
+std::vector<std::optional<PartitionSpec>> CarriedByEach(
+    const Artifact& a, const Shardings& in, uint32_t list, const std::vector<uint32_t>& values,
+    std::string_view what, std::vector<AxisList>* sums,
+    std::vector<std::optional<Elsewhere>>* elsewhere) {
   std::vector<std::optional<PartitionSpec>> out;
   absl::Span<const uint32_t> each;
   if (list != kNone && a.attrs[list].kind == AttrKind::kArray)
@@ -201,8 +201,14 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(const Artifact& a, const
     const uint32_t type = a.code.value_types[values[i]];
     out.resize(out.size() + (IsArray(a, type) ? 1 : ArraysOf(a, type, what).size()));
     if (sums != nullptr) sums->resize(out.size());
+    if (elsewhere != nullptr) elsewhere->resize(out.size());
     if (i >= each.size() || !IsArray(a, type)) continue;
-    auto spec = in.Carried(each[i], absl::StrCat(ToAbsl(what), " ", i));
+    const std::string name = absl::StrCat(ToAbsl(what), " ", i);
+    if (elsewhere != nullptr) {
+      elsewhere->back() = in.CarriedElsewhere(each[i], name);
+      if (elsewhere->back()) continue;
+    }
+    auto spec = in.Carried(each[i], name);
     if (!spec) continue;
     if (sums != nullptr && !spec->unreduced.empty()) {
       sums->back() = std::exchange(spec->unreduced, {});
@@ -259,10 +265,19 @@ Program Importer::Main() {
   while (a_.code.ops[last].end != body.end) last = a_.code.ops[last].end;
   const absl::Span<const uint32_t> returned = Slice(a_.code.operands, a_.code.ops[last].operands);
   program.in_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument",
-                                       for_host() ? &for_host_->in_sums : nullptr);
+                                       for_host() ? &for_host_->in_sums : nullptr,
+                                       for_host() ? &for_host_->in_elsewhere : nullptr);
+  for (size_t i = 0; for_host() && i < for_host_->in_elsewhere.size(); ++i) {
+    const std::optional<Elsewhere>& at = for_host_->in_elsewhere[i];
+    if (at && FindSpecFault(at->spec, at->mesh, program.entry->types.at(i).shape))
+      Malformed(absl::StrCat("argument ", i),
+                absl::StrCat("is sharded as ", at->spec.ToString(), " on the mesh ",
+                             at->mesh.ToString(), ", which does not divide its shape (",
+                             DimsToString(program.entry->types[i].shape), ")"));
+  }
   program.out_shardings =
       CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()},
-                    "result", for_host() ? &for_host_->out_sums : nullptr);
+                    "result", for_host() ? &for_host_->out_sums : nullptr, /*elsewhere=*/nullptr);
   // Of calls of the host nobody says where their operands and results are.
   if (for_host() && !for_host_->calls.empty()) {
     program.in_shardings.resize(program.entry->num_params);

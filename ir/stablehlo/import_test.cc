@@ -227,6 +227,29 @@ TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
         << row.name;
 }
 
+TEST(ImportTest, ArgumentsOfDevicesInAnotherOrderAreTakenFromThere) {
+  const auto import = [](const char* name) -> absl::StatusOr<HostProgram> {
+    const std::string bytes = Exported(name);
+    TESSERA_ASSIGN_OR_RETURN(
+        const Artifact artifact,
+        ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+    return ImportForHost(artifact);
+  };
+  TESSERA_ASSERT_OK_AND_ASSIGN(const HostProgram moved, import("sharded_elsewhere"));
+  EXPECT_EQ(moved.program.mesh().ToString(), "(x=4)");
+  EXPECT_EQ(moved.program.in_shardings[0], std::nullopt);
+  ASSERT_EQ(moved.in_elsewhere.size(), 1);
+  ASSERT_TRUE(moved.in_elsewhere[0]);
+  EXPECT_EQ(moved.in_elsewhere[0]->mesh.ToString(), "(a=2, b=2)");
+  EXPECT_THAT(moved.in_elsewhere[0]->devices, ElementsAre(3, 1, 0, 2));
+  EXPECT_EQ(moved.in_elsewhere[0]->spec, PartitionSpec({{{"b"}, {"a"}}, {}, {}, {}}));
+  EXPECT_THAT(import("sharded_elsewhere_indivisible"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not divide its shape")));
+  // Who sends it has no other place for it.
+  EXPECT_THAT(Import(Exported("sharded_elsewhere")),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("in the same order")));
+}
+
 TEST(ImportTest, TheOnlyDeviceIsTheFirst) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program one, Import(Exported("sharded_position_of_one")));
   EXPECT_EQ(one.mesh().ToString(), "(s=1)");

@@ -1,6 +1,7 @@
 #include "ir/stablehlo/shardings.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -54,10 +55,16 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
   num_replicas_ = count("mhlo.num_replicas").value_or(1);
   num_partitions_ = count("mhlo.num_partitions");
   ReadMeshes();
-  // Of several the one with the most axes, so that those of the others lie along its own.
+  // Of several the one with the most axes, so that those of the others lie along its own. One whose
+  // devices are in another order is only that of arguments if there are others.
   const Declared* most = nullptr;
-  for (const auto& [name, mesh] : declared_)
-    if (mesh.mesh.axes.size() > (most == nullptr ? 0 : most->mesh.axes.size())) most = &mesh;
+  for (const auto& [name, mesh] : declared_) {
+    if (mesh.mesh.empty()) continue;
+    const auto rank = [](const Declared& m) {
+      return std::pair(m.device_ids.empty(), m.mesh.axes.size());
+    };
+    if (most == nullptr || rank(mesh) > rank(*most)) most = &mesh;
+  }
   if (most != nullptr) {
     mesh_ = most->mesh;
     device_ids_ = most->device_ids;
@@ -421,7 +428,7 @@ PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& m
   return spec;
 }
 
-PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
+NamedSharding Shardings::Named(uint32_t attr, std::string_view what) const {
   const Attr& sharding = AttrOf(a_, attr, AttrKind::kTensorSharding, what);
   const absl::Span<const uint32_t> refs = Slice(a_.refs, sharding.refs);
   const absl::Span<const int64_t> counts = Slice(a_.ints, sharding.ints);
@@ -443,7 +450,12 @@ PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
                  "has unreduced axes of another reduction than a sum; reduce the value along them "
                  "before");
   while (next < refs.size()) out.unreduced.push_back(AxisOf(refs[next++], what));
-  return SpecOf(out, MeshReferred(refs[0], what), what);
+  return out;
+}
+
+PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
+  const NamedSharding named = Named(attr, what);
+  return SpecOf(named, MeshReferred(Slice(a_.refs, a_.attrs[attr].refs)[0], what), what);
 }
 
 std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string_view what) const {
@@ -539,6 +551,33 @@ AxisList Shardings::CarriedAxes(uint32_t dictionary, std::string_view name,
 bool Shardings::IsManual(uint32_t dictionary, std::string_view what) const {
   const uint32_t attr = InDictionary(a_, dictionary, "mhlo.sharding");
   return attr != kNone && Tiled(TextOf(a_, attr, what), what).kind == TiledSharding::kManual;
+}
+
+std::optional<Elsewhere> Shardings::CarriedElsewhere(uint32_t dictionary,
+                                                     std::string_view what) const {
+  const uint32_t attr = InDictionary(a_, dictionary, "sdy.sharding");
+  if (attr == kNone) return std::nullopt;
+  const NamedSharding named = Named(attr, what);
+  const Declared& mesh = MeshReferred(Slice(a_.refs, a_.attrs[attr].refs)[0], what);
+  if (mesh.mesh.num_devices() != mesh_.num_devices() || HasOurDevices(mesh)) return std::nullopt;
+  Elsewhere out{mesh.mesh, mesh.device_ids, {}};
+  bool whole_axes = named.unreduced.empty();
+  for (const std::vector<AxisPart>& axes : named.dims) {
+    AxisList& dim = out.spec.dims.emplace_back();
+    for (const AxisPart& axis : axes) {
+      whole_axes =
+          whole_axes && axis.size == 0 && mesh.mesh.Has(axis.name) && !out.spec.Mentions(axis.name);
+      dim.push_back(axis.name);
+    }
+  }
+  while (!out.spec.dims.empty() && out.spec.dims.back().empty()) out.spec.dims.pop_back();
+  // One that is whole everywhere lies so on any order. What else it says is refused elsewhere.
+  if (out.spec.dims.empty() || !whole_axes) return std::nullopt;
+  if (out.devices.empty()) {
+    out.devices.resize(static_cast<size_t>(mesh_.num_devices()));
+    std::iota(out.devices.begin(), out.devices.end(), 0);
+  }
+  return out;
 }
 
 std::optional<PartitionSpec> Shardings::Carried(uint32_t dictionary, std::string_view what) const {

@@ -1,12 +1,12 @@
 // The meshes of an artifact, and its shardings as ours.
 //
-// A program has one mesh: that of those which the artifact declares that has the most axes, or one
-// whose axes are as fine as all of its mhlo.sharding texts need, named by us.  An axis is known by
-// where it lies among the mesh's devices in row-major order: a step along it is `stride` devices.
-// So the axes of another mesh of the same devices, and the tiles of a text, are axes of the
-// program's mesh if some lie just there, whatever their names are.  Where another mesh, or a part
-// of an axis, needs finer axes than the program's mesh was declared with, its axes are cut: "x" of
-// size 4 into "x_0" and "x_1" of size 2.
+// A program has one mesh: that of those which the artifact declares that has the most axes, of
+// those whose devices are in order if there are any, or one whose axes are as fine as all of its
+// mhlo.sharding texts need, named by us.  An axis is known by where it lies among the mesh's
+// devices in row-major order: a step along it is `stride` devices. So the axes of another mesh of
+// the same devices, and the tiles of a text, are axes of the program's mesh if some lie just there,
+// whatever their names are.  Where another mesh, or a part of an axis, needs finer axes than the
+// program's mesh was declared with, its axes are cut: "x" of size 4 into "x_0" and "x_1" of size 2.
 //
 // Of unreduced axes, along which a value is a pending sum, a spec says `unreduced`: what that means
 // where it stands is up to the caller.
@@ -23,6 +23,7 @@
 
 #include "ir/mesh.h"
 #include "ir/stablehlo/artifact.h"
+#include "ir/stablehlo/import.h"
 #include "ir/stablehlo/sharding_text.h"
 
 namespace tessera::ir::stablehlo {
@@ -44,6 +45,8 @@ class Shardings {
   bool IsManual(uint32_t dictionary, std::string_view what) const;
   // What the attributes that a param, a result or an op carries say; nullopt if nothing.
   std::optional<PartitionSpec> Carried(uint32_t dictionary, std::string_view what) const;
+  // Of a param whose mesh has the program's devices in another order; nullopt for all others.
+  std::optional<Elsewhere> CarriedElsewhere(uint32_t dictionary, std::string_view what) const;
   // The same of several results, and the manual axes, as texts in the dictionary's frontend
   // attributes under this name.
   std::vector<PartitionSpec> CarriedSpecs(uint32_t dictionary, std::string_view name,
@@ -95,6 +98,8 @@ class Shardings {
   static std::optional<AxisRange> RangeOf(const Mesh& mesh, const AxisPart& axis);
   // Whether the devices are the program's, in the same order.
   bool HasOurDevices(const Declared& mesh) const;
+  // Of a kTensorSharding.
+  NamedSharding Named(uint32_t attr, std::string_view what) const;
   // Of a kAxisRef.
   AxisPart AxisOf(uint32_t attr, std::string_view what) const;
   // The mesh that a sharding or replica groups refer to.

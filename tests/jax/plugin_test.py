@@ -243,6 +243,29 @@ class PluginTest(unittest.TestCase):
         z = jax.device_put(y, self.cpus[0]) + 1  # to JAX's own, and back
         np.testing.assert_array_equal(jax.device_put(z, jax.devices()[0]) * 2, [2, 6, 10, 14])
 
+    def test_arrays_move_between_orders_of_the_same_devices(self):
+        devices = np.array(jax.devices()[:4])
+        value = np.arange(16.0).reshape(8, 2)
+        homes = [NamedSharding(jax.sharding.Mesh(shaped, axes), spec) for shaped, axes, spec in (
+            (devices, ("x",), P("x")),
+            (devices[::-1], ("x",), P("x")),
+            (devices[[2, 0, 3, 1]].reshape(2, 2), ("a", "b"), P("a", "b")),
+            (devices.reshape(2, 2).T, ("a", "b"), P(("b", "a"))),
+            (devices[::-1], ("x",), P()))]
+        for home in homes:
+            for other in homes:
+                for donate in (False, True):
+                    with self.subTest(home=home, other=other, donate=donate):
+                        x = jax.device_put(value, home)
+                        y = jax.device_put(x, other, donate=donate)
+                        self.assertTrue(y.sharding.is_equivalent_to(other, 2))
+                        np.testing.assert_array_equal(y, value)
+                        for shard in y.addressable_shards:
+                            np.testing.assert_array_equal(shard.data, value[shard.index])
+                        if not donate:
+                            np.testing.assert_array_equal(x, value)
+                        np.testing.assert_array_equal(jax.jit(lambda a: a + 1)(y), value + 1)
+
     def test_donated_arrays_are_deleted(self):
         x = jnp.arange(4.0)
         y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)

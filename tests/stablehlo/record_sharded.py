@@ -488,6 +488,15 @@ seed_of_one("sharded_meshes_of_orders", "{ sdy.mesh @mesh = <[\"x\"=4]> "
             "sdy.mesh @other = <[\"x\"=4], device_ids=[3, 2, 1, 0]>", sdy('[{"x"}, {}]'),
             """%0 = sdy.sharding_constraint %arg0 <@other, [{}, {"x"}]> : tensor<8x12xf32>
                return %0 : tensor<8x12xf32>""")
+# As "device_put" between meshes of the same devices in other orders; and what divides no shape.
+ORDERS = ("{ sdy.mesh @from = <[\"a\"=2, \"b\"=%d], device_ids=[%s]> "
+          "sdy.mesh @mesh = <[\"x\"=%d]>")
+FROM = "{sdy.sharding = #sdy.sharding<@from, [{\"b\"}, {\"a\"}]>}"
+TO = """%0 = sdy.sharding_constraint %arg0 <@mesh, [{"x"}, {}]> : tensor<8x12xf32>
+        return %0 : tensor<8x12xf32>"""
+seed_of_one("sharded_elsewhere", ORDERS % (2, "3, 1, 0, 2", 4), FROM, TO)
+seed_of_one("sharded_elsewhere_indivisible", ORDERS % (3, "5, 1, 0, 2, 3, 4", 6), FROM,
+            "return %arg0 : tensor<8x12xf32>")
 seed_of_one("sharded_priority", MESH, sdy('[{"x"}p1, {}]'))
 seed_of_one("sharded_groups", MESH, "", ALL_REDUCE % ("[[0, 1, 2, 7], [3, 4, 5, 6]]", "2x4"))
 seed_of_one("sharded_outside", MESH, "", ALL_REDUCE % ("[[0, 1, 2, 3], [4, 5, 6, 7]]", "2x4"))
