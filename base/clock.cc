@@ -15,11 +15,17 @@
 
 namespace tessera {
 
-absl::Time SteadyNow() {
+namespace {
+
+int64_t SteadyNanos() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::TimeFromTimespec(now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
+
+}  // namespace
+
+absl::Time SteadyNow() { return absl::FromUnixNanos(SteadyNanos()); }
 
 std::chrono::system_clock::time_point WallDeadline(absl::Duration in) {
   // Bounded, so that the sum stays a time.
@@ -27,8 +33,8 @@ std::chrono::system_clock::time_point WallDeadline(absl::Duration in) {
          absl::ToChronoNanoseconds(std::clamp(in, absl::ZeroDuration(), absl::Hours(24 * 365)));
 }
 
-absl::Time AwakeTime::Advance(absl::Time steady) {
-  now_ += std::clamp(steady - last_steady_, absl::ZeroDuration(), kMaxStep);
+int64_t AwakeTime::Advance(int64_t steady) {
+  now_ += std::clamp<int64_t>(steady - last_steady_, 0, kMaxStepNanos);
   last_steady_ = std::max(last_steady_, steady);
   return now_;
 }
@@ -40,12 +46,13 @@ absl::Time RealClock::Now() const {
 
 Clock::Moment RealClock::Look() const {
   absl::MutexLock lock(&mu_);
-  const absl::Time steady = SteadyNow();
-  if (steady - wall_read_ >= kWallEvery) {
+  const int64_t steady = SteadyNanos();
+  if (!wall_read_ || steady - *wall_read_ >= kWallEvery) {
     wall_read_ = steady;
-    wall_ahead_ = absl::Now() - steady;
+    wall_ahead_ = absl::GetCurrentTimeNanos() - steady;
   }
-  return {awake_.Advance(steady), steady, steady + wall_ahead_};
+  return {absl::FromUnixNanos(awake_.Advance(steady)), absl::FromUnixNanos(steady),
+          absl::FromUnixNanos(steady + wall_ahead_)};
 }
 
 absl::Time RealClock::Steady() const { return SteadyNow(); }

@@ -29,9 +29,11 @@ class StatusException : public std::exception {
   std::string what_;
 };
 
-[[noreturn]] inline void Throw(absl::Status status) { throw StatusException(std::move(status)); }
+[[noreturn]] ABSL_ATTRIBUTE_COLD inline void Throw(absl::Status status) {
+  throw StatusException(std::move(status));
+}
 
-[[noreturn]] inline void Throw(ErrorKind kind, std::string message) {
+[[noreturn]] ABSL_ATTRIBUTE_COLD inline void Throw(ErrorKind kind, std::string message) {
   Throw(MakeError(kind, std::move(message)));
 }
 

@@ -295,11 +295,7 @@ class Cluster {
           for (size_t s = 0; s < sessions_.size(); ++s)
             Do(GetSession{By(TenantOf(static_cast<int>(s))), sessions_[s], true});
         }
-        int64_t due = 0;
-        for (const auto& timer : state_.timers) {
-          if (timer.first > now_) break;
-          ++due;
-        }
+        const int64_t due = state_.timers.NumDue(now_);
         const double time = Time({Tick{}});
         if (due > 0) times.AddValue(time / static_cast<double>(due));
       }

@@ -284,7 +284,7 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
   }
 }
 
-std::vector<Array> Session::Run(const Executable& executable, const std::vector<Array>& args,
+std::vector<Array> Session::Run(const Executable& executable, absl::Span<const Array> args,
                                 std::vector<bool> donate, const Site& site) {
   api::ExecuteRequest request;
   request.executable = executable.reply.executable;
@@ -293,6 +293,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
   const absl::Cleanup forget = [&] {
     for (uint64_t id : numbers) Release(id, /*bytes=*/0);
   };
+  request.args.reserve(args.size());
   for (size_t i = 0; i < args.size(); ++i) {
     const Array& a = args[i];
     if (const internal::NumberState* n = internal::AsNumber(a)) {
@@ -308,7 +309,7 @@ std::vector<Array> Session::Run(const Executable& executable, const std::vector<
     if (internal::IsGone(*c, site)) internal::ThrowDeleted(executable.name, a, site);
     request.args.push_back(c->id);
   }
-  request.donate = donate;
+  if (!donate.empty()) request.donate = donate;
   request.ahead = ahead_;
   if (internal::CurrentDeadline() != absl::InfiniteFuture()) {
     request.deadline = internal::BoundedWait(absl::InfiniteDuration());

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/keepalive.h"
 #include "client/array.h"
 #include "client/embedded.h"
@@ -92,7 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // have made has the error. To be called before the first run.
   void RunAhead() { ahead_ = true; }
   // `donate` is empty or has one entry per argument.
-  std::vector<Array> Run(const Executable& executable, const std::vector<Array>& args,
+  std::vector<Array> Run(const Executable& executable, absl::Span<const Array> args,
                          std::vector<bool> donate, const Site& site);
   Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
   // Reshards `x`, a concrete array of this session; returns `x` itself if it has this sharding.

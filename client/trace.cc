@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <type_traits>
+#include <typeinfo>
 
 #include "base/status_exception.h"
 #include "client/debug.h"
@@ -199,19 +201,24 @@ bool IsGone(const ConcreteState& c, const Site& site) {
   return false;
 }
 
-const ConcreteState* AsConcrete(const Array& a) {
-  return dynamic_cast<const ConcreteState*>(a.state().get());
+namespace {
+// The array's state if it is of this class, which has none below it: a dynamic_cast, but faster.
+template <class State>
+const State* As(const Array& a) {
+  static_assert(std::is_final_v<State>);
+  const ArrayState* const state = a.state().get();
+  return state != nullptr && typeid(*state) == typeid(State) ? static_cast<const State*>(state)
+                                                             : nullptr;
 }
-const TracedState* AsTraced(const Array& a) {
-  return dynamic_cast<const TracedState*>(a.state().get());
-}
-const NumberState* AsNumber(const Array& a) {
-  return dynamic_cast<const NumberState*>(a.state().get());
-}
+}  // namespace
+
+const ConcreteState* AsConcrete(const Array& a) { return As<ConcreteState>(a); }
+const TracedState* AsTraced(const Array& a) { return As<TracedState>(a); }
+const NumberState* AsNumber(const Array& a) { return As<NumberState>(a); }
 
 const api::Placement* PlacementOf(const Array& a) {
   if (const ConcreteState* c = AsConcrete(a)) return c->placement.get();
-  const auto* const abstract = dynamic_cast<const AbstractState*>(a.state().get());
+  const auto* const abstract = As<AbstractState>(a);
   return abstract ? abstract->placement.get() : nullptr;
 }
 

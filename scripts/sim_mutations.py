@@ -31,8 +31,8 @@ SECONDS_MAX = 300  # of a run; the unchanged program needs about one second for 
 REPAIRS = [
     # Leases went on while the coordinator was paused ...
     ("paused-coordinator-clock", "base/clock.cc",
-     "std::clamp(steady - last_steady_, absl::ZeroDuration(), kMaxStep);",
-     "std::max(steady - last_steady_, absl::ZeroDuration());"),
+     "std::clamp<int64_t>(steady - last_steady_, 0, kMaxStepNanos);",
+     "std::max<int64_t>(steady - last_steady_, 0);"),
     # ... and it then served its timers before the heartbeats that waited.
     ("paused-coordinator-queue", "loop.cc", "before_timer_ = events_.size();",
      "before_timer_ = 0;"),

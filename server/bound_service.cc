@@ -51,9 +51,8 @@ class BoundService final : public api::Service {
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
     api::ExecuteRequest execute = request;
     if (execute.session == 0) execute.session = session_;
-    absl::StatusOr<api::ExecuteReply> reply = Await<api::ExecuteReply>([&](auto then) {
-      coordinator_->ExecuteAsync({0, caller_}, std::move(execute), std::move(then));
-    });
+    absl::StatusOr<api::ExecuteReply> reply =
+        coordinator_->Execute({0, caller_}, std::move(execute));
     if (reply.ok()) reply->done = coordinator_->HasSucceeded(reply->operation);
     return reply;
   }
@@ -130,7 +129,7 @@ class BoundService final : public api::Service {
  private:
   template <class T, class E>
   absl::StatusOr<T> Call(E event) {
-    return Await<T>([&](auto then) { coordinator_->Post<T>(std::move(event), std::move(then)); });
+    return coordinator_->Await<T>(std::move(event));
   }
   static absl::StatusOr<api::Making> MakingOf(const absl::StatusOr<scheduler::Making>& making) {
     TESSERA_RETURN_IF_ERROR(making.status());

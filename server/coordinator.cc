@@ -148,12 +148,21 @@ void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest r
                           std::move(then));
 }
 
+absl::Status Coordinator::Admit(const api::ExecuteRequest& request) const {
+  TESSERA_RETURN_IF_ERROR(admission::ValidateExecute(request, limits_));
+  return admission::ValidateDelete(request.release.size());
+}
+
+absl::StatusOr<api::ExecuteReply> Coordinator::Execute(scheduler::Request from,
+                                                       api::ExecuteRequest request) {
+  TESSERA_RETURN_IF_ERROR(Admit(request));
+  return Await<api::ExecuteReply>(scheduler::Execute{std::move(from), std::move(request)});
+}
+
 void Coordinator::ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest request,
                                     Callback<api::ExecuteReply> accepted,
                                     Callback<api::Completion> ended) {
-  absl::Status admitted = admission::ValidateExecute(request, limits_);
-  admitted.Update(admission::ValidateDelete(request.release.size()));
-  if (!admitted.ok()) {
+  if (absl::Status admitted = Admit(request); !admitted.ok()) {
     accepted(admitted);
     return ended(admitted);
   }
@@ -180,9 +189,7 @@ void Coordinator::ReleaseHold(uint64_t session, uint64_t hold) {
 
 void Coordinator::ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
                                Callback<api::ExecuteReply> then) {
-  absl::Status admitted = admission::ValidateExecute(request, limits_);
-  admitted.Update(admission::ValidateDelete(request.release.size()));
-  if (!admitted.ok()) return then(admitted);
+  if (absl::Status admitted = Admit(request); !admitted.ok()) return then(admitted);
   Post<api::ExecuteReply>(scheduler::Execute{std::move(from), std::move(request)}, std::move(then));
 }
 

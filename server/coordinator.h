@@ -71,6 +71,13 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
     driver_.Call(std::move(event),
                  [then = std::move(then)](scheduler::Reply r) { then(BodyOf<T>(std::move(r))); });
   }
+  // As Post, and waits for the reply, as Driver::Await does.
+  template <class T, class E>
+  absl::StatusOr<T> Await(E&& event) {
+    return BodyOf<T>(driver_.Await(std::move(event)));
+  }
+  // As ExecuteAsync, and waits.
+  absl::StatusOr<api::ExecuteReply> Execute(scheduler::Request from, api::ExecuteRequest request);
   void CompileAsync(const core::Caller& caller, api::CompileRequest request,
                     Callback<api::CompileReply> then);
   void ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
@@ -132,6 +139,8 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
     TESSERA_CHECK(body != nullptr) << "a reply is of kind " << reply.body.index();
     return std::move(*body);
   }
+  // Admission of a run.
+  absl::Status Admit(const api::ExecuteRequest& request) const;
   // Calls `then` with the replies to all events, in their order.
   template <class E>
   void CallAll(std::vector<E> events, std::function<void(std::vector<scheduler::Reply>)> then);

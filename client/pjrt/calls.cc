@@ -193,9 +193,9 @@ absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
 }
 
 absl::StatusOr<std::vector<tessera::Array>> Ask(const Compiled& compiled,
-                                                const std::vector<tessera::Array>& args) {
+                                                absl::Span<const tessera::Array> args) {
   Client& client = *compiled.client;
-  std::vector<tessera::Array> all = args;
+  std::vector<tessera::Array> all(args.begin(), args.end());
   for (const AskedCall& call : compiled.asked) {
     std::vector<tessera::Array> given;
     for (size_t i = 0; i < all.size(); ++i)

@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
 // Makes the calls, one after the other, of runs with these arguments: what they returned, put where
 // the program takes it. The error of the first that fails.
 absl::StatusOr<std::vector<tessera::Array>> Ask(const Compiled& compiled,
-                                                const std::vector<tessera::Array>& args);
+                                                absl::Span<const tessera::Array> args);
 
 // Whether a loop whose number of turns is not known has one of these calls in it: not all its turns
 // are told.

@@ -57,25 +57,21 @@ absl::Status Outcome::Await() {
 }
 
 void Outcome::OnSettled(OnReadyCallback callback, void* user_arg) {
-  absl::Status status;
-  bool settled = false;
   {
-    absl::MutexLock lock(&mu_);
-    if (!settled_) callbacks_.emplace_back(callback, user_arg);
-    if (settled_) status = status_;
-    settled = settled_;
+    absl::ReleasableMutexLock lock(&mu_);
+    if (settled_) {
+      const absl::Status status = status_;
+      lock.Release();
+      return callback(ErrorOf(status), user_arg);
+    }
+    callbacks_.emplace_back(callback, user_arg);
   }
-  if (settled) {
-    callback(ErrorOf(status), user_arg);
-  } else {
-    Start();
-  }
+  Start();
 }
 
 std::shared_ptr<Outcome> Settled() {
-  static const auto* const settled =
-      new std::shared_ptr<Outcome>(std::make_shared<Outcome>(absl::OkStatus()));
-  return *settled;
+  static Outcome* const settled = new Outcome(absl::OkStatus());
+  return {std::shared_ptr<Outcome>(), settled};  // Owns nothing, so that a copy counts nothing.
 }
 
 Error* Event_Destroy(Event_Destroy_Args* args) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/pjrt/buffer.h"
@@ -113,9 +114,11 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
 // A call: what it is given, and where its results go.
 struct Call {
   std::shared_ptr<const Compiled> compiled;
-  std::vector<Held> args = {};   // those of the first argument on all devices, then the next one's
+  // Those of the first argument on all devices, then the next one's.
+  absl::InlinedVector<Held, 4> args = {};
   std::vector<bool> takes = {};  // by argument; empty: none
-  std::vector<std::shared_ptr<Cell>> results = {};  // null for a token
+  // By result; null for a token, and until the run has been asked for.
+  absl::InlinedVector<std::shared_ptr<Cell>, 2> results = {};
   // Of the run, and of what ends the call for the framework: when the program calls the host, the
   // end of that.
   std::shared_ptr<Outcome> end = {}, complete = {};
@@ -177,9 +180,7 @@ absl::Status Take(const Compiled& compiled, LoadedExecutable_Execute_Args* args,
   for (size_t i = 0; i < call->takes.size(); ++i) {
     for (size_t k = 0; call->takes[i] && k < num_devices; ++k) args->argument_lists[k][i]->Delete();
   }
-  call->results.reserve(compiled.out.size());
-  for (const Boundary& boundary : compiled.out)
-    call->results.push_back(boundary.token ? nullptr : std::make_shared<Cell>());
+  call->results.resize(compiled.out.size());
   return absl::OkStatus();
 }
 
@@ -205,12 +206,19 @@ void GiveResults(const Call& call, LoadedExecutable_Execute_Args* args) {
     args->device_complete_events[k] = new Event{call.complete};
 }
 
+// Makes the cells of the results that have none.
+void MakeCells(Call& call) {
+  for (size_t i = 0; i < call.results.size(); ++i)
+    if (!call.results[i] && !call.compiled->out[i].token)
+      call.results[i] = std::make_shared<Cell>();
+}
+
 // Asks for the run, and fills the cells of the results. `first`: an array that the run makes.
 absl::Status TryAskFor(Call& call, tessera::Array* first) {
   const Compiled& compiled = *call.compiled;
   Client& client = *compiled.client;
   const size_t num_devices = compiled.devices.size();
-  std::vector<tessera::Array> arrays;
+  absl::InlinedVector<tessera::Array, 4> arrays;
   std::vector<bool> donate;
   arrays.reserve(compiled.in.size());
   for (size_t i = 0; i < compiled.in.size(); ++i) {
@@ -244,8 +252,15 @@ absl::Status TryAskFor(Call& call, tessera::Array* first) {
     if (!compiled.late.empty()) TESSERA_RETURN_IF_ERROR(call.complete->Await());
   }
   auto result = results.begin();
-  for (const std::shared_ptr<Cell>& cell : call.results)
-    if (cell) cell->Fill(std::move(*result++));
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    std::shared_ptr<Cell>& cell = call.results[i];
+    if (compiled.out[i].token) continue;
+    if (cell) {
+      cell->Fill(std::move(*result++));
+    } else {
+      cell = std::make_shared<Cell>(std::move(*result++));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -259,6 +274,7 @@ Asked AskFor(Call& call) {
   out.status = call.compiled->client->closing.load()
                    ? absl::CancelledError("the client has been closed")
                    : Caught([&] { return TryAskFor(call, &out.first); });
+  if (!out.status.ok()) MakeCells(call);
   for (size_t i = 0; !out.status.ok() && i < call.results.size(); ++i)
     if (call.results[i]) call.results[i]->Fail(out.status);
   return out;
@@ -318,6 +334,7 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
       return absl::OkStatus();
     }
     call.end = call.complete = std::make_shared<Outcome>();
+    MakeCells(call);
     GiveResults(call, args);
     client.runs.Push([call = std::move(call)]() mutable { return RunLater(std::move(call)); });
     return absl::OkStatus();

@@ -387,6 +387,14 @@ class WorkerLink {
   // it.
   virtual void Accept(const std::vector<AdoptedExecutor>& adopted) { (void)adopted; }
   virtual void Send(int32_t executor, uint64_t incarnation, Command command) = 0;
+  // As Send. An executor of this process that has done the command by then may set `*report`, which
+  // it then makes in no other way, and return true; it has made those before.
+  virtual bool SendForReport(int32_t executor, uint64_t incarnation, Command command,
+                             Report* report) {
+    (void)report;
+    Send(executor, incarnation, std::move(command));
+    return false;
+  }
   // The executor's reports up to this number are processed for good; a transport says so at some
   // time (AcknowledgeReports).
   virtual void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {

@@ -1,5 +1,7 @@
 #include "ir/eval/eval.h"
 
+#include <algorithm>
+
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -29,11 +31,18 @@ std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs,
     if (!as_it_is) expanded.push_back(ReadStrided(a, 0, Dims(shape.size(), 0), shape));
     in_ptrs.push_back(as_it_is ? a.data() : expanded.back().data());
   }
+  out.reserve(out_types.size());
   for (const Type& t : out_types)
     out_ptrs.push_back(out.emplace_back(t.dtype, t.shape).MutableData());
   def.scalar.eval(attrs, in.back().dtype(), out_types[0].dtype, in_ptrs.data(), out_ptrs.data(),
                   out[0].num_elements());
   return out;
+}
+
+absl::Status CheckNumArgs(const Function& f, size_t given) {
+  if (static_cast<int>(given) == f.num_params) return absl::OkStatus();
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat(f.name, " takes ", f.num_params, " arguments, got ", given));
 }
 
 absl::Status CheckArg(const Function& f, int i, const Array& a) {
@@ -67,15 +76,18 @@ absl::StatusOr<std::vector<Array>> EvalOnShard(const EvalContext& c, const Funct
   return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": no hook ran it"));
 }
 
+// Whether the op is evaluated shard by shard.
+bool IsPerShard(const Evaluator& ev, const Op& op) {
+  return op.def->scalar.eval || op.def->index_map || op.def->contraction_map || op.def->eval ||
+         (ev.options().hook && op.def->lowering == Lowering::kCollective);
+}
+
 absl::StatusOr<std::vector<Shards>> EvalOp(Evaluator& ev, const Function& f, size_t index,
                                            const std::vector<Shards>& env) {
   const Op& op = f.ops[index];
   std::vector<Type> storage;
   const EvalContext c{*op.def, f.scope, op.attrs, op.regions, ResultTypes(f, op, &storage), ev};
-  const bool per_shard = op.def->scalar.eval || op.def->index_map || op.def->contraction_map ||
-                         op.def->eval ||
-                         (ev.options().hook && op.def->lowering == Lowering::kCollective);
-  if (!per_shard) return op.def->eval_shards(c, ElementsAt(env, op.operands));
+  if (!IsPerShard(ev, op)) return op.def->eval_shards(c, ElementsAt(env, op.operands));
 
   std::vector<Shards> out(op.results.size());
   for (size_t shard = 0; shard < ev.shard_devices().size(); ++shard) {
@@ -92,9 +104,7 @@ absl::StatusOr<std::vector<Shards>> EvalOp(Evaluator& ev, const Function& f, siz
 
 absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
                                                          std::vector<Shards> args) {
-  if (static_cast<int>(args.size()) != f.num_params)
-    return MakeError(ErrorKind::kValueError, absl::StrCat(f.name, " takes ", f.num_params,
-                                                          " arguments, got ", args.size()));
+  TESSERA_RETURN_IF_ERROR(CheckNumArgs(f, args.size()));
   for (int i = 0; i < f.num_params; ++i) TESSERA_RETURN_IF_ERROR(CheckArg(f, i, args[i].at(0)));
   std::vector<Shards> env = std::move(args);
   env.resize(f.types.size());
@@ -117,8 +127,44 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
   return ElementsAt(env, f.results);
 }
 
+absl::StatusOr<std::vector<Array>> Evaluator::RunOne(const Function& f, std::vector<Array> args) {
+  TESSERA_RETURN_IF_ERROR(CheckNumArgs(f, args.size()));
+  for (int i = 0; i < f.num_params; ++i) TESSERA_RETURN_IF_ERROR(CheckArg(f, i, args[i]));
+  const auto last_use = LastUses(f);
+  absl::InlinedVector<std::optional<Array>, 8> env(f.types.size());
+  for (int i = 0; i < f.num_params; ++i) env[i] = std::move(args[i]);
+  // The value at `k` of the list; where `gone`, nobody needs it after the list.
+  const auto take = [&env](absl::Span<const ValueId> list, size_t k, bool gone) {
+    std::optional<Array>& value = env[list[k]];
+    const auto later = list.subspan(k + 1);
+    if (!gone || std::find(later.begin(), later.end(), list[k]) != later.end()) return *value;
+    Array taken = *std::move(value);
+    value.reset();
+    return taken;
+  };
+  for (size_t i = 0; i < f.ops.size(); ++i) {
+    if (options_.check_cancel) TESSERA_RETURN_IF_ERROR(options_.check_cancel());
+    const Op& op = f.ops[i];
+    absl::InlinedVector<Array, 4> in;
+    for (size_t k = 0; k < op.operands.size(); ++k)
+      in.push_back(take(op.operands, k, last_use[op.operands[k]] == static_cast<int>(i)));
+    std::vector<Type> storage;
+    const EvalContext c{*op.def, f.scope, op.attrs, op.regions, ResultTypes(f, op, &storage),
+                        *this};
+    TESSERA_ASSIGN_OR_RETURN(std::vector<Array> out, EvalOnShard(c, f, i, in));
+    for (size_t r = 0; r < op.results.size(); ++r)
+      if (last_use[op.results[r]] != static_cast<int>(i)) env[op.results[r]] = std::move(out[r]);
+  }
+  args.clear();
+  for (size_t r = 0; r < f.results.size(); ++r) args.push_back(take(f.results, r, /*gone=*/true));
+  return args;
+}
+
 absl::StatusOr<std::vector<Array>> Evaluator::Run(const Function& f, std::vector<Array> args) {
   shard_devices_ = {options_.device < 0 ? 0 : options_.device};
+  if (!options_.observe &&
+      std::all_of(f.ops.begin(), f.ops.end(), [&](const Op& op) { return IsPerShard(*this, op); }))
+    return CatchStatusOr([&] { return ValueOrThrow(RunOne(f, std::move(args))); });
   std::vector<Shards> shards;
   shards.reserve(f.types.size());
   for (Array& a : args) shards.emplace_back().push_back(std::move(a));

@@ -70,6 +70,9 @@ class Evaluator {
                                                    const Function& body, std::vector<Shards> args);
 
  private:
+  // What Run does where every op is evaluated shard by shard, and nobody observes.
+  absl::StatusOr<std::vector<Array>> RunOne(const Function& f, std::vector<Array> args);
+
   EvalOptions options_;
   std::vector<int64_t> shard_devices_ = {0};
 };

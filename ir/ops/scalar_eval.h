@@ -213,6 +213,13 @@ struct Elements {
   int64_t n;
 };
 inline constexpr int64_t kChunk = 1024;  // elements whose widened copies stay in the nearest cache
+// Memory for the widened copies of a chunk. Nothing is in it at first, also where it is part of a
+// tuple, which would clear an array.
+template <DType kD>
+struct Room {
+  Room() {}  // NOLINT(modernize-use-equals-default): that would be cleared, too
+  std::array<StorageType<kD>, kChunk> elements;
+};
 
 // Elements [begin, begin + n) of an operand as a lambda of kD takes them. bf16 and f16 are widened
 // into `room`.
@@ -240,16 +247,16 @@ void Loop(const Body& body, const Elements& e) {
   const bool narrow_result = ComputeDType(e.result) != e.result;
   constexpr size_t kResults =
       std::tuple_size_v<decltype(AsArray(body(Num<ComputeType<kIn>>{}...)))>;
-  std::tuple<std::array<StorageType<kIn>, kChunk>...> rooms;
-  std::array<std::array<StorageType<kOut>, kChunk>, kResults> wide_results;
+  std::tuple<Room<kIn>...> rooms;
+  std::array<Room<kOut>, kResults> wide_results;
   [&]<size_t... kJ>(std::index_sequence<kJ...>) {
     for (int64_t begin = 0; begin < e.n; begin += kChunk) {
       const int64_t count = std::min(kChunk, e.n - begin);
-      const std::tuple<const StorageType<kIn>*...> in{
-          Widened<kIn>(dtype_of(kIn), e.in[kJ], begin, count, std::get<kJ>(rooms).data())...};
+      const std::tuple<const StorageType<kIn>*...> in{Widened<kIn>(
+          dtype_of(kIn), e.in[kJ], begin, count, std::get<kJ>(rooms).elements.data())...};
       StorageType<kOut>* out[kResults];
       for (size_t k = 0; k < kResults; ++k)
-        out[k] = narrow_result ? wide_results[k].data()
+        out[k] = narrow_result ? wide_results[k].elements.data()
                                : static_cast<StorageType<kOut>*>(e.out[k]) + begin;
       for (int64_t i = 0; i < count; ++i) {
         const auto results =

@@ -100,12 +100,10 @@ void Machine::UploadTimer(uint64_t id) {
 uint64_t Machine::NewArray(SpecRef spec, ArrayState state, uint64_t session) {
   Session& owner = ownership_.session(session);
   const uint64_t id = NewId(owner.tenant);
-  ArrayRecord record;
-  record.spec = std::move(spec);
-  record.state = state;
-  record.tenant = owner.tenant;
-  record.session = session;
-  const ArrayRecord& a = catalogue_.AddArray(id, std::move(record));
+  ArrayRecord& a = catalogue_.AddArray(id, std::move(spec));
+  a.state = state;
+  a.tenant = owner.tenant;
+  a.session = session;
   owner.arrays.insert(id);
   Changed(id, a);
   return id;

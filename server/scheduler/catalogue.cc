@@ -9,8 +9,9 @@ ArrayTable::ArrayTable(const ArrayTable& other) : arrays_(other.arrays_) {
   for (auto& [id, record] : arrays_) List(id, record);
 }
 
-ArrayRecord& ArrayTable::Add(uint64_t id, ArrayRecord record) {
-  ArrayRecord& added = arrays_.emplace_hint(arrays_.end(), id, std::move(record))->second;
+ArrayRecord& ArrayTable::Add(uint64_t id, SpecRef spec) {
+  ArrayRecord& added = arrays_.try_emplace(arrays_.end(), id)->second;
+  added.spec = std::move(spec);
   List(id, added);
   return added;
 }

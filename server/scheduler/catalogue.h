@@ -64,8 +64,8 @@ class ArrayTable {
   ArrayRecord* Find(uint64_t id) { return FindIn(arrays_, id); }
   // Requires: it exists.
   ArrayRecord& at(uint64_t id) { return arrays_.at(id); }
-  // Requires: the record has a spec, whose devices have ids.
-  ArrayRecord& Add(uint64_t id, ArrayRecord record);
+  // A record with this spec alone. Requires: its devices have ids.
+  ArrayRecord& Add(uint64_t id, SpecRef spec);
   void Remove(uint64_t id);
   // Those whose placement has the device, whatever their state, in order of their ids. Valid until
   // one is added or removed.
@@ -121,9 +121,7 @@ class Catalogue {
   // Requires: it exists.
   ArrayRecord& array(uint64_t id) { return arrays_.at(id); }
   // As those of ArrayTable.
-  ArrayRecord& AddArray(uint64_t id, ArrayRecord record) {
-    return arrays_.Add(id, std::move(record));
-  }
+  ArrayRecord& AddArray(uint64_t id, SpecRef spec) { return arrays_.Add(id, std::move(spec)); }
   void RemoveArray(uint64_t id) { arrays_.Remove(id); }
   const std::vector<ArrayTable::Entry>& ArraysOn(int64_t device) { return arrays_.On(device); }
 

@@ -188,6 +188,7 @@ void Cluster::RemoveExecutor(const std::string& name) {
   for (int32_t d = 0; d < x.info.num_devices; ++d) DeleteDevice(x.first_device + d);
   std::vector<std::string>& siblings = workers_.at(x.worker).executors;
   siblings.erase(std::remove(siblings.begin(), siblings.end(), name), siblings.end());
+  last_ = {};
   executors_.erase(name);
 }
 

@@ -89,8 +89,15 @@ class Cluster {
   // Require: it is known.
   Worker& worker(const std::string& name) { return workers_.at(name); }
   const Worker& worker(const std::string& name) const { return workers_.at(name); }
-  Executor& executor(const std::string& name) { return executors_.at(name); }
-  const Executor& executor(const std::string& name) const { return executors_.at(name); }
+  Executor& executor(const std::string& name) {
+    if (last_.executor == nullptr || last_.executor->name != name)
+      last_.executor = &executors_.at(name);
+    return *last_.executor;
+  }
+  const Executor& executor(const std::string& name) const {
+    return last_.executor != nullptr && last_.executor->name == name ? *last_.executor
+                                                                     : executors_.at(name);
+  }
 
   // The assigned ids, in order from 0, and their devices.
   int64_t num_ids() const { return static_cast<int64_t>(devices_.size()); }
@@ -98,9 +105,9 @@ class Cluster {
   const Device& device(int64_t id) const { return devices_[id]; }
   bool DeviceExists(int64_t id) const;
   // Requires: the id is assigned.
-  Executor& ExecutorOf(int64_t device) { return executors_.at(devices_.at(device).executor); }
+  Executor& ExecutorOf(int64_t device) { return executor(devices_.at(device).executor); }
   const Executor& ExecutorOf(int64_t device) const {
-    return executors_.at(devices_.at(device).executor);
+    return executor(devices_.at(device).executor);
   }
   // The distinct executors, in order of the devices.
   std::vector<std::string> ExecutorsOf(const std::vector<int64_t>& devices) const;
@@ -159,6 +166,17 @@ class Cluster {
   std::map<std::string, Worker> workers_;
   std::map<uint64_t, std::string> registrations_;  // sessions of connected workers -> worker
   std::map<std::string, Executor> executors_;
+  // The one that was asked for last: a step asks for the same again and again. A copy has others.
+  struct Last {
+    Last() = default;
+    Last(const Last& /*other*/) {}
+    Last& operator=(const Last& /*other*/) {
+      executor = nullptr;
+      return *this;
+    }
+    Executor* executor = nullptr;
+  };
+  Last last_;
   std::vector<Device> devices_;  // by id
   int64_t devices_deleted_ = 0;  // of these
   int64_t num_away_ = 0;

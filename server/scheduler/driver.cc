@@ -138,22 +138,39 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
     {
       absl::MutexLock lock(&mu_);
       sending_to_ = 0;
-      if (limit-- > 0 && inbox_.HasNext(now)) {
+      if (limit-- > 0 && (!returned_.empty() || inbox_.HasNext(now))) {
         at = clock_->Look();
         // With an empty queue the driver's own thread waits for the timer.
         if (!inbox_.empty()) now = at.now;
-        next = inbox_.Next(now);
+        // One alone that is next needs no place in the queue.
+        if (returned_.size() == 1 && inbox_.IsFirst(at.now) && !inbox_.stopping()) {
+          next_returned_.swap(returned_);
+        } else {
+          PushReturned(at.now);
+          next = inbox_.Next(now);
+        }
         durable = inbox_.durable();
       }
-      if (!next) {
+      if (!next && next_returned_.empty()) {
+        if (!returned_.empty()) PushReturned(clock_->Now());
         runner_ = std::thread::id();
         left_.Signal();
         if (!inbox_.empty()) wake_.Signal();
         return;
       }
     }
-    ProcessEvent(next->event, next->came, at, durable);
+    if (next) {
+      ProcessEvent(next->event, next->came, at, durable);
+    } else {
+      ProcessEvent(next_returned_[0], at.now, at, durable);
+      next_returned_.clear();
+    }
   }
+}
+
+void Driver::PushReturned(absl::Time came) {
+  for (Event& event : returned_) inbox_.Push(came, std::move(event));
+  returned_.clear();
 }
 
 bool Driver::HasSucceeded(uint64_t operation) {
@@ -271,7 +288,12 @@ void Driver::WithLink(uint64_t session, const Use& use) {
 
 void Driver::Send(SendCommand& send) {
   WithLink(send.session, [&](api::WorkerLink& link) {
-    link.Send(send.executor, send.incarnation, std::move(send.command));
+    auto& reported =
+        std::get<WorkerReported>(returned_.emplace_back(std::in_place_type<WorkerReported>));
+    reported.session = send.session;
+    if (!link.SendForReport(send.executor, send.incarnation, std::move(send.command),
+                            &reported.report))
+      returned_.pop_back();
   });
 }
 

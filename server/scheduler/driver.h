@@ -14,13 +14,16 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "base/sized_pool.h"
 #include "ir/api/worker_link.h"
@@ -57,6 +60,27 @@ class Driver {
     static_assert(!std::is_reference_v<E>, "the event is taken");
     const uint64_t request = event.request = ++last_request_;
     Submit(std::move(event), request, std::move(done));
+  }
+  // As Call, and waits for the reply, which every request gets: the scheduler bounds its wait, and
+  // Stop answers those that are left. Not on a thread that processes events.
+  template <class E>
+  Reply Await(E&& event) {
+    struct {
+      const std::thread::id caller = std::this_thread::get_id();
+      Reply reply;
+      bool here = false;  // it came on the caller's thread, as its event was processed there
+      absl::Notification came;
+    } waiting;
+    Call(std::move(event), [&waiting](Reply reply) {
+      waiting.reply = std::move(reply);
+      if (std::this_thread::get_id() == waiting.caller) {
+        waiting.here = true;
+      } else {
+        waiting.came.Notify();
+      }
+    });
+    if (!waiting.here) waiting.came.WaitForNotification();
+    return std::move(waiting.reply);
   }
   // As Call for an event with an end_request too, whose reply goes to `ended`; an error of the
   // first goes to both.
@@ -98,6 +122,8 @@ class Driver {
   // Processes at most `limit` events, and the timer if it was due `now`.  Requires: this thread is
   // the runner.
   void ProcessEvents(absl::Time now, int limit) ABSL_LOCKS_EXCLUDED(mu_);
+  // The reports that links have returned wait as if they were reported now.
+  void PushReturned(absl::Time came) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // One step, its effects and its notes.  `at`: the present. `durable`: commits that are.
   void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at, uint64_t durable);
   // Acknowledges the reports whose steps are durable.  Runs on the runner, with each heartbeat.
@@ -136,6 +162,8 @@ class Driver {
     uint64_t incarnation = 0, number = 0;
   };
   std::deque<Processed> processed_;
+  // Reports that links returned, and the one of them that is processed; owned by the runner.
+  std::vector<Event> returned_, next_returned_;
 
   absl::Mutex mu_;
   Inbox inbox_ ABSL_GUARDED_BY(mu_);

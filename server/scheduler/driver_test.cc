@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -37,6 +39,24 @@ class FakeLink final : public api::WorkerLink {
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
 };
 
+// One of an executor in this process, which has written what it is sent when that returns; and
+// which posts another event first, if that is set.
+class AnsweringLink final : public api::WorkerLink {
+ public:
+  void Send(int32_t, uint64_t, api::Command) override {}
+  bool SendForReport(int32_t executor, uint64_t incarnation, api::Command command,
+                     api::Report* report) override {
+    const auto* const write = std::get_if<api::WriteBuffer>(&command);
+    if (write == nullptr) return false;
+    if (before_) before_();
+    report->executor = executor;
+    report->incarnation = incarnation;
+    report->body = api::BufferWritten{write->array, write->device, absl::OkStatus()};
+    return true;
+  }
+  std::function<void()> before_;
+};
+
 // Its commits can be held up, and with them the runner.
 class DriverTest : public ::testing::Test {
  protected:
@@ -53,7 +73,7 @@ class DriverTest : public ::testing::Test {
     absl::MutexLock lock(&mu_);
     mu_.Await(absl::Condition(&stuck_));
   }
-  uint64_t Register(const std::string& name, std::shared_ptr<FakeLink> link) {
+  uint64_t Register(const std::string& name, std::shared_ptr<api::WorkerLink> link) {
     api::Registration registration;
     registration.worker = name;
     registration.host = "here";
@@ -134,6 +154,40 @@ TEST_F(DriverTest, ReportsCountFromWhenTheyCame) {
   const WorkerInfo w = Ask("w0");
   EXPECT_EQ(w.state, WorkerState::kSuspect);
   EXPECT_THAT(w.reason, ::testing::HasSubstr("it may come back"));
+}
+
+// What a link returns is processed as if it were reported: alone, behind what waits by then, and
+// when the one who posts events has processed as many as it may.
+TEST_F(DriverTest, ReportsThatALinkReturnsAreProcessed) {
+  const auto link = std::make_shared<AnsweringLink>();
+  Register("w0", link);
+  ir::Array value(ir::DType::kF32, {4});
+  std::atomic<int> asked = 0, answered = 0;
+  for (const int first : {0, 1, 100}) {
+    link->before_ = [&, first] {
+      for (int i = 0; i < first; ++i) {
+        ++asked;
+        driver_.Call(GetTopology{}, [&](const Reply& reply) {
+          EXPECT_THAT(reply.status, IsOk());
+          ++answered;
+        });
+      }
+    };
+    CreateArray create;
+    create.spec = {value.dtype(), value.shape(), {{}, {}, {0}}};
+    const Reply created = driver_.Await(std::move(create));
+    ASSERT_THAT(created.status, IsOk());
+    const uint64_t array = std::get<ArrayInfo>(created.body).array;
+    const Reply written = driver_.Await(WriteShard{{}, array, 0, value});
+    EXPECT_THAT(written.status, IsOk());
+    DescribeArray describe;
+    describe.array = array;
+    const Reply described = driver_.Await(std::move(describe));
+    ASSERT_THAT(described.status, IsOk());
+    EXPECT_EQ(std::get<ArrayInfo>(described.body).state, ArrayInfo::State::kReady);
+  }
+  // They waited before the report.
+  EXPECT_EQ(answered, asked);
 }
 
 TEST_F(DriverTest, ALeaseDoesNotEndWhenSomebodySetsTheClock) {

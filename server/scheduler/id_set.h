@@ -40,6 +40,7 @@ class SortedById {
   }
   // Returns how many it has erased.
   size_t erase(uint64_t id) {
+    if (empty()) return 0;
     const const_iterator found = find(id);
     if (found == end()) return 0;
     Entry* const at = entries_.data() + (found - entries_.data());

@@ -53,7 +53,7 @@ enum TimerKind : int {
 };
 
 template <class... Parts>
-absl::Status Error(ErrorKind kind, const Parts&... parts) {
+ABSL_ATTRIBUTE_COLD absl::Status Error(ErrorKind kind, const Parts&... parts) {
   return MakeError(kind, absl::StrCat(parts...));
 }
 
@@ -450,7 +450,7 @@ class Machine {
   absl::Status CheckQueue(const char* what) const;
   // OPERATION_NOT_FOUND.
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
-  uint64_t NewOperation(Operation op, const std::vector<SpecRef>& results);
+  uint64_t NewOperation(Operation&& op, const std::vector<SpecRef>& results);
   std::vector<std::string> ExecutorsOf(const Operation& op);
   // Null if it is not a run, or its executable has been dropped.
   Executable* ExecutableOf(const Operation& op) const;

@@ -28,7 +28,7 @@ const char* StateName(api::OperationState state) {
 
 }  // namespace
 
-uint64_t Machine::NewOperation(Operation op, const std::vector<SpecRef>& results) {
+uint64_t Machine::NewOperation(Operation&& op, const std::vector<SpecRef>& results) {
   Session& session = ownership_.session(op.session);
   const uint64_t id = op.id = ownership_.NewId(session.tenant, s_.config.owners_max);
   op.tenant = session.tenant;

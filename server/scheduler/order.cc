@@ -9,7 +9,7 @@ namespace tessera::server::scheduler {
 void Order::Add(Operation&& op) {
   const uint64_t id = op.id;
   live_.insert(id);
-  operations_.emplace(id, std::move(op));
+  operations_.emplace_hint(operations_.end(), id, std::move(op));
 }
 
 void Order::Restore(Operation&& op) {
@@ -47,7 +47,9 @@ std::vector<uint64_t> Order::DropRecords(int64_t kept) {
   std::vector<uint64_t> dropped;
   while (num_records() > kept) {
     std::deque<uint64_t>& oldest = canary_records_.empty() ? records_ : canary_records_;
-    operations_.erase(oldest.front());
+    // Mostly it is the oldest of all.
+    const auto first = operations_.begin();
+    operations_.erase(first->first == oldest.front() ? first : operations_.find(oldest.front()));
     if (canary_records_.empty()) dropped.push_back(oldest.front());
     oldest.pop_front();
   }

@@ -98,7 +98,7 @@ void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
   if (Session* const session = ownership_.FindSession(array.session);
       session != nullptr && !array.deleted)
     session->arrays.insert(id);
-  catalogue_.AddArray(id, std::move(array));
+  catalogue_.AddArray(id, array.spec) = std::move(array);
 }
 
 void Machine::RestoreOperation(Operation op) {

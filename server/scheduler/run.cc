@@ -115,11 +115,11 @@ void Machine::On(const Execute& e) {
   if (e.end_request != 0)
     run.inline_bytes_max = std::min(e.body.inline_bytes_max, api::kInlineBytesMax);
   // An argument with another placement is copied into a temporary by an operation before this one.
-  x.operations.insert(0);  // Keeps it from being dropped for the executables of the copies.
   std::vector<uint64_t> temporaries;
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
     if (BlocksMatch(*catalogue_.array(op.args[i]).spec, in[i])) continue;
+    x.operations.insert(0);  // Keeps it from being dropped for the executables of the copies.
     const auto move = Reshard(*session, op.args[i], in[i]);
     moved = move.status();
     if (!moved.ok()) break;
@@ -127,7 +127,7 @@ void Machine::On(const Execute& e) {
     op.args[i] = order_.operation(*move).results[0];
     temporaries.push_back(op.args[i]);
   }
-  x.operations.erase(0);
+  if (!temporaries.empty() || !moved.ok()) x.operations.erase(0);
   op.work = std::move(run);
   const uint64_t id = moved.ok() ? NewOperation(std::move(op), x.out) : 0;
   // Only this operation needs the temporaries.
@@ -175,7 +175,8 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
   if (only.empty()) op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
   launch.generation = op.generation;
   const std::vector<std::pair<int32_t, int>> inlined_shards = m.InlineShards(op, inline_bytes_max);
-  for (const std::string& name : executors) {
+  for (size_t i = 0; i < executors.size(); ++i) {
+    const std::string& name = executors[i];
     if (!only.empty() && name != only) continue;
     launch.inline_results.clear();
     for (const auto& [result, ordinal] : inlined_shards) {
@@ -183,7 +184,8 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
       const Device& device = s.cluster.device(id);
       if (device.executor == name) launch.inline_results.push_back({result, device.local});
     }
-    m.Send(s.cluster.executor(name), launch);
+    const bool last = !only.empty() || i + 1 == executors.size();
+    m.Send(s.cluster.executor(name), last ? std::move(launch) : launch);
   }
 }
 

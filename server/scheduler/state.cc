@@ -54,7 +54,7 @@ std::vector<Effect> Machine::Finish() {
   for (const uint64_t id : order_.DropRecords(s_.config.operations_kept))
     Changed(core::RowKind::kOperation, id, /*tenant=*/"");
   CommitChanges();
-  const absl::Time next = s_.timers.empty() ? absl::InfiniteFuture() : s_.timers.begin()->first;
+  const absl::Time next = s_.timers.empty() ? absl::InfiniteFuture() : s_.timers.first().first;
   if (next < s_.armed) {
     s_.armed = next;
     effects_.emplace_back(SetTimer{next});
@@ -64,9 +64,10 @@ std::vector<Effect> Machine::Finish() {
 
 void Machine::On(const Tick&) {
   s_.armed = absl::InfiniteFuture();
-  while (!s_.timers.empty() && s_.timers.begin()->first <= now_) {
-    const auto [kind, id] = s_.timers.begin()->second;
-    s_.timers.erase(s_.timers.begin());
+  while (!s_.timers.empty() && s_.timers.first().first <= now_) {
+    const Timers::Timer due = s_.timers.first();
+    s_.timers.Disarm(due);
+    const auto& [kind, id] = due.second;
     switch (kind) {
       case kLeaseTimer:
         LeaseTimer(id);
@@ -128,10 +129,10 @@ uint64_t Machine::EndedIn(uint64_t operation) {
 }
 
 void Machine::Arm(absl::Time when, TimerKind kind, uint64_t id) {
-  if (when < absl::InfiniteFuture()) s_.timers.insert({when, {kind, id}});
+  if (when < absl::InfiniteFuture()) s_.timers.Arm({when, {kind, id}});
 }
 void Machine::Disarm(absl::Time when, TimerKind kind, uint64_t id) {
-  s_.timers.erase({when, {kind, id}});
+  if (when < absl::InfiniteFuture()) s_.timers.Disarm({when, {kind, id}});
 }
 
 void Machine::AnswerLate(uint64_t request, const absl::Status& why) {

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -32,6 +31,7 @@
 #include "server/scheduler/events.h"
 #include "server/scheduler/order.h"
 #include "server/scheduler/ownership.h"
+#include "server/scheduler/timers.h"
 #include "server/scheduler/uploads.h"
 #include "server/scheduler/waits.h"
 
@@ -55,8 +55,8 @@ struct State {
   Order order;
   Answers answers;
   Uploads uploads;
-  std::map<uint64_t, Waiter> waiters;                                // by request
-  std::set<std::pair<absl::Time, std::pair<int, uint64_t>>> timers;  // (TimerKind, id), machine.h
+  std::map<uint64_t, Waiter> waiters;  // by request
+  Timers timers;
   absl::Time armed = absl::InfiniteFuture();  // the time of the last SetTimer
   std::vector<core::Note> notes;              // of the last step
   uint64_t commits = 0;                       // the number of the last Commit

@@ -33,10 +33,15 @@ std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& e
     absl::Status status;
   };
   const auto end = std::make_shared<End>();
-  enqueued.event->OnDone([end](const absl::Status& status) {
+  const auto ended = [end](const absl::Status& status) {
     end->status = status;
     end->done.Notify();
-  });
+  };
+  if (enqueued.event == nullptr) {
+    ended(absl::OkStatus());
+  } else {
+    enqueued.event->OnDone(ended);
+  }
   if (!end->done.WaitForNotificationWithTimeout(kPatience))
     Throw(absl::DeadlineExceededError("the launch does not end"));
   if (!end->status.ok()) Throw(end->status);

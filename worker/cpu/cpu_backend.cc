@@ -69,13 +69,6 @@ const Array& ArrayOf(const DeviceBuffer& buffer) {
   return static_cast<const HostBuffer&>(buffer).array();
 }
 
-// The event of work that has ended by the time Enqueue returns.
-class DoneEvent final : public Event {
- public:
-  bool done() const override { return true; }
-  void OnDone(std::function<void(const absl::Status&)> done) override { done(absl::OkStatus()); }
-};
-
 // A collective without operands, such as axis_index, does not communicate.
 bool Communicates(const ir::Function&, const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
@@ -165,24 +158,29 @@ class EvaluatedExecutable final : public CpuExecutable {
     std::vector<Array> in;
     in.reserve(args.size());
     for (const DeviceBufferRef& arg : args) in.push_back(ArrayOf(*arg));
-    const std::string* label = nullptr;
+    // What the hook refers to; of one pointer, a function needs no memory.
+    struct {
+      const EvaluatedExecutable& self;
+      const RunContext& context;
+      const std::string* label;
+    } at{*this, context, nullptr};
     ir::EvalOptions options;
     options.device = context.mesh_device;
     options.hook =
-        [&](const ir::Function&, const ir::Op& op, const Site&,
-            absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
-      label = &labels_.at(&op);
-      context.SetOp(*label, /*waiting=*/false);
+        [&at](const ir::Function&, const ir::Op& op, const Site&,
+              absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
+      at.label = &at.self.labels_.at(&op);
+      at.context.SetOp(*at.label, /*waiting=*/false);
       if (op.def->collective != ir::CollectiveKind::kAxisIndex) return std::nullopt;
       const int64_t index =
-          program_.mesh().IndexAlong(context.mesh_device, op.attrs.Strings("axes"));
+          at.self.program_.mesh().IndexAlong(at.context.mesh_device, op.attrs.Strings("axes"));
       return std::vector<Array>{Array::ScalarInt(ir::DType::kS32, index)};
     };
-    options.check_cancel = [&] { return context.cancel->status(); };
+    options.check_cancel = [&context] { return context.cancel->status(); };
     absl::StatusOr<std::vector<Array>> results =
         ir::Evaluator(std::move(options)).Run(*program_.entry, std::move(in));
-    if (results.ok() || label == nullptr) return results;
-    return WithLabel(results.status(), context, *label);
+    if (results.ok() || at.label == nullptr) return results;
+    return WithLabel(results.status(), context, *at.label);
   }
 
  private:
@@ -376,7 +374,6 @@ class CpuBackend final : public Backend {
     for (Array& result : results) {
       enqueued.results.push_back(std::make_shared<const HostBuffer>(std::move(result)));
     }
-    enqueued.event = std::make_unique<DoneEvent>();
     return enqueued;
   }
 

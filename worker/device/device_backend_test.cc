@@ -97,7 +97,7 @@ class Lane {
     context.in_flight = queue_.Begin(context.launch);
     TESSERA_ASSIGN_OR_RETURN(Enqueued enqueued, backend->Enqueue(executable, context, args));
     Running running;
-    running.results = std::move(enqueued.results);
+    running.results.assign(enqueued.results.begin(), enqueued.results.end());
     running.args = args;
     running.event = std::move(enqueued.event);
     running.event->OnDone([done = running.done, into = running.status](const absl::Status& s) {

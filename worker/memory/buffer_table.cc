@@ -1,7 +1,6 @@
 #include "worker/memory/buffer_table.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +29,9 @@ std::string ToString(const BufferId& id) {
   return absl::StrCat("array ", id.array, " on device ", id.device);
 }
 
-bool BufferTable::DeletedLocked(const BufferId& id) const { return deleted_.count(id) > 0; }
+bool BufferTable::DeletedLocked(const BufferId& id) const {
+  return deleted_.contains(id) || deleted_before_.contains(id);
+}
 
 absl::Status BufferTable::Expect(const BufferId& id) {
   absl::MutexLock lock(&mu_);
@@ -55,8 +56,13 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
       reservation_recipients_.erase(recipient);
       return Deleted(id);
     }
-    if (DeletedLocked(id)) return Deleted(id);
-    Entry& entry = entries_[id];
+    auto it = entries_.find(id);
+    // One that is in the table is not deleted.
+    if (it == entries_.end()) {
+      if (DeletedLocked(id)) return Deleted(id);
+      it = entries_.try_emplace(id).first;
+    }
+    Entry& entry = it->second;
     if (entry.state == State::kFailed) return entry.error;
     if (entry.state == State::kReady) {
       return MakeError(ErrorKind::kInternal, absl::StrCat(ToString(id), " is written twice"));
@@ -111,10 +117,10 @@ void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
 }
 
 absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const {
-  if (DeletedLocked(id)) return Deleted(id);
   const auto it = entries_.find(id);
-  if (it == entries_.end() || it->second.state == State::kUnknown) return NotFound(id);
+  if (it == entries_.end()) return DeletedLocked(id) ? Deleted(id) : NotFound(id);
   const Entry& entry = it->second;
+  if (entry.state == State::kUnknown) return NotFound(id);
   if (entry.state == State::kFailed) return entry.error;
   if (entry.state == State::kExpected) {
     return MakeError(ErrorKind::kInternal,
@@ -143,9 +149,8 @@ absl::StatusOr<DeviceBufferRef> BufferTable::Get(const BufferId& id) const {
 absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::GetEnqueued(const BufferId& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  if (it != entries_.end() && it->second.outcome != nullptr) {
+  if (it != entries_.end() && (it->second.outcome != nullptr || it->second.state == State::kReady))
     return EnqueuedBuffer{it->second.buffer, it->second.outcome, nullptr};
-  }
   TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef buffer, GetLocked(id));
   return EnqueuedBuffer{std::move(buffer), nullptr, nullptr};
 }
@@ -172,11 +177,8 @@ absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::Take(const BufferId& id
 void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
   if (taken.reservation == nullptr) return;
   absl::MutexLock lock(&mu_);
-  if (deleted_.erase(id) > 0) {
-    // Searched from the back, as Take added it recently.
-    const auto at = std::find(deleted_order_.rbegin(), deleted_order_.rend(), id);
-    deleted_order_.erase(std::next(at).base());
-  }
+  deleted_.erase(id);
+  deleted_before_.erase(id);
   Entry& entry = entries_[id];
   if (reservation_recipients_.erase(id) > 0) {
     // Its producer has not ended and will call SetReady or SetFailed.
@@ -239,11 +241,10 @@ bool BufferTable::Known(const BufferId& id) const {
 }
 
 void BufferTable::AddTombstone(const BufferId& id) {
-  if (!deleted_.insert(id).second) return;
-  deleted_order_.push_back(id);
-  if (deleted_order_.size() <= kTombstonesMax) return;
-  deleted_.erase(deleted_order_.front());
-  deleted_order_.pop_front();
+  deleted_.insert(id);
+  if (deleted_.size() < kTombstonesMin) return;
+  deleted_before_ = std::exchange(deleted_, {});
+  deleted_.reserve(kTombstonesMin);
 }
 
 void BufferTable::Delete(const BufferId& id) {

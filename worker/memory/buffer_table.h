@@ -7,7 +7,6 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -137,16 +136,16 @@ class BufferTable {
   bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddTombstone(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Deleted ids are stored so that late readers get an error; beyond this the oldest are dropped,
-  // and their readers wait until their deadline instead.
-  static constexpr size_t kTombstonesMax = 1 << 13;
+  // Deleted ids are stored so that late readers get an error: at least the last ones, so many. The
+  // readers of older ones wait until their deadline instead.
+  static constexpr size_t kTombstonesMin = 1 << 13;
 
   mutable absl::Mutex mu_;
   mutable absl::flat_hash_map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
   // Where to move the reservations of buffers that were taken before their producers had ended.
   std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<BufferId> deleted_ ABSL_GUARDED_BY(mu_);
-  std::deque<BufferId> deleted_order_ ABSL_GUARDED_BY(mu_);
+  // The newest, and those before them; once the first are kTombstonesMin they become the second.
+  absl::flat_hash_set<BufferId> deleted_ ABSL_GUARDED_BY(mu_), deleted_before_ ABSL_GUARDED_BY(mu_);
   uint64_t next_waiter_id_ ABSL_GUARDED_BY(mu_) = 1;
 };
 

@@ -27,8 +27,7 @@ std::string MemoryHolder::ToString() const {
   std::string text(kind);
   if (id != 0) absl::StrAppend(&text, " ", id);
   if (program == nullptr) return text;
-  return is_array() ? absl::StrCat(text, " (", *program, ")")
-                    : absl::StrCat(text, " of ", *program);
+  return is_array ? absl::StrCat(text, " (", *program, ")") : absl::StrCat(text, " of ", *program);
 }
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
@@ -88,7 +87,7 @@ void MemoryAccount::AdjustUsage(Entry& entry, int64_t change_bytes) {
   entry.bytes += change_bytes;
   reserved_bytes_ += change_bytes;
   reserved_metric_.Add(change_bytes);
-  (entry.holder.is_array() ? arrays_metric_ : workspace_metric_).Add(change_bytes);
+  (entry.holder.is_array ? arrays_metric_ : workspace_metric_).Add(change_bytes);
   if (reserved_bytes_ > peak_bytes_) {
     peak_metric_.Add(reserved_bytes_ - peak_bytes_);
     peak_bytes_ = reserved_bytes_;

@@ -23,11 +23,11 @@ struct MemoryHolder {
   // NOLINTNEXTLINE(google-explicit-constructor): a text may stand for it
   MemoryHolder(const char* text, uint64_t number = 0,
                std::shared_ptr<const std::string> of = nullptr)
-      : kind(text), id(number), program(std::move(of)) {}
-  bool is_array() const { return kind.substr(0, 5) == "array"; }
+      : kind(text), is_array(kind.substr(0, 5) == "array"), id(number), program(std::move(of)) {}
   std::string ToString() const;
 
   std::string_view kind;                       // a constant text: "array"
+  bool is_array;                               // its kind begins with "array"
   uint64_t id;                                 // 0: none
   std::shared_ptr<const std::string> program;  // null: none
 };

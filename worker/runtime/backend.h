@@ -8,8 +8,8 @@
 // the order of the plan: the stream's own, or, for a quick executable, one that has claimed the
 // stream (stream.h). It may return before the work has run: work that is enqueued later on the same
 // device may use the results at once, and others once the event is done. The events of a device are
-// done in the order of its Enqueues; those of a synchronous backend are done when returned. The
-// backend outlives its executables, buffers and events. All other calls are thread-safe.
+// done in the order of its Enqueues; those of a synchronous backend are null. The backend outlives
+// its executables, buffers and events. All other calls are thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/host_memory.h"
@@ -36,8 +37,6 @@ namespace tessera::worker {
 class Event {
  public:
   virtual ~Event() = default;
-  // Whether the work had ended when this was made: OnDone then calls at once.
-  virtual bool done() const { return false; }
   // Calls `done` once, possibly at once, on any thread, with the status of the ended work.
   virtual void OnDone(std::function<void(const absl::Status&)> done) = 0;
 };
@@ -85,8 +84,8 @@ class Executable {
 // The results of Enqueue, in the program's order, and the event of their completion. The errors of
 // Enqueue and of the event name the op and its source location.
 struct Enqueued {
-  std::vector<DeviceBufferRef> results;
-  std::unique_ptr<Event> event;
+  absl::InlinedVector<DeviceBufferRef, 2> results;
+  std::unique_ptr<Event> event;  // null: the work has ended, without an error
 };
 
 class Backend {

@@ -144,34 +144,50 @@ void Executor::Report(api::ReportBody body) {
   });
 }
 
-void Executor::ReportAtOnce(api::ReportBody body) {
+void Executor::ReportAtOnce(api::ReportBody body, ReportTo& to) {
+  if (to.sender != nullptr && reporter_->depth() == 0) {
+    if (silent_) return;
+    *to.sender = std::move(body);
+    to.given = true;
+    return;
+  }
   const bool here = reporter_->RunIfIdle([this, &body] {
     if (!silent_) report_(std::move(body));
   });
   if (!here) Report(std::move(body));
 }
 
-void Executor::Send(api::Command command) {
+bool Executor::Send(api::Command command, api::ReportBody* report) {
+  ReportTo to{.sender = report};
   std::optional<Claimed> claimed;
   {
     absl::ReleasableMutexLock lock(&send_mu_);
-    if (draining_) return;  // The coordinator sends nothing after a Drain.
+    if (draining_) return false;  // The coordinator sends nothing after a Drain.
     if (const auto* read = std::get_if<api::ReadBuffer>(&command)) {
       // It is not ordered with the streams, and may report at once, which requires no lock.
       lock.Release();
-      return Handle(*read);
+      Handle(*read, to);
+      return to.given;
     }
     draining_ = std::holds_alternative<api::Drain>(command);
-    std::visit([this](auto& c) ABSL_NO_THREAD_SAFETY_ANALYSIS { Handle(std::move(c)); }, command);
+    std::visit(
+        [this](auto& c) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(c)>, api::ReadBuffer>)
+            Handle(std::move(c));
+        },
+        command);
     claimed = std::exchange(claimed_, std::nullopt);
   }
-  if (!claimed) return;
+  if (!claimed) return false;
   if (claimed->launch != nullptr) {
+    claimed->launch->report_to = to;
     RunOnDevice(claimed->launch, claimed->mesh_device, claimed->device);
+    to = claimed->launch->report_to;
   } else {
     Delete(claimed->deleted, claimed->device);
   }
   streams_[claimed->device]->Release();
+  return to.given;
 }
 
 bool Executor::WaitUntilIdle(absl::Time deadline) {
@@ -312,7 +328,7 @@ void Executor::Handle(const api::UnloadPrograms& command) {
 
 // ---- Launches. ----------------------------------------------------------------------------------
 
-Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
+Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout, uint64_t executable) {
   auto launch = std::make_shared<Launch>();
   launch->id = id;
   launch->in_flight.resize(num_devices_);
@@ -320,28 +336,25 @@ Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout) {
   launch->arrival_ns = DispatchClock();
   absl::MutexLock lock(&mu_);
   launches_[id] = launch;
+  if (const auto program = programs_.find(executable); program != programs_.end())
+    launch->program = program->second;
   return launch;
 }
 
 absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
-  {
+  if (launch->program == nullptr) {
+    return MakeError(ErrorKind::kProgramNotFound,
+                     absl::StrCat("executable ", command.executable, " is not loaded on ", name_));
+  }
+  if (command.generation != 0) {
     absl::MutexLock lock(&mu_);
-    const auto program = programs_.find(command.executable);
-    if (program == programs_.end()) {
-      return MakeError(ErrorKind::kProgramNotFound, absl::StrCat("executable ", command.executable,
-                                                                 " is not loaded on ", name_));
+    const auto it = communicators_.find(command.generation);
+    if (it == communicators_.end()) {
+      return MakeError(ErrorKind::kPeerFailed,
+                       absl::StrCat("launch ", command.launch, ": the communicator of generation ",
+                                    command.generation, " is not open on ", name_));
     }
-    launch->program = program->second;
-    if (command.generation != 0) {
-      const auto it = communicators_.find(command.generation);
-      if (it == communicators_.end()) {
-        return MakeError(
-            ErrorKind::kPeerFailed,
-            absl::StrCat("launch ", command.launch, ": the communicator of generation ",
-                         command.generation, " is not open on ", name_));
-      }
-      launch->communicator = it->second;
-    }
+    launch->communicator = it->second;
   }
   Program& program = *launch->program;
   const size_t params = program.entry->num_params, results = program.entry->results.size();
@@ -351,6 +364,7 @@ absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
                                   results, " results; the launch has ", launch->args.size(),
                                   " and ", launch->results.size()));
   }
+  if (!launch->UsesCollectives()) return absl::OkStatus();
   absl::MutexLock lock(&program.mu);
   if (program.ranks == nullptr || program.ranks_generation != command.generation) {
     auto ranks = std::make_shared<std::vector<int>>();
@@ -369,10 +383,10 @@ absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::Admit(const LaunchRef& launch) {
+absl::Status Executor::Admit(const LaunchRef& launch, bool claimed) {
   const auto& devices = launch->devices;
   for (const int32_t device : devices) {
-    if (streams_[device]->depth() >= options_.queue_bound) {
+    if (!claimed && streams_[device]->depth() >= options_.queue_bound) {
       return MakeError(ErrorKind::kQueueFull,
                        absl::StrCat(options_.queue_bound, " launches wait on device ", device,
                                     " of ", name_, ", the most that may"));
@@ -411,7 +425,7 @@ const Executable* Executor::CompiledForOneDevice(const Launch& launch) {
 }
 
 void Executor::Handle(api::Launch&& command) {
-  const LaunchRef launch = NewLaunch(command.launch, command.timeout);
+  LaunchRef launch = NewLaunch(command.launch, command.timeout, command.executable);
   launch->args = std::move(command.args);
   launch->results = std::move(command.results);
   launch->donate = std::move(command.donate);
@@ -425,13 +439,18 @@ void Executor::Handle(api::Launch&& command) {
   launch->devices.reserve(launch->program->local.size());
   for (const auto& [mesh_device, device] : launch->program->local)
     launch->devices.push_back(device);
-  if (absl::Status status = Admit(launch); !status.ok()) return FailBeforeStart(launch, status);
+  const Executable* const compiled = CompiledForOneDevice(*launch);
+  const bool claimed =
+      compiled != nullptr && compiled->quick() && streams_[launch->devices[0]]->Claim();
+  if (absl::Status status = Admit(launch, claimed); !status.ok()) {
+    if (claimed) streams_[launch->devices[0]]->Release();
+    return FailBeforeStart(launch, status);
+  }
   if (launch->devices.empty()) return Finish(launch, /*on_stream=*/false);
   RetainInlineResults(launch);
-  const Executable* const compiled = CompiledForOneDevice(*launch);
-  if (const auto& [at, on] = launch->program->local[0];
-      compiled != nullptr && compiled->quick() && streams_[on]->Claim()) {
-    claimed_ = Claimed{.device = on, .launch = launch, .mesh_device = at};
+  if (claimed) {
+    const auto& [at, on] = launch->program->local[0];
+    claimed_ = Claimed{.device = on, .launch = std::move(launch), .mesh_device = at};
     return;
   }
   const bool brief = compiled != nullptr && compiled->brief();
@@ -482,7 +501,8 @@ void Executor::Handle(const api::Transfer& command) {
   if (absl::Status status = CheckTransfer(command); !status.ok())
     return FailBeforeStart(launch, status);
   for (const auto& shard : command.shards) launch->devices.push_back(shard.device);
-  if (absl::Status status = Admit(launch); !status.ok()) return FailBeforeStart(launch, status);
+  if (absl::Status status = Admit(launch, /*claimed=*/false); !status.ok())
+    return FailBeforeStart(launch, status);
   if (launch->devices.empty()) return Finish(launch, /*on_stream=*/false);
   for (const auto& from : command.shards) {
     auto shard = std::make_shared<TransferShard>();
@@ -578,11 +598,11 @@ void Executor::Handle(const api::WriteBuffer& command) {
   Report(api::BufferWritten{id.array, id.device, status});
 }
 
-void Executor::Handle(const api::ReadBuffer& command) {
+void Executor::Handle(const api::ReadBuffer& command, ReportTo& to) {
   const BufferId id{command.array, command.device};
   if (const DeviceBufferRef ready = buffers_.IfReady(id)) {
     metrics_.RecordTransferBytes(TransferKind::kGet, TransferPath::kRelay, ready->num_bytes());
-    return ReportAtOnce(api::BufferRead{command.request, backend_->ToHost(*ready)});
+    return ReportAtOnce(api::BufferRead{command.request, backend_->ToHost(*ready)}, to);
   }
   if (!buffers_.Known(id)) {
     return Report(api::BufferRead{

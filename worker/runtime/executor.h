@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
@@ -76,7 +77,9 @@ class Executor {
   // What it holds, per device, for an ExecutorInventory: without what it has been told to delete
   // and deletes once earlier launches have ended.
   std::vector<api::ExecutorInventory::Device> Arrays() const ABSL_LOCKS_EXCLUDED(mu_);
-  void Send(api::Command command);
+  // `report`: where not null, it may be set to the report of a command that has been done, which is
+  // what the result says; else that is reported like all others.
+  bool Send(api::Command command, api::ReportBody* report = nullptr);
   // For a thread of this process that is about to wait for a launch: runs what a device's stream
   // has not begun, if it is one launch alone and brief. Two switches of threads are saved.
   void RunWhatWaits();
@@ -116,6 +119,11 @@ class Executor {
   struct TransferShard;
   using ProgramRef = std::shared_ptr<Program>;
   using LaunchRef = std::shared_ptr<Launch>;
+  // Where the thread that has sent a command wants its report.
+  struct ReportTo {
+    api::ReportBody* sender = nullptr;  // null: nowhere
+    bool given = false;
+  };
 
   void Handle(const api::ConfigureCommunicator& command);
   void Handle(const api::CloseCommunicator& command);
@@ -124,7 +132,7 @@ class Executor {
   void Handle(api::Launch&& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
   void Handle(const api::Transfer& command);
   void Handle(const api::WriteBuffer& command);
-  void Handle(const api::ReadBuffer& command);
+  void Handle(const api::ReadBuffer& command, ReportTo& to);
   void Handle(const api::DeleteBuffers& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mu_);
   void Delete(const std::vector<uint64_t>& arrays, int32_t device);
   // Of a deletion that waited for its turn.
@@ -144,13 +152,15 @@ class Executor {
 
   absl::Status CheckProgram(const api::LoadProgram& command) const;
   absl::Status CheckTransfer(const api::Transfer& command) const;
-  // Gives the launch its program, communicator and ranks.
+  // Gives the launch its communicator and, if it may need them, ranks.
   absl::Status Resolve(const api::Launch& command, Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
-  // To the streams of the launch's devices.
-  absl::Status Admit(const LaunchRef& launch);
+  // To the streams of the launch's devices; `claimed`: this thread has claimed theirs.
+  absl::Status Admit(const LaunchRef& launch, bool claimed);
   // Ends a launch that reached no stream.
   void FailBeforeStart(const LaunchRef& launch, const absl::Status& why);
-  LaunchRef NewLaunch(uint64_t id, absl::Duration timeout);
+  // `executable`: of the program, if it has one; it has none, too, if that is not loaded.
+  LaunchRef NewLaunch(uint64_t id, absl::Duration timeout, uint64_t executable = 0)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // What the launch runs, if that is compiled and has one device here; else null.
   static const Executable* CompiledForOneDevice(const Launch& launch);
 
@@ -162,7 +172,6 @@ class Executor {
   // cancelled.
   absl::Status AwaitRunEnd(const Launch& launch, int32_t device, int64_t had)
       ABSL_LOCKS_EXCLUDED(mu_);
-  int64_t RunsEnqueued(int32_t device) const ABSL_LOCKS_EXCLUDED(mu_);
   // The time for the metrics of dispatch; without metrics 0, as to read the clock takes longer than
   // most of what a launch of little work does.
   int64_t DispatchClock() const { return metrics_.enabled() ? AgeGauge::Now() : 0; }
@@ -178,12 +187,9 @@ class Executor {
     std::vector<int> donations;
   };
   // Takes all arguments or none.
-  absl::StatusOr<Args> TakeArgs(Launch& launch, int32_t device);
+  absl::Status TakeArgs(Launch& launch, int32_t device, Args* args);
   // Undoes TakeArgs for a run that was not enqueued.
   void ReturnArgs(const Launch& launch, int32_t device, Args args);
-  // The rest of StartOnDevice. Sets `*enqueued` once the device has the arguments.
-  absl::Status EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
-                               Args& args, int64_t began, bool* enqueued);
   absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
   absl::StatusOr<RunContext> ContextOf(Launch& launch, int64_t mesh_device, int32_t device,
                                        absl::Span<const int> donations);
@@ -193,9 +199,11 @@ class Executor {
     int32_t device = 0;
     Args args = {};  // held, as is the memory, until the device is done with them
     Reservation reservation = {};
-    std::vector<DeviceBufferRef> results = {};
+    absl::InlinedVector<DeviceBufferRef, 2> results = {};
     OutcomeRef outcome = nullptr;  // null: it has ended
   };
+  // The rest of StartOnDevice. Sets `*enqueued` once the device has the arguments.
+  absl::Status EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t began, bool* enqueued);
   // Ends the run when the device does.
   void EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -219,8 +227,9 @@ class Executor {
   void CompileProgram(const ProgramRef& program, const ir::Program& source);
   bool HasDevice(int32_t device) const { return device >= 0 && device < num_devices_; }
   void Report(api::ReportBody body);
-  // As Report, without a context switch if no other report is queued. Requires: no lock is held.
-  void ReportAtOnce(api::ReportBody body);
+  // As Report, without a context switch if no other report is queued: to the sender if it wants it.
+  // Requires: no lock is held.
+  void ReportAtOnce(api::ReportBody body, ReportTo& to);
   // Retains the inline results of the launch, so that no later launch overwrites them.
   void RetainInlineResults(const LaunchRef& launch);
   std::vector<api::LaunchDone::InlineResult> InlineResults(
@@ -261,9 +270,11 @@ class Executor {
   std::map<uint64_t, ProgramRef> programs_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<Communicator>> communicators_ ABSL_GUARDED_BY(mu_);
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<BufferId> deleting_ ABSL_GUARDED_BY(mu_);  // once earlier launches have ended
-  std::vector<int64_t> runs_enqueued_ ABSL_GUARDED_BY(mu_);  // per device: runs that have not ended
+  // Per device: runs that have not ended. Written under the lock, on which who waits for that
+  // waits.
+  std::vector<std::atomic<int64_t>> runs_enqueued_;
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 
   // The destructor ends the streams, then control and compilers, then the others.

@@ -87,7 +87,9 @@ void Executor::Handle(const api::LoadShards& command) {
     hooks.store = [&](const api::FileShard& shard, ir::Array value) -> absl::Status {
       const BufferId id{shard.array, shard.device};
       const absl::Status written = WriteShard(id, std::move(value), std::move(reserved));
-      if (written.ok()) std::erase(running.expected, id);
+      if (written.ok())
+        running.expected.erase(std::remove(running.expected.begin(), running.expected.end(), id),
+                               running.expected.end());
       // A deleted array is skipped; the others are loaded.
       const bool deleted = !written.ok() && KindOf(written) == ErrorKind::kArrayDeleted;
       return deleted ? absl::OkStatus() : written;

@@ -78,11 +78,6 @@ absl::Status Executor::AwaitProgram(Launch& launch) {
   return launch.program->executable.status();
 }
 
-int64_t Executor::RunsEnqueued(int32_t device) const {
-  absl::MutexLock lock(&mu_);
-  return runs_enqueued_[device];
-}
-
 absl::Status Executor::AwaitRunEnd(const Launch& launch, int32_t device, int64_t had) {
   absl::MutexLock lock(&mu_);
   const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -102,19 +97,18 @@ absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int3
   };
   if (absl::StatusOr<Reservation> at_once = reserve(); at_once.ok()) return at_once;
   while (true) {
-    const int64_t enqueued = RunsEnqueued(device);
+    const int64_t enqueued = runs_enqueued_[device];
     absl::StatusOr<Reservation> reservation = reserve();
     if (reservation.ok() || enqueued == 0) return reservation;
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(launch, device, enqueued));
   }
 }
 
-absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device) {
+absl::Status Executor::TakeArgs(Launch& launch, int32_t device, Args* args) {
   const ir::Function& entry = *launch.program->entry;
-  Args args;
-  args.buffers.reserve(launch.args.size());
-  args.outcomes.reserve(launch.args.size());
-  args.donated_reservations.reserve(launch.args.size());
+  args->buffers.reserve(launch.args.size());
+  args->outcomes.reserve(launch.args.size());
+  args->donated_reservations.reserve(launch.args.size());
   absl::Status status;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     const BufferId id{launch.args[a], device};
@@ -130,13 +124,12 @@ absl::StatusOr<Executor::Args> Executor::TakeArgs(Launch& launch, int32_t device
                                       ir::MakeType(buffer.dtype(), buffer.shape()).ToString(),
                                       "; expected ", type.ToString()));
     }
-    args.buffers.push_back(std::move(found->buffer));
-    args.donated_reservations.push_back(std::move(found->reservation));
-    args.outcomes.push_back(std::move(found->outcome));
+    args->buffers.push_back(std::move(found->buffer));
+    args->donated_reservations.push_back(std::move(found->reservation));
+    args->outcomes.push_back(std::move(found->outcome));
     if (!status.ok()) break;
   }
-  if (status.ok()) return args;
-  ReturnArgs(launch, device, std::move(args));
+  if (!status.ok()) ReturnArgs(launch, device, std::move(*args));
   return status;
 }
 
@@ -184,10 +177,11 @@ absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_devic
   const int64_t began = DispatchClock();
   TESSERA_RETURN_IF_ERROR(launch->cancel.status());
   TESSERA_RETURN_IF_ERROR(AwaitProgram(*launch));
-  TESSERA_ASSIGN_OR_RETURN(Args args, TakeArgs(*launch, device));
+  Run run{launch, device};
+  TESSERA_RETURN_IF_ERROR(TakeArgs(*launch, device, &run.args));
   bool enqueued = false;
-  const absl::Status status = EnqueueOnDevice(launch, mesh_device, device, args, began, &enqueued);
-  if (!enqueued) ReturnArgs(*launch, device, std::move(args));
+  absl::Status status = EnqueueOnDevice(run, mesh_device, began, &enqueued);
+  if (!enqueued) ReturnArgs(*launch, device, std::move(run.args));
   return status;
 }
 
@@ -198,7 +192,7 @@ absl::StatusOr<RunContext> Executor::ContextOf(Launch& launch, int64_t mesh_devi
   context.program = *launch.program->name;
   context.device = device;
   context.mesh_device = mesh_device;
-  context.ranks = *launch.ranks;
+  if (launch.ranks != nullptr) context.ranks = *launch.ranks;
   context.donations = donations;
   context.cancel = &launch.cancel;
   context.in_flight = launch.in_flight[device];
@@ -207,8 +201,11 @@ absl::StatusOr<RunContext> Executor::ContextOf(Launch& launch, int64_t mesh_devi
   return context;
 }
 
-absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device,
-                                       Args& args, int64_t began, bool* enqueued) {
+absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t began,
+                                       bool* enqueued) {
+  const LaunchRef& launch = run.launch;
+  const int32_t device = run.device;
+  Args& args = run.args;
   const Executable& executable = **launch->program->executable;
   int64_t held = 0;
   for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
@@ -221,9 +218,9 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   for (const int arg : args.donations) {
     if (arg >= 0) held += args.buffers[arg]->num_bytes();  // Its memory is the result's, too.
   }
-  TESSERA_ASSIGN_OR_RETURN(Reservation reservation,
+  TESSERA_ASSIGN_OR_RETURN(run.reservation,
                            ReserveOnDevice(*launch, device, executable.memory_bytes() - held));
-  const int64_t enqueued_before = RunsEnqueued(device);
+  const int64_t enqueued_before = runs_enqueued_[device];
   if (enqueued_before >= kRunsEnqueuedMax) {
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(*launch, device, enqueued_before));
   }
@@ -235,11 +232,9 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
   *enqueued = true;
   launch->donated_inputs_consumed = true;
   TESSERA_ASSIGN_OR_RETURN(Enqueued work, backend_->Enqueue(executable, context, args.buffers));
-  Run run{launch, device, std::move(args), std::move(reservation), std::move(work.results)};
-  if (work.event->done()) {
-    absl::Status ended;
-    work.event->OnDone([&ended](const absl::Status& status) { ended = status; });
-    EndRun(run, std::move(ended));
+  run.results = std::move(work.results);
+  if (work.event == nullptr) {
+    EndRun(run, absl::OkStatus());
   } else {
     EndLater(std::make_shared<Run>(std::move(run)), std::move(work.event));
   }
@@ -248,6 +243,7 @@ absl::Status Executor::EnqueueOnDevice(const LaunchRef& launch, int64_t mesh_dev
 
 void Executor::EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event) {
   const int32_t device = run->device;
+  run->launch->report_to = {};
   {
     absl::MutexLock lock(&mu_);
     ++runs_enqueued_[device];
@@ -284,10 +280,10 @@ void Executor::StoreResults(Run& run) {
     const BufferId id{launch.results[r], run.device};
     const int donated = run.args.donations.empty() ? -1 : run.args.donations[r];
     Reservation& from = donated < 0 ? run.reservation : *run.args.donated_reservations[donated];
+    Reservation own =
+        from.Split(run.results[r]->num_bytes(), {"array", id.array, launch.program->name});
     // Ignored: the result was deleted meanwhile, or its launch failed on another device.
-    static_cast<void>(buffers_.SetReady(
-        id, run.results[r],
-        from.Split(run.results[r]->num_bytes(), {"array", id.array, launch.program->name})));
+    static_cast<void>(buffers_.SetReady(id, std::move(run.results[r]), std::move(own)));
   }
   run.reservation.Release();
 }
@@ -373,7 +369,7 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
   }
   if (!failed) {
     api::LaunchDone done{launch->id, run_time, InlineResults(inline_results), links_.TakeChanges()};
-    return on_stream ? ReportAtOnce(std::move(done)) : Report(std::move(done));
+    return on_stream ? ReportAtOnce(std::move(done), launch->report_to) : Report(std::move(done));
   }
   const absl::Status why = launch->cancel.status();
   for (const BufferId& id : launch->expected) buffers_.SetFailed(id, why);

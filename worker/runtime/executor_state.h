@@ -43,13 +43,13 @@ struct Executor::Program {
 struct Executor::Launch {
   // Immutable once pushed.
   uint64_t id = 0;
-  ProgramRef program;                          // null: a transfer
-  std::shared_ptr<Communicator> communicator;  // null: generation 0
-  std::shared_ptr<const std::vector<int>> ranks;
+  ProgramRef program;                             // null: a transfer
+  std::shared_ptr<Communicator> communicator;     // null: generation 0
+  std::shared_ptr<const std::vector<int>> ranks;  // null: it needs none
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;
   absl::InlinedVector<int32_t, 2> devices;
-  std::vector<BufferId> expected;
+  absl::InlinedVector<BufferId, 2> expected;
   std::vector<BufferId> inline_results;  // whose values LaunchDone returns
   absl::Duration timeout;
   int64_t arrival_ns = 0;  // by AgeGauge::Now
@@ -61,6 +61,8 @@ struct Executor::Launch {
   std::atomic<bool> failed{false};  // the run on some device failed
   // A device was given the arguments, so those that are donated no longer hold their values.
   std::atomic<bool> donated_inputs_consumed{false};
+
+  ReportTo report_to;  // while it runs on the thread that has sent it
 
   absl::Mutex mu;
   bool started ABSL_GUARDED_BY(mu) = false;

@@ -401,6 +401,32 @@ TEST_F(ExecutorTest, SmallResultsComeAlongWithTheEnd) {
   EXPECT_EQ(done.inline_results[0].value.ToDoubles(), (std::vector<double>{2, 6, 10, 14}));
 }
 
+TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
+  Start(1);
+  ir::Builder b(Shards(1));
+  const ir::Value param = b.Param(ir::MakeType(DType::kF32, {4}));
+  Load(1, {.entry = b.Build({{ir::Add(param, param)}}), .in_shardings = {}, .out_shardings = {}});
+  Array x(DType::kF32, {4});
+  for (int i = 0; i < 4; ++i) x.Set(i, i);
+  Write(10, 0, x);
+  api::ReportBody report;
+  ASSERT_TRUE(executor_->Send(MakeLaunch(5, 1, {10}, {11}), &report));
+  const auto* const done = std::get_if<api::LaunchDone>(&report);
+  ASSERT_NE(done, nullptr);
+  EXPECT_EQ(done->launch, 5u);
+  ASSERT_TRUE(executor_->Send(api::ReadBuffer{7, 11, 0}, &report));
+  const auto* const read = std::get_if<api::BufferRead>(&report);
+  ASSERT_NE(read, nullptr);
+  ASSERT_THAT(read->value, IsOk());
+  EXPECT_EQ(read->value->ToDoubles(), (std::vector<double>{0, 2, 4, 6}));
+  // What is not done yet, or has failed, is reported as to everyone.
+  EXPECT_FALSE(executor_->Send(api::ReadBuffer{8, 12, 0}, &report));
+  EXPECT_THAT(reports_.Next<api::BufferRead>()->value.status(), ReasonIs("ARRAY_NOT_FOUND"));
+  EXPECT_FALSE(executor_->Send(MakeLaunch(6, 1, {12}, {13}), &report));
+  EXPECT_EQ(reports_.Next<api::LaunchFailed>()->launch, 6u);
+  EXPECT_FALSE(executor_->Send(api::DeleteBuffers{{11}}, &report));
+}
+
 TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
   constexpr int kDevices = 4;
   Start(kDevices);

@@ -19,6 +19,14 @@ class LocalWorker::Link : public api::WorkerLink {
     if (executor_ == nullptr || executor != 0 || incarnation != incarnation_) return;
     executor_->Send(std::move(command));
   }
+  bool SendForReport(int32_t executor, uint64_t incarnation, api::Command command,
+                     api::Report* report) override {
+    absl::ReaderMutexLock lock(&mu_);
+    if (executor_ == nullptr || executor != 0 || incarnation != incarnation_) return false;
+    report->executor = executor;
+    report->incarnation = incarnation;
+    return executor_->Send(std::move(command), &report->body);
+  }
   void Cut() {
     absl::MutexLock lock(&mu_);
     executor_ = nullptr;

@@ -21,6 +21,7 @@ Stream::~Stream() {
 void Stream::Push(std::function<void()> task, bool anywhere) {
   absl::MutexLock lock(&mu_);
   queue_.push_back({std::move(task), anywhere});
+  SetDepth();
   if (!busy_) due_.Signal();
 }
 
@@ -28,12 +29,14 @@ bool Stream::Claim() {
   absl::MutexLock lock(&mu_);
   if (busy_ || stopping_ || !queue_.empty()) return false;
   busy_ = true;
+  SetDepth();
   return true;
 }
 
 void Stream::Release() {
   absl::MutexLock lock(&mu_);
   busy_ = false;
+  SetDepth();
   if (!queue_.empty()) due_.Signal();
 }
 
@@ -56,11 +59,6 @@ void Stream::RunOnly() {
   task();
   task = nullptr;  // as in Run
   Release();
-}
-
-int64_t Stream::depth() const {
-  absl::MutexLock lock(&mu_);
-  return static_cast<int64_t>(queue_.size()) + (busy_ ? 1 : 0);
 }
 
 bool Stream::Drain(absl::Time deadline) {
@@ -86,6 +84,7 @@ void Stream::Run() {
     task = nullptr;  // Releases its captures before the stream counts as idle.
     absl::MutexLock lock(&mu_);
     busy_ = false;
+    SetDepth();
   }
 }
 

@@ -6,6 +6,8 @@
 // destructor drops the tasks that have not begun and waits for a running one, which its owner must
 // have cancelled.
 #pragma once
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <string>
@@ -37,7 +39,7 @@ class Stream {
   // anywhere; else does nothing.
   void RunOnly() ABSL_LOCKS_EXCLUDED(mu_);
   // The number of queued and running tasks.
-  int64_t depth() const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t depth() const { return depth_.load(std::memory_order_relaxed); }
   // Waits until it is idle; returns false at the `deadline`.
   bool Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -50,8 +52,13 @@ class Stream {
     std::function<void()> run;
     bool anywhere;
   };
+  // After each change of the queue and of busy_.
+  void SetDepth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    depth_.store(static_cast<int64_t>(queue_.size()) + (busy_ ? 1 : 0), std::memory_order_relaxed);
+  }
   std::deque<Task> queue_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<int64_t> depth_ = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   // The thread has something to do. No Condition, which every unlock would evaluate.
   absl::CondVar due_;

@@ -11,17 +11,17 @@
 
 namespace tessera::worker {
 
-void InFlightSlot::Write(const InFlightOp& op) {
+void InFlightSlot::Write(uint64_t launch, std::string_view op, bool waiting) {
   const uint64_t version = version_.load(std::memory_order_relaxed) + 1;
   Copy& copy = copies_[version % 2];
   // Readers of the copy see the version that was current when its last op was replaced.
   std::atomic_thread_fence(std::memory_order_release);
-  copy.launch.store(op.launch, std::memory_order_relaxed);
-  const size_t size = std::min(op.op.size(), kTextBytes);
-  copy.size_and_waiting.store(size << 1 | (op.waiting ? 1 : 0), std::memory_order_relaxed);
+  copy.launch.store(launch, std::memory_order_relaxed);
+  const size_t size = std::min(op.size(), kTextBytes);
+  copy.size_and_waiting.store(size << 1 | (waiting ? 1 : 0), std::memory_order_relaxed);
   for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
     uint64_t word = 0;
-    std::memcpy(&word, op.op.data() + at, std::min(sizeof(word), size - at));
+    std::memcpy(&word, op.data() + at, std::min(sizeof(word), size - at));
     copy.text[at / sizeof(uint64_t)].store(word, std::memory_order_relaxed);
   }
   version_.store(version, std::memory_order_release);
@@ -50,24 +50,29 @@ InFlightOp InFlightSlot::Read() const {
 void InFlightQueue::Launch::SetOp(std::string_view op, bool waiting) {
   absl::MutexLock lock(&queue_->mu_);
   RecordWait(op, waiting);
-  op_.op.assign(op);
-  op_.waiting = waiting;
+  op_ = op;
+  waiting_ = waiting;
   if (&queue_->launches_.front() == this) queue_->Update();
 }
 
 void InFlightQueue::Launch::RecordWait(std::string_view next, bool waiting) {
-  if (op_.waiting)
-    RecordFlight(FlightKind::kWaitEnd, op_.op, op_.launch,
+  if (waiting_)
+    RecordFlight(FlightKind::kWaitEnd, op_, id_,
                  static_cast<uint64_t>(AgeGauge::Now() - waits_since_) / 1000);
   if (!waiting) return;
   waits_since_ = AgeGauge::Now();
-  RecordFlight(FlightKind::kWaitBegin, next, op_.launch);
+  RecordFlight(FlightKind::kWaitBegin, next, id_);
 }
 
 InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
   RecordFlight(FlightKind::kRunBegin, "", launch);
   absl::MutexLock lock(&mu_);
-  launches_.push_back(Launch(this, launch));
+  if (ended_.empty()) {
+    launches_.push_back(Launch(this, launch));
+  } else {
+    launches_.splice(launches_.end(), ended_, ended_.begin());
+    launches_.back() = Launch(this, launch);
+  }
   if (launches_.size() == 1) Update();
   return &launches_.back();
 }
@@ -75,17 +80,20 @@ InFlightQueue::Launch* InFlightQueue::Begin(uint64_t launch) {
 void InFlightQueue::End(Launch* launch) {
   absl::MutexLock lock(&mu_);
   launch->RecordWait("", /*waiting=*/false);
-  RecordFlight(FlightKind::kRunEnd, launch->op_.op, launch->op_.launch);
-  launches_.remove_if([launch](const Launch& l) { return &l == launch; });
+  RecordFlight(FlightKind::kRunEnd, launch->op_, launch->id_);
+  const auto it = std::find_if(launches_.begin(), launches_.end(),
+                               [launch](const Launch& l) { return &l == launch; });
+  ended_.splice(ended_.end(), launches_, it);
   Update();
 }
 
 void InFlightQueue::Update() {
   const bool idle = launches_.empty();
   if (idle) {
-    slot_->Write({});
+    slot_->Write(0, "", false);
   } else {
-    slot_->Write(launches_.front().op_);
+    const Launch& oldest = launches_.front();
+    slot_->Write(oldest.id_, oldest.op_, oldest.waiting_);
   }
   if (metrics_ == nullptr) return;
   const int64_t now = AgeGauge::Now();
@@ -94,7 +102,7 @@ void InFlightQueue::Update() {
                                                           : metrics_->idle_peer;
   time_in_state.Add(now - since_);
   since_ = now;
-  state_ = idle ? State::kIdle : launches_.front().op_.waiting ? State::kWaiting : State::kBusy;
+  state_ = idle ? State::kIdle : launches_.front().waiting_ ? State::kWaiting : State::kBusy;
   metrics_->since_progress.Set(idle ? 0 : now);
 }
 

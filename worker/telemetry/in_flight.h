@@ -31,7 +31,7 @@ class InFlightSlot {
  public:
   static constexpr size_t kTextBytes = 184;
 
-  void Write(const InFlightOp& op);
+  void Write(uint64_t launch, std::string_view op, bool waiting);
   InFlightOp Read() const;
 
  private:
@@ -54,16 +54,20 @@ class InFlightQueue {
  public:
   class Launch {
    public:
+    // `op` stays valid until the next one, or End.
     void SetOp(std::string_view op, bool waiting);
 
    private:
     friend class InFlightQueue;
-    explicit Launch(InFlightQueue* queue, uint64_t id) : queue_(queue) { op_.launch = id; }
+    Launch(InFlightQueue* queue, uint64_t id) : queue_(queue), id_(id) {}
     // For the flight recorder: the op before has ended, and another begins.
     void RecordWait(std::string_view next, bool waiting);
-    InFlightQueue* const queue_;
-    InFlightOp op_;            // guarded by the queue's lock
-    int64_t waits_since_ = 0;  // as well; while it waits
+    InFlightQueue* queue_;
+    uint64_t id_;
+    // Guarded by the queue's lock.
+    std::string_view op_;
+    bool waiting_ = false;
+    int64_t waits_since_ = 0;  // while it waits
   };
 
   // `metrics` outlives it; null: metrics are disabled.
@@ -83,6 +87,7 @@ class InFlightQueue {
   const DeviceMetrics* const metrics_;
   absl::Mutex mu_;
   std::list<Launch> launches_ ABSL_GUARDED_BY(mu_);
+  std::list<Launch> ended_ ABSL_GUARDED_BY(mu_);  // whose memory later ones get
   enum class State : uint8_t { kIdle, kBusy, kWaiting } state_ ABSL_GUARDED_BY(mu_) = State::kIdle;
   int64_t since_ ABSL_GUARDED_BY(mu_);
 };

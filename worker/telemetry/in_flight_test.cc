@@ -14,7 +14,7 @@ TEST(InFlightSlotTest, AReaderGetsTheLastOp) {
   EXPECT_EQ(page.slot(0).Read().launch, 0u);
   const std::string longest(InFlightSlot::kTextBytes, 'x');
   for (uint64_t launch = 1; launch <= 3; ++launch) {
-    page.slot(0).Write({launch, launch == 2 ? longest + "y" : "sin", launch == 3});
+    page.slot(0).Write(launch, launch == 2 ? longest + "y" : "sin", launch == 3);
     const InFlightOp op = page.slot(0).Read();
     EXPECT_EQ(op.launch, launch);
     EXPECT_EQ(op.op, launch == 2 ? longest : "sin");
@@ -25,15 +25,14 @@ TEST(InFlightSlotTest, AReaderGetsTheLastOp) {
 // A process is killed at any instant, most likely in the middle of a write.
 TEST(InFlightSlotTest, AWriterThatIsKilledLeavesAnOp) {
   const std::string text(InFlightSlot::kTextBytes, 'x');
-  const InFlightOp even{2, text, false}, odd{3, text, true};
   for (int i = 0; i < 50; ++i) {
     InFlightPage page(1);
     const pid_t writer = fork();
     ASSERT_GE(writer, 0);
     if (writer == 0) {
       while (true) {
-        page.slot(0).Write(even);
-        page.slot(0).Write(odd);
+        page.slot(0).Write(2, text, false);
+        page.slot(0).Write(3, text, true);
       }
     }
     while (page.slot(0).Read().launch == 0) continue;

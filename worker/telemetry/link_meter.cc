@@ -30,11 +30,14 @@ void LinkMeter::Record(bool between_executors, double bytes_sent, double rounds,
     Follow(&link.s_per_byte, seconds / bytes_sent);
   }
   mu_.Unlock();
+  recorded_.store(true, std::memory_order_release);
 }
 
 std::vector<api::LinkSpeed> LinkMeter::TakeChanges() {
   std::vector<api::LinkSpeed> changes;
+  if (!recorded_.load(std::memory_order_relaxed)) return changes;
   absl::MutexLock lock(&mu_);
+  recorded_.store(false, std::memory_order_relaxed);
   for (const bool between_executors : {false, true}) {
     Link& link = links_[between_executors];
     if (!HasChanged(link.latency_s, link.told_latency_s) &&

@@ -7,6 +7,7 @@
 // dropped.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -31,6 +32,7 @@ class LinkMeter {
     double latency_s = 0, s_per_byte = 0;  // 0: unknown
     double told_latency_s = 0, told_s_per_byte = 0;
   };
+  std::atomic<bool> recorded_ = false;  // since the last TakeChanges
   absl::Mutex mu_;
   std::array<Link, 2> links_ ABSL_GUARDED_BY(mu_);  // by between_executors
 };

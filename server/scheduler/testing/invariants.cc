@@ -87,11 +87,11 @@ std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
     for (const auto& [executor, incarnation] : op.outstanding)
       TESSERA_HOLDS(IsThere(s, executor, incarnation), "operation ", id, " waits for ", executor,
                     ", which is gone");
-  TESSERA_HOLDS(op.ended() || (s.timers.count({op.deadline, {kDeadlineTimer, id}}) == 1) ==
+  TESSERA_HOLDS(op.ended() || (s.timers.Has({op.deadline, {kDeadlineTimer, id}})) ==
                                   (op.deadline < absl::InfiniteFuture()),
                 "operation ", id, " has a deadline without a timer, or the reverse");
   TESSERA_HOLDS(op.verdict_until == absl::InfiniteFuture() ||
-                    (s.timers.count({op.verdict_until, {kVerdictTimer, id}}) == 1) == !op.ended(),
+                    (s.timers.Has({op.verdict_until, {kVerdictTimer, id}})) == !op.ended(),
                 "operation ", id, " waits for a verdict without a timer, or the reverse");
   TESSERA_HOLDS(!MayStart(s, op), "operation ", id, " waits for nothing");
   TESSERA_HOLDS(!IsNext(s, id, op) || op.deadline < absl::InfiniteFuture(), "operation ", id,
@@ -158,16 +158,13 @@ std::string CheckExecutor(const State& s, const std::string& name, const Executo
     TESSERA_HOLDS(s.order.operations().at(id).outstanding.count(name) == 1, name,
                   " runs operation ", id, ", which it has left");
   if (!x.away) return "";
-  const auto timer = s.timers.lower_bound({x.away_until, {kAwayTimer, 0}});
-  TESSERA_HOLDS(
-      timer != s.timers.end() && timer->first == x.away_until && timer->second.first == kAwayTimer,
-      name, " is away without a bound");
+  TESSERA_HOLDS(s.timers.HasAny(x.away_until, kAwayTimer), name, " is away without a bound");
   return "";
 }
 
 std::string CheckWaiter(const State& s, uint64_t request, const Waiter& waiter) {
   TESSERA_HOLDS(std::holds_alternative<HoldWait>(waiter.on) ||
-                    s.timers.count({waiter.until, {kRequestTimer, request}}) == 1,
+                    s.timers.Has({waiter.until, {kRequestTimer, request}}),
                 "request ", request, " waits without a bound");
   const auto* const read = std::get_if<ReadWait>(&waiter.on);
   if (read == nullptr || !read->executor.empty()) return "";
@@ -196,8 +193,8 @@ std::string CheckOrder(const State& s) {
   for (uint64_t id : s.order.lingering()) {
     const Operation& op = s.order.operations().at(id);
     TESSERA_HOLDS(op.ended() && !op.outstanding.empty(), "operation ", id, " does not linger");
-    TESSERA_HOLDS(s.timers.count({op.kill_at, {kKillTimer, id}}) == 1,
-                  "nobody sees to it that operation ", id, " is left");
+    TESSERA_HOLDS(s.timers.Has({op.kill_at, {kKillTimer, id}}), "nobody sees to it that operation ",
+                  id, " is left");
   }
   return "";
 }
