@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ir/mesh.h"
 #include "ir/program.h"
 #include "ir/stablehlo/artifact.h"
+#include "ir/stablehlo/elsewhere.h"
 
 namespace tessera::ir::stablehlo {
 
@@ -42,14 +42,6 @@ struct HostCall {
   std::vector<Type> results;  // they are params of it
 };
 
-// Where a value lies whose mesh has the program's devices in another order than the program's: on
-// the artifact's device `devices[place]`, by place of `mesh`, row-major.
-struct Elsewhere {
-  Mesh mesh;
-  std::vector<int64_t> devices;
-  PartitionSpec spec;
-};
-
 // A program that the process which wrote the artifact runs.
 struct HostProgram {
   Program program;
@@ -62,8 +54,8 @@ struct HostProgram {
   // these.
   std::vector<AxisList> in_sums, out_sums;
   // By argument: of one that lies elsewhere, as "device_put" between meshes has it, the program
-  // takes a copy, which lies where the plan says.  ImportProgram refuses it, and so are such
-  // results.
+  // takes a copy, which lies where the plan says.  ImportProgram refuses such arguments; such
+  // results are refused by both.
   std::vector<std::optional<Elsewhere>> in_elsewhere;
   std::vector<std::string> callbacks;  // those that it calls, each once
   // Those with results that stand in a loop, a branch or a shard_map, where the program goes on

@@ -23,7 +23,7 @@
 
 #include "ir/mesh.h"
 #include "ir/stablehlo/artifact.h"
-#include "ir/stablehlo/import.h"
+#include "ir/stablehlo/elsewhere.h"
 #include "ir/stablehlo/sharding_text.h"
 
 namespace tessera::ir::stablehlo {

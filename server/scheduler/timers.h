@@ -1,7 +1,7 @@
 // The timers of the state machine, in order of their times.
 //
-// Most runs end soon after they have begun, and with them the timer that was armed last. So that
-// one stands beside the others: to arm and disarm it is to write a word.
+// Most runs end soon after they have begun, and then the timer that was armed last is disarmed. So
+// that one is kept beside the others, and only moves among them when another is armed.
 #pragma once
 #include <cstddef>
 #include <cstdint>

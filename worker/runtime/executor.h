@@ -3,7 +3,8 @@
 //
 // Used directly when embedded, and behind a pipe in the executor process of a worker. Send is
 // thread-safe and does not block; commands take effect in the order sent. The report function is
-// called with one event at a time, in the order in which they happened; it may call Send.
+// called with one event at a time, in the order in which they happened; it may call Send. A report
+// that Send has returned to its caller is not among them.
 //
 // Threads: one dispatch stream per device, one for opening communicators and one for closing them,
 // one for files, one for reports, one for timers, and those that compile, small programs first

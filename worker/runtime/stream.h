@@ -52,7 +52,7 @@ class Stream {
     std::function<void()> run;
     bool anywhere;
   };
-  // After each change of the queue and of busy_.
+  // After each change of their sum. A task that is taken from the queue and runs changes nothing.
   void SetDepth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     depth_.store(static_cast<int64_t>(queue_.size()) + (busy_ ? 1 : 0), std::memory_order_relaxed);
   }
