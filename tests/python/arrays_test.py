@@ -20,6 +20,7 @@ def sample(name, shape):
     bits = np.random.default_rng(count + width).integers(0, 256, count * width, np.uint8)
     if name == "bool":
         bits &= 1
+    bits &= (1 << _dtypes._FEW_BITS.get(name, 8)) - 1
     return bits.view(_dtypes.to_numpy(name)).reshape(shape)
 
 
@@ -89,6 +90,41 @@ func main(%a: f32[2]) -> (bf16[2]) {
     if not HAS_ML_DTYPES:
         with pytest.raises(TypeError, match="pip install ml_dtypes"):
             client.get(array)
+
+
+@pytest.mark.parametrize("name, numbers, codes", [
+    ("s4", [-8, -1, 0, 7], [8, 15, 0, 7]), ("u4", [15, 8, 0, 7], [15, 8, 0, 7]),
+    ("s2", [-2, -1, 0, 1], [2, 3, 0, 1]), ("u2", [3, 2, 0, 1], [3, 2, 0, 1]),
+    ("f4e2m1fn", [-6, -0.5, 0, 6], [15, 9, 0, 7]), ("f8e3m4", [1, -1, 0, 2], [0x30, 0xB0, 0, 0x40]),
+    ("f8e8m0fnu", [1, 2, 4, 0.5], [127, 128, 129, 126])])
+def test_bits_of_elements_of_a_byte_or_less(client, name, numbers, codes):
+    program = f"""mesh (x=2)
+func main(%a: f32[4] P('x')) -> ({name}[4]) {{
+  %b = convert(%a) {{dtype={name}}}
+  return %b
+}}
+"""
+    (array,) = client.compile(program)(np.array(numbers, np.float32))
+    assert array.nbytes == 4
+    np.testing.assert_array_equal(client.get(array, bits=True), np.array(codes, np.uint8))
+    if HAS_ML_DTYPES:
+        np.testing.assert_array_equal(client.get(array).astype(np.float32), numbers)
+
+
+@pytest.mark.skipif(not HAS_ML_DTYPES, reason="ml_dtypes is not installed")
+@pytest.mark.parametrize("name", ["s2", "s4", "f4e2m1fn"])
+def test_elements_of_few_bits_are_numbers_to_a_program(client, name):
+    program = f"""mesh (x=1)
+func main(%a: {name}[3]) -> (f32[3]) {{
+  %b = convert(%a) {{dtype=f32}}
+  return %b
+}}
+"""
+    numbers = np.array([-2, 1, 0], np.float32).astype(_dtypes.to_numpy(name))
+    np.testing.assert_array_equal(client.run(program, numbers)[0], [-2, 1, 0])
+    if name != "f4e2m1fn":
+        with pytest.raises(TypeError, match="in the program, .* given"):
+            client.run(program, [0.5, 1, 1])
 
 
 def test_numpy_functions_take_arrays(client):

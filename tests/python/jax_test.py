@@ -10,6 +10,7 @@ import daemons
 import numpy as np
 import pytest
 import tessera
+from tessera import _dtypes
 
 # Four devices, for what JAX says of shardings; most tests use one.
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
@@ -53,6 +54,18 @@ def test_an_export_runs_with_its_trees(client):
     expect_equal(client.run(found, W, X), layer(W, X))
     with pytest.raises(TypeError, match="takes arguments of the form"):
         executable(X, W)
+
+
+@pytest.mark.parametrize("name", [n for n in _dtypes.names() if n in _dtypes._ML_DTYPES])
+def test_dtypes_that_numpy_lacks_go_both_ways(client, name):
+    least = -1 if name[0] != "u" and name != "f8e8m0fnu" else 1
+    x = np.array([1, 2, least, 1]).astype(_dtypes.to_numpy(name))
+    array = client.put(x, tessera.Mesh({"x": 2}), tessera.P("x"))
+    assert client.get(array).tobytes() == x.tobytes() and array.dtype == x.dtype
+    expect_equal(client.run(exported(lambda v: v.astype(jnp.float32), x), x), x.astype(np.float32))
+    back = client.run(exported(lambda v: v.astype(x.dtype), x.astype(np.float32)),
+                      x.astype(np.float32))
+    assert back.tobytes() == x.tobytes() and back.dtype == x.dtype
 
 
 def test_bytes_of_an_artifact_are_a_program_of_leaves(client):

@@ -1,12 +1,17 @@
 """Meshes, specs, blocks and dtypes: what needs no cluster."""
 import itertools
+import pathlib
 import pickle
+import re
+import sys
+import types
 
 import numpy as np
 import pytest
 import tessera
 from tessera import _dtypes
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 P = tessera.P
 MESH = tessera.Mesh({"x": 2, "y": 3}, range(6))
 
@@ -99,6 +104,38 @@ def test_dtypes_that_numpy_lacks(name):
     else:
         assert _dtypes.from_numpy(_dtypes.to_numpy(name)) == name
         assert _dtypes.byte_width(name) == _dtypes.to_numpy(name).itemsize
+
+
+def test_every_dtype_of_the_service_is_known():
+    rows = (ROOT / "ir/dtypes.def").read_text()
+    of_service = re.findall(r'^TESSERA_(?:COMPUTED|STORED)\(\w+, "(\w+)"', rows, re.MULTILINE)
+    assert len(of_service) > 20 and sorted(of_service) == sorted(_dtypes.names())
+    for name in of_service:
+        assert _dtypes.is_whole(name) == bool(re.fullmatch(r"bool|[su]\d+", name))
+
+
+@pytest.mark.parametrize("name, codes, stored", [
+    ("s4", [0, 7, 8, 15], [0, 7, 0xF8, 0xFF]), ("u4", [0, 7, 8, 15], [0, 7, 8, 15]),
+    ("s2", [0, 1, 2, 3], [0, 1, 0xFE, 0xFF]), ("u2", [0, 1, 2, 3], [0, 1, 2, 3]),
+    ("f4e2m1fn", [0, 7, 8, 15], [0, 7, 8, 15]), ("s8", [0, 7, 128, 255], [0, 7, 128, 255])])
+def test_few_bits_are_extended_by_their_sign_in_the_service_alone(name, codes, stored):
+    """Of `codes` as ml_dtypes has them, which is not needed here."""
+    value = np.array(codes, np.uint8).reshape(2, 2).T
+    sent = _dtypes.to_service(name, value)
+    assert sent.view(np.uint8).T.ravel().tolist() == stored
+    np.testing.assert_array_equal(_dtypes.from_service(name, sent.view(np.uint8)), value)
+    np.testing.assert_array_equal(value.T.ravel(), np.array(codes, np.uint8))
+    scalar = np.array(codes[-1], np.uint8)
+    back = _dtypes.from_service(name, _dtypes.to_service(name, scalar).view(np.uint8))
+    assert back.shape == () and back == codes[-1]
+
+
+def test_an_ml_dtypes_that_lacks_a_dtype_is_to_be_upgraded(monkeypatch):
+    old = types.ModuleType("ml_dtypes")
+    old.__version__ = "0.2.0"
+    monkeypatch.setitem(sys.modules, "ml_dtypes", old)
+    with pytest.raises(TypeError, match="ml_dtypes 0.2.0 has no dtype for s2: pip install --up"):
+        _dtypes.to_numpy("s2")
 
 
 def test_dtypes_that_tessera_lacks():

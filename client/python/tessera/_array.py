@@ -81,7 +81,8 @@ class Array:
         if self.nbytes <= _RELAYED_MAX:
             data = self._channel._read_relayed(self.id, deadline)
             if data is not None:
-                return np.frombuffer(bytearray(data), dtype).reshape(self.shape)
+                relayed = np.frombuffer(bytearray(data), dtype).reshape(self.shape)
+                return _dtypes.from_service(self.spec.dtype, relayed)
 
         def tickets() -> Sequence[Any]:
             found: Sequence[Any] = self._channel._read_tickets(self.id, deadline).tickets
@@ -93,7 +94,7 @@ class Array:
             )
         except errors.UnavailableError as error:
             raise self._channel._loss_reason(self.id, error) from None
-        return value
+        return _dtypes.from_service(self.spec.dtype, value)
 
     def delete(self, timeout: float | None = None) -> None:
         """Frees the array now. Idempotent."""
@@ -143,6 +144,7 @@ def put_array(channel: Channel, value: Any, spec: ArraySpec, timeout: float) -> 
     if len(channel._session.forgotten) > _FORGOTTEN_MAX:
         channel._session.free_forgotten(deadline.left)
     value = value.astype(_dtypes.to_numpy(spec.dtype), copy=False)
+    value = _dtypes.to_service(spec.dtype, value)
     if value.nbytes <= _RELAYED_MAX and channel._relays:
         array = _put_relayed(channel, value, spec, deadline)
         if array is not None:

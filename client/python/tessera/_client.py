@@ -202,7 +202,8 @@ class Client(Channel):
     ) -> np.ndarray[Any, Any]:
         """Waits for an array and downloads it. Raises the error of the run that computes it.
 
-        bits  As unsigned integers of the same width: for bf16 where ml_dtypes is not installed.
+        bits  As unsigned integers of the same width: for dtypes that NumPy lacks, as bf16, where
+              ml_dtypes is not installed. An element of fewer than 8 bits is the low bits of a byte.
         """
         _check_arrays("get", [array])
         return array.numpy(timeout, bits=bits)

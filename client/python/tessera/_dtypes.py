@@ -14,12 +14,22 @@ _NUMPY = {
     "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
 # NumPy has no dtypes for these.
-_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+_ML_DTYPES = {
+    "bf16": "bfloat16",
+    "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e3m4": "float8_e3m4",
+    "f8e4m3": "float8_e4m3", "f8e4m3b11fnuz": "float8_e4m3b11fnuz",
+    "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0fnu": "float8_e8m0fnu", "f4e2m1fn": "float4_e2m1fn",
+    "s4": "int4", "u4": "uint4", "s2": "int2", "u2": "uint2",
+}  # fmt: skip
 _NAMES = {v: k for k, v in (_NUMPY | _ML_DTYPES).items()}
+# The bits of an element that does not fill its byte.
+_FEW_BITS = {"f4e2m1fn": 4, "s4": 4, "u4": 4, "s2": 2, "u2": 2}
 
 
 def to_numpy(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of "f32"; for bf16 and the f8s that of ml_dtypes."""
+    """The NumPy dtype of "f32"; that of ml_dtypes for bf16, floats of 8 and 4 bits and integers of
+    4 and 2 bits. TypeError without ml_dtypes, or with one that lacks the dtype."""
     if name in _NUMPY:
         found: np.dtype[Any] = np.dtype(_NUMPY[name]).newbyteorder("<")
         return found
@@ -30,9 +40,15 @@ def to_numpy(name: str) -> np.dtype[Any]:
     except ImportError:
         raise TypeError(
             f"NumPy has no dtype for {name}: pip install ml_dtypes, "
-            "or convert to f32 in the program"
+            "or convert the array in the program"
         ) from None
-    extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    try:
+        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    except AttributeError:
+        raise TypeError(
+            f"ml_dtypes {ml_dtypes.__version__} has no dtype for {name}: "
+            "pip install --upgrade ml_dtypes, or convert the array in the program"
+        ) from None
     return extended
 
 
@@ -47,16 +63,42 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     return name
 
 
+def is_whole(name: str) -> bool:
+    """Whether the elements are booleans or integers."""
+    return name == "bool" or name[0] in "su"
+
+
 def byte_width(name: str) -> int:
     """The bytes of an element; needs no ml_dtypes."""
-    if name in ("f8e4m3fn", "f8e5m2"):
-        return 1
-    return 2 if name == "bf16" else to_numpy(name).itemsize
+    if name in _ML_DTYPES:
+        return 2 if name == "bf16" else 1
+    return to_numpy(name).itemsize
 
 
 def bits_of(name: str) -> np.dtype[Any]:
     """The unsigned integers as wide as its elements."""
     return np.dtype(f"u{byte_width(name)}")
+
+
+def to_service(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array with the bytes that the service expects of elements of this dtype.
+
+    An integer of 4 or 2 bits fills its byte with its sign there, and with zeros in ml_dtypes.
+    """
+    if name not in _FEW_BITS:
+        return value
+    codes = value.view(np.int8 if name[0] == "s" else np.uint8)
+    unused = codes.dtype.type(8 - _FEW_BITS[name])
+    # To the top of the byte and back, which repeats a sign.
+    return np.asarray(np.right_shift(np.left_shift(codes, unused), unused))
+
+
+def from_service(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The inverse of to_service, in place: an array with the bytes that ml_dtypes expects."""
+    if name in _FEW_BITS:
+        codes = value.view(np.uint8)
+        np.bitwise_and(codes, np.uint8((1 << _FEW_BITS[name]) - 1), out=codes)
+    return value
 
 
 def names() -> list[str]:

@@ -186,8 +186,8 @@ class Executable:
             return value
         spec = self.inputs[index]
         value = _values.native(value)
-        kind = _dtypes.to_numpy(spec.dtype).kind
-        if kind in "iub" and not hasattr(value, "dtype") and np.asarray(value).dtype.kind in "fc":
+        is_typed = hasattr(value, "dtype")
+        if _dtypes.is_whole(spec.dtype) and not is_typed and np.asarray(value).dtype.kind in "fc":
             raise TypeError(f"argument {index} is {spec.type} in the program, {value} given")
         if self._trees is not None:
             value = _jax.to_numpy(value, _dtypes.to_numpy(spec.dtype))
