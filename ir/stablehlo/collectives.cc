@@ -174,7 +174,11 @@ using Reducer = Value (*)(Value, AxisList);
 Reducer ReducerOf(const Function& f, DType dtype) {
   const OpDef* const def = ops::SoleOp(f);
   if (def == nullptr || f.num_params != 2 || f.type(0) != MakeType(dtype, {})) return nullptr;
-  if (def == &ops::kAdd && dtype != DType::kBool) return Psum;
+  if (def == &ops::kAdd) return Psum;
+  // The maximum of booleans is "or", and their minimum "and".
+  const bool booleans = dtype == DType::kBool;
+  if (booleans && def == &ops::kOr) return Pmax;
+  if (booleans && def == &ops::kAnd) return Pmin;
   if (def == &ops::kMax) return Pmax;
   if (def == &ops::kMin) return Pmin;
   return nullptr;
@@ -201,6 +205,12 @@ Results ImportAllReduce(const OpReader& op) {
     return reduce != nullptr ? reduce(v, axes) : Folded(op, v, axes, f);
   });
 }
+// Returns this device's part of whether any, or all, of the shards' booleans are true. Any are if
+// the number of true ones is not 0, and all are if the number of false ones is 0.
+Value ScatterBooleans(Value v, const AxisList& axes, int dim, bool any) {
+  const Value count = PsumScatter(any ? v : Not(v), axes, dim, /*tiled=*/true);
+  return Compare(count, FullLike(count, 0), any ? "NE" : "EQ");
+}
 Results ImportReduceScatter(const OpReader& op) {
   const AxisList axes = AxesOf(op, Order::kMatters);
   const int dim = op.Small("scatter_dimension");
@@ -211,8 +221,10 @@ Results ImportReduceScatter(const OpReader& op) {
   const FunctionRef f = op.Inlined(0);
   if (axes.empty()) return op.in;
   return Each(op, [&](Value v) {
-    if (ReducerOf(*f, v.dtype()) != &Psum)
-      op.NotSupported("is of no sum; reduce on all devices and take a slice");
+    const Reducer reduce = ReducerOf(*f, v.dtype());
+    if (v.dtype() == DType::kBool && (reduce == &Pmax || reduce == &Pmin))
+      return ScatterBooleans(v, axes, dim, /*any=*/reduce == &Pmax);
+    if (reduce != &Psum) op.NotSupported("is of no sum; reduce on all devices and take a slice");
     return PsumScatter(v, axes, dim, /*tiled=*/true);
   });
 }

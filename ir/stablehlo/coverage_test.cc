@@ -33,7 +33,7 @@ constexpr std::pair<std::string_view, std::string_view> kNotes[] = {
     {"dynamic_pad", "the amounts are constants"},
     {"einsum", "without diagonals and `...`"},
     {"real_dynamic_slice", "the strides are constants, 1 where the bounds are none"},
-    {"reduce_scatter", "of sums"},
+    {"reduce_scatter", "of sums, and of booleans"},
     {"replica_id", "0"},
     {"rng_bit_generator", "Philox, the default"},
     {"set_dimension_size", "to all of the dim"},

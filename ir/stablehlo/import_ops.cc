@@ -34,6 +34,16 @@ Results SameName(const OpReader& op) {
   if (!op.in.empty() && IsComplex(op.in[0].dtype())) op.WillEmit(kOpsOfParts);
   return {Elementwise(*def, op.in)};
 }
+// Imports an op of numbers, or, if the operands are booleans, as `of_booleans`. The ops of a
+// computation come through here, too, so that a reduction of booleans by `add` is one by "or".
+Results SameNameOrOfBooleans(const OpReader& op, const OpDef& of_booleans) {
+  const bool booleans = !op.in.empty() && op.in[0].dtype() == DType::kBool;
+  if (!booleans) return SameName(op);
+  NeedOperands(op, of_booleans.num_operands);
+  return {Elementwise(of_booleans, op.in)};
+}
+Results ImportAdd(const OpReader& op) { return SameNameOrOfBooleans(op, ops::kOr); }
+Results ImportMultiply(const OpReader& op) { return SameNameOrOfBooleans(op, ops::kAnd); }
 Results ImportReal(const OpReader& op) {
   NeedOperands(op, 1);
   return {IsComplex(op.in[0].dtype()) ? Real(op.in[0]) : op.in[0]};
@@ -503,7 +513,7 @@ constexpr std::string_view kAsync =
 
 constexpr ImportRow kRows[] = {
     {"abs", SameName},
-    {"add", SameName},
+    {"add", ImportAdd},
     {"after_all", ImportToken},
     {"and", SameName},
     {"atan2", SameName},
@@ -551,7 +561,7 @@ constexpr ImportRow kRows[] = {
     {"map", ImportMap},
     {"maximum", SameName},
     {"minimum", SameName},
-    {"multiply", SameName},
+    {"multiply", ImportMultiply},
     {"negate", SameName},
     {"not", SameName},
     {"optimization_barrier", ImportOptimizationBarrier},

@@ -60,6 +60,11 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
   // Neither of f16 and bf16 holds the other.
   for (const DType of : {lhs.dtype(), rhs.dtype(), result})
     if (IsFloat(of) && of != dtype && BitWidth(of) == BitWidth(dtype)) dtype = DType::kF32;
+  // A sum of products of booleans is whether any product is true. Products that are true are
+  // counted, and compared with 0 by the conversion below. A count in f32 stops growing at 2^24, but
+  // does not come back to 0 however many are contracted, as one of integers would, and floats have
+  // the fastest kernels.
+  if (dtype == DType::kBool) dtype = DType::kF32;
   // Numbers of 8 bits and fewer that have no kernels are exact in f32, and whole ones in s32.
   if (!IsComputable(dtype) && !IsComplex(dtype)) dtype = IsFloat(dtype) ? DType::kF32 : DType::kS32;
   const Value x = Convert(lhs, dtype), y = Convert(rhs, dtype);
@@ -216,7 +221,14 @@ void CheckLetters(const OpReader& op, std::string_view letters, int rank) {
     if (letters.find(letters[i], i + 1) != kNowhere)
       op.NotSupported("has a letter twice in a term, which is a diagonal");
 }
-// The sums along the dims whose letters `keep` lacks, which `letters` then lacks, too.
+// Returns operand i of an einsum, as numbers if it is of booleans and the result of numbers.
+Value Summand(const OpReader& op, int i) {
+  const DType result = op.ResultType().dtype;
+  return op.in[i].dtype() == DType::kBool && result != DType::kBool ? Convert(op.in[i], result)
+                                                                    : op.in[i];
+}
+// The sums along the dims whose letters `keep` lacks, which `letters` then lacks, too. A sum of
+// booleans is whether any are true.
 Value SumOthers(Value x, std::string* letters, const std::string& keep) {
   std::vector<int64_t> dims;
   std::string kept;
@@ -228,7 +240,8 @@ Value SumOthers(Value x, std::string* letters, const std::string& keep) {
     }
   }
   *letters = kept;
-  return dims.empty() ? x : ReduceSum(x, dims);
+  if (dims.empty()) return x;
+  return x.dtype() == DType::kBool ? ReduceOr(x, dims) : ReduceSum(x, dims);
 }
 Value InOrder(const OpReader& op, Value x, std::string_view letters, std::string_view wanted) {
   CheckLetters(op, wanted, x.rank());
@@ -264,15 +277,15 @@ Results ImportUnaryEinsum(const OpReader& op) {
   NeedOperands(op, 1);
   auto [terms, result] = TermsOf(op, 1);
   CheckLetters(op, terms[0], op.in[0].rank());
-  const Value summed = SumOthers(op.in[0], &terms[0], result);
+  const Value summed = SumOthers(Summand(op, 0), &terms[0], result);
   return {InOrder(op, summed, terms[0], result)};
 }
 Results ImportEinsum(const OpReader& op) {
   NeedOperands(op, 2);
   auto [terms, result] = TermsOf(op, 2);
   for (int i = 0; i < 2; ++i) CheckLetters(op, terms[i], op.in[i].rank());
-  const Value lhs = SumOthers(op.in[0], &terms[0], absl::StrCat(terms[1], result));
-  const Value rhs = SumOthers(op.in[1], &terms[1], absl::StrCat(terms[0], result));
+  const Value lhs = SumOthers(Summand(op, 0), &terms[0], absl::StrCat(terms[1], result));
+  const Value rhs = SumOthers(Summand(op, 1), &terms[1], absl::StrCat(terms[0], result));
   DotDims dims;
   std::string batch, of_lhs, of_rhs;
   for (size_t d = 0; d < terms[0].size(); ++d) {

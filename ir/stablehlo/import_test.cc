@@ -356,6 +356,17 @@ TEST(ImportTest, SumsOfProductsOfQuantizedNumbersAreOfIntegers) {
   EXPECT_EQ(program.entry->type(0).dtype, DType::kS8);
 }
 
+TEST(ImportTest, ASumOfBooleansIsWhetherAnyIsTrue) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program reduce,
+                               Import(Exported("ops_booleans_reduce_add_false")));
+  EXPECT_THAT(PrintProgram(reduce), HasSubstr("= reduce_or(%0) {dimensions=[1]} : bool[6]"));
+  // Products that are true are counted in floats.
+  TESSERA_ASSERT_OK_AND_ASSIGN(const Program dot, Import(Exported("ops_booleans_dot_general_5")));
+  EXPECT_THAT(PrintProgram(dot), AllOf(HasSubstr("= convert(%0) {dtype=f32} : f32[4,5]"),
+                                       HasSubstr("= dot_general(%2, %3)"),
+                                       HasSubstr("= convert(%4) {dtype=bool} : bool[4,6]")));
+}
+
 // jnp.matmul(x, x, precision=...) of None, "default", "high", "highest", ("default", "highest") and
 // ("high", "default"); of BF16_BF16_F32, BF16_BF16_F32_X3, TF32_TF32_F32, TF32_TF32_F32_X3 and
 // F32_F32_F32 of lax.DotAlgorithmPreset; convolutions of None, "high" and "highest".

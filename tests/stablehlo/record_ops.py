@@ -773,6 +773,94 @@ quantized("convolution_quantized/per_axis", ["tensor<2x4x4x2xui16>", "tensor<2x2
           {"ui16": A, "2x2x2x3xui16": KER, "i16": OUT},
           [im, ker], [rescaled(total, [0.5 * s for s in (0.25, 0.5, 0.1)], OUT, 3)])
 
+# ---- Booleans: `add` is "or" and `multiply` is "and", in each op that combines by them. ----------
+BOOL = "tensor<i1>"
+either, all_true = np.array([0, 0, 1, 1], bool), np.ones(256, bool)
+for what, take in (("add", np.logical_or), ("multiply", np.logical_and)):
+    op(f"booleans/{what}", f"stablehlo.{what}", [either, either[[0, 2, 1, 3]]],
+       expected=[take(either, either[[0, 2, 1, 3]])], compare=0)
+    table = rng.integers(0, 4, (6, 4)) > (0 if what == "multiply" else 2)
+    every = np.logical_or if what == "add" else np.logical_and
+    for init in ("false", "true"):
+        wanted = every(every.reduce(table, 1), init == "true")
+        of_text(f"booleans/reduce_{what}_{init}", f"""
+  %init = stablehlo.constant dense<{init}> : {BOOL}
+  %0 = stablehlo.reduce(%a0 init: %init) applies stablehlo.{what} across dimensions = [1]
+      : ({mlir_type(table)}, {BOOL}) -> {mlir_type(wanted)}
+  return %0 : {mlir_type(wanted)}""", [table], expected=[wanted], compare=0)
+    combine = f"""({{
+  ^bb0(%x: {BOOL}, %y: {BOOL}):
+    %z = stablehlo.{what} %x, %y : {BOOL}
+    stablehlo.return %z : {BOOL}
+  }})"""
+    neutral = "false" if what == "add" else "true"
+    pairs = every(table[:, :-1], table[:, 1:])
+    running = every.accumulate(table, 1)
+    for label, window, padding, wanted in (
+            ("window", "1, 2", "[[0, 0], [0, 0]]", pairs),
+            ("cumulative", "1, 4", "[[0, 0], [3, 0]]", running)):
+        of_text(f"booleans/reduce_{label}_{what}", f"""
+  %init = stablehlo.constant dense<{neutral}> : {BOOL}
+  %0 = "stablehlo.reduce_window"(%a0, %init) <{{window_dimensions = array<i64: {window}>,
+      padding = dense<{padding}> : tensor<2x2xi64>}}> {combine}
+      : ({mlir_type(table)}, {BOOL}) -> {mlir_type(wanted)}
+  return %0 : {mlir_type(wanted)}""", [table], expected=[wanted], compare=0)
+    places, written = np.array([[1], [4], [1], [9]], np.int32), either
+    start = np.array([0, 1, 1, 1, 0], bool)
+    wanted = start.copy()
+    for (at,), v in zip(places[:3], written):
+        wanted[at] = take(wanted[at], v)
+    of_text(f"booleans/scatter_{what}", f"""
+  %0 = "stablehlo.scatter"(%a0, %a1, %a2) <{{scatter_dimension_numbers = #stablehlo.scatter<
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}>
+      {combine} : ({mlir_type(start)}, {mlir_type(places)}, {mlir_type(written)})
+      -> {mlir_type(start)}
+  return %0 : {mlir_type(start)}""", [start, places, written], expected=[wanted], compare=0)
+# The second of each pair is chosen unless it is false and the first is true.
+chosen = np.array([1, 0, 0, 1, 1, 1], bool)
+of_text("booleans/select_and_scatter_add", f"""
+  %init = stablehlo.constant dense<false> : {BOOL}
+  %0 = "stablehlo.select_and_scatter"(%a0, %a1, %init) <{{window_dimensions = array<i64: 2>,
+      window_strides = array<i64: 2>}}> ({{
+  ^bb0(%x: {BOOL}, %y: {BOOL}):
+    %z = stablehlo.compare GT, %x, %y : ({BOOL}, {BOOL}) -> {BOOL}
+    stablehlo.return %z : {BOOL}
+  }}, {{
+  ^bb0(%x: {BOOL}, %y: {BOOL}):
+    %z = stablehlo.add %x, %y : {BOOL}
+    stablehlo.return %z : {BOOL}
+  }}) : ({mlir_type(chosen)}, tensor<3xi1>, {BOOL}) -> {mlir_type(chosen)}
+  return %0 : {mlir_type(chosen)}""", [chosen, np.array([1, 1, 0], bool)],
+        expected=[np.array([1, 0, 0, 1, 0, 0], bool)], compare=0)
+# A sum of 8 bits would be 0 for 256 products that are true.
+for n in (0, 1, 5, 256):
+    a, b = rng.integers(0, 3, (4, n)) > 1, rng.integers(0, 3, (n, 6)) > 1
+    if n == 256:
+        a[0], b[:, 0] = True, True
+        a[1] = False
+    for what in ("dot_general", "dot"):
+        dims = DOT if what == "dot_general" else ""
+        op(f"booleans/{what}_{n}", f"stablehlo.{what}", [a, b], dims, expected=[(a @ b)],
+           compare=0)
+    if n == 5:
+        op("booleans/dot_general_count", "stablehlo.dot_general", [a, b], DOT,
+           expected=[a.astype(np.int32) @ b.astype(np.int32)], compare=0)
+a, b = rng.integers(0, 3, (2, 3, 4)) > 1, rng.integers(0, 3, (2, 4, 5)) > 1
+op("booleans/dot_general_batch", "stablehlo.dot_general", [a, b], f"""{BATCHED},
+    precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]""",
+   expected=[np.einsum("bij,bjk->bik", a.astype(int), b.astype(int)) > 0], compare=0)
+for config in ("ij,jk->ik", "ij,kl->il"):
+    op(f"booleans/einsum/{config}", "stablehlo.einsum", [a[0], b[0]], f'einsum_config = "{config}"',
+       expected=[np.einsum(config, a[0].astype(int), b[0].astype(int)) > 0])
+op("booleans/unary_einsum", "stablehlo.unary_einsum", [a], 'einsum_config = "ijk->ki"',
+   expected=[np.einsum("ijk->ki", a.astype(int)) > 0])
+im, ker = rng.integers(0, 3, (2, 4, 4, 2)) > 1, rng.integers(0, 3, (2, 2, 2, 4)) > 1
+conv = np.asarray(lax.conv_general_dilated(
+    im.astype(np.float64), ker.astype(np.float64), (1, 1), "VALID",
+    dimension_numbers=("NHWC", "HWIO", "NHWC")))
+op("booleans/convolution", "stablehlo.convolution", [im, ker],
+   f"{LAYOUT}, padding = dense<0> : tensor<2x2xi64>", expected=[conv > 0])
+
 # ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. ------------
 seeds = {}
 for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
@@ -781,7 +869,8 @@ for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4
              "bitcast_convert/c128_to_c64", "bitcast_convert/bits_to_float32",
              "dot_general_algorithm/tf32_f32_1", "uniform_quantize/per_axis",
              "chain_quantized/s8", "dot_general_quantized/per_axis",
-             "convolution_quantized/per_axis"):
+             "convolution_quantized/per_axis", "booleans/reduce_add_false",
+             "booleans/dot_general_5"):
     label = "".join(c if c.isalnum() else "_" for c in name)
     seeds[f"ops_{label}"] = base64.b64decode(json.loads(lines[name])["program"])
 

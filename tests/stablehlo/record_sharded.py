@@ -445,6 +445,51 @@ module @m { %s
 }""" % SDY_MESH, [f32(8, 8)], lambda a: (a + a, a + a))
 
 
+# ---- Booleans: `add` is "or" and `multiply` is "and". ---------------------------------------------
+def combined(name, what):
+    return """%%%s = "stablehlo.all_reduce"(%%b) <{channel_handle =
+        #stablehlo.channel_handle<handle = 1, type = 0>,
+        replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+      ^bb0(%%c: tensor<i1>, %%d: tensor<i1>):
+        %%e = stablehlo.%s %%c, %%d : tensor<i1>
+        stablehlo.return %%e : tensor<i1>
+      }) : (tensor<2x8xi1>) -> tensor<2x8xi1>""" % (name, what)
+
+
+def combined_and_cut(name, what):
+    whole = combined(name, what)
+    return whole.replace("all_reduce", "reduce_scatter").replace(
+        "<{channel", "<{scatter_dimension = 1 : i64, channel").replace(
+        "-> tensor<2x8xi1>", "-> tensor<2x4xi1>")
+
+
+def of_booleans(a):
+    pairs = a.reshape(2, 2, 2, 8)
+    results = []
+    for take in (np.logical_or, np.logical_and):
+        whole = take(pairs[:, 0], pairs[:, 1])
+        results += [np.repeat(whole[:, None], 2, axis=1).reshape(8, 8),
+                    np.stack([whole[..., :4], whole[..., 4:]], axis=1).reshape(8, 4)]
+    return tuple(results)
+
+
+add_text("booleans", """
+module @m { sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func public @main(%arg0: tensor<8x8xi1>) -> (tensor<8x8xi1>, tensor<8x4xi1>, tensor<8x8xi1>,
+      tensor<8x4xi1>) {
+    %0:4 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"x", "y"}, {}]>]
+        out_shardings=[<@mesh, [{"x", "y"}, {}]>, <@mesh, [{"x", "y"}, {}]>, <@mesh, [{"x", "y"},
+        {}]>, <@mesh, [{"x", "y"}, {}]>] manual_axes={"x", "y"} (%b: tensor<2x8xi1>) {
+      """ + "\n      ".join([combined("1", "add"), combined_and_cut("2", "add"),
+                             combined("3", "multiply"), combined_and_cut("4", "multiply")]) + """
+      sdy.return %1, %2, %3, %4 : tensor<2x8xi1>, tensor<2x4xi1>, tensor<2x8xi1>, tensor<2x4xi1>
+    } : (tensor<8x8xi1>) -> (tensor<8x8xi1>, tensor<8x4xi1>, tensor<8x8xi1>, tensor<8x4xi1>)
+    return %0#0, %0#1, %0#2, %0#3 : tensor<8x8xi1>, tensor<8x4xi1>, tensor<8x8xi1>,
+        tensor<8x4xi1>
+  }
+}""", [rng.integers(0, 2, (8, 8)).astype(bool)], of_booleans)
+
+
 # ---- Seeds: what is refused by name, and a mesh of devices in another order. ---------------------
 seeds = {}
 

@@ -108,8 +108,8 @@ TEST(ShardedTest, WhatJaxExportsGivesItsResultsOnFourDevices) {
     if (HasFailure()) std::cout << text << "\n";
   }
   // Nothing of what the artifacts say about shardings was left out.
-  EXPECT_EQ(programs, 48);
-  EXPECT_EQ(on_shards, 32);
+  EXPECT_EQ(programs, 49);
+  EXPECT_EQ(on_shards, 33);
   EXPECT_EQ(constraints, 20);
   EXPECT_EQ(placed, 41);
 }
