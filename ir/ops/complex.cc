@@ -134,14 +134,20 @@ Value IsInf(Value x) {
 // x, or `other` where `pred`.
 Value Unless(Value pred, Value x, double other) { return Select(pred, FullLike(x, other), x); }
 
-// sqrt(re^2 + im^2), where the squares may be too large or too small.
-Value Magnitude(const Parts& x) {
+// f(sqrt(re^2 + im^2)), where the squares, and their root, may be too large or too small. Requires
+// that f(a b) = f(a) f(b), and that f(infinity) is infinity.
+template <class F>
+Value OfMagnitude(const Parts& x, const F& f) {
   const Value a = Abs(x.re), b = Abs(x.im);
   const Value more = Max(a, b), less = Min(a, b);
   const Value ratio = less / Unless(IsZero(more), more, 1);
-  const Value root = more * Sqrt(1.0 + ratio * ratio);
+  const Value of_more = f(more);
+  const Value root = of_more * f(Sqrt(1.0 + ratio * ratio));
   const Value infinite = IsInf(a);
   return Unless(Or(infinite, IsInf(b)), root, kInfinity);  // also beside a NaN
+}
+Value Magnitude(const Parts& x) {
+  return OfMagnitude(x, [](Value size) { return size; });
 }
 
 Parts Product(const Parts& x, const Parts& y) {
@@ -224,6 +230,16 @@ Parts SqrtOf(const Parts& x) {
   return {re, Select(below, minus, im)};
 }
 
+// The principal root, whose angle is a third of the number's. Reference: StableHLO's interpreter;
+// XLA and JAX have cube roots of real numbers only.
+Parts CbrtOf(const Parts& x) {
+  const Value root = OfMagnitude(x, Cbrt);
+  const Value whole = Atan2(x.im, x.re);
+  const Value angle = whole / FullLike(whole, 3), is_real = IsZero(angle);
+  const Value re = root * Cos(angle), im = root * Sin(angle);
+  return {re, Select(is_real, angle, im)};  // A real number's root is real, also if it is infinite.
+}
+
 Parts SinOf(const Parts& x) {
   const Value s = Sin(x.re), c = Cos(x.re);
   const Value re = s * Cosh(x.im);
@@ -295,10 +311,10 @@ Parts PartsOf(Value x) {
 std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in) {
   using Unary = Parts (*)(const Parts&);
   constexpr std::pair<const OpDef*, Unary> kUnary[] = {
-      {&kExp, ExpOf},   {&kExpm1, Expm1Of},       {&kLog, LogOf},   {&kLog1p, Log1pOf},
-      {&kSqrt, SqrtOf}, {&kLogistic, LogisticOf}, {&kSin, SinOf},   {&kCos, CosOf},
-      {&kTan, TanOf},   {&kTanh, TanhOf},         {&kSinh, SinhOf}, {&kCosh, CoshOf},
-      {&kSign, SignOf}};
+      {&kExp, ExpOf},   {&kExpm1, Expm1Of}, {&kLog, LogOf},           {&kLog1p, Log1pOf},
+      {&kSqrt, SqrtOf}, {&kCbrt, CbrtOf},   {&kLogistic, LogisticOf}, {&kSin, SinOf},
+      {&kCos, CosOf},   {&kTan, TanOf},     {&kTanh, TanhOf},         {&kSinh, SinhOf},
+      {&kCosh, CoshOf}, {&kSign, SignOf}};
   const Parts x = PartsOf(in[0]);
   for (const auto& [op, of] : kUnary)
     if (&def == op) return Joined(of(x));

@@ -861,6 +861,28 @@ conv = np.asarray(lax.conv_general_dilated(
 op("booleans/convolution", "stablehlo.convolution", [im, ker],
    f"{LAYOUT}, padding = dense<0> : tensor<2x2xi64>", expected=[conv > 0])
 
+# ---- Cube roots of complex numbers. XLA has none; StableHLO's reference has the principal ones. ---
+def cube_root(z):
+    theta = np.arctan2(z.imag, z.real) / 3
+    return np.cbrt(np.abs(z)) * (np.cos(theta) + 1j * np.sin(theta))
+
+
+for dtype, large in ((np.complex64, 3e38), (np.complex128, 1.2e308)):
+    name = np.dtype(dtype).name
+    usual = [8, -8, complex(-8, -0.0), 1j, -1j, 2 + 3j, -2 + 3j, -2 - 3j, 0.001 - 4j,
+             complex(large, large), complex(-1e-30, 1e-30)]
+    z = np.array(usual, dtype)
+    op(f"cbrt/{name}", "stablehlo.cbrt", [z],
+       expected=[cube_root(z.astype(np.complex128)).astype(dtype)], check=("ulp", 8))
+    # The root of an infinite real number is real; the reference multiplies 0 by infinity there.
+    z = np.array([0, complex(-0.0, 0), complex(0, -0.0), complex(np.inf, 0), complex(np.inf, 1),
+                  complex(-np.inf, 0), complex(0, np.inf), complex(np.inf, -np.inf),
+                  complex(np.nan, 1), complex(1, np.nan)], dtype)
+    wide, whole = np.inf, complex(np.nan, np.nan)
+    op(f"cbrt/{name}_special", "stablehlo.cbrt", [z],
+       expected=[np.array([0, 0, complex(0, -0.0), wide, wide, complex(wide, wide),
+                           complex(wide, wide), complex(wide, -wide), whole, whole], dtype)])
+
 # ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. ------------
 seeds = {}
 for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
