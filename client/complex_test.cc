@@ -136,5 +136,16 @@ TEST(ComplexTest, ProductsSumsAndComparisons) {
   EXPECT_THAT(Values(same, Re(), Im()), Near({1, 1, 0, 1}));
 }
 
+// As in JAX: jnp.astype compares a number with zero, lax.convert_element_type its real part.
+TEST(ComplexTest, TruthIsOfTheNumberInNumpyAndOfTheRealPartInLax) {
+  const auto truths = [](Array re, Array im) {
+    const Array z = lax::complex(re, im);
+    const Array both =
+        concatenate({z.astype(DType::kBool), lax::convert_element_type(z, DType::kBool)});
+    return both.astype(DType::kS32);
+  };
+  EXPECT_THAT(Values(truths, Re(), Im()), Near({1, 1, 1, 1, 1, 1, 1, 0}));
+}
+
 }  // namespace
 }  // namespace tessera

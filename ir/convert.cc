@@ -27,13 +27,11 @@ template <DType kTo, class From>
 StorageType<kTo> Converted(From x) {
   using C = ComputeType<kTo>;
   if constexpr (IsComplexType<From>) {
-    if constexpr (kTo == DType::kBool) {
-      return x.real() != 0 || x.imag() != 0;
-    } else if constexpr (IsComplexType<C>) {
+    if constexpr (IsComplexType<C>) {
       return C(static_cast<typename C::value_type>(x.real()),
                static_cast<typename C::value_type>(x.imag()));
     } else {
-      return Converted<kTo>(x.real());
+      return Converted<kTo>(x.real());  // The imaginary part is ignored, also by bool.
     }
   } else if constexpr (IsComplexType<C>) {
     return C(static_cast<typename C::value_type>(x));

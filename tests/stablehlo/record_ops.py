@@ -883,6 +883,15 @@ for dtype, large in ((np.complex64, 3e38), (np.complex128, 1.2e308)):
        expected=[np.array([0, 0, complex(0, -0.0), wide, wide, complex(wide, wide),
                            complex(wide, wide), complex(wide, -wide), whole, whole], dtype)])
 
+# ---- Conversions of complex numbers ignore the imaginary part, also to booleans. -----------------
+z = np.array([0, 1, 1j, -2.5 + 1j, complex(-0.0, 1), complex(np.nan, 0), complex(0, np.nan)])
+for dtype in (np.complex64, np.complex128):
+    name = np.dtype(dtype).name
+    op(f"convert/{name}_to_bool", "stablehlo.convert", [z.astype(dtype)], expected=[z.real != 0],
+       compare=0)
+    op(f"convert/{name}_to_int32", "stablehlo.convert", [z.astype(dtype)],
+       expected=[np.nan_to_num(z.real).astype(np.int32)], compare=0)
+
 # ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. ------------
 seeds = {}
 for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
