@@ -543,7 +543,8 @@ namespace {
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, int64_t, uint32_t>;
 
-// Reference: XLA's EmitReducePrecisionIR.
+// NaN stays NaN, or becomes infinity where no bit is left that tells them apart. Reference: XLA's
+// EmitReducePrecisionIR, and StableHLO's interpreter.
 struct PrecisionReduction {
   int exponent_bits, mantissa_bits;
 
@@ -568,7 +569,9 @@ struct PrecisionReduction {
       bits = Select(exponent > ((bias + reach) << kMantissa), sign | kExponentMask, bits);
       bits = Select(exponent <= ((bias - reach) << kMantissa), sign, bits);
     }
-    return Select(x != x, x, scalar::Bitcast<T>(bits));
+    // A float without a mantissa has no code for NaN: its only exponent of ones is infinity's.
+    const X of_nan = mantissa_bits > 0 ? x : Like(x, std::numeric_limits<T>::infinity());
+    return Select(x != x, of_nan, scalar::Bitcast<T>(bits));
   }
 };
 PrecisionReduction ReductionOf(const Attrs& attrs) {

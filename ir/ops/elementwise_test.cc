@@ -415,9 +415,18 @@ TEST(Elementwise, ReducePrecisionToF16OverflowsAndFlushes) {
                     0, -0.0, 1.0009765625));
     EXPECT_TRUE(
         std::isnan(Eval(ops::kReducePrecision, {Array::Of(dtype, {1}, {kNaN})}, f16).At(0)));
-    EXPECT_TRUE(std::isnan(Eval(ops::kReducePrecision, {Array::Of(dtype, {1}, {kNaN})},
-                                {{"exponent_bits", int64_t{5}}, {"mantissa_bits", int64_t{0}}})
-                               .At(0)));
+  }
+}
+
+// As in StableHLO's interpreter and XLA's evaluator.
+TEST(Elementwise, ReducePrecisionToNoMantissaMakesNanInfinite) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    const Array x = Array::Of(dtype, {5}, {kNaN, -kNaN, -kInf, 1.5, -3});
+    for (const int64_t exponent : {5, 8, 11})
+      EXPECT_THAT(Eval(ops::kReducePrecision, {x},
+                       {{"exponent_bits", exponent}, {"mantissa_bits", int64_t{0}}})
+                      .ToDoubles(),
+                  ElementsAre(kInf, kInf, -kInf, 2, -2));
   }
 }
 

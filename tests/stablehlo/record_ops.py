@@ -892,6 +892,19 @@ for dtype in (np.complex64, np.complex128):
     op(f"convert/{name}_to_int32", "stablehlo.convert", [z.astype(dtype)],
        expected=[np.nan_to_num(z.real).astype(np.int32)], compare=0)
 
+# ---- NaN becomes infinity in a format without a mantissa, as in StableHLO's reference. -----------
+for dtype in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64):
+    x = np.array([0, -0.0, 1, 1.5, -1.5, 3, np.inf, -np.inf, np.nan, -np.nan], dtype)
+    for exponent, mantissa in ((5, 0), (8, 0), (11, 0), (5, 1)):
+        wanted = np.array([0, -0.0, 1, 2, -2, 2, np.inf, -np.inf, np.inf, np.inf], dtype)
+        if mantissa == 1:
+            wanted = x
+        # XLA's compiler keeps the NaNs; its evaluator, which folds constants, makes them infinite.
+        op(f"reduce_precision/{np.dtype(dtype).name}_e{exponent}m{mantissa}",
+           "stablehlo.reduce_precision", [x],
+           f"exponent_bits = {exponent} : i32, mantissa_bits = {mantissa} : i32",
+           expected=[wanted])
+
 # ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. ------------
 seeds = {}
 for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
