@@ -55,7 +55,10 @@ Types InferScatter(const InferContext& c) {
       return ValueError(c, "dim ", at, " of the updates ", updates.ToString(), " is for dim ", d,
                         " of the indices ", indices.ToString(), "; expected equal sizes");
   const Dims window = WindowOf(g, updates.shape);
-  if (updates.num_elements() > 0) TESSERA_RETURN_IF_ERROR(CheckWindow(c, w, window));
+  // An operand without elements takes any updates, as in StableHLO and JAX: none of them has a
+  // place.
+  const bool writes = updates.num_elements() > 0 && x.num_elements() > 0;
+  if (writes) TESSERA_RETURN_IF_ERROR(CheckWindow(c, w, window));
   for (int d = 0; d < x.rank(); ++d)
     if (g.operand_to_block[d] >= 0 && window[d] > x.shape[d])
       return ValueError(c, "the window along dim ", d, " of ", x.ToString(), " has ", window[d],
@@ -197,7 +200,7 @@ Arrays EvalScatter(const EvalContext& c, absl::Span<const Array> in) {
   const WindowDims w = ScatterDimsOf(c.attrs);
   const Array &indices = in[1], &updates = in[2];
   Array out = in[0];
-  if (updates.num_elements() == 0) return std::vector<Array>{out};
+  if (updates.num_elements() == 0 || out.num_elements() == 0) return std::vector<Array>{out};
   const Geometry g(w, out.rank(), indices.rank());
   const Dims window = WindowOf(g, updates.shape());
   const int64_t width = ByteWidth(out.dtype());
@@ -233,16 +236,22 @@ Attrs GatherAttrsOf(const Attrs& scatter, const Type& operand, const Type& indic
   const WindowDims w = ScatterDimsOf(scatter);
   Attrs attrs = WithOptionsOf(scatter);
   w.WriteTo(&attrs, kGatherNames);
-  Dims sizes = WindowOf(Geometry(w, operand.rank(), indices.rank()), updates.shape);
-  // Of a dim without elements nothing is read.
-  for (int d = 0; d < operand.rank(); ++d) sizes[d] = std::min(sizes[d], operand.shape[d]);
-  attrs.Set("slice_sizes", std::move(sizes));
+  attrs.Set("slice_sizes", WindowOf(Geometry(w, operand.rank(), indices.rank()), updates.shape));
   if (scatter.Has("out_sharding")) attrs.Set("out_sharding", SpecOf(updates));
   return attrs;
 }
 
-// What `x` has where the updates of a scatter are written; 0 for an update that is dropped.
+Type WithDtype(Type t, DType dtype) {
+  t.dtype = dtype;
+  t.weak = false;
+  return t;
+}
+
+// What `x` has where the updates of a scatter are written; 0 for an update that is dropped, as all
+// are if `x` has no elements. A gather has no window in such an operand.
 Value AtUpdates(const RuleContext& c, Value x, Value indices) {
+  if (x.type().num_elements() == 0)
+    return Zeros(c.b, CotangentType(WithDtype(c.in_types[2], x.dtype())));
   Attrs attrs = GatherAttrsOf(c.attrs, c.in_types[0], c.in_types[1], c.in_types[2]);
   if (ModeOf(attrs) == GatherScatterMode::kFillOrDrop)
     attrs.Set("fill_value", Array::Scalar(x.dtype(), 0));
@@ -269,12 +278,6 @@ std::vector<Value> TransposeScatterAdd(const RuleContext& c, Values cts,
   if (linear[0]) out[0] = cts[0];
   if (linear[2]) out[2] = ShardedLike(AtUpdates(c, cts[0], NonLinearOperand(c, 1)), c.in_types[2]);
   return out;
-}
-
-Type WithDtype(Type t, DType dtype) {
-  t.dtype = dtype;
-  t.weak = false;
-  return t;
 }
 
 // Which update each element of the result has, as numbers from 1, tells which tangents count.
@@ -566,7 +569,7 @@ struct Wave {
 std::vector<Wave> WavesOf(const EvalContext& c, const Array& x, const Array& indices,
                           const Array& updates) {
   std::vector<Wave> waves;
-  if (updates.num_elements() == 0) return waves;
+  if (updates.num_elements() == 0 || x.num_elements() == 0) return waves;
   const WindowDims w = ScatterDimsOf(c.attrs);
   const Geometry g(w, x.rank(), indices.rank());
   const Dims window = WindowOf(g, updates.shape());

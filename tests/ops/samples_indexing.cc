@@ -57,6 +57,16 @@ const std::vector<Windows>& SomeWindows() {
   };
   return *windows;
 }
+// For scatters: updates without elements, and updates of an operand without elements. The operand
+// stays as it is.
+const std::vector<Windows>& WindowsOfNothing() {
+  static const auto* const windows = new std::vector<Windows>{
+      {"no_updates", {8, 4}, {4, 1}, {5, 0, 7, 2}, {0, 4}, {4, 0, 4}, {1, 2}, {}, {0}, 1},
+      {"no_columns", {8, 4}, {4, 1}, {5, 0, 7, 2}, {1, 0}, {4, 0}, {1}, {0}, {0}, 1},
+      {"no_operand", {0, 4}, {4, 1}, {5, 0, 7, 2}, {1, 4}, {4, 4}, {1}, {0}, {0}, 1},
+  };
+  return *windows;
+}
 // Some index vectors moved out of bounds, on both sides.
 std::vector<double> Outside(std::vector<double> at) {
   at.front() -= 9;
@@ -118,6 +128,9 @@ std::vector<Sample> ScatterBySamples() {
     add(label + "/clip", kF64, w, Outside(w.at), "clip");
     add(label + "/promise", kF64, w, w.at, "promise_in_bounds");
   }
+  for (const Windows& w : WindowsOfNothing())
+    for (const char* mode : {"clip", "fill_or_drop"})
+      add(absl::StrCat("f64/", ToAbsl(w.label), "/", mode), kF64, w, w.at, mode);
   // Of two operands: the larger of the first ones, and what goes with it.
   for (const Windows& w : {windows[0], windows[2], windows[7]}) {
     Sample row = ScatterRow("scatter_by", absl::StrCat("f64/pairs_", ToAbsl(w.label)), kF64, w,
@@ -246,6 +259,10 @@ std::vector<Sample> IndexingSamples() {
       add(ScatterRow(name, label("clip"), d, w, Outside(w.at), "clip"), false);
       add(ScatterRow(name, label("promise"), d, w, w.at, "promise_in_bounds"), false);
     }
+    for (const Windows& w : WindowsOfNothing())
+      for (const char* mode : {"clip", "fill_or_drop"})
+        add(ScatterRow(name, absl::StrCat(N(d), "/", ToAbsl(w.label), "/", mode), d, w, w.at, mode),
+            /*unique=*/false);
     if (name == "scatter_min" || name == "scatter_max")
       for (DType f : Floats()) {
         Sample special = ScatterRow(name, N(f) + "/special", f, windows[0], twice, "clip");

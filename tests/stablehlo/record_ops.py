@@ -905,6 +905,41 @@ for dtype in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64):
            f"exponent_bits = {exponent} : i32, mantissa_bits = {mantissa} : i32",
            expected=[wanted])
 
+# ---- Scatters of windows without elements, which leave the operand as it is. ---------------------
+start = floats(4, 6)
+rows, none = np.array([[1], [3]], np.int32), np.zeros((2, 0), np.int32)
+SUM = """({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %z = stablehlo.add %x, %y : tensor<f32>
+    stablehlo.return %z : tensor<f32>
+  })"""
+OWN = SUM.replace("return %z", "return %w").replace(
+    "    stablehlo.return", "    %w = stablehlo.multiply %z, %y : tensor<f32>\n    stablehlo.return")
+for label, at, shape, dims in (
+        ("along_all_of_a_row", rows, (2, 0),
+         "update_window_dims = [1], inserted_window_dims = [0]"),
+        ("along_rows", rows, (2, 0, 6), "update_window_dims = [1, 2]"),
+        ("along_both", rows, (2, 0, 0), "update_window_dims = [1, 2]"),
+        ("nowhere", none, (2, 0, 3), "update_window_dims = [1, 2]"),
+        ("at_no_positions", rows[:0], (0, 6),
+         "update_window_dims = [1], inserted_window_dims = [0]")):
+    to = "" if at is none else "scatter_dims_to_operand_dims = [0],"
+    updates = np.zeros(shape, np.float32)
+    for combine, region in (("add", SUM), ("own", OWN)):
+        of_text(f"scatter_of_nothing/{label}_{combine}", f"""
+  %0 = "stablehlo.scatter"(%a0, %a1, %a2) <{{scatter_dimension_numbers = #stablehlo.scatter<
+      {dims}, {to} index_vector_dim = 1>}}> {region}
+      : ({mlir_type(start)}, {mlir_type(at)}, {mlir_type(updates)}) -> {mlir_type(start)}
+  return %0 : {mlir_type(start)}""", [start, at, updates], expected=[start], compare=0)
+# An operand without elements has no place for an update.
+empty, updates = np.zeros((0, 3), np.float32), floats(2, 3)
+of_text("scatter_of_nothing/to_nothing", f"""
+  %0 = "stablehlo.scatter"(%a0, %a1, %a2) <{{scatter_dimension_numbers = #stablehlo.scatter<
+      update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+      index_vector_dim = 1>}}> {SUM}
+      : ({mlir_type(empty)}, {mlir_type(rows)}, {mlir_type(updates)}) -> {mlir_type(empty)}
+  return %0 : {mlir_type(empty)}""", [empty, rows, updates], expected=[empty], compare=0)
+
 # ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. ------------
 seeds = {}
 for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
