@@ -44,34 +44,44 @@ TEST(ExecutionsTest, RunsOfManyThreadsShareOneStream) {
   EXPECT_EQ(client->open(), 0);
 }
 
-// The answer to one comes while another is the one that polls.
-TEST(ExecutionsTest, WhoPollsTakesTheAnswersOfOthers) {
+// The main thread only looks at the second run, so another thread must have received its end. That
+// thread polls until the first run ends, so it also receives the end that the main thread awaits.
+TEST(ExecutionsTest, TheThreadThatPollsReceivesTheAnswersToAllRuns) {
   FakeCoordinator coordinator;
-  absl::Notification both;
+  absl::Notification second_seen, third_awaited;
   coordinator.Set([&](ServerStream* stream) {
-    v1::ExecuteProgramsRequest first, second;
-    EXPECT_TRUE(stream->Read(&first));
-    Accept(stream, first.number(), 1);
-    EXPECT_TRUE(stream->Read(&second));
-    Accept(stream, second.number(), 2);
-    EXPECT_TRUE(both.WaitForNotificationWithTimeout(kLimit));
-    End(stream, second.number(), 2);
-    End(stream, first.number(), 1);
+    v1::ExecuteProgramsRequest runs[3];
+    for (uint64_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(stream->Read(&runs[i]));
+      Accept(stream, runs[i].number(), i + 1);
+    }
+    End(stream, runs[1].number(), 2);
+    EXPECT_TRUE(second_seen.WaitForNotificationWithTimeout(kLimit));
+    End(stream, runs[2].number(), 3);
+    EXPECT_TRUE(third_awaited.WaitForNotificationWithTimeout(kLimit));
+    End(stream, runs[0].number(), 1);
     return grpc::Status::OK;
   });
   const auto client = coordinator.Client();
-  std::shared_ptr<Executions::Run> a, b;
-  api::ExecuteReply reply;
-  ASSERT_TRUE(client->Execute(Of(1), kLimit, &a, &reply).ok());
-  std::thread other([&] { EXPECT_TRUE(client->AwaitEnd(*a, SteadyNow() + kLimit)); });
-  ASSERT_TRUE(client->Execute(Of(2), kLimit, &b, &reply).ok());
-  EXPECT_EQ(reply.operation, 2);
-  EXPECT_FALSE(client->AwaitEnd(*b, SteadyNow() - absl::Seconds(1)));
-  both.Notify();
-  EXPECT_TRUE(client->AwaitEnd(*b, SteadyNow() + kLimit));
+  const auto send = [&](uint64_t id) {
+    v1::ExecuteProgramsRequest request;
+    request.set_number(client->NextNumber());
+    *request.mutable_run() = Of(id);
+    return client->Send(std::move(request), /*after=*/nullptr);
+  };
+  const auto first = send(1), second = send(2), third = send(3);
+  std::thread other([&] { EXPECT_TRUE(client->AwaitEnd(*first, SteadyNow() + kLimit)); });
+  EXPECT_TRUE(Eventually([&] { return Executions::IsOver(*second); }));
+  EXPECT_FALSE(Executions::IsOver(*first)) << "the other thread still polls";
+  second_seen.Notify();
+  EXPECT_TRUE(client->AwaitEnd(*third, SteadyNow() + kLimit));
+  EXPECT_FALSE(Executions::IsOver(*first));
+  third_awaited.Notify();
   other.join();
-  EXPECT_TRUE(client->ResultOf(*a, 1).has_value());
-  EXPECT_TRUE(client->ResultOf(*b, 2).has_value());
+  EXPECT_TRUE(client->ResultOf(*first, 1).has_value());
+  EXPECT_TRUE(client->ResultOf(*second, 2).has_value());
+  EXPECT_TRUE(client->ResultOf(*third, 3).has_value());
+  EXPECT_EQ(coordinator.streams(), 1);
 }
 
 // Its runs are told, and the next one gets a stream that works.
