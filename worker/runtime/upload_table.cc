@@ -122,6 +122,7 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
   }
   TESSERA_ASSIGN_OR_RETURN(const UploadRef upload, FindOrMake(ticket));
   bool has_wait = false;
+  UploadWriter writer{upload, 0};
   {
     absl::MutexLock lock(&upload->mu);
     has_wait = upload->writer_number != 0;
@@ -140,12 +141,13 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
       ++resumed_;
       executor_->metrics().RecordTransferRetry();
     }
-    ++upload->writer_number;
+    writer.number = ++upload->writer_number;
     upload->open = true;
     upload->last = SteadyNow();
     upload->stream = std::move(stream);
-    if (has_wait) return UploadWriter{upload, upload->writer_number};
   }
+  Wake();
+  if (has_wait) return writer;
   // The upload ends when the array is deleted or written another way. The callback may run at once,
   // so no lock is held.
   const uint64_t wait_id = executor_->AwaitShard(
@@ -158,7 +160,7 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
       });
   absl::MutexLock lock(&upload->mu);
   upload->wait_id = wait_id;
-  return UploadWriter{upload, upload->writer_number};
+  return writer;
 }
 
 absl::Status UploadTable::Append(const UploadWriter& writer, int64_t offset,
@@ -228,8 +230,7 @@ void UploadTable::Leave(const UploadWriter& writer) {
     writer.upload->open = false;
     writer.upload->last = SteadyNow();
   }
-  absl::MutexLock lock(&mu_);
-  wake_ = true;
+  Wake();
 }
 
 absl::StatusOr<UploadTable::Progress> UploadTable::ProgressOf(const api::Ticket& ticket) {
@@ -260,6 +261,11 @@ void UploadTable::Drop(const UploadRef& upload) {
     wait_id = upload->wait_id;
   }
   executor_->ForgetRead(upload->id, wait_id);
+}
+
+void UploadTable::Wake() {
+  absl::MutexLock lock(&mu_);
+  wake_ = true;
 }
 
 absl::Time UploadTable::Sweep(absl::Time now) {

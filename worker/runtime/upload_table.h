@@ -87,6 +87,9 @@ class UploadTable {
 
  private:
   void Run();
+  // Makes the thread sweep again: an upload has a stream, or has none any more, and so another time
+  // at which it is due.
+  void Wake() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends idle streams and drops old uploads; returns when to call it again.
   absl::Time Sweep(absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
   // Removes the upload, unless another one has taken its place.
