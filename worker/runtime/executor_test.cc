@@ -25,7 +25,10 @@ using ir::DType;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+// How long a test waits for what must happen. No result depends on it unless the wait fails.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+// The timeout of collectives in tests in which none may reach it, however slow the machine is.
+constexpr absl::Duration kNever = absl::Hours(1);
 
 // The coordinator's end of the seam.
 class Reports {
@@ -71,7 +74,7 @@ ir::Program PsumProgram(int devices) {
   return {.entry = b.Build({{ir::Add(s, s)}}), .in_shardings = {}, .out_shardings = {}};
 }
 
-// sin, `ops` times: something that takes long enough to be caught at.
+// sin, `ops` times.
 ir::Program LongProgram(int devices, int ops) {
   ir::Builder b(Shards(devices));
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {1 << 12}));
@@ -82,9 +85,32 @@ ir::Program LongProgram(int devices, int ops) {
   return {.entry = b.Build({{x}}), .in_shardings = {}, .out_shardings = {}};
 }
 
+// A loop that ends only when it is cancelled.
+ir::Program EndlessProgram(int devices) {
+  const ir::Type type = ir::MakeType(DType::kF32, {1 << 12});
+  ir::Builder predicate(Shards(devices)), body(Shards(devices)), b(Shards(devices));
+  predicate.Param(type);
+  const ir::FunctionRef always = predicate.Build({{ir::Constant(predicate, DType::kBool, 1)}});
+  const ir::Value carry = body.Param(type);
+  body.SetSite({"/src/model.cc", 70});
+  const ir::FunctionRef step = body.Build({{ir::Sin(carry)}});
+  const ir::Value x = b.Param(type);
+  b.SetSite({"/src/model.cc", 69});
+  return {.entry = b.Build({ir::While(b, always, step, {x}, 0, 0)}),
+          .in_shardings = {},
+          .out_shardings = {}};
+}
+
+ExecutorOptions WithoutTimeouts() {
+  ExecutorOptions options;
+  options.collective_timeout = kNever;
+  return options;
+}
+
 class ExecutorTest : public ::testing::Test {
  protected:
-  void Start(int devices, ExecutorOptions options = {}, int64_t memory_bytes = 1 << 24) {
+  void Start(int devices, ExecutorOptions options = WithoutTimeouts(),
+             int64_t memory_bytes = 1 << 24) {
     options.worker = "w0";
     executor_ = std::make_unique<Executor>(
         options, MakeCpuBackend({.num_devices = devices, .memory_bytes = memory_bytes}),
@@ -131,7 +157,7 @@ class ExecutorTest : public ::testing::Test {
   uint64_t request_ = 0;
 };
 
-// Looks until `there` holds.
+// Waits until `there` holds.
 template <class F>
 void Until(F there) {
   const absl::Time deadline = SteadyNow() + kPatience;
@@ -401,14 +427,19 @@ TEST_F(ExecutorTest, SmallResultsComeAlongWithTheEnd) {
   EXPECT_EQ(done.inline_results[0].value.ToDoubles(), (std::vector<double>{2, 6, 10, 14}));
 }
 
+// x -> 2x: so little work that Send does it itself.
+ir::Program TwiceProgram() {
+  ir::Builder b(Shards(1));
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
+  return {.entry = b.Build({{ir::Add(x, x)}}), .in_shardings = {}, .out_shardings = {}};
+}
+
 TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
   Start(1);
-  ir::Builder b(Shards(1));
-  const ir::Value param = b.Param(ir::MakeType(DType::kF32, {4}));
-  Load(1, {.entry = b.Build({{ir::Add(param, param)}}), .in_shardings = {}, .out_shardings = {}});
-  Array x(DType::kF32, {4});
-  for (int i = 0; i < 4; ++i) x.Set(i, i);
-  Write(10, 0, x);
+  Load(1, TwiceProgram());
+  Write(10, 0, Vec({0, 1, 2, 3}));
+  // The report of the write may still be on its way, and none overtakes it.
+  ASSERT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
   api::ReportBody report;
   ASSERT_TRUE(executor_->Send(MakeLaunch(5, 1, {10}, {11}), &report));
   const auto* const done = std::get_if<api::LaunchDone>(&report);
@@ -425,6 +456,31 @@ TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
   EXPECT_FALSE(executor_->Send(MakeLaunch(6, 1, {12}, {13}), &report));
   EXPECT_EQ(reports_.Next<api::LaunchFailed>()->launch, 6u);
   EXPECT_FALSE(executor_->Send(api::DeleteBuffers{{11}}, &report));
+}
+
+// Reports keep their order: while one is delivered, the next is delivered behind it.
+TEST_F(ExecutorTest, NoReportToASenderOvertakesOneThatIsBeingDelivered) {
+  absl::Notification delivering, go_on;
+  ExecutorOptions options = WithoutTimeouts();
+  options.worker = "w0";
+  executor_ = std::make_unique<Executor>(
+      options, MakeCpuBackend({.memory_bytes = 1 << 24}), [&](api::ReportBody body) {
+        if (std::holds_alternative<api::BufferWritten>(body)) {
+          delivering.Notify();
+          EXPECT_TRUE(go_on.WaitForNotificationWithTimeout(kPatience));
+        }
+        reports_.Add(std::move(body));
+      });
+  Load(1, TwiceProgram());
+  executor_->Send(api::WriteBuffer{10, 0, Vec({0, 1, 2, 3})});
+  ASSERT_TRUE(delivering.WaitForNotificationWithTimeout(kPatience));
+  api::ReportBody report;
+  EXPECT_FALSE(executor_->Send(MakeLaunch(5, 1, {10}, {11}), &report));
+  go_on.Notify();
+  EXPECT_EQ(reports_.Next<api::LaunchDone>()->launch, 5u);
+  ASSERT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
+  EXPECT_TRUE(executor_->Send(MakeLaunch(6, 1, {10}, {12}), &report));
+  executor_.reset();  // It calls what the test captured.
 }
 
 TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
@@ -507,7 +563,6 @@ TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailu
   Start(2);
   Load(1, PsumProgram(2));
   Write(10, 0, Vec({1, 2, 3, 4}));  // Nothing on device 1: its lane fails, and frees the other.
-  const absl::Time start = SteadyNow();
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {11}, {12}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed first, reports_.Next<api::LaunchFailed>());
@@ -518,7 +573,6 @@ TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailu
   for (uint64_t array : {11, 12}) {
     for (int d : {0, 1}) EXPECT_THAT(Read(array, d), ReasonIs("ARRAY_NOT_FOUND", "array 10"));
   }
-  EXPECT_LT(SteadyNow() - start, absl::Seconds(4)) << "the other lane waited for its timeout";
   // The executable is good as before.
   Write(20, 0, Vec({1, 1, 1, 1}));
   Write(20, 1, Vec({2, 2, 2, 2}));
@@ -560,8 +614,14 @@ TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
   executor_->Send(transfer);
   executor_->Send(MakeLaunch(2, 1, {10}, {11}));
   // The lane that waits sees the verdict; the launch ends when the other has had its turn.
-  Until([&] { return executor_->in_flight(0).op == "psum (model.cc:41)"; });
-  Until([&] { return executor_->in_flight(0).launch == 0; });
+  absl::Notification seen;
+  absl::Status verdict;
+  executor_->AwaitShard({11, 0}, [&](const absl::Status& status) {
+    verdict = status;
+    seen.Notify();
+  });
+  ASSERT_TRUE(seen.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_THAT(verdict, ReasonIs("COLLECTIVE_TIMEOUT"));
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "let it go")});
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed held, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(held.launch, 1u);
@@ -573,11 +633,11 @@ TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
 
 TEST_F(ExecutorTest, CancelEndsARunningLaunchWithItsReason) {
   Start(1);
-  Load(1, LongProgram(1, 1 << 16));
+  Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {10}, {12}));
-  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  Until([&] { return !executor_->in_flight(0).op.empty(); });
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "the user said so")});
   executor_->Send(api::CancelLaunch{2, MakeError(ErrorKind::kCancelled, "that one too")});
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed first, reports_.Next<api::LaunchFailed>());
@@ -590,12 +650,12 @@ TEST_F(ExecutorTest, CancelEndsARunningLaunchWithItsReason) {
 
 TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
   Start(1);
-  Load(1, LongProgram(1, 1 << 16));
+  Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   Write(20, 0, Array(DType::kF32, {1 << 12}));
   EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10, 20));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
-  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  Until([&] { return !executor_->in_flight(0).op.empty(); });
   executor_->Send(api::DeleteBuffers{{20}});
   EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10));
   // What is written now would be deleted, too.
@@ -610,7 +670,7 @@ TEST_F(ExecutorTest, WhatIsToBeLoadedIsInAnInventory) {
   ExecutorOptions options;
   options.files_dir = ::testing::TempDir();
   Start(1, options);
-  Load(1, LongProgram(1, 1 << 16));
+  Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   // Waits for the launch, and what is loaded for its turn.
@@ -642,20 +702,20 @@ TEST_F(ExecutorTest, WhatIsToBeLoadedIsInAnInventory) {
 
 TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
   Start(1);
-  Load(1, LongProgram(1, 1 << 16));
+  Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   api::Launch launch = MakeLaunch(1, 1, {10}, {11});
-  launch.timeout = absl::Milliseconds(50);
+  launch.timeout = absl::Milliseconds(500);  // time to begin with an op
   executor_->Send(std::move(launch));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
-  EXPECT_THAT(
-      failed.status,
-      ReasonIs("DEADLINE_EXCEEDED", AllOf(HasSubstr("launch 1 of program1 did not end within 50ms"),
-                                          HasSubstr("sin (model.cc:70) on device 0"))));
+  EXPECT_THAT(failed.status,
+              ReasonIs("DEADLINE_EXCEEDED",
+                       AllOf(HasSubstr("launch 1 of program1 did not end within 500ms"),
+                             HasSubstr("sin (model.cc:70) on device 0"))));
 }
 
 TEST_F(ExecutorTest, AFullDeviceSaysWhoHoldsWhat) {
-  Start(1, {}, /*memory_bytes=*/64 << 10);
+  Start(1, WithoutTimeouts(), /*memory_bytes=*/64 << 10);
   Load(1, LongProgram(1, 2));  // 16 KiB each: argument and result; nothing lives between.
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   Write(20, 0, Array(DType::kF32, {1 << 12}));
@@ -752,7 +812,7 @@ TEST_F(DonationTest, AStepInPlaceTakesLessMemoryByTheSizeOfTheWeights) {
 }
 
 TEST_F(DonationTest, AStepInPlaceFitsWhereNoOtherDoes) {
-  Start(1, {}, 2 * kWeightBytes + (kWeightBytes / 2));
+  Start(1, WithoutTimeouts(), 2 * kWeightBytes + (kWeightBytes / 2));
   Load(1, SgdProgram());
   Write(20, 0, Filled(4));
   Write(10, 0, Filled(11));
@@ -808,12 +868,12 @@ TEST_F(DonationTest, AResultThatComesAlongComesAsItWas) {
 }
 
 TEST_F(DonationTest, ADonatedArrayIsGoneWithTheRunThatFailed) {
-  Load(3, LongProgram(1, 1 << 16));
+  Load(3, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   api::Launch launch = MakeLaunch(1, 3, {10}, {11});
   launch.donate = {true};
   executor_->Send(std::move(launch));
-  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  Until([&] { return !executor_->in_flight(0).op.empty(); });
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "the user said so")});
   EXPECT_THAT(reports_.Next<api::LaunchFailed>(), IsOk());
   EXPECT_THAT(Read(10, 0), ReasonIs("ARRAY_DELETED"));
@@ -822,7 +882,7 @@ TEST_F(DonationTest, ADonatedArrayIsGoneWithTheRunThatFailed) {
 }
 
 TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheRun) {
-  Start(1, {}, /*memory_bytes=*/3 * kWeightBytes);
+  Start(1, WithoutTimeouts(), /*memory_bytes=*/3 * kWeightBytes);
   Load(1, AliasProgram());
   Write(10, 0, Filled(3));
   for (uint64_t array : {20, 30}) Write(array, 0, Filled(4));
@@ -847,7 +907,7 @@ TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheRunIsRefusedOrCancelledBeforeItBeg
   ExecutorOptions options;
   options.queue_bound = 2;
   Start(1, options);
-  Load(1, LongProgram(1, 1 << 16));
+  Load(1, EndlessProgram(1));
   for (uint64_t array : {10, 20, 30}) Write(array, 0, Array(DType::kF32, {1 << 12}));
   for (uint64_t id = 1; id <= 3; ++id) {
     api::Launch launch = MakeLaunch(id, 1, {10 * id}, {10 * id + 1});
@@ -858,7 +918,7 @@ TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheRunIsRefusedOrCancelledBeforeItBeg
   EXPECT_EQ(refused.launch, 3u);
   EXPECT_THAT(refused.status, ReasonIs("QUEUE_FULL"));
   EXPECT_TRUE(refused.inputs_kept);
-  Until([&] { return executor_->in_flight(0).op == "sin (model.cc:70)"; });
+  Until([&] { return !executor_->in_flight(0).op.empty(); });
   for (uint64_t id : {2, 1})
     executor_->Send(api::CancelLaunch{id, MakeError(ErrorKind::kCancelled, "the user said so")});
   for (uint64_t id : {1, 2}) {
@@ -970,7 +1030,7 @@ TEST_F(ExecutorTest, AQueueAtItsBoundRefusesTheLaunchWhole) {
   ExecutorOptions options;
   options.queue_bound = 2;
   Start(1, options);
-  Load(1, LongProgram(1, 1 << 14));
+  Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   for (uint64_t id = 1; id <= 3; ++id) executor_->Send(MakeLaunch(id, 1, {10}, {10 + id}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
@@ -1009,15 +1069,13 @@ TEST_F(ExecutorTest, MalformedCommandsAreAnsweredNotObeyed) {
 
 TEST_F(ExecutorTest, DestructionEndsWhatRuns) {
   Start(2);
-  Load(1, LongProgram(2, 1 << 16));
+  Load(1, EndlessProgram(2));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   Write(10, 1, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {11}, {12}));
   Until([&] { return !executor_->in_flight(1).op.empty(); });
-  const absl::Time start = SteadyNow();
   executor_.reset();
-  EXPECT_LT(SteadyNow() - start, absl::Seconds(5));
 }
 
 TEST_F(ExecutorTest, DrainFinishesWhatWasSent) {
@@ -1041,7 +1099,7 @@ class TwoExecutorsTest : public ::testing::Test {
   void SetUp() override {
     for (int e : {0, 1}) {
       TESSERA_ASSERT_OK_AND_ASSIGN(listeners_[e], Listen("127.0.0.1:0"));
-      ExecutorOptions options;
+      ExecutorOptions options = WithoutTimeouts();
       options.worker = absl::StrCat("w", e);
       options.incarnation = 100 + e;
       options.peer_listen_fd = listeners_[e].fd.get();
