@@ -31,6 +31,11 @@ constexpr absl::Duration kHoldWait = absl::Milliseconds(100);
 
 }  // namespace
 
+Renewals::Renewals(absl::Duration lease)
+    : interval(std::max(lease / kRenewalsPerLease, kMinRenewInterval)),
+      call_timeout(interval / kCallsPerInterval),
+      retry_wait(interval / kRetriesPerInterval) {}
+
 std::string ThisProcess() {
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
@@ -124,9 +129,9 @@ bool Lease::ended() const {
   return stopping_;
 }
 
-absl::Duration Lease::renew_interval() const {
+Renewals Lease::renewals() const {
   absl::MutexLock lock(&mu_);
-  return std::max(lease_ / kRenewalsPerLease, kMinRenewInterval);
+  return Renewals(lease_);
 }
 
 uint64_t Lease::session() const {
@@ -165,7 +170,7 @@ absl::StatusOr<uint64_t> Lease::Replace(uint64_t lost) {
 }
 
 void Lease::Run() {
-  absl::Time due = SteadyNow() + renew_interval();
+  absl::Time due = SteadyNow() + renewals().interval;
   absl::Duration poll_interval = absl::ZeroDuration();
   while (true) {
     uint64_t session = 0;
@@ -179,10 +184,9 @@ void Lease::Run() {
       poll_interval = poll_interval_;
     }
     if (const absl::Time sent = SteadyNow(); sent >= due) {
-      const absl::Duration interval = renew_interval();
-      due = Renew(session, interval / kCallsPerInterval)
-                ? sent + interval
-                : SteadyNow() + interval / kRetriesPerInterval;
+      const Renewals times = renewals();
+      const bool renewed = Renew(session, times.call_timeout);
+      due = times.NextDue(sent, SteadyNow(), renewed);
     }
     // Keep waits for a stream that is being opened.
     if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)

@@ -32,6 +32,21 @@ struct LeaseOptions {
   std::optional<uint64_t> session;
 };
 
+// When a lease is renewed. A renewal that succeeds counts from when it was sent, because the server
+// may have extended the lease as early as that.
+struct Renewals {
+  explicit Renewals(absl::Duration lease);
+
+  // When the next renewal is due after one that was sent and ended at these times.
+  absl::Time NextDue(absl::Time sent, absl::Time ended, bool renewed) const {
+    return renewed ? sent + interval : ended + retry_wait;
+  }
+
+  absl::Duration interval;      // between renewals that succeed
+  absl::Duration call_timeout;  // of one renewal
+  absl::Duration retry_wait;    // after a renewal that failed
+};
+
 class Lease {
  public:
   // Works without a session if the caller's role may not open one. `outage` must outlive the lease.
@@ -59,7 +74,7 @@ class Lease {
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // False: the lease was not renewed, and runs out unless another attempt succeeds.
   bool Renew(uint64_t session, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Duration renew_interval() const ABSL_LOCKS_EXCLUDED(mu_);
+  Renewals renewals() const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether this object opened the session, keeps it alive and deletes it.
   bool mine() const { return !options_.session; }
 
