@@ -20,6 +20,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
+#include "server/rpc/acceptor.h"
 #include "server/rpc/call.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/enrollment_service.h"
@@ -84,15 +85,19 @@ class GrpcServer final : public Server {
     if (security.channelz) grpc::channelz::experimental::InitChannelzService();
     // Links in our descriptor of gRPC's health service, so that reflection describes the service.
     TESSERA_CHECK(::grpc::health::v1::HealthCheckRequest::descriptor() != nullptr);
+    TESSERA_ASSIGN_OR_RETURN(acceptor_,
+                             Acceptor::Listen(host, port, KeepaliveFrom(limits).timeout));
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options.listen, security.credentials, &port_);
+    using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    // Shared, because a std::function is copied.
+    const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> connections =
+        builder.experimental().AddExternalConnectionAcceptor(ExternalConnections::FROM_FD,
+                                                             security.credentials);
     builder.SetMaxReceiveMessageSize(static_cast<int>(limits.max_message_bytes));
     builder.SetMaxSendMessageSize(static_cast<int>(limits.max_message_bytes));
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytes);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMillis);
-    // With SO_REUSEPORT a second server on the port would start, and take some of its connections.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     for (const ChannelArgument& a : ServerArguments(KeepaliveFrom(limits)))
       builder.AddChannelArgument(a.name, a.value);
     builder.SetResourceQuota(grpc::ResourceQuota("coordinator").Resize(kQuotaBytes));
@@ -110,11 +115,16 @@ class GrpcServer final : public Server {
     if (options.metrics != nullptr) interceptors.push_back(MetricsInterceptor(options.metrics));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0)
-      return absl::UnavailableError(
-          absl::StrCat("listen: ", options.listen, " cannot be bound; is the port taken?"));
+    if (server_ == nullptr)
+      return absl::UnavailableError(absl::StrCat("listen: gRPC does not serve ", options.listen));
     SetHealth(options.health);
+    port_ = acceptor_->port();
     address_ = absl::StrCat(host, ":", port_);
+    acceptor_->Start([connections](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;
+      connections->HandleNewConnection(&connection);  // Takes it.
+    });
     return absl::OkStatus();
   }
 
@@ -127,6 +137,7 @@ class GrpcServer final : public Server {
     if (server_ == nullptr || std::exchange(shut_down_, true)) return;
     server_->GetHealthCheckService()->SetServingStatus(false);
     executions_.Stop();
+    acceptor_ = nullptr;
     server_->Shutdown(WallDeadline(grace));
     server_->Wait();
   }
@@ -156,6 +167,7 @@ class GrpcServer final : public Server {
   int port_ = 0;
   bool shut_down_ = false;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;  // last: it gives the server connections
 };
 
 }  // namespace

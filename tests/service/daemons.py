@@ -123,13 +123,15 @@ class Cluster:
                  f"--tls-key-file={own}/key.pem"]
         return flags + ([f"--tokens-file={own}/tokens"] if name == "coordinator" else [])
 
-    def connect(self, token=None):
-        """A client in JSON; with an administrator's token unless told otherwise."""
+    def connect(self, token=None, new_connection=False):
+        """A client in JSON; with an administrator's token unless told otherwise. The clients of a process
+        share a connection, except those with a `new_connection`."""
+        options = [("grpc.use_local_subchannel_pool", 1)] if new_connection else []
         if self.ca is None:
-            return json_client.Client(self.address)
+            return json_client.Client(self.address, options=options)
         return json_client.Client(
             self.address, grpc.ssl_channel_credentials(self.ca.read_bytes()),
-            [("authorization", f"Bearer {token or self.token}")])
+            [("authorization", f"Bearer {token or self.token}")], options=options)
 
     def __enter__(self):
         return self

@@ -1,0 +1,51 @@
+// Accepts the connections of a server, on a thread of its own.
+//
+// gRPC 1.51 stops listening for good when accept() finds no free file descriptor: open connections
+// go on, but no new client is let in until the process is started again. An Acceptor tries again
+// instead, and connections wait in the kernel's backlog meanwhile.
+//
+// Thread-compatible. The destructor stops listening; it leaves accepted connections alone.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/unique_fd.h"
+
+namespace tessera::server::rpc {
+
+class Acceptor {
+ public:
+  // Takes ownership of a connected socket, which does not block. Runs on the acceptor's thread.
+  using ConnectionFn = std::function<void(int fd)>;
+
+  // Binds every address of `host` and listens. Port 0 is any free one, the same for all addresses;
+  // a wildcard, 0.0.0.0 or [::], stands for IPv4 and IPv6. A connection whose peer does not
+  // acknowledge bytes for `peer_timeout` is closed. UNAVAILABLE if no address can be bound.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(absl::string_view host, int port,
+                                                          absl::Duration peer_timeout);
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+  ~Acceptor();
+
+  int port() const { return port_; }
+  // Begins to accept; called once.
+  void Start(ConnectionFn on_connection);
+
+ private:
+  Acceptor(std::vector<UniqueFd> listeners, int port, UniqueFd stop);
+  void Run();
+
+  const std::vector<UniqueFd> listeners_;
+  const int port_;
+  const UniqueFd stop_;  // an eventfd, readable once the thread is to end
+  ConnectionFn on_connection_;
+  std::thread thread_;
+};
+
+}  // namespace tessera::server::rpc
