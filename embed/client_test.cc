@@ -39,6 +39,15 @@ std::vector<std::string> Carriers() {
   return out;
 }
 
+// A function whose runs end only when they are cancelled: its steps take hours on any machine.
+auto Endless() {
+  return jit([](Array v) {
+    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
+                {.length = 1'000'000'000'000})
+        .first;
+  });
+}
+
 class ClientTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -849,11 +858,7 @@ TEST_P(ClientTest, ArraysArePrintedAsInJax) {
 }
 
 TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {
-  const auto slow = jit([](Array v) {
-    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
-                {.length = 100'000'000})
-        .first;
-  });
+  const auto slow = Endless();
   const auto add =
       jit([](Array x, Array y) { return x + y; },
           {.name = "", .donate_argnums = {1}, .in_shardings = {}, .out_shardings = {}});
@@ -906,11 +911,7 @@ TEST_P(ClientTest, ReadinessAndDeadlines) {
   EXPECT_TRUE(y.is_ready());
   // A run that takes longer than the deadline in scope is cut off, and it is the run's error that
   // is heard, not that the wait was over.
-  const auto slow = jit([](Array v) {
-    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
-                {.length = 100'000'000})
-        .first;
-  });
+  const auto slow = Endless();
   slow(x).cancel();  // Compiled, which the deadline leaves no time for on a busy machine.
   for (const bool read : {true, false}) {
     const Error e = ErrorOf([&] {
@@ -957,11 +958,7 @@ TEST(EmbeddedTest, AnArrayOutlivesTheRecordOfItsOperation) {
   const auto twice = jit([](Array v) { return v + v; });
   const Array x = array<float>({1, 2});
   const Array moved = put(put(ir::Array(kF32, {2}), first, P()), second, P());
-  const auto slow = jit([](Array v) {
-    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
-                {.length = 100'000'000})
-        .first;
-  });
+  const auto slow = Endless();
   const Array failed = slow(x);
   failed.cancel();
   EXPECT_THROW(failed.wait(), Error);
@@ -980,11 +977,7 @@ TEST(EmbeddedTest, AnArrayOutlivesTheRecordOfItsOperation) {
 }
 
 TEST_P(ClientTest, CancelStopsARun) {
-  const auto slow = jit([](Array v) {
-    return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
-                {.length = 100'000'000})
-        .first;
-  });
+  const auto slow = Endless();
   const Array y = slow(array<float>({1}));
   y.cancel();
   EXPECT_EQ(ErrorOf([&] { y.wait(absl::Seconds(30)); }).status().code(),
