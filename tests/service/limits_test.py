@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -134,6 +135,54 @@ class LimitsTest(unittest.TestCase):
             print(f"others are let in again after {time.monotonic() - began:.2f} s")
             resource.prlimit(coordinator.pid, resource.RLIMIT_NOFILE, (soft, hard))
             self.assertIsNone(coordinator.poll())
+
+    def test_an_executor_lets_clients_in_again_once_descriptors_are_free(self):
+        allowed = 200
+        for secure in (False, True):
+            with self.subTest(secure=secure), \
+                    daemons.Cluster(workers=1, devices=1, secure=secure) as cluster, \
+                    cluster.connect() as client, contextlib.ExitStack() as stack:
+                array = client.call(API + "ArrayService/WriteArray",
+                                    {"spec": SPEC, "json": [1, 2]})["array"]
+                tickets = client.call(API + "ArrayService/CreateReadTickets",
+                                      {"array": array, "timeout": "20s"})["tickets"]
+                host, port = tickets[0]["endpoint"].rsplit(":", 1)
+                at = (host, int(port))
+                self.assertTrue(self.greets(cluster, at, timeout=20))
+                [executor] = cluster.executor_pids(0)
+                _, hard = resource.prlimit(executor, resource.RLIMIT_NOFILE)
+                resource.prlimit(executor, resource.RLIMIT_NOFILE, (allowed, hard))
+                for _ in range(2 * allowed):
+                    each = stack.enter_context(socket.socket())
+                    each.settimeout(2)
+                    with contextlib.suppress(OSError):  # those that nobody takes
+                        each.connect(at)
+                daemons.eventually(
+                    lambda: len(os.listdir(f"/proc/{executor}/fd")) >= allowed - 8,
+                    what="it has no descriptors left")
+                self.assertFalse(self.greets(cluster, at, timeout=2))
+                stack.close()
+                daemons.eventually(lambda: self.greets(cluster, at, timeout=5),
+                                   what="a new connection is let in")
+                self.assertEqual(cluster.executor_pids(0), [executor])
+
+    @staticmethod
+    def greets(cluster, at, timeout):
+        """Whether the server at an address accepts a new connection and begins to speak HTTP/2."""
+        try:
+            with socket.create_connection(at, timeout) as plain:
+                connection = plain
+                if cluster.ca is not None:
+                    context = ssl.create_default_context(cafile=cluster.ca)
+                    context.check_hostname = False
+                    context.set_alpn_protocols(["h2"])
+                    connection = context.wrap_socket(plain)
+                with connection:
+                    connection.settimeout(timeout)
+                    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+                    return bool(connection.recv(1))
+        except OSError:
+            return False
 
     @staticmethod
     def is_let_in(cluster, timeout):

@@ -1,7 +1,6 @@
 #include "worker/rpc/data_server.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -20,10 +19,10 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread_name.h"
+#include "base/unique_fd.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/server_posix.h"
 #include "ir/api/crc32c.h"
 #include "ir/api/ticket.h"
 #include "ir/serial/chunk_call.h"
@@ -317,16 +316,21 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::Read(grpc::CallbackServerCo
   return new ReadCall(this, context, *request);
 }
 
-// "127.0.0.1:8471", "[::1]:8471", as gRPC takes it.
-std::string AddressOf(int fd) {
-  sockaddr_storage bound = {};
-  socklen_t size = sizeof(bound);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
-  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
-  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof(host), port, sizeof(port),
-              NI_NUMERICHOST | NI_NUMERICSERV);
-  return bound.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
-                                     : absl::StrCat(host, ":", port);
+// Listens on the address of a socket that only reserves it, until this process ends: the socket
+// that reserves it is also the daemon's, and would go on listening when nobody is there to answer.
+// Not open if the address is taken.
+UniqueFd ListenBeside(int reserved) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  getsockname(reserved, reinterpret_cast<sockaddr*>(&address), &size);
+  UniqueFd fd(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  for (const int option : {SO_REUSEADDR, SO_REUSEPORT})
+    setsockopt(fd.get(), SOL_SOCKET, option, &on, sizeof(on));
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0)
+    return {};
+  return fd;
 }
 
 class GrpcDataServer final : public DataServer {
@@ -334,7 +338,6 @@ class GrpcDataServer final : public DataServer {
   GrpcDataServer(const DataServerOptions& options, Executor* executor)
       : options_(options), service_(executor, options) {
     if (options.certificates.empty()) Build();
-    fcntl(options.listen_fd, F_SETFL, fcntl(options.listen_fd, F_GETFL) | O_NONBLOCK);
     acceptor_ = std::thread([this] { Serve(); });
   }
   ~GrpcDataServer() override {
@@ -353,14 +356,18 @@ class GrpcDataServer final : public DataServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     google::protobuf::SetLogHandler(nullptr);  // As the coordinator: who sent it hears of it.
     grpc::ServerBuilder builder;
-    int port = 0;
-    if (!options_.certificates.empty()) {
+    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+    if (options_.certificates.empty()) {
+      fcntl(options_.listen_fd, F_SETFL, fcntl(options_.listen_fd, F_GETFL) | O_NONBLOCK);
+    } else {
       grpc::SslServerCredentialsOptions tls(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
       tls.pem_key_cert_pairs.push_back({options_.key, options_.certificates});
-      builder.AddListeningPort(AddressOf(options_.listen_fd), grpc::SslServerCredentials(tls),
-                               &port);
-      builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 1);
+      credentials = grpc::SslServerCredentials(tls);
+      own_listener_ = ListenBeside(options_.listen_fd);
     }
+    using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        ExternalConnections::FROM_FD, credentials);
     builder.RegisterService(&service_);
     if (options_.metrics != nullptr) {
       std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
@@ -374,9 +381,9 @@ class GrpcDataServer final : public DataServer {
       builder.AddChannelArgument(argument.name, argument.value);
     }
     server_ = builder.BuildAndStart();
-    TESSERA_CHECK(server_ != nullptr && (options_.certificates.empty() || port > 0))
-        << "gRPC does not serve " << AddressOf(options_.listen_fd)
-        << "; are the certificate and its key a pair, and is the port free?";
+    TESSERA_CHECK(server_ != nullptr && (options_.certificates.empty() || own_listener_.ok()))
+        << "gRPC does not serve the data port; are the certificate and its key a pair, and is the "
+           "port free?";
   }
   void Serve() {
     NameThread("data port");
@@ -384,15 +391,19 @@ class GrpcDataServer final : public DataServer {
     pollfd first[] = {{stopping_.fd(), POLLIN, 0}, {keyed_.fd(), POLLIN, 0}};
     poll(first, 2, -1);
     if (first[0].revents != 0) return;
-    if (server_ == nullptr) return Build();
+    if (server_ == nullptr) Build();
+    const int listener = own_listener_.ok() ? own_listener_.get() : options_.listen_fd;
+    // gRPC's own listener would stop for good if there were no descriptor for a connection.
     while (true) {
-      pollfd fds[] = {{stopping_.fd(), POLLIN, 0}, {options_.listen_fd, POLLIN, 0}};
+      pollfd fds[] = {{stopping_.fd(), POLLIN, 0}, {listener, POLLIN, 0}};
       poll(fds, 2, -1);
       if (fds[0].revents != 0) return;
-      const int fd = accept4(options_.listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd >= 0) {
         TuneSocket(fd);
-        grpc::AddInsecureChannelFromFd(server_.get(), fd);  // Takes it.
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = fd;
+        connections_->HandleNewConnection(&connection);  // Takes it.
       } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         TESSERA_LOG(WARNING) << "data port: " << std::strerror(errno);
         poll(fds, 1, 50);  // Out of descriptors, say: not a reason to spin.
@@ -402,7 +413,10 @@ class GrpcDataServer final : public DataServer {
 
   const DataServerOptions options_;
   Service service_;
-  std::unique_ptr<grpc::Server> server_;  // of the acceptor, with certificates
+  // These are the accepting thread's, with certificates.
+  UniqueFd own_listener_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   Signal stopping_, keyed_;
   std::thread acceptor_;
 };

@@ -1,8 +1,8 @@
 // Serves an executor's DataService on the worker's data port.
 //
 // In plaintext it accepts on a listening socket that the daemon keeps open, so that clients wait in
-// its backlog while an executor process restarts. With certificates gRPC listens by itself, on the
-// address to which that socket is bound (it does not listen), sharing the port with it: no other
+// its backlog while an executor process restarts. With certificates that socket is only bound and
+// does not listen; the server listens on a socket of its own and shares the port with it: no other
 // process can take the port meanwhile, and clients that connect too early are rejected and retry.
 // The executor outlives it. Thread-safe. The destructor ends running calls.
 #pragma once
