@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -28,7 +29,9 @@ namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(50);
 constexpr char kDefaultListen[] = "127.0.0.1:8470";
-constexpr int kDataPort = 8471, kPeerPort = 8472;
+// The ports of the first worker. Each further worker takes the next two.
+constexpr int kDataPort = 8471, kPeerPort = 8472, kPortStride = 2;
+constexpr int64_t kWorkersMax = 64;
 
 absl::StatusOr<HostPort> ReadListen(const std::string& text) {
   const size_t colon = text.rfind(':');
@@ -91,11 +94,32 @@ struct UpOptions {
   std::string dir, listen;
   HostPort listen_at;  // parsed
   std::vector<std::string> advertised;
-  std::string worker;  // empty: none
-  int64_t devices = 0;
+  std::vector<std::string> workers;  // their names; empty: none
+  int64_t devices = 0;               // of each worker; 0: the daemon decides
   std::string files_dir;
   absl::Duration start_timeout, join_token_lifetime;
 };
+
+// The names of the workers that `up` starts: one has the name that is given, or this machine's, and
+// several have that name with a number. The names must not depend on anything else, since a worker
+// is known by its name when the cluster starts again.
+absl::StatusOr<std::vector<std::string>> WorkerNames(const Arguments& arguments) {
+  const int64_t count = arguments.Int("workers");
+  if (arguments.Flag("no-worker")) {
+    if (arguments.Has("workers"))
+      return UsageError("--workers and --no-worker exclude each other; give one of them");
+    return std::vector<std::string>();
+  }
+  if (count < 1 || count > kWorkersMax) {
+    return UsageError("--workers is ", count, "; expected 1 to ", kWorkersMax,
+                      ", or --no-worker for none");
+  }
+  const std::string name = arguments.Has("name") ? arguments.Text("name") : HostName();
+  if (count == 1) return std::vector<std::string>{name};
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < count; ++i) names.push_back(absl::StrCat(name, "-", i));
+  return names;
+}
 
 absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
   UpOptions up;
@@ -103,9 +127,10 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
   up.listen = arguments.Text("listen");
   TESSERA_ASSIGN_OR_RETURN(up.listen_at, ReadListen(up.listen));
   up.advertised = arguments.Texts("advertise");
-  if (!arguments.Flag("no-worker"))
-    up.worker = arguments.Has("name") ? arguments.Text("name") : HostName();
+  TESSERA_ASSIGN_OR_RETURN(up.workers, WorkerNames(arguments));
   up.devices = arguments.Int("devices");
+  // A worker that is not told takes every GPU of the machine, which only one can.
+  if (up.workers.size() > 1 && up.devices == 0) up.devices = 1;
   up.files_dir = arguments.Has("files-dir") ? arguments.Text("files-dir") : up.dir + "/files";
   up.start_timeout = arguments.Duration("start-timeout");
   up.join_token_lifetime = arguments.Duration("join-for");
@@ -170,6 +195,22 @@ absl::Status AwaitWorker(const Context& context, const std::string& address,
                                 "log, or give it more with --start-timeout"));
 }
 
+// Waits until each worker has a healthy device; processes[i] runs up.workers[i].
+absl::Status AwaitWorkers(const Context& context, const std::string& address, const StateDir& dir,
+                          const UpOptions& up,
+                          const std::vector<std::unique_ptr<ManagedProcess>>& processes,
+                          absl::Time deadline) {
+  ConnectOptions options;
+  options.ca_file = dir.File("client", "ca.pem");
+  TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(dir.File("client", "token")));
+  options.token = std::string(absl::StripAsciiWhitespace(token));
+  for (size_t i = 0; i < up.workers.size(); ++i) {
+    TESSERA_RETURN_IF_ERROR(
+        AwaitWorker(context, address, options, up.workers[i], *processes[i], deadline));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string> CoordinatorFlags(const std::string& listen, const StateDir& dir,
                                           const std::string& port_file) {
   std::vector<std::string> flags = dir.TlsFlags("coordinator");
@@ -181,18 +222,21 @@ std::vector<std::string> CoordinatorFlags(const std::string& listen, const State
   return flags;
 }
 
+// The flags of the worker `number`, counted from 0.
 std::vector<std::string> WorkerFlags(const UpOptions& up, const StateDir& dir,
-                                     const std::string& coordinator) {
-  std::vector<std::string> flags = dir.TlsFlags(up.worker);
+                                     const std::string& coordinator, size_t number) {
+  const std::string& worker = up.workers[number];
+  std::vector<std::string> flags = dir.TlsFlags(worker);
   flags.push_back("--coordinator=" + coordinator);
-  flags.push_back("--name=" + up.worker);
+  flags.push_back("--name=" + worker);
   flags.push_back("--files-dir=" + up.files_dir);
   if (up.devices > 0) flags.push_back(absl::StrCat("--devices=", up.devices));
   if (!IsLoopback(up.listen_at.host)) {
     const std::string host = WithBrackets(IsAny(up.listen_at.host) ? "0.0.0.0" : up.listen_at.host);
     const std::string advertised = WithBrackets(PublicHost(up.listen_at.host, up.advertised));
-    flags.push_back(absl::StrCat("--data-listen=", host, ":", kDataPort));
-    flags.push_back(absl::StrCat("--peer-listen=", host, ":", kPeerPort));
+    const int offset = kPortStride * static_cast<int>(number);
+    flags.push_back(absl::StrCat("--data-listen=", host, ":", kDataPort + offset));
+    flags.push_back(absl::StrCat("--peer-listen=", host, ":", kPeerPort + offset));
     flags.push_back(absl::StrCat("--advertise-client=", advertised));
     flags.push_back(absl::StrCat("--advertise-peer=", advertised));
   }
@@ -229,10 +273,9 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(up.dir));
   const absl::Time now = absl::Now(), deadline = now + up.start_timeout;
   TESSERA_RETURN_IF_ERROR(dir.Prepare(NamesFor(up.listen_at.host, up.advertised), now));
-  if (!up.worker.empty()) {
-    TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(up.worker, now));
-    TESSERA_RETURN_IF_ERROR(MakeDirectory(up.files_dir));
-  }
+  for (const std::string& worker : up.workers)
+    TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(worker, now));
+  if (!up.workers.empty()) TESSERA_RETURN_IF_ERROR(MakeDirectory(up.files_dir));
   TESSERA_ASSIGN_OR_RETURN(const std::string join, dir.MakeJoinToken(now, up.join_token_lifetime));
 
   TESSERA_RETURN_IF_ERROR(CheckFree(up));
@@ -245,27 +288,28 @@ absl::Status Up(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::string bound,
                            AwaitAddress(context, *coordinator, port_file, deadline));
   const std::string port = bound.substr(bound.rfind(':'));
-  // This process and the worker connect by loopback if possible, so that they need no name service.
+  // This process and the workers connect by loopback if possible, so that they need no name
+  // service.
   const std::string near =
       WithBrackets(IsAny(up.listen_at.host) ? "127.0.0.1" : up.listen_at.host) + port;
   const std::string address = WithBrackets(PublicHost(up.listen_at.host, up.advertised)) + port;
 
-  std::unique_ptr<ManagedProcess> worker;  // ends before the coordinator
+  std::vector<std::unique_ptr<ManagedProcess>> workers;  // end before the coordinator
   // A restart uses the port of the first start, which clients and workers know.
   std::vector<SupervisedProcess> processes = {
       {coordinator.get(),
        CoordinatorFlags(up.listen.substr(0, up.listen.rfind(':')) + port, dir, port_file)}};
-  if (!up.worker.empty()) {
-    const std::vector<std::string> flags = WorkerFlags(up, dir, near);
+  for (size_t i = 0; i < up.workers.size(); ++i) {
+    const std::vector<std::string> flags = WorkerFlags(up, dir, near, i);
+    const std::string number = up.workers.size() == 1 ? "" : absl::StrCat("-", i);
     TESSERA_ASSIGN_OR_RETURN(
-        worker, ManagedProcess::Start("tessera-worker", flags, up.dir + "/worker.log"));
+        std::unique_ptr<ManagedProcess> worker,
+        ManagedProcess::Start("tessera-worker", flags,
+                              absl::StrCat(up.dir, "/worker", number, ".log")));
     processes.push_back({worker.get(), flags});
-    ConnectOptions options;
-    options.ca_file = dir.File("client", "ca.pem");
-    TESSERA_ASSIGN_OR_RETURN(const std::string token, ReadWholeFile(dir.File("client", "token")));
-    options.token = std::string(absl::StripAsciiWhitespace(token));
-    TESSERA_RETURN_IF_ERROR(AwaitWorker(context, near, options, up.worker, *worker, deadline));
+    workers.push_back(std::move(worker));
   }
+  TESSERA_RETURN_IF_ERROR(AwaitWorkers(context, near, dir, up, workers, deadline));
   ShowHowToConnect(context, dir, address, join, up);
   return Supervise(context, processes);
 }
@@ -300,7 +344,7 @@ std::vector<Command> UpCommands() {
                           "~/.local/state/tessera."};
   return {
       {.name = "up",
-       .summary = "Starts a coordinator and a worker on this machine, with TLS and tokens.",
+       .summary = "Starts a coordinator and workers on this machine, with TLS and tokens.",
        .options = {dir,
                    {.name = "listen",
                     .value = "HOST:PORT",
@@ -311,16 +355,25 @@ std::vector<Command> UpCommands() {
                     .value = "NAME",
                     .help = "A name or address by which others reach this machine, for its "
                             "certificate; the first is the one that is printed."},
+                   {.name = "workers",
+                    .type = OptionType::kInt,
+                    .value = "N",
+                    .help = "How many workers run here. Several are for trying out on one machine "
+                            "what a program does on many; they have CPU devices only.",
+                    .default_value = "1"},
                    {.name = "devices",
                     .type = OptionType::kInt,
                     .value = "N",
-                    .help = "CPU devices of the worker; else its GPUs, or one CPU device."},
+                    .help = "CPU devices of each worker. Without it a single worker has the "
+                            "machine's GPUs, or one CPU device, and each of several has one CPU "
+                            "device."},
                    {.name = "name",
                     .value = "NAME",
-                    .help = "Of the worker; else this machine's name."},
+                    .help = "The name of the worker; else this machine's name. Several workers are "
+                            "NAME-0, NAME-1 and so on."},
                    {.name = "files-dir",
                     .value = "FOLDER",
-                    .help = "Where the worker saves arrays and finds those to load; else files "
+                    .help = "Where the workers save arrays and find those to load; else files "
                             "below --dir. Arrays that lie on several workers are saved into a "
                             "folder that all of them share."},
                    Flag("no-worker", "No worker here."),

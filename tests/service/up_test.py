@@ -158,6 +158,42 @@ class UpTest(unittest.TestCase):
         for pid in children:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a daemon is left")
 
+    def test_several_workers_come_up_on_one_machine(self):
+        up = self.up("--workers=2")
+        said = up.document()
+        both = ["here-0", "here-0", "here-1", "here-1"]
+        with self.client(said) as client:
+            # Both were awaited: what it printed is true when it is printed.
+            self.assertEqual(self.healthy(client), both)
+            answer = client.call("tessera.v1.ProgramService/RunProgram", {
+                "text": "mesh (x=4)\nfunc main(%a: f32[4] P('x')) -> (f32[]) {\n"
+                        "  %b = reduce_sum(%a) {dimensions=[0]}\n  return %b\n}\n",
+                "inputs": [[1, 2, 3, 4]]})
+            self.assertEqual(answer["outputs"], [10])
+            coordinator, first, second = up.children()
+            os.kill(second, signal.SIGKILL)
+            up.error_line()  # It says so, and the other goes on.
+            daemons.eventually(lambda: second not in up.children() and len(up.children()) == 3,
+                               PATIENCE, "another process in its place")
+            daemons.eventually(lambda: self.healthy(client) == both, PATIENCE, "its devices")
+            self.assertEqual(up.children()[:2], [coordinator, first])
+        children = up.children()
+        for log in ("worker-0.log", "worker-1.log"):
+            self.assertTrue((self.folder / "state" / log).exists(), log)
+        self.assertEqual(up.end(), 0)
+        for pid in children:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a daemon is left")
+
+    def test_numbers_of_workers_that_cannot_be_are_refused(self):
+        for flags, says in ((["--workers=0"], "expected 1 to 64, or --no-worker for none"),
+                            (["--workers=65"], "expected 1 to 64"),
+                            (["--workers=2", "--no-worker"], "exclude each other")):
+            with self.subTest(flags=flags):
+                up = self.up(*flags)
+                output, errors = up.process.communicate(timeout=PATIENCE)
+                self.assertEqual(up.process.returncode, 2)
+                self.assertIn(says, (output + errors).decode())
+
     def test_who_joins_checks_whom_and_is_checked(self):
         up = self.up("--no-worker")
         said = up.document()
