@@ -1,5 +1,5 @@
-// A client of kill_loop.py in C++: the same work as its clients in Python, over the SDK's own
-// connection, which goes on by itself when processes are killed.
+// A client of load.py in C++, for kill_loop.py and soak.py: the same work as its clients in Python,
+// over the SDK's own connection, which goes on by itself when processes are killed.
 //
 //   kill_loop_client ADDRESS CA_FILE SEED PLACE...   the token is in TESSERA_TOKEN
 //
@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -123,8 +124,7 @@ class Client {
   void Act() {
     if (kept_.size() < 3 || Chance() < 0.1) return Put();
     if (!acknowledged_.empty() && Chance() < 0.05) {
-      const size_t last = std::min(acknowledged_.size(), kAskedAgain);
-      HearEnd(Acknowledged(acknowledged_[acknowledged_.size() - 1 - random_() % last]));
+      HearEnd(acknowledged_[random_() % acknowledged_.size()]);
       return;
     }
     const Kept kept = kept_[random_() % kept_.size()];
@@ -147,8 +147,7 @@ class Client {
 
   void Finish() {
     for (const Kept& kept : std::vector<Kept>(kept_)) Read(kept);
-    const size_t first = acknowledged_.size() - std::min(acknowledged_.size(), kAskedAgain);
-    for (size_t i = first; i < acknowledged_.size(); ++i) HearEnd(Acknowledged(acknowledged_[i]));
+    for (const Acknowledged& run : acknowledged_) HearEnd(run);
   }
 
  private:
@@ -222,6 +221,7 @@ class Client {
     Say("did", "runs");
     Say("acknowledged", reply->operation);
     acknowledged_.push_back({reply->operation, kept.workers, began, kept.AsArgument()});
+    if (acknowledged_.size() > kAskedAgain) acknowledged_.pop_front();
     return {reply->outputs, HearEnd(acknowledged_.back())};
   }
 
@@ -334,8 +334,8 @@ class Client {
   const std::vector<Place> places_;
   std::minstd_rand random_;
   std::vector<Kept> kept_;
-  std::vector<Acknowledged> acknowledged_;
-  std::vector<uint64_t> released_;  // to be deleted with one of the next runs
+  std::deque<Acknowledged> acknowledged_;  // the last kAskedAgain runs
+  std::vector<uint64_t> released_;         // to be deleted with one of the next runs
   std::map<std::pair<const char*, const Place*>, uint64_t> programs_;
 };
 
