@@ -260,7 +260,8 @@ row is made of tests on real processes, those of a GPU with a driver that stands
 `scripts/faults matrix` measures them all: 20 runs of a row whose run takes 10 s or less, else 3.
 `--only 4,13` takes some rows, `--page docs/faults.md` writes them here. `scripts/faults` has the
 promises to operators in the same form, [bounds](bounds.md) every bound of a wait,
-[operating](operating.md) what to do.
+[operating](operating.md) what to do. `scripts/kill_loop` kills processes at random under load, and
+`scripts/soak` looks for what grows while nothing breaks.
 
 """
 HEADINGS = ("#", "fault", "injector", "bound", "measured, worst", "passed")

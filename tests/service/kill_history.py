@@ -12,6 +12,7 @@ rules are those of a service that loses nothing it acknowledged:
 - Nothing happens that nobody asked for: what runs in a session is what was acknowledged in it.
 - The bounds that were measured are kept.
 """
+import collections
 import dataclasses
 import re
 
@@ -137,3 +138,12 @@ def _read(e, kills):
     if e.lost and not any(w in e.error for w in e.workers):
         return [f"array {e.array} on {e.workers} is lost, and its owner is not named: {e.error}"]
     return []
+
+
+def alike(texts):
+    """At most forty of the texts, each followed by how many are like it but for numbers."""
+    kinds = collections.defaultdict(list)
+    for text in texts:
+        kinds[re.sub(r"\d+", "#", text)[:80]].append(text)
+    return [kind[0][:500] + (f" (and {len(kind) - 1} like it)" if kind[1:] else "")
+            for kind in list(kinds.values())[:40]]

@@ -1,7 +1,8 @@
 """kill_history.py finds what it is there to find."""
 import unittest
 
-from kill_history import Argument, Ended, Found, Kill, Measured, Read, Refused, violations
+from kill_history import (Argument, Ended, Found, Kill, Measured, Read, Refused, alike,
+                          violations)
 
 KILL = Kill(10, "w0", "executor")
 LOST = "array 3 is lost with its shards on worker w0"
@@ -63,6 +64,11 @@ class KillHistoryTest(unittest.TestCase):
     def test_bounds_are_kept(self):
         self.check(Measured("serves again", 3, 2.9))
         self.check(Measured("serves again", 3, 3.1), broken="promised 3 s")
+
+    def test_texts_that_differ_in_numbers_are_told_once(self):
+        self.assertEqual(alike(["array 1 is lost", "it does not end", "array 22 is lost"]),
+                         ["array 1 is lost (and 1 like it)", "it does not end"])
+        self.assertEqual(len(alike([chr(ord("a") + n % 26) * (1 + n // 26) for n in range(100)])), 40)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import collections
 import os
 import pathlib
 import random
-import re
 import shutil
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import time
 
 import daemons
 from daemons import eventually, has_ended
-from kill_history import Kill, Measured, violations
+from kill_history import Kill, Measured, alike, violations
 from load import API, Load, Log
 
 WORKERS = 4  # of two devices each; the last one is never killed
@@ -171,11 +170,7 @@ def _tell(log, killer, load, broken):
     for what, (seconds, bound) in sorted(worst.items()):
         print(f"{what}: {seconds:.2f} s at worst (bound {bound:g} s)")
     print(f"{len(broken)} broken promises")
-    alike = collections.defaultdict(list)
-    for text in broken:
-        alike[re.sub(r"\d+", "#", text)[:80]].append(text)
-    for texts in list(alike.values())[:40]:
-        print(f"  ! {texts[0][:500]}" + (f" (and {len(texts) - 1} like it)" if texts[1:] else ""))
+    print("".join(f"  ! {text}\n" for text in alike(broken)), end="")
 
 
 def main():

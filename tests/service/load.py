@@ -51,6 +51,22 @@ class Log:
             self.events.append(event)
 
 
+class Acknowledged:
+    """The ids of the last REMEMBERED runs of a client. Takes its memory at once: one that grew with the
+    runs would look like a leak of this process."""
+
+    def __init__(self):
+        self._ids = np.full(REMEMBERED, 0, np.uint64)
+        self._count = 0
+
+    def add(self, operation):
+        self._ids[self._count % REMEMBERED] = operation
+        self._count += 1
+
+    def ids(self):
+        return frozenset(self._ids[:self._count].tolist())
+
+
 class Kept:
     """An array that a client has, and what is in it. `made_of`: until it could be read it may be lost
     with that."""
@@ -73,7 +89,7 @@ class PythonClient(threading.Thread):
         self.stopping = threading.Event()
         self.kept = []
         self.ends = collections.deque(maxlen=ASKED_AGAIN)  # (operation, workers, began, argument)
-        self.acknowledged = collections.deque(maxlen=REMEMBERED)  # operations
+        self.acknowledged = Acknowledged()
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
         self.crash = None
@@ -168,7 +184,7 @@ class PythonClient(threading.Thread):
             return None, False
         self.counts["runs"] += 1
         self.ends.append((run.id, kept.workers, began, argument))
-        self.acknowledged.append(run.id)
+        self.acknowledged.add(run.id)
         return run, self.hear_end(client, *self.ends[-1])
 
     def hear_end(self, client, operation, workers, began, argument):
@@ -259,7 +275,7 @@ class PythonClient(threading.Thread):
         for end in self.ends:
             self.hear_end(client, *end)
         known = frozenset(o.id for o in client.operations() if o.kind == "execute")
-        self.log.add(Found(client.session, known, frozenset(self.acknowledged)))
+        self.log.add(Found(client.session, known, self.acknowledged.ids()))
 
 
 class CppClient(threading.Thread):
@@ -270,7 +286,7 @@ class CppClient(threading.Thread):
         self.cluster, self.token, self.places, self.log, self.seed = cluster, token, places, log, seed
         self.counts = collections.Counter()
         self.reasons = collections.Counter()
-        self.acknowledged = collections.deque(maxlen=REMEMBERED)
+        self.acknowledged = Acknowledged()
         self.crash = None
         self.process = None
         self.begun = threading.Event()
@@ -325,14 +341,14 @@ class CppClient(threading.Thread):
                     break
         if not known:
             raise AssertionError("nothing is known of its session")
-        self.log.add(Found(int(session), frozenset(known), frozenset(self.acknowledged)))
+        self.log.add(Found(int(session), frozenset(known), self.acknowledged.ids()))
 
     # What it says.
     def hear_did(self, what):
         self.counts[what] += 1
 
     def hear_acknowledged(self, operation):
-        self.acknowledged.append(int(operation))
+        self.acknowledged.add(int(operation))
 
     def hear_ended(self, operation, began, at, workers, argument, state, reason, error):
         if state != "DONE":
@@ -368,21 +384,22 @@ def _as_argument(place):
 class Load:
     """The clients of a cluster, which it has to have with certificates and tokens.
 
+    tenants  Each has as many of the clients as the others.
     devices  Ids by worker.
     clients  Threads: PythonClient and CppClient in turns.
     """
 
-    def __init__(self, cluster, log, seed):
+    def __init__(self, cluster, log, seed, tenants=("red", "blue")):
         self.log = log
         self.devices = collections.defaultdict(list)
         for device in cluster.healthy_devices():
             self.devices[device["worker"]].append(int(device.get("id", "0")))
         places = _places(self.devices)
         tessera = python_client()
-        tokens = [_token(cluster, f"client-{t}", t) for t in ("red", "blue")]
+        tokens = [_token(cluster, f"client-{t}", t) for t in tenants]
         self.clients = []
         for n in range(CLIENTS):
-            token, own_seed = tokens[n // 2], 1000 * seed + n
+            token, own_seed = tokens[n * len(tenants) // CLIENTS], 1000 * seed + n
             self.clients.append(
                 CppClient(cluster, token, places, log, own_seed) if n % 2 == 1 else PythonClient(
                     tessera, _connector(tessera, cluster, token), places, log, own_seed))
@@ -394,6 +411,9 @@ class Load:
     def is_whole(self):
         """Whether every client is at work; what has crashed is told by stop()."""
         return all(client.is_alive() for client in self.clients)
+
+    def num_runs(self):
+        return sum(client.counts["runs"] for client in self.clients)
 
     def stop(self):
         """Returns what went wrong with the clients themselves."""
