@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "server/telemetry/top_programs.h"
@@ -67,7 +72,7 @@ TEST(TopPrograms, HoldsKAndTheOthersTogether) {
   EXPECT_EQ(uses[3].steps, 47);
 }
 
-TEST(TopPrograms, WhoUsesMuchMoreComesInAtZeroAndNoSumFalls) {
+TEST(TopPrograms, AProgramThatUsesMuchMoreEntersAtZeroAndTheOneThatLeavesCountsAmongTheOthers) {
   TopPrograms top(/*k=*/1);
   top.Add(Ran("first", absl::Seconds(1)));
   top.Add(Ran("second", absl::Seconds(1)));  // the same: no change
@@ -76,7 +81,56 @@ TEST(TopPrograms, WhoUsesMuchMoreComesInAtZeroAndNoSumFalls) {
   const std::vector<ProgramUse> uses = top.Read(All, true, kStart);
   EXPECT_EQ(uses[0].program, "second");
   EXPECT_EQ(uses[0].steps, 1);
-  EXPECT_EQ(uses[1].steps, 1);  // its first; that of "first" is with the past
+  EXPECT_EQ(uses[1].steps, 2);  // the first run of each
+}
+
+// Returns the counters of programs by metric and labels.
+std::map<std::string, double> CountersOf(Metrics* metrics) {
+  std::map<std::string, double> values;
+  for (const MetricFamily& family : metrics->Collect())
+    for (const MetricSample& sample : family.samples)
+      if (absl::StrContains(family.info->name, "tessera_program_"))
+        values[absl::StrCat(family.info->name, " ", absl::StrJoin(sample.labels, " "))] =
+            sample.value;
+  return values;
+}
+
+TEST(TopPrograms, ACounterOfANameThatTwoTenantsShareStaysWhenOneOfThemLeavesTheList) {
+  TopPrograms top(/*k=*/2);
+  Metrics metrics;
+  metrics.AddCollector([&](SampleSink& sink) { top.Collect(sink); });
+  top.Add(Ran("train", absl::Seconds(1), kStart, "acme"));
+  top.Add(Ran("train", absl::Seconds(9), kStart, "rival"));
+  EXPECT_EQ(metrics.Value(Metric::kProgramSteps, {"train"}), 2);
+  top.Add(Ran("busy", absl::Seconds(5)));  // takes the place of acme's
+  ASSERT_THAT(top.Read(All, /*others=*/false, kStart), SizeIs(2));
+  EXPECT_EQ(metrics.Value(Metric::kProgramSteps, {"train"}), 2);
+  EXPECT_EQ(metrics.Value(Metric::kProgramBusySeconds, {"train"}), 10);
+}
+
+TEST(TopPrograms, NoCounterEverFalls) {
+  // Few places and series, so that programs enter and leave the list all the time, and so that
+  // some names have no series.
+  TopPrograms top(/*k=*/3, /*candidates_max=*/8, /*series_max=*/6);
+  Metrics metrics;
+  metrics.AddCollector([&](SampleSink& sink) { top.Collect(sink); });
+  std::mt19937 random(7);
+  std::map<std::string, double> before;
+  constexpr int kRuns = 2000;
+  for (int i = 0; i < kRuns; ++i) {
+    top.Add(Ran(absl::StrCat("p", random() % 12), absl::Seconds(1 + random() % 100),
+                kStart + absl::Minutes(i), absl::StrCat("tenant", random() % 3)));
+    std::map<std::string, double> now = CountersOf(&metrics);
+    for (const auto& [series, value] : before) {
+      ASSERT_TRUE(now.contains(series)) << series << " after run " << i;
+      ASSERT_GE(now[series], value) << series << " after run " << i;
+    }
+    before = std::move(now);
+  }
+  double steps = 0;
+  for (const auto& [series, value] : before)
+    if (absl::StartsWith(series, "tessera_program_steps_total ")) steps += value;
+  EXPECT_EQ(steps, kRuns);
 }
 
 TEST(TopPrograms, WhatWasLongAgoCountsLess) {

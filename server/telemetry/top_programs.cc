@@ -1,3 +1,5 @@
+// Counts each ended operation where it is listed (ListTopPrograms) and where it is exported
+// (tessera_program_*): Telemetry passes the operations, and the metrics page reads the counters.
 #include "server/telemetry/top_programs.h"
 
 #include <algorithm>
@@ -31,25 +33,34 @@ void TopPrograms::DecayingSum::Add(double more, absl::Time now) {
   at = std::max(at, now);
 }
 
-void TopPrograms::AddUse(const core::OperationEnded& ended, ProgramUse* use) {
+// Returns the use of devices by one run. No number is negative, as the times come from the clocks
+// of several processes and counters must never fall.
+ProgramUse TopPrograms::UseOf(const core::OperationEnded& ended) {
+  ProgramUse use;
   const bool ok = ended.state == api::OperationState::kDone;
-  use->steps += ok ? 1 : 0;
-  use->failures += ok ? 0 : 1;
+  use.steps = ok ? 1 : 0;
+  use.failures = ok ? 0 : 1;
   const bool started = ended.started < absl::InfiniteFuture();
   const absl::Duration waited = (started ? ended.started : ended.ended) - ended.created;
-  (ended.planned_late ? use->idle_compile : use->idle_input) += waited;
-  if (!ok || !started) return;
-  use->step_time += ended.ended - ended.started;
-  use->device_busy += ended.run_total;
-  use->idle_peer += PeerWait(ended);
-  use->bytes_moved += ended.bytes_moved;
+  (ended.planned_late ? use.idle_compile : use.idle_input) = std::max(waited, absl::ZeroDuration());
+  if (!ok || !started) return use;
+  use.step_time = std::max(ended.ended - ended.started, absl::ZeroDuration());
+  use.device_busy = std::max(ended.run_total, absl::ZeroDuration());
+  use.idle_peer = PeerWait(ended);
+  use.bytes_moved = std::max<int64_t>(ended.bytes_moved, 0);
+  return use;
 }
 
-void TopPrograms::AddRun(const core::OperationEnded& ended, Entry* entry) {
-  AddUse(ended, &entry->use);
-  if (ended.state != api::OperationState::kDone || ended.started > ended.ended) return;
-  entry->steps.push_back(ended.ended - ended.started);
-  if (entry->steps.size() > kStepsKept) entry->steps.pop_front();
+// Adds the sums of `more`. Names, percentiles and recent use stay as they are in `use`.
+void TopPrograms::AddUse(const ProgramUse& more, ProgramUse* use) {
+  use->steps += more.steps;
+  use->failures += more.failures;
+  use->step_time += more.step_time;
+  use->device_busy += more.device_busy;
+  use->idle_input += more.idle_input;
+  use->idle_compile += more.idle_compile;
+  use->idle_peer += more.idle_peer;
+  use->bytes_moved += more.bytes_moved;
 }
 
 TopPrograms::Entry* TopPrograms::TryEnterTop(const Key& key, const DecayingSum& recent,
@@ -60,7 +71,7 @@ TopPrograms::Entry* TopPrograms::TryEnterTop(const Key& key, const DecayingSum& 
           return a.second.recent.Get(now) < b.second.recent.Get(now);
         });
     if (recent.Get(now) <= kEnterFactor * smallest->second.recent.Get(now)) return nullptr;
-    // From here on its use is counted in the sum of the others.
+    AddUse(smallest->second.use, &others_);
     candidates_[smallest->first] = smallest->second.recent;
     top_.erase(smallest);
   }
@@ -72,20 +83,39 @@ TopPrograms::Entry* TopPrograms::TryEnterTop(const Key& key, const DecayingSum& 
   return &entry;
 }
 
+bool TopPrograms::AddToTop(const Key& key, const core::OperationEnded& ended,
+                           const ProgramUse& use) {
+  const double busy = absl::ToDoubleSeconds(ended.run_total);
+  Entry* entry = nullptr;
+  if (const auto it = top_.find(key); it != top_.end()) {
+    entry = &it->second;
+    entry->recent.Add(busy, ended.ended);
+  } else {
+    DecayingSum recent;
+    if (const auto tracked = candidates_.find(key); tracked != candidates_.end())
+      recent = tracked->second;
+    recent.Add(busy, ended.ended);
+    entry = TryEnterTop(key, recent, ended.ended);
+    if (entry == nullptr) candidates_[key] = recent;
+  }
+  if (entry == nullptr) return false;
+  AddUse(use, &entry->use);
+  if (ended.state == api::OperationState::kDone && ended.started <= ended.ended) {
+    entry->steps.push_back(ended.ended - ended.started);
+    if (entry->steps.size() > kStepsKept) entry->steps.pop_front();
+  }
+  return true;
+}
+
 void TopPrograms::Add(const core::OperationEnded& ended) {
   const Key key(ended.tenant, ended.name);
-  const double busy = absl::ToDoubleSeconds(ended.run_total);
+  const ProgramUse use = UseOf(ended);
   absl::MutexLock lock(&mu_);
-  if (const auto it = top_.find(key); it != top_.end()) {
-    it->second.recent.Add(busy, ended.ended);
-    return AddRun(ended, &it->second);
-  }
-  DecayingSum recent;
-  if (const auto it = candidates_.find(key); it != candidates_.end()) recent = it->second;
-  recent.Add(busy, ended.ended);
-  if (Entry* const entry = TryEnterTop(key, recent, ended.ended)) return AddRun(ended, entry);
-  AddUse(ended, &others_);
-  candidates_[key] = recent;
+  const bool listed = AddToTop(key, ended, use);
+  if (!listed) AddUse(use, &others_);
+  if (listed && series_.size() < series_max_) series_.try_emplace(ended.name);
+  const auto series = series_.find(ended.name);
+  AddUse(use, series == series_.end() ? &other_series_ : &series->second);
   if (candidates_.size() <= candidates_max_) return;
   candidates_.erase(
       std::min_element(candidates_.begin(), candidates_.end(), [&](const auto& a, const auto& b) {
@@ -129,8 +159,8 @@ void TopPrograms::Collect(SampleSink& sink) const {
     sink.Add(Metric::kProgramBytesMoved, {name}, static_cast<double>(use.bytes_moved));
   };
   absl::MutexLock lock(&mu_);
-  for (const auto& [key, entry] : top_) put(key.second, entry.use);
-  put(kOtherLabel, others_);
+  for (const auto& [name, use] : series_) put(name, use);
+  put(kOtherLabel, other_series_);
 }
 
 }  // namespace tessera::server::telemetry

@@ -1,9 +1,14 @@
-// The use of devices by program: the K programs with the largest recent use, by name, and the sum
-// of the others. Recent use is a sum that decays with a half-life of ten minutes.
+// The use of devices by program, for two readers.
 //
-// Memory is bounded: of the other programs at most `candidates_max` are tracked. What a program
-// uses while it is not among the K stays in the sum of the others, so that no counter ever falls; a
-// program that enters the K begins at 0. Thread-safe.
+// Read lists the K programs with the largest recent use, each with its use since it entered the
+// list, and the sum of all other use. Recent use is a sum that decays with a half-life of ten
+// minutes. Of the programs that are not listed at most `candidates_max` are tracked.
+//
+// Collect exports counters by the program's name alone, which programs of several tenants may
+// share. A name gets its series when a program of this name enters the list, and keeps it: the
+// series counts every later run of the name, whether or not the program is still listed, because a
+// counter must never fall. At most `series_max` names get a series. All other use is in the series
+// "other". Thread-safe.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -25,8 +30,9 @@ using core::ProgramUse;
 
 class TopPrograms {
  public:
-  explicit TopPrograms(size_t k = 20, size_t candidates_max = 1000)
-      : k_(k), candidates_max_(candidates_max) {}
+  // `series_max` is by default what the label `program` of base/metrics.def allows.
+  explicit TopPrograms(size_t k = 20, size_t candidates_max = 1000, size_t series_max = 1000)
+      : k_(k), candidates_max_(candidates_max), series_max_(series_max) {}
 
   void Add(const core::OperationEnded& ended) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -51,17 +57,23 @@ class TopPrograms {
     DecayingSum recent;
     std::deque<absl::Duration> steps;  // of the last kStepsKept runs
   };
-  static void AddUse(const core::OperationEnded& ended, ProgramUse* use);
-  static void AddRun(const core::OperationEnded& ended, Entry* entry);
+  static ProgramUse UseOf(const core::OperationEnded& ended);
+  static void AddUse(const ProgramUse& more, ProgramUse* use);
+  // Lists the run. Returns false if its program is not in the list and does not enter it.
+  bool AddToTop(const Key& key, const core::OperationEnded& ended, const ProgramUse& use)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Replaces the entry with the smallest recent use by `key`, if `recent` is much larger.
   Entry* TryEnterTop(const Key& key, const DecayingSum& recent, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const size_t k_, candidates_max_;
+  const size_t k_, candidates_max_, series_max_;
   mutable absl::Mutex mu_;
   std::map<Key, Entry> top_ ABSL_GUARDED_BY(mu_);
   std::map<Key, DecayingSum> candidates_ ABSL_GUARDED_BY(mu_);
-  ProgramUse others_ ABSL_GUARDED_BY(mu_);
+  ProgramUse others_ ABSL_GUARDED_BY(mu_);  // the use that no entry of top_ counts
+  // The exported counters by the program's name, and those of the names without a series.
+  std::map<std::string, ProgramUse> series_ ABSL_GUARDED_BY(mu_);
+  ProgramUse other_series_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::server::telemetry
