@@ -7,6 +7,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "server/coordinator.h"
+#include "server/core/plan_time.h"
 
 namespace tessera::server {
 namespace {
@@ -44,9 +45,12 @@ class BoundService final : public api::Service {
   absl::StatusOr<api::CompileReply> Compile(const api::CompileRequest& request) override {
     api::CompileRequest bounded = request;
     bounded.timeout = std::min(bounded.timeout, Left(until_));
-    return Await<api::CompileReply>([&](auto then) {
-      coordinator_->CompileAsync(caller_, std::move(bounded), std::move(then));
-    });
+    TESSERA_ASSIGN_OR_RETURN(core::CompileReply reply, Await<core::CompileReply>([&](auto then) {
+                               coordinator_->CompileAsync(caller_, std::move(bounded),
+                                                          std::move(then));
+                             }));
+    core::AddLastRun(&reply);
+    return api::CompileReply(std::move(reply));
   }
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request) override {
     api::ExecuteRequest execute = request;

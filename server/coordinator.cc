@@ -139,12 +139,12 @@ void Coordinator::Failing(absl::Status why) {
 
 // ---- Asynchronous calls. ------------------------------------------------------------------------
 void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest request,
-                               Callback<api::CompileReply> then) {
+                               Callback<core::CompileReply> then) {
   const absl::Status admitted = admission::ValidateCompile(request, limits_);
   if (!admitted.ok()) return then(admitted);
   std::string key = absl::StrCat(ir::StructuralHash(request.program), "/",
                                  ir::AnnotationHash(request.program), "/", request.name);
-  Post<api::CompileReply>(scheduler::Compile{{0, caller}, std::move(key), std::move(request)},
+  Post<core::CompileReply>(scheduler::Compile{{0, caller}, std::move(key), std::move(request)},
                           std::move(then));
 }
 

@@ -79,7 +79,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // As ExecuteAsync, and waits.
   absl::StatusOr<api::ExecuteReply> Execute(scheduler::Request from, api::ExecuteRequest request);
   void CompileAsync(const core::Caller& caller, api::CompileRequest request,
-                    Callback<api::CompileReply> then);
+                    Callback<core::CompileReply> then);
   void ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
                     Callback<api::ExecuteReply> then);
   // Calls `accepted`, then `ended`; an error of the first is passed to the second as well.

@@ -248,7 +248,7 @@ class MonitorThread final : public HealthMonitor {
     }
     const auto run = [coordinator = coordinator_, clock = clock_, timeout = config_.timeout, end,
                       inbox = inbox_, kind = canary.kind, count,
-                      release](absl::StatusOr<api::CompileReply> compiled) {
+                      release](absl::StatusOr<core::CompileReply> compiled) {
       if (!compiled.ok()) {
         return end(ResultOf(compiled.status()), std::string(compiled.status().message()), {});
       }
@@ -282,7 +282,7 @@ class MonitorThread final : public HealthMonitor {
 
   // `then` is called once: by the coordinator, or at the timeout.
   void CompileWithTimeout(api::CompileRequest compile,
-                          std::function<void(absl::StatusOr<api::CompileReply>)> then) {
+                          std::function<void(absl::StatusOr<core::CompileReply>)> then) {
     auto called = std::make_shared<std::atomic<bool>>(false);
     const absl::Duration bound =
         std::max(config_.timeout, std::min(kCompileMax, 5 * config_.timeout));
@@ -293,7 +293,7 @@ class MonitorThread final : public HealthMonitor {
                                                                      absl::FormatDuration(bound))));
          }});
     coordinator_->CompileAsync(SystemCaller(), std::move(compile),
-                               [called, then](absl::StatusOr<api::CompileReply> compiled) {
+                               [called, then](absl::StatusOr<core::CompileReply> compiled) {
                                  if (!called->exchange(true)) then(std::move(compiled));
                                });
   }

@@ -1,6 +1,12 @@
+// The planner prints times and rates with these functions. An answer to a client adds what the last
+// run took to the explanation of a plan that was made before.
 #include "server/core/plan_time.h"
 
+#include <cstddef>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,16 +40,46 @@ std::string RateText(double per_second, std::string_view unit) {
   return Scaled(per_second, kScales, unit);
 }
 
-void AddLastRun(double predicted_seconds, absl::Duration last_run, std::string* explain_text,
-                std::string* explain_json) {
-  const double seconds = absl::ToDoubleSeconds(last_run);
-  if (!explain_text->empty())
-    absl::StrAppend(explain_text, "predicted ", SecondsText(predicted_seconds), ", last run ",
-                    SecondsText(seconds), "\n");
-  const size_t end = explain_json->rfind('}');
-  if (end == std::string::npos || end == 0) return;
-  const bool is_first = (*explain_json)[explain_json->find_last_not_of(" \n", end - 1)] == '{';
-  explain_json->insert(end, absl::StrCat(is_first ? "" : ",", "\"last_run_seconds\": ", seconds));
+namespace {
+
+// The bound of the JSON that is read and written again, which takes some ten times its memory.
+constexpr size_t kJsonBytesMax = size_t{64} << 20;
+// The planner's JSON is nested about five deep. The text may come from a jailed process, and what
+// writes JSON recurses.
+constexpr int kJsonDepthMax = 32;
+
+// Returns whether no value is nested deeper than kJsonDepthMax. Does not recurse.
+bool IsShallow(const nlohmann::json& root) {
+  std::vector<std::pair<const nlohmann::json*, int>> left = {{&root, 1}};
+  while (!left.empty()) {
+    const auto [value, depth] = left.back();
+    left.pop_back();
+    if (!value->is_structured()) continue;
+    if (depth > kJsonDepthMax) return false;
+    for (const nlohmann::json& inner : *value) left.emplace_back(&inner, depth + 1);
+  }
+  return true;
+}
+
+void AddLastRunToJson(double seconds, std::string* explain_json) {
+  if (explain_json->empty() || explain_json->size() > kJsonBytesMax) return;
+  nlohmann::json object =
+      nlohmann::json::parse(*explain_json, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object() || !IsShallow(object)) return;
+  object["last_run_seconds"] = seconds;
+  *explain_json =
+      object.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void AddLastRun(CompileReply* reply) {
+  if (reply->last_run <= absl::ZeroDuration()) return;
+  const double seconds = absl::ToDoubleSeconds(reply->last_run);
+  if (!reply->explain_text.empty())
+    absl::StrAppend(&reply->explain_text, "predicted ", SecondsText(reply->predicted_seconds),
+                    ", last run ", SecondsText(seconds), "\n");
+  AddLastRunToJson(seconds, &reply->explain_json);
 }
 
 }  // namespace tessera::server::core

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "server/core/plan.h"
+#include "ir/api/service.h"
 
 namespace tessera::server::core {
 
@@ -14,10 +14,18 @@ std::string SecondsText(double seconds);
 // "117 GFLOP/s", "20 GB/s".
 std::string RateText(double per_second, std::string_view unit);
 
-// Adds to explanations of a plan what its last run has taken on the devices: a last line of the
-// text, "predicted 3.1 ms, last run 3.4 ms", and "last_run_seconds" of the JSON object.
-// Requires: they are those of a plan, or empty, and then stay so.
-void AddLastRun(double predicted_seconds, absl::Duration last_run, std::string* explain_text,
-                std::string* explain_json);
+// The coordinator's answer to a Compile. Its explanations lack the last run until AddLastRun.
+struct CompileReply : api::CompileReply {
+  double predicted_seconds = 0;  // of a run, as predicted; only with explanations
+  // What the last run took on its slowest executor; 0 if there was none, or without explanations.
+  absl::Duration last_run = absl::ZeroDuration();
+};
+
+// Adds last_run of the reply to its explanations: a last line of the text, "predicted 3.1 ms, last
+// run 3.4 ms", and the member "last_run_seconds" of the JSON object. An explanation that was not
+// asked for stays empty. JSON that is no object, is nested too deep or is longer than 64 MiB stays
+// as it is. Takes tens of milliseconds for each MB of JSON, so that the scheduler's thread leaves
+// it to the thread that answers.
+void AddLastRun(CompileReply* reply);
 
 }  // namespace tessera::server::core

@@ -11,7 +11,6 @@
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
 #include "ir/text.h"
-#include "server/core/plan_time.h"
 #include "server/planner/cost.h"
 #include "server/planner/explain.h"
 
@@ -313,20 +312,6 @@ TEST(CostTest, FiguresAreMeasuredOrAssumed) {
   EXPECT_EQ(figures.kind, "cpu");
   EXPECT_EQ(figures.flops_per_s, 100e9);
   EXPECT_EQ(FiguresOf({.devices = {}, .hypothetical_memory_bytes = 1}, mesh).kind, "gpu");
-}
-
-TEST(CostTest, TheLastRunStandsBesideWhatWasPredicted) {
-  EXPECT_EQ(core::SecondsText(0.0031), "3.1 ms");
-  EXPECT_EQ(core::SecondsText(12.5), "12.5 s");
-  EXPECT_EQ(core::SecondsText(0), "0 s");
-  EXPECT_EQ(core::RateText(117.3e9, "FLOP/s"), "117 GFLOP/s");
-  std::string text = "plan\n", json = "{\n \"program\": \"f\"\n}", empty = "{}", none;
-  core::AddLastRun(0.0031, absl::Microseconds(3400), &text, &json);
-  EXPECT_EQ(text, "plan\npredicted 3.1 ms, last run 3.4 ms\n");
-  EXPECT_EQ(json, "{\n \"program\": \"f\"\n,\"last_run_seconds\": 0.0034}");
-  core::AddLastRun(1, absl::Seconds(2), &none, &empty);
-  EXPECT_EQ(none, "") << "an explanation that was not asked for";
-  EXPECT_EQ(empty, "{\"last_run_seconds\": 2}");
 }
 
 }  // namespace

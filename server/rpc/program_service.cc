@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "ir/serial/source.h"
 #include "ir/text.h"
 #include "server/bound_service.h"
+#include "server/core/plan_time.h"
 #include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/program_source.h"
@@ -153,6 +155,24 @@ void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResp
 }
 
 // ---- Compile. -----------------------------------------------------------------------------------
+// Like AnswerWith, after core::AddLastRun. That takes a while for the explanation of a large
+// program, and the scheduler calls back on its own thread, so that a thread for reading programs
+// does it.
+template <class Q, class R, class Fill>
+std::function<void(absl::StatusOr<core::CompileReply>)> AnswerPlan(const CallRef<Q, R>& call,
+                                                                   Fill fill) {
+  return [call, answer = AnswerWith<core::CompileReply>(call, std::move(fill))](
+             absl::StatusOr<core::CompileReply> reply) {
+    if (!reply.ok() || reply->last_run == absl::ZeroDuration()) return answer(std::move(reply));
+    OnDecoder(*call, [answer, reply = *std::move(reply)](
+                         const absl::StatusOr<absl::Time>& deadline) mutable {
+      if (!deadline.ok()) return answer(deadline.status());
+      core::AddLastRun(&reply);
+      answer(std::move(reply));
+    });
+  };
+}
+
 void CompileProgram(const CallRef<v1::CompileProgramRequest, v1::CompileProgramResponse>& call) {
   WithProgram(call, [call](absl::StatusOr<ir::Program> program) {
     if (!program.ok()) return call->Finish(Annotate(program.status(), "compile"));
@@ -161,7 +181,7 @@ void CompileProgram(const CallRef<v1::CompileProgramRequest, v1::CompileProgramR
     if (!body.ok()) return call->Finish(body.status());
     call->coordinator()->CompileAsync(
         call->caller(), *std::move(body),
-        AnswerWith<api::CompileReply>(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
+        AnswerPlan(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
   });
 }
 
@@ -176,16 +196,16 @@ void ExplainProgram(const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramR
     body.device_memory_bytes = q.device_memory_bytes();
     body.explain = true;
     body.plan_only = true;
-    call->coordinator()->CompileAsync(
-        call->caller(), std::move(body),
-        AnswerWith<api::CompileReply>(call, [](const api::CompileReply& r, auto* out) {
-          out->set_text(r.explain_text);
-          out->set_json(r.explain_json);
-          out->set_memory_bound_bytes(r.memory_bound_bytes);
-          out->mutable_devices()->Assign(r.devices.begin(), r.devices.end());
-          for (const api::PendingReason& reason : r.pending)
-            *out->add_pending_reasons() = ToProto(reason);
-        }));
+    call->coordinator()->CompileAsync(call->caller(), std::move(body),
+                                      AnswerPlan(call, [](const api::CompileReply& r, auto* out) {
+                                        out->set_text(r.explain_text);
+                                        out->set_json(r.explain_json);
+                                        out->set_memory_bound_bytes(r.memory_bound_bytes);
+                                        out->mutable_devices()->Assign(r.devices.begin(),
+                                                                       r.devices.end());
+                                        for (const api::PendingReason& reason : r.pending)
+                                          *out->add_pending_reasons() = ToProto(reason);
+                                      }));
   });
 }
 

@@ -15,6 +15,7 @@
 #include "ir/api/service.h"
 #include "ir/api/worker_link.h"
 #include "server/core/plan.h"
+#include "server/core/plan_time.h"
 #include "server/core/telemetry.h"
 #include "server/scheduler/rows.h"
 #include "server/scheduler/uploads.h"
@@ -115,7 +116,7 @@ struct Page {
 struct Reply {
   uint64_t request = 0;
   absl::Status status;  // `body` is valid when it is OK
-  std::variant<std::monostate, Page<api::Device>, api::CompileReply, api::ExecuteReply, ArrayInfo,
+  std::variant<std::monostate, Page<api::Device>, core::CompileReply, api::ExecuteReply, ArrayInfo,
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
                WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, UploadProgress, ProgramInfo,
                Page<ProgramInfo>, std::vector<ExecutorPlace>, Page<ArrayInfo>, Page<api::Operation>,

@@ -406,8 +406,8 @@ class Machine {
   void LoadWhereAlive(uint64_t id);
   // Answers the requests that wait for it.
   void AnswerCompiles(const Executable& executable);
-  // The reply, with the time of the last run in its explanations, or without these.
-  static api::CompileReply ReplyOf(const Executable& executable, bool explain);
+  // The reply, with explanations that lack the last run (core::AddLastRun adds it), or without.
+  static core::CompileReply ReplyOf(const Executable& executable, bool explain);
   // As AnswerCompiles, if every executor has compiled it.
   void AnswerCompiled(uint64_t id);
   // Answers the requests for the plan alone, and drops the executable.

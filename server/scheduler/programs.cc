@@ -5,7 +5,6 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/words.h"
-#include "server/core/plan_time.h"
 #include "server/scheduler/machine.h"
 
 namespace tessera::server::scheduler {
@@ -191,7 +190,7 @@ void Machine::On(const Compile& e) {
   if (!id.ok()) return Answer(e.request, id.status());
   if (request.plan_only && catalogue_.executable(*id).state == ExecutableState::kPlanned) {
     const Executable& x = catalogue_.executable(*id);
-    api::CompileReply reply = ReplyOf(x, request.explain);
+    core::CompileReply reply = ReplyOf(x, request.explain);
     reply.executable = 0;
     reply.pending = PendingOn(x.devices, /*compiled=*/true);
     return Answer(e.request, std::move(reply));
@@ -352,20 +351,20 @@ bool Machine::IsLoaded(const Executable& x) const {
   });
 }
 
-api::CompileReply Machine::ReplyOf(const Executable& x, bool explain) {
-  api::CompileReply reply = x.reply;
+core::CompileReply Machine::ReplyOf(const Executable& x, bool explain) {
+  core::CompileReply reply{x.reply};
   if (!explain) {
     reply.explain_text = reply.explain_json = "";
-  } else if (x.last_run > absl::ZeroDuration()) {
-    core::AddLastRun(x.plan->predicted_seconds, x.last_run, &reply.explain_text,
-                     &reply.explain_json);
+  } else {
+    reply.predicted_seconds = x.plan->predicted_seconds;
+    reply.last_run = x.last_run;
   }
   return reply;
 }
 
 void Machine::AnswerCompiles(const Executable& x) {
   for (uint64_t request : IdSet(x.waiters)) {
-    api::CompileReply reply = ReplyOf(x, WaitOf<CompileWait>(request)->explain);
+    core::CompileReply reply = ReplyOf(x, WaitOf<CompileWait>(request)->explain);
     EndWait(request);
     Answer(request, std::move(reply));
   }

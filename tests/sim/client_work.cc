@@ -194,7 +194,7 @@ void Client::CompileOne() {
   e.body.timeout = kTimeout;
   Ask(absl::StrCat("compile f", i), e, [this, i](const scheduler::Reply& reply) {
     if (!reply.status.ok()) return;
-    const auto& compiled = std::get<api::CompileReply>(reply.body);
+    const auto& compiled = std::get<server::core::CompileReply>(reply.body);
     programs_.push_back({compiled.executable, SourceOf(i).results, compiled.in, compiled.out});
     if (programs_.size() > 4) programs_.erase(programs_.begin());
   });
@@ -522,7 +522,7 @@ void Client::Probe() {
   Ask("probe: compile", e, [this, source](const scheduler::Reply& reply) {
     if (!reply.status.ok())
       return world_->Violate("after the faults: ", std::string(reply.status.message()));
-    const auto& compiled = std::get<api::CompileReply>(reply.body);
+    const auto& compiled = std::get<server::core::CompileReply>(reply.body);
     const Program program{compiled.executable, SourceOf(source).results, compiled.in, compiled.out};
     Upload(program, [this, program](uint64_t array) {
       if (array == 0) return world_->Violate("after the faults an upload fails");
