@@ -4,10 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/dump_folder.h"
 #include "base/options.h"
 #include "base/status.h"
 #include "server/bound_service.h"
 #include "server/coordinator.h"
+#include "server/core/plan_dump.h"
 #include "server/planner/planner.h"
 #include "server/store/store.h"
 #include "worker/codegen/host_code.h"
@@ -36,9 +38,10 @@ struct Cluster {
   Options options = CoordinatorOptions();
   RealClock clock;
   server::store::MemoryStore store;
+  DumpFolder dump{ProcessEnv()("TESSERA_DUMP").value_or("")};
   server::Coordinator coordinator{options,
                                   &clock,
-                                  server::planner::MakePlan,
+                                  server::core::WithDump(server::planner::MakePlan, &dump),
                                   &store,
                                   /*observer=*/nullptr,
                                   /*tenant_folders=*/false};
@@ -75,7 +78,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& optio
               {.num_devices = options.devices,
                .memory_bytes = options.memory_bytes_per_device,
                .codegen = worker::codegen::HostCompilerOptionsFrom(cluster->options),
-               .dump = ProcessEnv()("TESSERA_DUMP").value_or("")}),
+               .dump = &cluster->dump}),
           &cluster->coordinator));
   api::Service* const service = cluster->service.get();
   return std::shared_ptr<api::Service>(std::move(cluster), service);

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/dump_folder.h"
 #include "base/flight_recorder.h"
 #include "base/host_limits.h"
 #include "base/locks.h"
@@ -28,6 +29,7 @@
 #include "server/admission/admission.h"
 #include "server/auth/tokens.h"
 #include "server/coordinator.h"
+#include "server/core/plan_dump.h"
 #include "server/health_monitor.h"
 #include "server/jail/jail.h"
 #include "server/planner/planner.h"
@@ -207,6 +209,8 @@ absl::Status Run(const Options& options) {
     TESSERA_ASSIGN_OR_RETURN(jailed, MakeJail(options, &metrics));
     plan = [&jailed](const core::PlanRequest& request) { return jailed->Plan(request); };
   }
+  DumpFolder dump(options.dump);
+  plan = core::WithDump(std::move(plan), &dump);
   Coordinator coordinator(options, &clock, plan, store.get(), &telemetry,
                           /*tenant_folders=*/true, std::move(durability));
   const telemetry::GaugeReader gauges(

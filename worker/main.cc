@@ -184,6 +184,7 @@ absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* pr
                       .keep = absl::Milliseconds(options.upload_keep_ms)};
   process->keepalive = KeepaliveFrom(options);
   process->files_dir = options.files_dir;
+  process->dump = options.dump;
   process->compile_jobs = static_cast<int>(options.compile_jobs);
   process->compile_always = options.compile_always;
   process->cuda_tf32 = options.cuda_tf32;

@@ -44,12 +44,22 @@ struct PlanOptions {
   bool explain = true;  // fill in the texts
 };
 
+// The program after a stage of the planner, as text that ir::ParseProgram reads. Comments in it say
+// what the stage has decided and no program can express.
+struct PlanStage {
+  std::string name;  // "partition"
+  std::string text;
+};
+
 struct PlanRequest {
   ir::Program program;  // verified
   std::string name;
   std::string tenant;       // whose program it is
   ClusterSnapshot cluster;  // as many devices as program.mesh() has, or hypothetical ones
   PlanOptions options;
+  // Receives each stage when it is done, also where a later one fails; null: no stage is written as
+  // text. The plan does not depend on it.
+  std::function<void(PlanStage)> on_stage = nullptr;
 };
 
 // The type and sharding, over the plan's mesh, of an argument or a result.

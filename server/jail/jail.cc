@@ -1,5 +1,7 @@
 #include "server/jail/jail.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,13 +55,23 @@ std::string RequestOf(wire::Source* (wire::Request::*field)(), const api::Progra
   return request.SerializeAsString();
 }
 
-// The jailed process's reply, or the error that it tells.
-absl::StatusOr<wire::Reply> ReadReply(const absl::StatusOr<std::string>& bytes) {
+// The jailed process's reply, which may be an error.
+absl::StatusOr<wire::Reply> ParseReply(const absl::StatusOr<std::string>& bytes) {
   TESSERA_RETURN_IF_ERROR(bytes);
   wire::Reply reply;
   if (!reply.ParseFromString(*bytes))
     return MakeError(ErrorKind::kInternal, "the process for programs answers with no message");
-  if (reply.has_status()) TESSERA_RETURN_IF_ERROR(ir::serial::FromProto(reply.status()));
+  return reply;
+}
+
+absl::Status ErrorOf(const wire::Reply& reply) {
+  return reply.has_status() ? ir::serial::FromProto(reply.status()) : absl::OkStatus();
+}
+
+// The jailed process's reply, or the error that it tells.
+absl::StatusOr<wire::Reply> ReadReply(const absl::StatusOr<std::string>& bytes) {
+  TESSERA_ASSIGN_OR_RETURN(wire::Reply reply, ParseReply(bytes));
+  TESSERA_RETURN_IF_ERROR(ErrorOf(reply));
   return reply;
 }
 
@@ -103,13 +115,34 @@ absl::StatusOr<core::Plan> JailedReader::Plan(const core::PlanRequest& request) 
   const std::string program = asked.plan().program().SerializeAsString();
   TESSERA_ASSIGN_OR_RETURN(
       const wire::Reply reply,
-      ReadReply(pool_.Call(request.tenant, {program, absl::StrCat("plan ", request.name)},
-                           asked.SerializeAsString(), absl::InfiniteFuture())));
+      ParseReply(pool_.Call(request.tenant, {program, absl::StrCat("plan ", request.name)},
+                            asked.SerializeAsString(), absl::InfiniteFuture())));
+  if (request.on_stage != nullptr)
+    for (const wire::PlanStage& stage : reply.stages())
+      request.on_stage({stage.name(), stage.text()});
+  TESSERA_RETURN_IF_ERROR(ErrorOf(reply));
   return jail::FromProto(reply.plan(), request, OfDevicePrograms(limits_));
 }
 
 // ---- The jailed process. ------------------------------------------------------------------------
 namespace {
+
+// The bound of the stages of one plan, which come in its reply.
+constexpr size_t kStageBytesMax = size_t{64} << 20;
+
+// Returns what adds a stage to the reply. The text of a stage beyond the bound is replaced by a
+// line that says so, because a dump must not make a plan too large for its reply.
+std::function<void(core::PlanStage)> AddsStages(wire::Reply* reply) {
+  return [reply, left = kStageBytesMax](core::PlanStage stage) mutable {
+    if (stage.text.size() > left)
+      stage.text = absl::StrCat("# left out: the stages of one plan have at most ", kStageBytesMax,
+                                " bytes\n");
+    left -= std::min(left, stage.text.size());
+    wire::PlanStage& to = *reply->add_stages();
+    to.set_name(std::move(stage.name));
+    to.set_text(std::move(stage.text));
+  };
+}
 
 absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire::Reply* reply) {
   const ir::Limits limits = jail::FromProto(request.limits());
@@ -127,8 +160,8 @@ absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire
       return absl::OkStatus();
     }
     case wire::Request::kPlan: {
-      TESSERA_ASSIGN_OR_RETURN(const core::PlanRequest asked,
-                               jail::FromProto(request.plan(), limits));
+      TESSERA_ASSIGN_OR_RETURN(core::PlanRequest asked, jail::FromProto(request.plan(), limits));
+      if (request.plan().stages()) asked.on_stage = AddsStages(reply);
       TESSERA_ASSIGN_OR_RETURN(const core::Plan made, plan(asked));
       *reply->mutable_plan() = jail::ToProto(made);
       return absl::OkStatus();
@@ -150,7 +183,7 @@ std::string AnswerRequest(std::string_view request, const core::PlanFn& plan) {
   if (asked.ParseFromArray(request.data(), static_cast<int>(request.size())))
     status = Answer(asked, plan, &reply);
   if (!status.ok()) {
-    reply.Clear();
+    reply.clear_body();
     *reply.mutable_status() = ir::serial::ToProto(status);
   }
   return reply.SerializeAsString();

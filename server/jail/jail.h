@@ -30,7 +30,8 @@ class JailedReader final : public core::ProgramReader {
                                    absl::Time deadline) override;
   absl::StatusOr<std::string> Inspect(const std::string& tenant, const api::ProgramSource& source,
                                       absl::Time deadline) override;
-  // A core::PlanFn. What comes back is verified against the request.
+  // A core::PlanFn. What comes back is verified against the request, except for the stages, which
+  // on_stage gets when the process has answered: none of a process that crashed.
   absl::StatusOr<core::Plan> Plan(const core::PlanRequest& request);
 
  private:

@@ -8,16 +8,20 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/clock.h"
+#include "base/dump_folder.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -25,6 +29,7 @@
 #include "ir/serial/program.h"
 #include "ir/serial/source.h"
 #include "ir/text.h"
+#include "server/core/plan_dump.h"
 #include "server/jail/wire.h"
 #include "server/planner/planner.h"
 
@@ -86,6 +91,11 @@ absl::StatusOr<core::Plan> FaultyPlan(const core::PlanRequest& request) {
   if (request.name == "another mesh") plan.mesh.axes[0].size = 4;
   if (request.name == "another program")
     plan.device_program = Parsed("func main(%x: f32[8,4]) -> (f32[8,4]) {\n  return %x\n}\n").entry;
+  if (request.name == "large stages") {
+    request.on_stage({"large", std::string(size_t{40} << 20, '\n')});
+    request.on_stage({"too large", std::string(size_t{40} << 20, '\n')});
+    request.on_stage({"small", "text"});
+  }
   if (request.name == "who") plan.explain_text = absl::StrCat(getpid());
   return plan;
 }
@@ -148,6 +158,65 @@ TEST(Jail, PlansAsThePlannerDoes) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan here, planner::MakePlan(request));
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan there, jailed.Plan(request));
   EXPECT_EQ(there.explain_text, here.explain_text);
+}
+
+using Stages = std::vector<std::pair<std::string, std::string>>;
+
+// Has on_stage append to `stages`.
+core::PlanRequest WithStages(core::PlanRequest request, Stages* stages) {
+  request.on_stage = [stages](const core::PlanStage& stage) {
+    stages->emplace_back(stage.name, stage.text);
+  };
+  return request;
+}
+
+TEST(Jail, TheStagesOfAPlanComeOut) {
+  JailedReader jailed(Options(kJailFlag), {});
+  Stages here, there;
+  ASSERT_THAT(planner::MakePlan(WithStages(RequestOf("step"), &here)), IsOk());
+  ASSERT_THAT(jailed.Plan(WithStages(RequestOf("step"), &there)), IsOk());
+  EXPECT_EQ(there.size(), 7u);
+  EXPECT_EQ(there, here);
+  // A plan that fails has those before the failure.
+  core::PlanRequest failing = RequestOf("step");
+  failing.cluster.devices.pop_back();
+  there.clear();
+  EXPECT_THAT(jailed.Plan(WithStages(failing, &there)), ReasonIs("NOT_ENOUGH_DEVICES"));
+  ASSERT_EQ(there.size(), 1u);
+  EXPECT_EQ(there[0].first, "verify");
+}
+
+// As main.cc puts them together: the jailed process opens no file, and the coordinator writes them.
+TEST(Jail, TheDumpOfAJailedPlanIsFiles) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(::testing::TempDir()) / "tessera-jail-dump";
+  fs::remove_all(root);
+  DumpFolder folder(root.string());
+  JailedReader jailed(Options(kJailFlag), {});
+  const core::PlanFn plan = core::WithDump(
+      [&](const core::PlanRequest& request) { return jailed.Plan(request); }, &folder);
+  ASSERT_THAT(plan(RequestOf("train step")), IsOk());
+  const std::string hash = ir::StructuralHash(Parsed()).substr(0, 12);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(root / ("program_" + hash + "_train_step"))) {
+    std::ifstream in(entry.path());
+    EXPECT_THAT(ir::ParseProgram(std::string(std::istreambuf_iterator<char>(in), {})), IsOk());
+    names.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre(
+                         "01_verify.txt", "02_propagate.txt", "03_cuts.txt", "04_partition.txt",
+                         "05_hoist.txt", "06_memory.txt", "07_explain.txt"));
+  fs::remove_all(root);
+}
+
+TEST(Jail, StagesThatAreTooLargeAreLeftOut) {
+  JailedReader jailed(Options(), {});
+  Stages stages;
+  ASSERT_THAT(jailed.Plan(WithStages(RequestOf("large stages"), &stages)), IsOk());
+  ASSERT_EQ(stages.size(), 10u);  // 7 are the planner's
+  EXPECT_EQ(stages[7].second.size(), size_t{40} << 20);
+  EXPECT_EQ(stages[8].second, "# left out: the stages of one plan have at most 67108864 bytes\n");
+  EXPECT_EQ(stages[9].second, "text");
 }
 
 TEST(Jail, AProgramThatEndsItsProcessTwiceIsRefused) {

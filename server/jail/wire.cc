@@ -111,6 +111,7 @@ wire::PlanRequest ToProto(const core::PlanRequest& request) {
     ir::serial::WriteFields(device, out.add_devices());
   out.set_hypothetical_memory_bytes(request.cluster.hypothetical_memory_bytes);
   out.set_explain(request.options.explain);
+  out.set_stages(request.on_stage != nullptr);
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "ir/ops.h"
 #include "server/planner/cuts.h"
 #include "server/planner/reshard.h"
+#include "server/planner/stages.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -35,18 +36,33 @@ ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   return p;
 }
 
-// The type in human-readable form: global shape with the axes of each dim.
-std::string Describe(const Type& t, const DimAxes& dims) {
-  Type shown = ir::MakeType(t.dtype, t.shape);
-  shown.sharding = dims;
-  ir::Normalize(&shown);
-  return shown.ToString();
+// How an op is cut, in human-readable form: its operands' shards, and the axes along which they are
+// terms of sums that come later. `%3 = dot_general (f32[8@data,4], f32[4,6]); sums along model`
+std::string CutText(const Function& f, const Op& op, const Signature& signature, const OpCut& cut,
+                    const std::vector<std::optional<DimAxes>>& complete_to) {
+  const auto value = [](std::string* out, ValueId v) { absl::StrAppend(out, "%", v); };
+  std::string text =
+      absl::StrCat(absl::StrJoin(op.results, ", ", value), " = ", ToAbsl(op.def->name), " (");
+  for (size_t i = 0; i < op.operands.size(); ++i)
+    absl::StrAppend(&text, i == 0 ? "" : ", ",
+                    ShardedTypeText(f.types[op.operands[i]],
+                                    ir::JoinAxes(signature.operands[i], cut.factor_axes)));
+  absl::StrAppend(&text, ")");
+  const AxisList summed = ir::derive::SummedAxes(signature, cut.factor_axes);
+  if (!summed.empty()) absl::StrAppend(&text, "; sums along ", absl::StrJoin(summed, ", "));
+  if (!cut.carried.empty())
+    absl::StrAppend(&text, "; takes terms along ", absl::StrJoin(cut.carried, ", "));
+  for (const ValueId v : op.results)
+    if (complete_to[v])
+      absl::StrAppend(&text, "; %", v, " is completed to ",
+                      ShardedTypeText(f.types[v], *complete_to[v]));
+  return text;
 }
 
 class Partitioner {
  public:
-  // `notes` may be null.
-  explicit Partitioner(std::vector<OpExplanation>* notes) : notes_(notes) {}
+  // Both may be null; see Partition.
+  Partitioner(std::vector<OpExplanation>* notes, std::string* cuts) : notes_(notes), cuts_(cuts) {}
 
   // Emits f's body into `b`.  `args` are shards as s.of says, the results as `wanted` says.
   std::vector<Value> Body(const Function& f, const FunctionShardings& s,
@@ -60,6 +76,12 @@ class Partitioner {
       const Op& op = f.ops[i];
       const size_t note = notes_ == nullptr ? 0 : notes_->size();
       if (notes_ != nullptr) notes_->push_back(NoteOf(f, i, s, depth));
+      if (cuts_ != nullptr)
+        absl::StrAppend(cuts_, std::string(2 * depth, ' '),
+                        op.def->data_flow
+                            ? absl::StrCat("regions of ", ToAbsl(op.def->name))
+                            : CutText(f, op, s.signatures[i], cuts.ops[i], cuts.complete_to),
+                        "\n");
       if (op.def->data_flow) {
         const std::vector<Value> out = Regions(i, s, b, &env, depth, note);
         for (size_t r = 0; r < out.size(); ++r) env.shards[op.results[r]] = out[r];
@@ -92,7 +114,7 @@ class Partitioner {
     n.site = f.sites[i];
     n.depth = depth;
     for (ValueId v : f.ops[i].results) {
-      n.results.push_back(Describe(f.types[v], s.of[v]));
+      n.results.push_back(ShardedTypeText(f.types[v], s.of[v]));
       n.types.push_back(f.types[v]);
       n.specs.push_back(SpecFrom(f, v, s.of[v]));
     }
@@ -115,8 +137,8 @@ class Partitioner {
   void NoteMove(const Type& global, const DimAxes& from, const DimAxes& to, size_t note,
                 std::string_view what) {
     if (notes_ == nullptr || from == to) return;
-    (*notes_)[note].moves.push_back(
-        absl::StrCat(ToAbsl(what), " ", Describe(global, from), " -> ", Describe(global, to)));
+    (*notes_)[note].moves.push_back(absl::StrCat(ToAbsl(what), " ", ShardedTypeText(global, from),
+                                                 " -> ", ShardedTypeText(global, to)));
   }
   // The value's shard under the sharding `to`. What several readers want is moved once.
   static Value Moved(Env* env, ValueId v, const DimAxes& to) {
@@ -304,13 +326,14 @@ class Partitioner {
     return b.Build(Body(region, s, wanted, b, params, depth));
   }
 
-  std::vector<OpExplanation>* notes_;
+  std::vector<OpExplanation>* const notes_;
+  std::string* const cuts_;
 };
 
 }  // namespace
 
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
-                                             bool with_notes) {
+                                             bool with_notes, std::string* cuts) {
   const Function& f = *program.entry;
   PartitionedProgram out;
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] {
@@ -330,8 +353,8 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const F
       }
       out.out.push_back(SpecFrom(f, f.results[r], wanted[r]));
     }
-    out.fn =
-        b.Build(Partitioner(with_notes ? &out.notes : nullptr).Body(f, s, wanted, b, params, 0));
+    Partitioner partitioner(with_notes ? &out.notes : nullptr, cuts);
+    out.fn = b.Build(partitioner.Body(f, s, wanted, b, params, 0));
   }));
   return out;
 }

@@ -34,8 +34,10 @@ struct PartitionedProgram {
   std::vector<OpExplanation> notes;
 };
 
-// Requires: `s` is the result of Propagate. Notes take as long as all else.
+// Requires: `s` is the result of Propagate. Notes take as long as all else. `cuts`, unless it is
+// null, receives a line for each op: how it is cut; where the function fails, up to the op that
+// fails.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
-                                             bool with_notes);
+                                             bool with_notes, std::string* cuts = nullptr);
 
 }  // namespace tessera::server::planner

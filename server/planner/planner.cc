@@ -1,6 +1,7 @@
 #include "server/planner/planner.h"
 
 #include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "server/planner/memory.h"
 #include "server/planner/partition.h"
 #include "server/planner/propagate.h"
+#include "server/planner/stages.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -71,19 +73,37 @@ absl::Status Hoist(int64_t device_memory, PartitionedProgram* device, MemoryBoun
   return absl::OkStatus();
 }
 
+// The remarks of the stage "memory". The workers' dumps are named by the hash.
+std::string MemoryText(const ir::Function& device_program, const MemoryBound& memory) {
+  return absl::StrCat("device program ", ir::StructuralHash(device_program), "\nat most ",
+                      memory.peak, " B on a device, arguments ", memory.arguments,
+                      " B and results ", memory.results, " B included");
+}
+
 }  // namespace
 
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
+  const Stages stages(request);
+  // The caller has verified it.
+  stages.Add("verify", request.program);
   TESSERA_RETURN_IF_ERROR(CheckCluster(request));
   ir::Program program = request.program;
   TESSERA_ASSIGN_OR_RETURN(program.entry, ir::DropRules(ir::Dce(*program.entry)));
   FunctionShardings shardings;
   TESSERA_RETURN_IF_ERROR(Seed(program, &shardings));
   Propagate(*program.entry, &shardings);
-  TESSERA_ASSIGN_OR_RETURN(PartitionedProgram device,
-                           Partition(program, shardings, request.options.explain));
+  if (stages.wanted()) stages.Add("propagate", program, ShardingsText(*program.entry, shardings));
+  std::string cuts;
+  absl::StatusOr<PartitionedProgram> partitioned =
+      Partition(program, shardings, request.options.explain, stages.wanted() ? &cuts : nullptr);
+  stages.Add("cuts", program, cuts);
+  TESSERA_RETURN_IF_ERROR(partitioned.status());
+  PartitionedProgram& device = *partitioned;
+  stages.Add("partition", device.fn);
   MemoryBound memory = BoundMemory(*device.fn);
   TESSERA_RETURN_IF_ERROR(Hoist(DeviceMemory(request.cluster), &device, &memory));
+  stages.Add("hoist", device.fn);
+  if (stages.wanted()) stages.Add("memory", device.fn, MemoryText(*device.fn, memory));
 
   core::Plan plan;
   plan.device_program = device.fn;
@@ -101,6 +121,7 @@ absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
                               figures, time,   request.cluster.hypothetical_memory_bytes};
     plan.explain_text = ExplainText(explained);
     plan.explain_json = ExplainJson(explained);
+    stages.Add("explain", device.fn, plan.explain_text);
   }
   return plan;
 }

@@ -2,7 +2,8 @@
 // plan.
 //
 // Passes, in order: seed, propagate, partition, bound memory, hoist, explain.  The same request
-// gives the same bytes.  Any thread.
+// gives the same bytes.  Any thread.  PlanRequest::on_stage, which only observes, is called on the
+// same thread.
 #pragma once
 #include "absl/status/statusor.h"
 #include "server/core/plan.h"

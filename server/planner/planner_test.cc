@@ -2,9 +2,13 @@
 // program run on every device must give what the logical program gives.
 #include "server/planner/planner.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/datadriven.h"
@@ -19,6 +23,8 @@ namespace {
 
 using ir::Array;
 using ir::DType;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Small integers: sums of them are exact in any order, so that equality is bitwise.
 Array SmallIntegers(const ir::Type& t, int seed) {
@@ -102,7 +108,15 @@ std::string PlanText(const DataCase& c) {
   request.cluster.devices.resize(program->mesh().num_devices());
   for (auto& device : request.cluster.devices)
     device.memory_bytes = c.Has("memory") ? std::stoll(c.args.at("memory")) : 0;
+  std::string wrong_stages;
+  request.on_stage = [&](const core::PlanStage& stage) {
+    const absl::StatusOr<ir::Program> read = ir::ParseProgram(stage.text);
+    if (!read.ok())
+      absl::StrAppend(&wrong_stages, "WRONG: ", stage.name, ": ", read.status().ToString(), "\n",
+                      stage.text);
+  };
   absl::StatusOr<core::Plan> plan = MakePlan(request);
+  if (!wrong_stages.empty()) return wrong_stages;
   if (!plan.ok())
     return absl::StrCat(ToAbsl(ReasonOf(plan.status())), ": ", plan.status().message(), "\n");
   if (c.command == "explain") return plan->explain_text;
@@ -139,6 +153,87 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6] P(None,'model')) -> (f32[8,6]) {
   EXPECT_EQ(a.explain_json, b.explain_json);
 }
 
+// Plans the text for `devices` devices. Returns the stages that it tells of.
+std::vector<core::PlanStage> StagesOf(const std::string& text, int devices,
+                                      absl::StatusOr<core::Plan>* plan) {
+  std::vector<core::PlanStage> stages;
+  core::PlanRequest request;
+  request.program = *ir::ParseProgram(text);
+  request.cluster.devices.resize(devices);
+  request.on_stage = [&](core::PlanStage stage) { stages.push_back(std::move(stage)); };
+  *plan = MakePlan(request);
+  return stages;
+}
+
+std::vector<std::string> NamesOf(const std::vector<core::PlanStage>& stages) {
+  std::vector<std::string> names;
+  for (const core::PlanStage& stage : stages) names.push_back(stage.name);
+  return names;
+}
+
+TEST(PlannerTest, EachStageIsTextThatReadsBack) {
+  const std::string text = R"(mesh (data=2, model=2)
+func main(%x: f32[8,4] P('data'), %w: f32[4,6] P('model')) -> (f32[8,6]) {
+  %y = dot_general(%x, %w) {lhs_batching_dimensions=[], rhs_batching_dimensions=[], lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}
+  %dead = negate(%y)
+  %z = tanh(%y)
+  return %z
+}
+)";
+  absl::StatusOr<core::Plan> plan;
+  const std::vector<core::PlanStage> stages = StagesOf(text, 4, &plan);
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_THAT(NamesOf(stages), ElementsAre("verify", "propagate", "cuts", "partition", "hoist",
+                                           "memory", "explain"));
+  std::vector<ir::Program> read;
+  for (const core::PlanStage& stage : stages) {
+    TESSERA_ASSERT_OK_AND_ASSIGN(read.emplace_back(), ir::ParseProgram(stage.text));
+  }
+  EXPECT_EQ(ir::StructuralHash(read[0]), ir::StructuralHash(*ir::ParseProgram(text)));
+  EXPECT_EQ(ir::CountOps(*read[1].entry), 2) << "without the dead op";
+  for (size_t i = 3; i < read.size(); ++i)
+    EXPECT_EQ(ir::StructuralHash(*read[i].entry), ir::StructuralHash(*plan->device_program))
+        << stages[i].name;
+  EXPECT_THAT(stages[1].text, HasSubstr("# %0: f32[8@data,4], by argument 0 (%x)\n"));
+  EXPECT_THAT(stages[1].text, HasSubstr("# %3: f32[8@data,6] of tanh, by "));
+  EXPECT_THAT(
+      stages[2].text,
+      HasSubstr("# %2 = dot_general (f32[8@data,4@model], f32[4@model,6]); sums along model"));
+  EXPECT_THAT(stages[5].text,
+              HasSubstr("# device program " + ir::StructuralHash(*plan->device_program)));
+  EXPECT_THAT(stages[5].text,
+              HasSubstr(absl::StrCat("# at most ", plan->memory_bound_bytes, " B on a device")));
+  EXPECT_THAT(stages[6].text, HasSubstr("# predicted time: "));
+}
+
+TEST(PlannerTest, AStageSaysWhatHappensInRegions) {
+  absl::StatusOr<core::Plan> plan;
+  const std::vector<core::PlanStage> stages = StagesOf(R"(mesh (x=2)
+func main(%a: f32[4,8] P(None,'x')) -> (f32[8]) {
+  %z = constant() {value=dense<f32[]: 0>}
+  %c = broadcast_in_dim(%z) {broadcast_dimensions=[], shape=[8]}
+  %r = scan(%c, %a) {length=4, num_carry=1, num_consts=0, reverse=false} with
+    func body(%s: f32[8], %e: f32[8]) -> (f32[8]) {
+      %t = add(%s, %e)
+      return %t
+    }
+  return %r
+}
+)",
+                                                       2, &plan);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(stages[1].text, HasSubstr("# region 0 of scan\n#   %0: f32[8@x]"));
+  EXPECT_THAT(stages[2].text, HasSubstr("# regions of scan\n#   %2 = add (f32[8@x], f32[8@x])\n"));
+}
+
+TEST(PlannerTest, PlanningThatFailsTellsOfTheStagesBeforeTheFailure) {
+  const std::string text = "mesh (x=2)\nfunc main(%a: s32[8]) -> (s32[8]) {\n  return %a\n}\n";
+  absl::StatusOr<core::Plan> plan;
+  const std::vector<core::PlanStage> stages = StagesOf(text, /*devices=*/3, &plan);
+  EXPECT_THAT(plan, ReasonIs("NOT_ENOUGH_DEVICES"));
+  EXPECT_THAT(NamesOf(stages), ElementsAre("verify"));
+}
+
 TEST(PlannerTest, AbsentDevicesNeedNotBeListed) {
   const char* text = R"(
 mesh (data=64, model=8)
@@ -152,9 +247,9 @@ func main(%x: f32[128,4] P('data'), %w: f32[4,16] P(None,'model')) -> (f32[]) {
   EXPECT_THAT(MakePlan(request).status(), ReasonIs("NOT_ENOUGH_DEVICES"));
   request.cluster.hypothetical_memory_bytes = 1000;
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan absent, MakePlan(request));
-  EXPECT_THAT(absent.explain_text, ::testing::HasSubstr("of devices that are absent"));
-  EXPECT_THAT(absent.explain_text, ::testing::HasSubstr("B at most of 1000 (arguments 64"));
-  EXPECT_THAT(absent.explain_json, ::testing::HasSubstr("\"absent_device_bytes\": 1000"));
+  EXPECT_THAT(absent.explain_text, HasSubstr("of devices that are absent"));
+  EXPECT_THAT(absent.explain_text, HasSubstr("B at most of 1000 (arguments 64"));
+  EXPECT_THAT(absent.explain_json, HasSubstr("\"absent_device_bytes\": 1000"));
   // What is planned is what devices that are there would run.
   request.cluster.hypothetical_memory_bytes = 0;
   request.cluster.devices.resize(512);

@@ -1,7 +1,6 @@
 #include "worker/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -18,7 +17,6 @@
 #include "ir/eval/eval.h"
 #include "ir/eval/memory.h"
 #include "ir/ops/region.h"
-#include "ir/text.h"
 #include "worker/codegen/scalar_prim.h"
 #include "worker/cpu/host_pool.h"
 #include "worker/cpu/host_speed.h"
@@ -26,6 +24,7 @@
 #include "worker/cpu/program_run.h"
 #include "worker/cpu/sort.h"
 #include "worker/cpu/thread_pool.h"
+#include "worker/program/dump.h"
 #include "worker/program/lower.h"
 
 namespace tessera::worker {
@@ -322,6 +321,7 @@ class CpuBackend final : public Backend {
       return MakeError(ErrorKind::kMalformedProgram, "the program has no entry function");
     }
     const ir::Function& entry = *program.entry;
+    ProgramDump dump = program::BeginDump(options_.dump, program);
     const ir::Cost counted = ir::ops::CostOf(entry);
     const double cost = counted.flops + counted.bytes;
     const double ops = OpsInRun(entry);
@@ -342,9 +342,8 @@ class CpuBackend final : public Backend {
     options.sort_scratch = [this](const SortShape& shape) {
       return SortScratchBytes(shape, shared_->num_threads);
     };
-    TESSERA_ASSIGN_OR_RETURN(program::StepProgram built, program::Build(entry, options));
+    TESSERA_ASSIGN_OR_RETURN(program::StepProgram built, program::Build(entry, options, &dump));
     TESSERA_RETURN_IF_ERROR(program::Verify(built));
-    if (!options_.dump.empty()) Dump(entry, built);
     using Kernels = CpuBackendOptions::Kernels;
     const HostCodeKind kind = options_.kernels == Kernels::kInterpreted ? HostCodeKind::kInterpreted
                               : options_.kernels == Kernels::kStepByStep
@@ -393,15 +392,6 @@ class CpuBackend final : public Backend {
     if (options.memory_bytes > 0) return options;
     options.memory_bytes = CpuMemoryBytes() / options.num_devices;
     return options;
-  }
-
-  // A debugging aid: a failure to write is ignored.
-  void Dump(const ir::Function& entry, const program::StepProgram& built) const {
-    const std::string path = absl::StrCat(options_.dump, "/device_program_",
-                                          ir::StructuralHash(entry).substr(0, 12), ".txt");
-    std::ofstream file(path);
-    file << ir::PrintFunction(entry) << "\n" << built.ToString();
-    if (!file.flush()) TESSERA_LOG(WARNING) << "a dump is not written" << Field("path", path);
   }
 
   const CpuBackendOptions options_;

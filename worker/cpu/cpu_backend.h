@@ -8,8 +8,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <string>
 
+#include "base/dump_folder.h"
 #include "worker/codegen/host_code.h"
 #include "worker/runtime/backend.h"
 
@@ -24,8 +24,8 @@ struct CpuBackendOptions {
   // codegen::Interpret.
   enum class Kernels : uint8_t { kAuto, kAlways, kStepByStep, kInterpreted };
   Kernels kernels = Kernels::kAuto;
-  // The directory to which each compiled step program is written as text; empty: none.
-  std::string dump = {};
+  // Receives each device program and what it becomes; outlives the backend. Null: no dump.
+  DumpFolder* dump = nullptr;
 };
 
 // The default memory of all CPU devices of this machine together.

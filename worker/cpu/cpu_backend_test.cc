@@ -5,13 +5,19 @@
 
 #include <atomic>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/notification.h"
+#include "base/dump_folder.h"
 #include "base/status_exception.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
@@ -29,7 +35,9 @@ namespace {
 using ir::Array;
 using ir::Builder;
 using ir::DType;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Key;
 
 Array Random(DType dtype, ir::Dims shape, int seed) {
   std::mt19937 gen(seed);
@@ -759,6 +767,44 @@ TEST(ThreadPoolTest, EveryPieceRunsOnceWhoeverCalls) {
   for (std::thread& t : callers) t.join();
   for (const auto& of_caller : runs)
     for (const std::atomic<int>& n : of_caller) EXPECT_EQ(n, 1);
+}
+
+// Compiles x * 2 + y with a dump. Returns the text of each file by its path below the folder.
+std::map<std::string, std::string> FilesOfDump(CpuBackendOptions options) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(::testing::TempDir()) /
+                        ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  fs::remove_all(root);
+  DumpFolder folder(root.string());
+  options.dump = &folder;
+  Builder b({}, "scale");
+  const ir::Value x = b.Param(ir::MakeType(DType::kF32, {16}));
+  const ir::Value y = b.Param(ir::MakeType(DType::kF32, {16}));
+  const ir::FunctionRef f = b.Build({ir::Add(ir::Add(x, x), y)});
+  EXPECT_THAT(MakeCpuBackend(options)->Compile(ProgramOf(f)), IsOk());
+  std::map<std::string, std::string> files;
+  const std::string program =
+      absl::StrCat("device_", ir::StructuralHash(*f).substr(0, 12), "_scale");
+  for (const auto& entry : fs::directory_iterator(root / program)) {
+    std::ifstream in(entry.path());
+    files[entry.path().filename().string()] = {std::istreambuf_iterator<char>(in), {}};
+  }
+  fs::remove_all(root);
+  const absl::StatusOr<ir::Program> read = ir::ParseProgram(files["01_device_program.txt"]);
+  EXPECT_TRUE(read.ok() && ir::StructuralHash(*read->entry) == ir::StructuralHash(*f));
+  return files;
+}
+
+TEST(CpuDumpTest, TheDeviceProgramAndEachStageOfItsStepProgramAreFiles) {
+  const std::map<std::string, std::string> files =
+      FilesOfDump({.kernels = CpuBackendOptions::Kernels::kAlways});
+  EXPECT_THAT(files, ElementsAre(Key("01_device_program.txt"), Key("02_assign.txt"),
+                                 Key("03_overlap.txt"), Key("04_row_tiles.txt")));
+  EXPECT_THAT(files.at("04_row_tiles.txt"), HasSubstr("kernel 0 (s1, s2, s0)  # add; add\n"));
+}
+
+TEST(CpuDumpTest, AProgramThatIsEvaluatedHasItsDeviceProgramAlone) {
+  EXPECT_THAT(FilesOfDump({}), ElementsAre(Key("01_device_program.txt")));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
 #include "worker/device/runner.h"
+#include "worker/program/dump.h"
 #include "worker/program/lower.h"
 #include "worker/program/step_program.h"
 
@@ -130,7 +131,9 @@ class DeviceBackend final : public Backend {
       return MakeError(ErrorKind::kMalformedProgram, "the program has no entry function");
     }
     auto executable = std::make_shared<DeviceExecutable>();
-    TESSERA_ASSIGN_OR_RETURN(executable->program, program::Build(*program.entry, build_options_));
+    ProgramDump dump = program::BeginDump(options_.dump, program);
+    TESSERA_ASSIGN_OR_RETURN(executable->program,
+                             program::Build(*program.entry, build_options_, &dump));
     const absl::Time deadline = SteadyNow() + options_.codegen.compile_deadline;
     TESSERA_RETURN_IF_ERROR(program::Verify(executable->program));
     TESSERA_RETURN_IF_ERROR(Plan(*executable));

@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/dump_folder.h"
 #include "worker/codegen/host_code.h"
 #include "worker/device/device_api.h"
 #include "worker/runtime/backend.h"
@@ -38,6 +39,8 @@ struct DeviceBackendOptions {
   bool allow_tf32 = true;
   // The code cache and the compiling child; the target is the device's.
   codegen::HostCompilerOptions codegen = {};
+  // Receives each device program and what it becomes; outlives the backend. Null: no dump.
+  DumpFolder* dump = nullptr;
   // Called once, on any thread, when the device is lost. May be null.
   std::function<void(const absl::Status&)> on_fatal;
 };

@@ -146,12 +146,19 @@ Carrier CarrierOf(ir::DType dtype) {
 
 std::string StepProgram::ToString() const { return Printer(*this).Print(); }
 
-absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options) {
+absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options,
+                                  ProgramDump* dump) {
   TESSERA_ASSIGN_OR_RETURN(Lowered lowered, Lower(function, options));
   Fused fused = Fuse(&lowered);
   StepProgram program = Assign(std::move(lowered), std::move(fused));
+  const auto write = [&](std::string_view stage) {
+    if (dump != nullptr && dump->enabled()) dump->Write(stage, program.ToString());
+  };
+  write("assign");
   PlanOverlap(&program);
+  write("overlap");
   PlanRowTiles(&program);
+  write("row_tiles");
   return program;
 }
 

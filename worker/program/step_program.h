@@ -23,6 +23,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/dump_folder.h"
 #include "ir/array.h"
 #include "ir/derive/scan_size.h"
 #include "ir/eval/eval.h"
@@ -222,8 +223,10 @@ struct BuildOptions {
   std::function<bool(const ir::ScanSize& size)> has_scan;
 };
 
-// Errors name the op and its source location.
-absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options);
+// Errors name the op and its source location. Unless it is null, `dump` receives the step program
+// after each stage that makes or changes it.
+absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options,
+                                  ProgramDump* dump = nullptr);
 
 // Calls f(steps) for the lists that the step has: the body of a loop, or the branches.
 template <class StepType, class F>

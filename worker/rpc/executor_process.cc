@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/child_process.h"
 #include "base/clock.h"
+#include "base/dump_folder.h"
 #include "base/flight_recorder.h"
 #include "base/frames.h"
 #include "base/host_limits.h"
@@ -38,14 +39,16 @@ constexpr int kDeviceLostExit = 4;
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
-    const ExecutorProcessOptions& options, std::function<void(const absl::Status&)> on_fatal) {
+    const ExecutorProcessOptions& options, DumpFolder* dump,
+    std::function<void(const absl::Status&)> on_fatal) {
   if (options.gpu < 0) {
     std::unique_ptr<Backend> cpu =
         MakeCpuBackend({.num_devices = options.num_devices,
                         .memory_bytes = options.memory_bytes,
                         .codegen = options.codegen,
                         .kernels = options.compile_always ? CpuBackendOptions::Kernels::kAlways
-                                                          : CpuBackendOptions::Kernels::kAuto});
+                                                          : CpuBackendOptions::Kernels::kAuto,
+                        .dump = dump});
     const HostLimits limits = ProcessLimits();
     TESSERA_LOG(INFO) << "CPU devices" << Field("worker", options.worker)
                       << Field("devices", cpu->num_devices())
@@ -61,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   device.collective_timeout = options.collective_timeout;
   device.allow_tf32 = options.cuda_tf32;
   device.codegen = options.codegen;
+  device.dump = dump;
   device.on_fatal = std::move(on_fatal);
   return device::MakeDeviceBackend(api, device);
 }
@@ -69,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
 class ExecutorProcess {
  public:
   explicit ExecutorProcess(const ExecutorProcessOptions& options)
-      : options_(options), page_(options.in_flight_fd, options.num_devices) {}
+      : options_(options), dump_(options.dump), page_(options.in_flight_fd, options.num_devices) {}
 
   // VALUE_ERROR and the like: of certificates that fit nothing, a device that does not open.
   absl::Status Start() {
@@ -99,8 +103,9 @@ class ExecutorProcess {
           executor.tls, MakeTlsContext(options_.certificates, options_.key, options_.authorities));
     }
     // A device that is lost ends the process, by way of the end of its socket.
-    TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
-                             MakeBackend(options_, [this](const absl::Status&) { Stop(&lost_); }));
+    TESSERA_ASSIGN_OR_RETURN(
+        std::unique_ptr<Backend> backend,
+        MakeBackend(options_, &dump_, [this](const absl::Status&) { Stop(&lost_); }));
     executor_ = std::make_unique<Executor>(
         std::move(executor), std::move(backend),
         [this](api::ReportBody body) { coordinator_->Report(std::move(body)); });
@@ -192,6 +197,7 @@ class ExecutorProcess {
   }
 
   const ExecutorProcessOptions& options_;
+  DumpFolder dump_;
   InFlightPage page_;
   std::unique_ptr<MetricsPage> metrics_;
   std::unique_ptr<CoordinatorStream> coordinator_;

@@ -38,6 +38,7 @@ struct ExecutorProcessOptions {
   // PEM; all of them or none. Of the data port and, both ways, of the connections to peers.
   std::string certificates, key, authorities;
   std::string files_dir;  // empty: no files
+  std::string dump;       // DumpFolder's path; empty: no dump
   codegen::HostCompilerOptions codegen = {};
   ir::serial::ProcessSources sources = {};  // what it says of itself
   // As the daemon's Supervisor hands them over.

@@ -1,0 +1,118 @@
+// Writes the programs that the planner and the backends pass on after each of their stages, when
+// --dump names a folder.
+#include "base/dump_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kNameMax = 80;
+
+// Returns the text as a name of a file or a folder, which names no other folder. A stage's name may
+// come from a jailed process, and a program's from a client.
+std::string FileName(std::string_view text) {
+  std::string name(text.substr(0, kNameMax));
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
+  if (name.empty() || name[0] == '.') name.insert(0, "_");
+  return name;
+}
+
+// Returns 0, or the errno of the call that failed.
+int WriteFile(const std::string& file, std::string_view text) {
+  const UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (fd.get() < 0) return errno;
+  while (!text.empty()) {
+    const ssize_t n = write(fd.get(), text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return 0;
+}
+
+}  // namespace
+
+DumpFolder::DumpFolder(std::string path, Bounds bounds) : path_(std::move(path)), bounds_(bounds) {
+  if (path_.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error) LogFailure(path_, error.value());
+}
+
+void DumpFolder::LogFailure(const std::string& file, int error) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (std::exchange(failure_logged_, true)) return;
+  }
+  TESSERA_LOG(WARNING) << "a dump cannot be written; further failures are not logged"
+                       << Field("file", file) << Field("why", std::strerror(error));
+}
+
+bool DumpFolder::TakeRoom(const std::string& program, size_t bytes) {
+  {
+    absl::MutexLock lock(&mu_);
+    const bool is_known = programs_.contains(program);
+    if (!full_ && (is_known || programs_.size() < bounds_.programs) &&
+        static_cast<int64_t>(bytes) <= bounds_.bytes - bytes_) {
+      programs_.insert(program);
+      bytes_ += static_cast<int64_t>(bytes);
+      return true;
+    }
+    if (std::exchange(full_, true)) return false;
+  }
+  TESSERA_LOG(WARNING) << "the dumps of this process have reached their bound; it writes no more"
+                       << Field("folder", path_) << Field("programs_max", bounds_.programs)
+                       << Field("bytes_max", bounds_.bytes);
+  return false;
+}
+
+// Writes outside the lock, for programs are planned and compiled at the same time. Two processes
+// may write the same file, so that each writes one of its own first and renames it.
+void DumpFolder::Write(const std::string& program, int number, std::string_view stage,
+                       std::string_view text) {
+  if (!TakeRoom(program, text.size())) return;
+  const std::string folder = absl::StrCat(path_, "/", program);
+  const std::string file =
+      absl::StrCat(folder, "/", absl::StrFormat("%02d", number), "_", FileName(stage), ".txt");
+  int64_t unique = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    unique = ++files_;
+  }
+  const std::string next = absl::StrCat(file, ".", getpid(), ".", unique, ".tmp");
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return LogFailure(folder, errno);
+  int error = WriteFile(next, text);
+  if (error == 0 && std::rename(next.c_str(), file.c_str()) != 0) error = errno;
+  if (error == 0) return;
+  unlink(next.c_str());
+  LogFailure(file, error);
+}
+
+ProgramDump::ProgramDump(DumpFolder* folder, std::string_view program)
+    : folder_(folder != nullptr && folder->enabled() ? folder : nullptr),
+      program_(FileName(program)) {}
+
+void ProgramDump::Write(std::string_view stage, std::string_view text) {
+  if (folder_ == nullptr || stages_ >= kStagesMax) return;
+  folder_->Write(program_, ++stages_, stage, text);
+}
+
+}  // namespace tessera

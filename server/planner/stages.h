@@ -1,0 +1,35 @@
+// The planner's stages as text, for core::PlanRequest::on_stage.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "ir/program.h"
+#include "server/core/plan.h"
+#include "server/planner/propagate.h"
+
+namespace tessera::server::planner {
+
+// Passes the program after each stage to on_stage of the request, which outlives it.
+class Stages {
+ public:
+  explicit Stages(const core::PlanRequest& request) : request_(request) {}
+
+  // Whether anybody wants to know. Without it Add does nothing.
+  bool wanted() const { return request_.on_stage != nullptr; }
+  // `remarks` are lines that become comments before the program.
+  void Add(std::string_view stage, const ir::Program& program, std::string_view remarks = "") const;
+  void Add(std::string_view stage, const ir::FunctionRef& device_program,
+           std::string_view remarks = "") const;
+
+ private:
+  const core::PlanRequest& request_;
+};
+
+// Returns a line for each value of the program and its regions: its type with its sharding, and
+// what decided the sharding. Requires: `s` is the result of Propagate.
+std::string ShardingsText(const ir::Function& f, const FunctionShardings& s);
+
+// Returns the type with its sharding, as "f32[8@data,512]".
+std::string ShardedTypeText(const ir::Type& type, const ir::DimAxes& sharding);
+
+}  // namespace tessera::server::planner

@@ -1,0 +1,14 @@
+// The stages of a backend's compilation as files of --dump.
+#pragma once
+#include "base/dump_folder.h"
+#include "ir/program.h"
+
+namespace tessera::worker::program {
+
+// Begins the dump of a device program with the program itself, as text that ir::ParseProgram reads:
+// FOLDER/device_HASH_NAME/01_device_program.txt. HASH is the beginning of its structural hash,
+// which the planner's dump says too. Build adds the later stages. `folder` may be null, which means
+// that nothing is written, and outlives the result.
+ProgramDump BeginDump(DumpFolder* folder, const ir::Program& program);
+
+}  // namespace tessera::worker::program
