@@ -145,7 +145,7 @@ void Coordinator::CompileAsync(const core::Caller& caller, api::CompileRequest r
   std::string key = absl::StrCat(ir::StructuralHash(request.program), "/",
                                  ir::AnnotationHash(request.program), "/", request.name);
   Post<core::CompileReply>(scheduler::Compile{{0, caller}, std::move(key), std::move(request)},
-                          std::move(then));
+                           std::move(then));
 }
 
 absl::Status Coordinator::Admit(const api::ExecuteRequest& request) const {
