@@ -56,7 +56,7 @@ TEST(Lapack, TheKernelsAreWhatTheProcessorCanDo) {
   EXPECT_EQ(getenv("OPENBLAS_CORETYPE"), nullptr) << "left in the program's environment";
   const std::vector<std::string> with_avx512 = {"SkylakeX", "Cooperlake", "SapphireRapids"};
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-    EXPECT_THAT(with_avx512, testing::Contains(kernels));
+    EXPECT_THAT(with_avx512, ::testing::Contains(kernels));
   else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     EXPECT_EQ(kernels, "Haswell");
   else

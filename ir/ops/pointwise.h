@@ -166,10 +166,10 @@ std::vector<Value> Chain(const RuleContext& c, Values d) {
   return {AddTangents(a, b, c.out_types[0])};
 }
 // The cotangent of each operand; nullptr where the op is not linear in it.
-using Adjoint = Value (*)(const RuleContext& c, Value ct);
-template <Adjoint... kAdjoints>
+using AdjointRule = Value (*)(const RuleContext& c, Value ct);
+template <AdjointRule... kAdjoints>
 std::vector<Value> Adjoints(const RuleContext& c, Values ct, const std::vector<bool>& linear) {
-  constexpr Adjoint kAll[] = {kAdjoints...};
+  constexpr AdjointRule kAll[] = {kAdjoints...};
   std::vector<Value> out(c.in_types.size());
   for (size_t i = 0; i < out.size(); ++i) {
     if (!ct[0] || !linear[i]) continue;

@@ -59,7 +59,7 @@ TEST(ChunkTest, TheLastDataCounts) {
   EXPECT_FALSE(SplitChunk({bytes}, &rest, &data));  // X is no field
   const std::string twice = BeforeData(rest, 3) + "one" + BeforeData(rest, 3) + "two";
   ASSERT_TRUE(SplitChunk({twice}, &rest, &data));
-  EXPECT_THAT(data, testing::ElementsAre("two"));
+  EXPECT_THAT(data, ::testing::ElementsAre("two"));
 }
 
 TEST(ChunkTest, RefusesWhatIsNoMessage) {
@@ -82,7 +82,7 @@ TEST(ChunkTest, RefusesWhatIsNoMessage) {
       "\x0a\x01\xff",                                  // a ticket that is not UTF-8
   };
   for (const absl::string_view bytes : kNone) {
-    EXPECT_FALSE(SplitChunk({bytes}, &rest, &data)) << testing::PrintToString(bytes);
+    EXPECT_FALSE(SplitChunk({bytes}, &rest, &data)) << ::testing::PrintToString(bytes);
   }
 }
 

@@ -7,13 +7,10 @@
 #include "ir/api/crc32c.h"
 #include "ir/serial/program.h"
 #include "ir/text.h"
-#include "server/planner/planner.h"
 #include "server/rpc/testing/edge.h"
 #include "tessera/v1/program_service.grpc.pb.h"
 
 namespace tessera::server::rpc {
-
-core::PlanFn PlannerOfTests() { return planner::MakePlan; }
 
 namespace {
 

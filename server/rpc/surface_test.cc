@@ -9,7 +9,6 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
-#include "server/planner/planner.h"
 #include "server/rpc/testing/edge.h"
 #include "tessera/v1/admin.grpc.pb.h"
 #include "tessera/v1/array.grpc.pb.h"
@@ -19,8 +18,6 @@
 #include "tessera/v1/session.grpc.pb.h"
 
 namespace tessera::server::rpc {
-
-core::PlanFn PlannerOfTests() { return planner::MakePlan; }
 
 namespace {
 

@@ -105,17 +105,17 @@ CollectivesImpl Impl(std::string name, int executors, int ranks_each, bool tls =
 }
 
 INSTANTIATE_TEST_SUITE_P(InProcess, CollectivesSuite,
-                         testing::Values(Impl("Ranks1", 1, 1), Impl("Ranks2", 1, 2),
-                                         Impl("Ranks4", 1, 4)),
+                         ::testing::Values(Impl("Ranks1", 1, 1), Impl("Ranks2", 1, 2),
+                                           Impl("Ranks4", 1, 4)),
                          ImplName);
 INSTANTIATE_TEST_SUITE_P(Tcp, CollectivesSuite,
-                         testing::Values(Impl("Executors2", 2, 1), Impl("Executors4", 4, 1)),
+                         ::testing::Values(Impl("Executors2", 2, 1), Impl("Executors4", 4, 1)),
                          ImplName);
-INSTANTIATE_TEST_SUITE_P(Mixed, CollectivesSuite, testing::Values(Impl("Executors2Ranks2", 2, 2)),
+INSTANTIATE_TEST_SUITE_P(Mixed, CollectivesSuite, ::testing::Values(Impl("Executors2Ranks2", 2, 2)),
                          ImplName);
 INSTANTIATE_TEST_SUITE_P(Tls, CollectivesSuite,
-                         testing::Values(Impl("Executors3", 3, 1, /*tls=*/true),
-                                         Impl("Executors2Ranks2", 2, 2, /*tls=*/true)),
+                         ::testing::Values(Impl("Executors3", 3, 1, /*tls=*/true),
+                                           Impl("Executors2Ranks2", 2, 2, /*tls=*/true)),
                          ImplName);
 
 const CallKey kKey = {7, 1, "psum at model.cc:41", "train_step"};
@@ -174,11 +174,11 @@ TEST(TlsCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
 TEST(TlsContextTest, WhatIsNoCertificateIsSaid) {
   const pki::Credential& authority = Authority();
   EXPECT_THAT(Text(MakeTlsContext("", authority.key_pem, authority.cert_pem).status()),
-              testing::HasSubstr("certificate"));
+              ::testing::HasSubstr("certificate"));
   EXPECT_THAT(Text(MakeTlsContext(authority.cert_pem, "x", authority.cert_pem).status()),
-              testing::HasSubstr("key"));
+              ::testing::HasSubstr("key"));
   EXPECT_THAT(Text(MakeTlsContext(authority.cert_pem, authority.key_pem, "").status()),
-              testing::HasSubstr("authorities"));
+              ::testing::HasSubstr("authorities"));
 }
 
 TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
@@ -198,9 +198,9 @@ TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
       {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
   dropper.join();
   EXPECT_EQ(ReasonOf(status), "WORKER_LOST") << status;
-  EXPECT_THAT(Text(status),
-              testing::HasSubstr("psum at model.cc:41: lost rank 1 (device 11 of executor w1, host "
-                                 "host-1): it closed the connection [program train_step"));
+  EXPECT_THAT(Text(status), ::testing::HasSubstr(
+                                "psum at model.cc:41: lost rank 1 (device 11 of executor w1, host "
+                                "host-1): it closed the connection [program train_step"));
   EXPECT_EQ(cluster.of(0).Run(
                 {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey}),
             status)
@@ -262,7 +262,7 @@ TEST(TcpCollectives, AnExecutorThatNeverConnectsIsNamedAsSuch) {
   const absl::Status status = cluster.of(1).Run(
       {.kind = ir::CollectiveKind::kBarrier, .rank = 1, .group = kBoth, .key = kKey});
   EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
-  EXPECT_THAT(Text(status), testing::HasSubstr("executor w0, host host-0): not connected"));
+  EXPECT_THAT(Text(status), ::testing::HasSubstr("executor w0, host host-0): not connected"));
 }
 
 TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsGivenUpAfterTheTimeout) {
@@ -286,7 +286,7 @@ TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {
     const absl::Status status = cluster.of(stale).Run(
         {.kind = ir::CollectiveKind::kBarrier, .rank = stale, .group = kBoth, .key = kKey});
     EXPECT_EQ(ReasonOf(status), "PEER_FAILED") << status;
-    EXPECT_THAT(Text(status), testing::HasSubstr("generation 3 is stale: executor"));
+    EXPECT_THAT(Text(status), ::testing::HasSubstr("generation 3 is stale: executor"));
     // The laggard is configured anew, and the two meet.
     cluster.executors[stale].reset();
     later = cluster.ConfigOf(stale);
@@ -312,7 +312,7 @@ TEST(TcpCollectives, AWrongSecretOrIncarnationIsNotLetIn) {
     const absl::Status status = cluster.of(1).Run(
         {.kind = ir::CollectiveKind::kBarrier, .rank = 1, .group = kBoth, .key = kKey});
     EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
-    EXPECT_THAT(Text(status), testing::HasSubstr("not connected"));
+    EXPECT_THAT(Text(status), ::testing::HasSubstr("not connected"));
   }
 }
 
@@ -326,22 +326,22 @@ TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
   };
   const TestCluster cluster(2, 1, absl::Seconds(1));
   CommunicatorConfig config = cluster.ConfigOf(1);
-  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("a socket is needed"));
+  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("a socket is needed"));
   config.local_ranks = {};
-  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("no local ranks"));
+  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("no local ranks"));
   config.local_ranks = {2};
-  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("a local rank is no member"));
+  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("a local rank is no member"));
   config.local_ranks = {0, 1};
-  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("not the members of one executor"));
+  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("not the members of one executor"));
   config.local_ranks = {0};
   config.members[1].executor = "";
-  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("no executor name"));
+  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("no executor name"));
   config.secret.assign(kMaxSecretBytes + 1, 'x');
-  EXPECT_THAT(barrier(config, -1), testing::HasSubstr("the secret is too long"));
+  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("the secret is too long"));
 }
 
 // Speaks the wire by hand, as executor w0, to a real w1.
-class RawPeer : public testing::Test {
+class RawPeer : public ::testing::Test {
  protected:
   RawPeer() : cluster_(2, 1, absl::Seconds(2)), deadline_(absl::Seconds(20)) {
     cluster_.Start(1);
@@ -452,40 +452,40 @@ TEST_F(RawPeer, AHelloMayComeInPieces) {
 TEST_F(RawPeer, AFrameWithoutMagicEndsTheConnection) {
   FrameHeader header = Header();
   header.magic = 0;
-  EXPECT_THAT(VerdictAfter(header), testing::AllOf(testing::StartsWith("WORKER_LOST"),
-                                                   testing::HasSubstr("malformed frame")));
+  EXPECT_THAT(VerdictAfter(header), ::testing::AllOf(::testing::StartsWith("WORKER_LOST"),
+                                                     ::testing::HasSubstr("malformed frame")));
 }
 TEST_F(RawPeer, AFrameTooLongEndsTheConnection) {
   FrameHeader header = Header();
   header.length = kMaxPayloadBytes + 1;
-  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("malformed frame"));
+  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("malformed frame"));
 }
 TEST_F(RawPeer, AFrameOfAnotherGenerationEndsTheConnection) {
   FrameHeader header = Header();
   header.generation = 2;
-  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("a frame of generation 2, this is 3"));
+  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("a frame of generation 2, this is 3"));
 }
 TEST_F(RawPeer, AFrameForAStrangerEndsTheConnection) {
   FrameHeader header = Header();
   header.to = 9;
-  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("not its and ours"));
+  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("not its and ours"));
 }
 TEST_F(RawPeer, AFrameOfUnknownTypeEndsTheConnection) {
   FrameHeader header = Header();
   header.type = static_cast<FrameType>(77);
-  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("unknown type"));
+  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("unknown type"));
 }
 TEST_F(RawPeer, TooMuchCreditEndsTheConnection) {
   FrameHeader header = Header();
   header.type = FrameType::kCredit;
   header.total = uint64_t{1} << 63;
-  EXPECT_THAT(VerdictAfter(header), testing::HasSubstr("more than was taken"));
+  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("more than was taken"));
 }
 TEST_F(RawPeer, AFrameOfAnUnknownCallIsAMismatchThatPrints) {
   FrameHeader header = Header();
   header.call_kind = header.call_reduce = header.call_dtype = 255;
-  EXPECT_THAT(VerdictAfter(header), testing::AllOf(testing::StartsWith("INTERNAL"),
-                                                   testing::HasSubstr("(unknown, 0 bytes")));
+  EXPECT_THAT(VerdictAfter(header), ::testing::AllOf(::testing::StartsWith("INTERNAL"),
+                                                     ::testing::HasSubstr("(unknown, 0 bytes")));
 }
 TEST_F(RawPeer, TheFailureOfAPeerIsTheVerdict) {
   FrameHeader header = Header();
@@ -524,8 +524,8 @@ TEST_F(RawPeer, WhatIsLeftOfALaunchIsDroppedOnceItsFailureIsKnown) {
 TEST_F(RawPeer, LaunchesThatDifferAreToldAtTheTimeout) {
   FrameHeader header = Header();
   header.launch = 50;
-  EXPECT_THAT(VerdictAfter(header),
-              testing::AllOf(testing::StartsWith("INTERNAL"), testing::HasSubstr("launch 50")));
+  EXPECT_THAT(VerdictAfter(header), ::testing::AllOf(::testing::StartsWith("INTERNAL"),
+                                                     ::testing::HasSubstr("launch 50")));
 }
 
 TEST_F(RawPeer, ASenderBeyondItsWindowIsCutOff) {
@@ -564,7 +564,7 @@ TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
   Write(fd_, payload.data(), payload.size());
   caller.join();
   EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
-  EXPECT_THAT(Text(status), testing::HasSubstr("stalled: 262144 of 524288 bytes received"));
+  EXPECT_THAT(Text(status), ::testing::HasSubstr("stalled: 262144 of 524288 bytes received"));
 }
 
 TEST_F(RawPeer, APeerThatStopsReadingIsTimedOut) {
@@ -580,7 +580,7 @@ TEST_F(RawPeer, APeerThatStopsReadingIsTimedOut) {
                                                   .out = MutableBytesOf(out),
                                                   .pairs = pairs});
   EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
-  EXPECT_THAT(Text(status), testing::HasSubstr("not receiving: "));
+  EXPECT_THAT(Text(status), ::testing::HasSubstr("not receiving: "));
 }
 
 }  // namespace

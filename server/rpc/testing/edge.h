@@ -25,7 +25,7 @@ inline absl::Status Read(const grpc::Status& status) {
   return ir::serial::FromProto(details);
 }
 
-// The planner that the coordinator gets: a test that uses the fixture defines it.
+// The planner that the coordinator of the fixture gets (edge.cc).
 core::PlanFn PlannerOfTests();
 
 // A token is "tenant/role".

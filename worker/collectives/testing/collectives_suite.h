@@ -1,6 +1,6 @@
 // What every implementation of Collectives must do. An implementation registers a factory:
 //
-//   INSTANTIATE_TEST_SUITE_P(InProcess, CollectivesSuite, testing::Values(...), ImplName);
+//   INSTANTIATE_TEST_SUITE_P(InProcess, CollectivesSuite, ::testing::Values(...), ImplName);
 //
 // A cluster is all executors of a communicator in the test's process, driven by one thread per
 // rank.
@@ -61,7 +61,7 @@ struct CollectivesImpl {
   std::function<std::unique_ptr<Cluster>(absl::Duration timeout)> make;
 };
 
-inline std::string ImplName(const testing::TestParamInfo<CollectivesImpl>& info) {
+inline std::string ImplName(const ::testing::TestParamInfo<CollectivesImpl>& info) {
   return info.param.name;
 }
 
@@ -74,7 +74,7 @@ absl::Span<std::byte> MutableBytesOf(std::vector<T>& v) {
   return {reinterpret_cast<std::byte*>(v.data()), v.size() * sizeof(T)};
 }
 
-class CollectivesSuite : public testing::TestWithParam<CollectivesImpl> {
+class CollectivesSuite : public ::testing::TestWithParam<CollectivesImpl> {
  protected:
   // A call that should succeed never comes near this.
   void SetUp() override { Make(absl::Seconds(60)); }
@@ -207,12 +207,12 @@ TEST_P(CollectivesSuite, ReducesBits) {
   for (const ir::ReduceKind reduce :
        {ir::ReduceKind::kAnd, ir::ReduceKind::kMin, ir::ReduceKind::kProd}) {
     EXPECT_THAT(AllReduce(All(), Key(2), reduce, ir::DType::kBool, flags)[0],
-                testing::ElementsAre(1, 0, only_first));
+                ::testing::ElementsAre(1, 0, only_first));
   }
   for (const ir::ReduceKind reduce :
        {ir::ReduceKind::kOr, ir::ReduceKind::kMax, ir::ReduceKind::kSum}) {
     EXPECT_THAT(AllReduce(All(), Key(3), reduce, ir::DType::kBool, flags)[0],
-                testing::ElementsAre(1, 0, 1));
+                ::testing::ElementsAre(1, 0, 1));
   }
 }
 
@@ -523,11 +523,11 @@ TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
   for (size_t i = 0; i < results.size(); ++i) {
     EXPECT_EQ(ReasonOf(results[i]), "COLLECTIVE_TIMEOUT") << i << ": " << results[i];
     const std::string text(results[i].message());
-    EXPECT_THAT(text, testing::HasSubstr(absl::StrCat(
+    EXPECT_THAT(text, ::testing::HasSubstr(absl::StrCat(
                           "rank ", missing, " (", DeviceOf(missing), " of executor ",
                           ExecutorOf(executor), ", host ", HostOf(executor), "): not entered")));
-    EXPECT_THAT(text, testing::HasSubstr("psum at model.cc:41: 1 of "));
-    EXPECT_THAT(text, testing::HasSubstr("program train_step, launch 7, op 1"));
+    EXPECT_THAT(text, ::testing::HasSubstr("psum at model.cc:41: 1 of "));
+    EXPECT_THAT(text, ::testing::HasSubstr("program train_step, launch 7, op 1"));
   }
 }
 
@@ -557,10 +557,11 @@ TEST_P(CollectivesSuite, AllWhoAreMissingAreNamedAndNobodyElse) {
          cluster_->Run(present, [&](int rank) { return sum(rank, 1); })) {
       EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
       const std::string text(status.message());
-      EXPECT_THAT(text, testing::HasSubstr(
+      EXPECT_THAT(text, ::testing::HasSubstr(
                             absl::StrCat(": ", missing.size(), " of ", n(), " members missing")));
       for (const int rank : missing) {
-        EXPECT_THAT(text, testing::ContainsRegex(absl::StrCat("rank ", rank, " .*: not entered")));
+        EXPECT_THAT(text,
+                    ::testing::ContainsRegex(absl::StrCat("rank ", rank, " .*: not entered")));
       }
     }
   }
@@ -584,7 +585,7 @@ TEST_P(CollectivesSuite, AbortWakesEverybodyWithTheFirstFailure) {
   for (int rank = 0; rank < n(); ++rank) {
     const bool here = cluster_->executor_of_rank[rank] == cluster_->executor_of_rank[n() - 1];
     EXPECT_EQ(ReasonOf(results[rank]), here ? "CANCELLED" : "PEER_FAILED") << results[rank];
-    EXPECT_THAT(std::string(results[rank].message()), testing::HasSubstr("cancelled on request"));
+    EXPECT_THAT(std::string(results[rank].message()), ::testing::HasSubstr("cancelled on request"));
   }
 }
 
@@ -627,7 +628,7 @@ TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
     });
     for (const absl::Status& status : ended) {
       EXPECT_EQ(ReasonOf(status), "PEER_FAILED");
-      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("launch cancelled"));
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("launch cancelled"));
     }
     RunOk(All(), [&](int rank) { return sum(rank, of_launch(first + 1)); });
     // And it stays ended.
@@ -720,11 +721,12 @@ TEST_P(CollectivesSuite, CallsThatDifferAreBothTold) {
     });
     for (const absl::Status& status : results) {
       EXPECT_FALSE(status.ok());
-      EXPECT_THAT(std::string(status.message()),
-                  testing::AllOf(testing::HasSubstr("made different calls"),
-                                 testing::HasSubstr(variant.told),
-                                 testing::HasSubstr("psum at model.cc:41 (all_reduce sum f32, 32 "
-                                                    "bytes, 2 members, launch 7, op 5)")));
+      EXPECT_THAT(
+          std::string(status.message()),
+          ::testing::AllOf(::testing::HasSubstr("made different calls"),
+                           ::testing::HasSubstr(variant.told),
+                           ::testing::HasSubstr("psum at model.cc:41 (all_reduce sum f32, 32 "
+                                                "bytes, 2 members, launch 7, op 5)")));
     }
     EXPECT_TRUE(ReasonOf(results[0]) == "INTERNAL" || ReasonOf(results[1]) == "INTERNAL");
   }
@@ -815,7 +817,7 @@ TEST_P(CollectivesSuite, ArgumentsThatMakeNoSenseAreRefused) {
     Make(absl::Seconds(60));
     const absl::Status status = row.call(cluster_->of(0));
     EXPECT_EQ(ReasonOf(status), "INTERNAL") << status;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(row.what));
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(row.what));
   }
 }
 
