@@ -1,13 +1,16 @@
 # Targets of Tessera, and the table of what may depend on what.
 #
 #   tessera_library(NAME tessera_ir SRCS a.cc DEPS tessera_base absl::span [HDRS a.h])
-#   tessera_test(NAME a_test SRCS a_test.cc DEPS tessera_ir [TIMEOUT 300] [LABELS slow])
+#   tessera_test(NAME a_test SRCS a_test.cc DEPS tessera_ir [TIMEOUT 300] [LABELS slow] [ALONE])
 #   tessera_binary(NAME tessera_server SRCS main.cc DEPS ... [OUTPUT tessera-server])
 #   tessera_fuzz(NAME parse_fuzz SRCS parse_fuzz.cc DEPS tessera_ir CORPUS tests/fuzz/parse)
 #
 # A target belongs to the folder whose CMakeLists.txt defines it. DEPS may name targets that are
 # defined later; tessera_check_layers(), called last, refuses those that the table forbids. DEPS are
 # public. Files are relative to the folder, as usual.
+#
+# The tests of a folder share one executable, FOLDER_tests, and each is run by itself. A test that is ALONE has an
+# executable of its own: because it has a main() of its own, compile definitions, or others start it.
 
 # The layer of each top folder: a folder may use its own targets and those of a lower layer. Folders
 # that share a layer never use one another.
@@ -98,9 +101,27 @@ function(tessera_library)
     message(FATAL_ERROR "tessera_library(${ARG_NAME}): unknown ${ARG_UNPARSED_ARGUMENTS}")
   endif()
   if(ARG_SRCS)
-    add_library(${ARG_NAME} STATIC ${ARG_SRCS} ${ARG_HDRS})
+    # What tests share stays static: Google Test would be in each shared library, and in the program.
+    set(kind STATIC)
+    _tessera_folder(folder)
+    if(TESSERA_SHARED_LIBS AND NOT folder MATCHES "^(tests|bench|examples)" AND NOT "${ARG_SRCS}" MATCHES "testing/")
+      set(kind SHARED)
+    endif()
+    add_library(${ARG_NAME} ${kind} ${ARG_SRCS} ${ARG_HDRS})
+    set_target_properties(${ARG_NAME} PROPERTIES DEFINE_SYMBOL "")
     _tessera_setup(${ARG_NAME} library "${ARG_DEPS}")
-    _tessera_use_pch(${ARG_NAME} tessera_pch_library)
+    if(folder MATCHES "^tests/" AND NOT folder STREQUAL "tests/sim")
+      # What tests say runs once; the simulation runs millions of steps. The precompiled headers are an executable's.
+      _tessera_compile_as_test(${ARG_NAME})
+      set_target_properties(${ARG_NAME} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${ARG_NAME} PRIVATE -fPIE)
+      target_compile_options(${ARG_NAME} PRIVATE
+        $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
+      _tessera_use_pch(${ARG_NAME} tessera_pch_test)
+    else()
+      _tessera_use_pch(${ARG_NAME} tessera_pch_library)
+    endif()
+    _tessera_unity(${ARG_NAME})
   else()
     # Headers alone: compiled where they are used.
     add_library(${ARG_NAME} INTERFACE)
@@ -114,26 +135,168 @@ function(tessera_library)
   endif()
 endfunction()
 
+# Our libraries that `target` needs, itself first.
+function(_tessera_libraries_of target out)
+  get_property(edges GLOBAL PROPERTY TESSERA_EDGES)
+  set(found)
+  set(left ${target})
+  while(left)
+    list(POP_FRONT left next)
+    if(next IN_LIST found)
+      continue()
+    endif()
+    list(APPEND found ${next})
+    foreach(edge IN LISTS edges)
+      if(edge MATCHES "^[^|]*\\|${next}\\|(tessera_[^|]*)\\|")
+        list(APPEND left ${CMAKE_MATCH_1})
+      endif()
+    endforeach()
+  endwhile()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+# Makes our libraries ARGN, with all that they need of ours, a part of the module `name`: as archives, or as object
+# files where they are shared libraries. Call when these are all known.
+function(_tessera_link_whole name)
+  if(NOT TESSERA_SHARED_LIBS)
+    target_link_libraries(${name} PUBLIC ${ARGN})
+    return()
+  endif()
+  set(libraries)
+  foreach(library IN LISTS ARGN)
+    _tessera_libraries_of(${library} needed)
+    list(APPEND libraries ${needed})
+  endforeach()
+  list(REMOVE_DUPLICATES libraries)
+  get_property(edges GLOBAL PROPERTY TESSERA_EDGES)
+  foreach(library IN LISTS libraries)
+    get_target_property(type ${library} TYPE)
+    if(NOT type STREQUAL INTERFACE_LIBRARY)
+      target_sources(${name} PRIVATE $<TARGET_OBJECTS:${library}>)
+    endif()
+    foreach(edge IN LISTS edges)
+      if(edge MATCHES "^[^|]*\\|${library}\\|([^|]*)\\|")
+        set(dep ${CMAKE_MATCH_1})
+        if(NOT dep IN_LIST libraries)
+          target_link_libraries(${name} PRIVATE ${dep})
+        endif()
+      endif()
+    endforeach()
+  endforeach()
+  if(tessera_proto IN_LIST libraries)
+    target_link_libraries(${name} PRIVATE gRPC::grpc++ protobuf::libprotobuf)
+  endif()
+endfunction()
+
+# As add_test(), and TIMEOUT in seconds, which every test has. Tests are started by a program that can write down what
+# each took (base/testing/timed.cc).
+function(tessera_add_test)
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;WORKING_DIRECTORY" "COMMAND")
+  if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_TIMEOUT OR NOT ARG_COMMAND)
+    message(FATAL_ERROR "tessera_add_test(${ARG_NAME}): wants NAME, TIMEOUT and COMMAND, "
+                        "and does not know '${ARG_UNPARSED_ARGUMENTS}'")
+  endif()
+  if(NOT TARGET tessera_timed)
+    add_executable(tessera_timed ${PROJECT_SOURCE_DIR}/base/testing/timed.cc)
+    _tessera_setup(tessera_timed binary "")
+    set_target_properties(tessera_timed PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+    add_dependencies(memory_tests tessera_timed)
+    add_dependencies(fuzz_targets tessera_timed)
+  endif()
+  list(POP_FRONT ARG_COMMAND program)
+  if(TARGET ${program})
+    set(program $<TARGET_FILE:${program}>)
+  endif()
+  if(NOT ARG_WORKING_DIRECTORY)
+    set(ARG_WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND tessera_timed ${ARG_NAME} ${program} ${ARG_COMMAND}
+           WORKING_DIRECTORY ${ARG_WORKING_DIRECTORY})
+  # Long tests start first, so that short ones run beside them.
+  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT})
+endfunction()
+
+# The executable that holds the tests of this folder: one to link, whose files may share translation units.
+function(_tessera_suite out)
+  _tessera_folder(folder)
+  string(REPLACE "/" "_" suite "${folder}_tests")
+  if(NOT TARGET tessera_test_main)
+    add_library(tessera_test_main STATIC ${PROJECT_SOURCE_DIR}/base/testing/test_main.cc)
+    _tessera_setup(tessera_test_main library "GTest::gmock;GTest::gtest")
+  endif()
+  if(NOT TARGET ${suite})
+    add_executable(${suite})
+    _tessera_setup_test(${suite} "")
+    target_link_libraries(${suite} PRIVATE tessera_test_main)
+    _tessera_unity(${suite})
+  endif()
+  set(${out} ${suite} PARENT_SCOPE)
+endfunction()
+
+# What all executables with tests have in common.
+function(_tessera_setup_test name deps)
+  _tessera_setup(${name} test "${deps}")
+  _tessera_compile_as_test(${name})
+  target_link_libraries(${name} PRIVATE GTest::gmock Threads::Threads)
+  _tessera_use_pch(${name} tessera_pch_test)
+  # Golden files and the tree itself are read relative to the repository.
+  target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# Builds what scripts/test runs under sanitizers: tests that handle memory, threads or bytes by hand. They have the label
+# "memory", by LABELS or by TESSERA_TEST_LABELS, which a folder sets for all tests below it.
+add_custom_target(memory_tests)
+
 function(tessera_test)
-  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "ALONE" "NAME;TIMEOUT" "SRCS;DEPS;LABELS")
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tessera_test(${ARG_NAME}): unknown ${ARG_UNPARSED_ARGUMENTS}")
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  add_executable(${ARG_NAME} ${ARG_SRCS})
-  _tessera_setup(${ARG_NAME} test "${ARG_DEPS}")
-  _tessera_compile_as_test(${ARG_NAME})
-  target_link_libraries(${ARG_NAME} PRIVATE GTest::gtest_main GTest::gmock Threads::Threads)
-  _tessera_use_pch(${ARG_NAME} tessera_pch_test)
-  # Golden files and the tree itself are read relative to the repository.
-  target_compile_definitions(${ARG_NAME} PRIVATE TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  list(APPEND ARG_LABELS ${TESSERA_TEST_LABELS})
+  if(ARG_ALONE)
+    add_executable(${ARG_NAME} ${ARG_SRCS})
+    _tessera_setup_test(${ARG_NAME} "${ARG_DEPS}")
+    target_link_libraries(${ARG_NAME} PRIVATE GTest::gtest_main)
+    set(command ${ARG_NAME})
+  else()
+    _tessera_suite(suite)
+    _tessera_folder(folder)
+    get_target_property(known ${suite} SOURCES)
+    set(new ${ARG_SRCS})
+    list(REMOVE_ITEM new ${known})
+    target_sources(${suite} PRIVATE ${new})
+    target_link_libraries(${suite} PUBLIC ${ARG_DEPS})
+    foreach(dep IN LISTS ARG_DEPS)
+      set_property(GLOBAL APPEND PROPERTY TESSERA_EDGES "${folder}|${suite}|${dep}|test")
+    endforeach()
+    list(FILTER ARG_SRCS INCLUDE REGEX "_test\\.cc$")
+    set(files)
+    foreach(source IN LISTS ARG_SRCS)
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+      list(APPEND files ${source})
+    endforeach()
+    list(JOIN files "," files)
+    set(command ${suite} --sources=${files})
+    add_custom_target(${ARG_NAME} DEPENDS ${suite})
+    # The test by its own name, for people and scripts.
+    file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}
+         CONTENT "#!/bin/sh\nexec '$<TARGET_FILE:${suite}>' '--sources=${files}' \"$@\"\n"
+         FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+                          WORLD_READ WORLD_EXECUTE)
+  endif()
+  if(memory IN_LIST ARG_LABELS)
+    add_dependencies(memory_tests ${ARG_NAME})
+  endif()
+  tessera_add_test(NAME ${ARG_NAME} COMMAND ${command} TIMEOUT ${ARG_TIMEOUT}
+                   WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   # A sanitizer's test spends a quarter of its time on the stacks of allocations: a few frames do.
   # Where thread-local storage of libraries lies at 16 bytes from a page, clang 14's leak check takes
   # what is before it for a header, and ends the process: it is told to leave that storage out.
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}"
                        ENVIRONMENT ASAN_OPTIONS=malloc_context_size=6:intercept_tls_get_addr=0)
 endfunction()
 
@@ -174,15 +337,19 @@ function(tessera_fuzz)
   file(MAKE_DIRECTORY ${found})
   if(TESSERA_FUZZ)
     target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
-    add_test(NAME ${ARG_NAME} WORKING_DIRECTORY ${found}
+    tessera_add_test(NAME ${ARG_NAME} TIMEOUT 120 WORKING_DIRECTORY ${found}
              COMMAND ${ARG_NAME} -runs=20000 -max_total_time=60 -max_len=${ARG_MAX_LEN} -timeout=20
                      -rss_limit_mb=1024 -artifact_prefix=${found}/ ${found} ${corpus})
   else()
-    target_sources(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/base/testing/fuzz_replay_main.cc)
-    add_test(NAME ${ARG_NAME} WORKING_DIRECTORY ${found} COMMAND ${ARG_NAME} ${corpus})
+    if(NOT TARGET tessera_fuzz_replay)
+      add_library(tessera_fuzz_replay STATIC ${PROJECT_SOURCE_DIR}/base/testing/fuzz_replay_main.cc)
+      _tessera_setup(tessera_fuzz_replay library "")
+    endif()
+    target_link_libraries(${ARG_NAME} PRIVATE tessera_fuzz_replay)
+    tessera_add_test(NAME ${ARG_NAME} TIMEOUT 120 WORKING_DIRECTORY ${found} COMMAND ${ARG_NAME} ${corpus})
   endif()
   # The packaged protobuf and Abseil share containers with us and are not built for the sanitizer.
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT 120 LABELS fuzz
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS fuzz
                        ENVIRONMENT ASAN_OPTIONS=detect_container_overflow=0)
 endfunction()
 

@@ -1,4 +1,6 @@
 // debug_nans on a cluster.
+// Compiled by itself: gcc 12 crashes in one of its lambdas when other tests share its translation
+// unit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

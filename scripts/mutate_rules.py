@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Deletes the rules of the ops one at a time and says what notices.
 
-  scripts/mutate_rules.py [build/dev] [--ops PATTERN] [--rules jvp,batch] [--list]
+  scripts/mutate_rules.py [build/mutations] [--ops PATTERN] [--rules jvp,batch] [--list]
 
 A rule is a designated initialiser of an op (`.jvp = DotJvp`), an assignment in a family's constructor
 (`d.batch = BatchReduce;`), or an entry of an elementwise op's rules ({Chain<F>, Adjoints<G>, States}).
@@ -122,6 +122,11 @@ class Build:
     def __init__(self, folder, scratch):
         self.folder, self.scratch = folder, scratch
         self.links = {}
+        if not (folder / "build.ninja").exists():
+            # One file is one object, which stands in an archive.
+            subprocess.run(["cmake", "--preset", "dev", "-B", str(folder), "-DTESSERA_UNITY=OFF",
+                            "-DTESSERA_SHARED_LIBS=OFF"], cwd=ROOT, check=True,
+                           stdout=subprocess.DEVNULL)
         self.targets = set(re.findall(r"^(\w+): phony", self.ask("targets", "all"), re.M))
 
     def ask(self, tool, *args):
@@ -153,7 +158,7 @@ class Build:
         return (said.group(1) or said.group(2)) if said else error.group(1)
 
     def link(self, test):
-        """The test with changed.o in it, or None when this build has no such test."""
+        """The command that runs the test with changed.o in it, or None when this build has no such test."""
         if test not in self.targets:
             return None
         if test not in self.links:
@@ -163,7 +168,12 @@ class Build:
         binary = self.scratch / test
         line = re.sub(r" -o \S+", f" {self.scratch}/changed.o -o {binary}", line, count=1)
         subprocess.run(line, shell=True, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
-        return binary
+        return [binary, *self.sources_of(test)]
+
+    def sources_of(self, test):
+        """What makes the executable of a folder run this test alone, from the script of the test's name."""
+        scripts = [path for path in self.folder.glob(f"**/{test}") if path.read_bytes()[:2] == b"#!"]
+        return re.findall(r"--sources=[^']*", scripts[0].read_text()) if scripts else []
 
 
 def verdict_on(build, mutation):
@@ -172,35 +182,36 @@ def verdict_on(build, mutation):
     if error is not None:
         return f"does not compile: {error}"
     for test in TESTS:
-        binary = build.link(test.format(file=mutation.path.stem))
-        failed = run(binary, mutation.op) if binary else None
+        command = build.link(test.format(file=mutation.path.stem))
+        failed = run(command, mutation.op) if command else None
         if failed:
             return failed
     return None
 
 
-def run(binary, op):
+def run(command, op):
     """The name of the test that fails, or None."""
+    name = command[0].name
     filters = [f"--gtest_filter=*/{op}", "--gtest_filter=*"] if not op.startswith("(") else [
         "--gtest_filter=*"]
     for f in filters:
         try:
-            done = subprocess.run([binary, f], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+            done = subprocess.run([*command, f], cwd=ROOT, stdout=subprocess.PIPE, text=True,
                                   stderr=subprocess.STDOUT, timeout=300)
         except subprocess.TimeoutExpired:
-            return f"{binary.name} does not end"
+            return f"{name} does not end"
         failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.M)
         if failed:
             return failed[0] if len(set(failed)) == 1 else f"{failed[0]} and {len(set(failed)) - 1} more"
         if done.returncode:
             started = re.findall(r"^\[ RUN      \] (\S+)", done.stdout, re.M)
-            return f"{started[-1] if started else binary.name} (stops the process)"
+            return f"{started[-1] if started else name} (stops the process)"
     return None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("build", nargs="?", default="build/dev")
+    parser.add_argument("build", nargs="?", default="build/mutations")
     parser.add_argument("--ops", default="*", help="wire names, as a pattern; families as (Movement)")
     parser.add_argument("--rules", default="", help="fields, separated by commas")
     parser.add_argument("--files", default="*", help="ir/ops/<pattern>.cc")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks rules of the scheduler one at a time and says whether the simulation notices.
 
-  scripts/sim_mutations.py [build/dev] [--only PATTERN] [--seeds 24] [--list]
+  scripts/sim_mutations.py [build/mutations] [--only PATTERN] [--seeds 24] [--list]
 
 A mutation replaces a piece of a file of server/scheduler or base; some take back the repair of a
 fault that was found once.  The changed file is compiled in a folder of its own and linked into
@@ -190,7 +190,7 @@ def verdict_on(build, mutation, seeds, known, known_seeds):
     error = build.compile(mutation)
     if error is not None:
         sys.exit(f"{mutation} does not compile: {error}")
-    binary = build.link("tessera_sim_binary")
+    binary = build.link("tessera_sim_binary")[0]
     first = min(FIRST_SEEDS, seeds)
     said = run(binary, 1, first)
     verdict = noticed(said, first, known, known_seeds)
@@ -204,7 +204,7 @@ def verdict_on(build, mutation, seeds, known, known_seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("build", nargs="?", default="build/dev")
+    parser.add_argument("build", nargs="?", default="build/mutations")
     parser.add_argument("--only", default="*", help="names, as patterns with commas between")
     parser.add_argument("--seeds", type=int, default=24, help="at most, for each mutation")
     parser.add_argument("--unchanged", type=int, default=144,

@@ -1,0 +1,108 @@
+// main() of the executables that hold the tests of a folder. With --sources=a_test.cc,b_test.cc it
+// runs only the tests that stand in those files, by their paths in the repository: a folder's tests
+// are linked once, and CTest still knows each file's tests by a name of their own.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr std::string_view kFlag = "--sources=";
+
+std::vector<std::string> Split(std::string_view list, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(separator, begin), list.size());
+    parts.emplace_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// The compiler may have been given the path from the root of the file system or from a build
+// folder.
+bool StandsIn(std::string_view file, const std::vector<std::string>& sources) {
+  for (const std::string& source : sources) {
+    if (file == source || file.ends_with("/" + source)) return true;
+  }
+  return false;
+}
+
+// Whether `name` matches `pattern`, in which * stands for any text and ? for any character.
+bool Matches(std::string_view name, std::string_view pattern) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] == '*') {
+    return Matches(name, pattern.substr(1)) || (!name.empty() && Matches(name.substr(1), pattern));
+  }
+  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
+         Matches(name.substr(1), pattern.substr(1));
+}
+
+bool MatchesAny(std::string_view name, std::string_view patterns) {
+  for (const std::string& pattern : Split(patterns, ':')) {
+    if (Matches(name, pattern)) return true;
+  }
+  return false;
+}
+
+// Whether Google Test's filter, "patterns to run-patterns to leave out", lets the test run.
+bool Passes(std::string_view name, std::string_view filter) {
+  const size_t minus = filter.find('-');
+  if (minus == std::string_view::npos) return MatchesAny(name, filter);
+  return (minus == 0 || MatchesAny(name, filter.substr(0, minus))) &&
+         !MatchesAny(name, filter.substr(minus + 1));
+}
+
+// Returns a filter for Google Test that names the tests of `sources` that `filter` lets run, or "".
+std::string FilterOf(const std::vector<std::string>& sources, std::string_view filter) {
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  std::string names;
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const ::testing::TestSuite& suite = *all.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const ::testing::TestInfo& test = *suite.GetTestInfo(t);
+      const std::string name = std::string(suite.name()) + "." + test.name();
+      if (!StandsIn(test.file(), sources) || !Passes(name, filter)) continue;
+      names.append(names.empty() ? "" : ":").append(name);
+    }
+  }
+  return names;
+}
+
+int Main(int argc, char** argv) {
+  std::string sources;
+  int kept = 1;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    if (arg.starts_with(kFlag)) {
+      sources = arg.substr(kFlag.size());
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  argc = kept;
+  argv[argc] = nullptr;
+  ::testing::InitGoogleMock(&argc, argv);
+  if (!sources.empty()) {
+    const std::string given = ::testing::GTEST_FLAG(filter);
+    const std::string filter = FilterOf(Split(sources, ','), given);
+    if (filter.empty()) {
+      std::fprintf(stderr, "%s: no test of %s matches the filter %s\n", argv[0], sources.c_str(),
+                   given.c_str());
+      return given == "*" ? 1 : 0;
+    }
+    ::testing::GTEST_FLAG(filter) = filter;
+  }
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace
+}  // namespace tessera::testing
+
+int main(int argc, char** argv) { return tessera::testing::Main(argc, argv); }
