@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Adds up what scripts/test took, and compares it with what docs/testing.md says.
+
+    scripts/test_times.py run NAME COMMAND...    runs a step, and writes down what it took
+    scripts/test_times.py report                 prints the total, the slowest steps and what grew
+    scripts/test_times.py check                  the same, and fails beyond a budget
+
+Steps and tests are lines of build/times.tsv and build/test_times/PRESET.tsv: name, processor seconds, elapsed
+seconds, exit status. Processor time is compared rather than elapsed time, so that a busy machine fails nothing.
+"""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PAGE = os.path.join(ROOT, "docs", "testing.md")
+STEPS = os.path.join(ROOT, "build", "times.tsv")
+TESTS = os.path.join(ROOT, "build", "test_times")
+
+# A group has grown if it takes this much more than its row says: machines differ, and one busy with other work has
+# slower caches.
+GROWN_FACTOR = 1.3
+GROWN_SECONDS = 2.0
+# A budget is exceeded beyond this factor.
+BUDGET_MARGIN = 1.25
+
+
+class Took:
+    """What one step or test took."""
+
+    def __init__(self, name, cpu, elapsed):
+        self.name, self.cpu, self.elapsed = name, cpu, elapsed
+
+
+def read_times(path):
+    """The rows of a file, the last of each name."""
+    if not os.path.exists(path):
+        return []
+    found = {}
+    with open(path, encoding="utf-8") as rows:
+        for row in rows:
+            name, cpu, elapsed, _ = row.rstrip("\n").split("\t")
+            found[name] = Took(name, float(cpu), float(elapsed))
+    return list(found.values())
+
+
+def run(name, command):
+    """Runs `command` and appends what it took to the steps."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.monotonic()
+    status = subprocess.run(command, check=False).returncode
+    elapsed = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    os.makedirs(os.path.dirname(STEPS), exist_ok=True)
+    with open(STEPS, "a", encoding="utf-8") as rows:
+        rows.write(f"{name}\t{cpu:.1f}\t{elapsed:.1f}\t{status}\n")
+    return status if status >= 0 else 128 - status
+
+
+def tables(text):
+    """The rows of each table of a page, as lists of cells, by the first cell of the table's head."""
+    found, head = {}, None
+    for line in text.split("\n"):
+        if not line.startswith("|"):
+            head = None
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if head is None:
+            head = cells[0]
+            found.setdefault(head, [])
+        elif not set(line) <= set("|-: "):
+            found[head].append(cells)
+    return found
+
+
+def patterns(cell):
+    """The names in a cell of the column Tests, as one regular expression. * stands for any text."""
+    names = re.findall(r"`([^`]+)`", cell)
+    return re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in names) or r"(?!)")
+
+
+def seconds(cell):
+    """The number in a cell such as `12` or `< 1`."""
+    match = re.search(r"[\d.]+", cell.replace(",", ""))
+    return float(match.group(0)) if match else 0.0
+
+
+def grown(rows, took):
+    """(cell, before, now) of each group of tests that takes more than its row says."""
+    found = []
+    for row in rows:
+        pattern = patterns(row[0])
+        now = sum(t.cpu for t in took if pattern.fullmatch(t.name))
+        before = seconds(row[3])
+        if now > max(before * GROWN_FACTOR, before + GROWN_SECONDS):
+            found.append((row[0], before, now))
+    return found
+
+
+def over_budget(rows, steps):
+    """(name, budget, now) of each step that takes more than its budget and the margin."""
+    by_name = {step.name: step for step in steps}
+    found = []
+    for row in rows:
+        budget = seconds(row[1])
+        step = by_name.get(row[0])
+        if step and step.cpu > budget * BUDGET_MARGIN:
+            found.append((row[0], budget, step.cpu))
+    return found
+
+
+def report():
+    """Prints the report. Returns the steps beyond their budgets."""
+    steps = read_times(STEPS)
+    tests = []
+    if os.path.isdir(TESTS):
+        for file in sorted(os.listdir(TESTS)):
+            tests += [(file.removesuffix(".tsv"), took) for took in read_times(os.path.join(TESTS, file))]
+    with open(PAGE, encoding="utf-8") as page:
+        rows = tables(page.read())
+    total, elapsed = sum(s.cpu for s in steps), sum(s.elapsed for s in steps)
+    print(f"== time: {elapsed:.0f} s, of processors {total:.0f} s")
+    for step in steps:
+        print(f"   {step.elapsed:7.0f} s {step.cpu:7.0f} s of processors  {step.name}")
+    print("   the slowest tests")
+    for preset, took in sorted(tests, key=lambda t: -t[1].elapsed)[:10]:
+        print(f"   {took.elapsed:7.1f} s {took.cpu:7.1f} s of processors  {took.name} ({preset})")
+    for cell, before, now in grown(rows.get("Tests", []), [took for _, took in tests]):
+        print(f"   grown: {cell} takes {now:.0f} s of processors; docs/testing.md says {before:.0f}")
+    beyond = over_budget(rows.get("Step", []), steps)
+    for name, budget, now in beyond:
+        print(f"   over budget: {name} took {now:.0f} s of processors, and may take {budget:.0f}; make it"
+              " faster, or move tests to scripts/check (docs/testing.md)")
+    return beyond
+
+
+def main():
+    if len(sys.argv) > 3 and sys.argv[1] == "run":
+        sys.exit(run(sys.argv[2], sys.argv[3:]))
+    if sys.argv[1:] not in (["report"], ["check"]):
+        sys.exit(__doc__)
+    beyond = report()
+    sys.exit(1 if beyond and sys.argv[1] == "check" else 0)
+
+
+if __name__ == "__main__":
+    main()

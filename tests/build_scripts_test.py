@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Tests the scripts that the build and scripts/test rely on: cmake/unity_groups.py and scripts/test_times.py."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(ROOT, "cmake"), os.path.join(ROOT, "scripts")]
+
+import test_times  # noqa: E402
+import unity_groups  # noqa: E402
+
+PLAIN = "namespace a {\nint F() { return 1; }\n}  // namespace a\n"
+
+
+class GroupsTest(unittest.TestCase):
+    """Which files may share a translation unit."""
+
+    def setUp(self):
+        self.root = tempfile.TemporaryDirectory()
+        self.addCleanup(self.root.cleanup)
+
+    def write(self, name, text):
+        path = os.path.join(self.root.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def groups(self, *texts):
+        paths = [self.write(f"{number}.cc", text) for number, text in enumerate(texts)]
+        found = unity_groups.Tree(self.root.name).groups(paths)
+        return [[paths.index(path) for path in group] for group in found]
+
+    @staticmethod
+    def unnamed(text, namespace="a"):
+        return f"namespace {namespace} {{\nnamespace {{\n{text}\n}}  // namespace\n}}  // namespace {namespace}\n"
+
+    def test_files_without_names_in_common_share(self):
+        self.assertEqual(self.groups(PLAIN, self.unnamed("int G() { return 2; }")), [[0, 1]])
+
+    def test_no_name_is_defined_twice(self):
+        for text in ("int F() {", "struct F {", "constexpr int F = 1;", "template <class T>\nT F(T x) {",
+                     "const std::vector<std::pair<int, int>> F{};", "enum class F { kA };"):
+            self.assertEqual(self.groups(self.unnamed(text), self.unnamed(text)), [[0], [1]], text)
+
+    def test_a_name_that_another_file_uses_keeps_them_apart_in_either_order(self):
+        own = self.unnamed("int Size() { return 1; }")
+        use = "namespace a {\nint G() { return Size(); }\n}  // namespace a\n"
+        self.assertEqual(self.groups(own, use), [[0], [1]])
+        self.assertEqual(self.groups(use, own), [[0], [1]])
+
+    def test_members_comments_and_literals_are_no_uses(self):
+        own = self.unnamed("int Size() { return 1; }")
+        use = "// Size\nnamespace a {\nint G(X x) { return x.Size() + b::Size() + y->Size() + N(\"Size\"); }\n}  // namespace a\n"
+        self.assertEqual(self.groups(own, use), [[0, 1]])
+
+    def test_a_name_is_hidden_only_inside_its_namespace(self):
+        own = self.unnamed("int Size() { return 1; }")
+        for namespace, apart in (("b", False), ("a::c", True), ("a", True), ("ab", False)):
+            use = f"namespace {namespace} {{\nint G() {{ return Size(); }}\n}}  // namespace {namespace}\n"
+            self.assertEqual(self.groups(own, use), [[0], [1]] if apart else [[0, 1]], namespace)
+
+    def test_nested_namespaces_are_followed(self):
+        own = self.unnamed("int Size() { return 1; }", "a::c")
+        use = ("namespace a {\nnamespace c {\nint G() { return Size(); }\n}  // namespace c\n}  // namespace a\n")
+        self.assertEqual(self.groups(own, use), [[0], [1]])
+
+    def test_macros_count_everywhere_until_they_are_undefined(self):
+        use = "namespace b {\nint G() { return N; }\n}  // namespace b\n"
+        self.assertEqual(self.groups("#define N 1\n", use), [[0], [1]])
+        self.assertEqual(self.groups("#define N 1\n#undef N\n", use), [[0, 1]])
+
+    def test_an_alias_may_be_repeated_and_not_differ(self):
+        def alias(text):
+            return f"namespace a {{\nusing {text};\nint G(X x);\n}}  // namespace a\n"
+        self.assertEqual(self.groups(alias("X = int"), alias("X = int")), [[0, 1]])
+        self.assertEqual(self.groups(alias("X = int"), alias("X = long")), [[0], [1]])
+        self.assertEqual(self.groups(alias("b::X"), alias("c::X")), [[0], [1]])
+
+    def test_headers_that_only_the_second_file_includes_count(self):
+        self.write("h.h", "namespace a {\nint Size();\n}  // namespace a\n")
+        own = self.unnamed("struct Size {};")
+        self.assertEqual(self.groups(own, '#include "h.h"\n' + PLAIN), [[0], [1]])
+
+    def test_a_file_that_says_so_is_compiled_by_itself(self):
+        self.assertEqual(self.groups(PLAIN, "// Compiled by itself: for a reason.\n"), [[0]])
+
+    def test_groups_are_bounded(self):
+        self.assertEqual(len(self.groups(*["int a;\n"] * (unity_groups.FILES_MAX + 1))), 2)
+        self.assertEqual(len(self.groups(*["\n" * (unity_groups.LINES_MAX - 10)] * 2)), 2)
+
+    def test_the_result_is_rewritten_only_if_it_changes(self):
+        path = self.write("0.cc", PLAIN)
+        rows = self.write("rows", f"target;{self.root.name};{path};{path}.removed\n")
+        out = os.path.join(self.root.name, "out.cmake")
+        command = [sys.executable, "-B", unity_groups.__file__, self.root.name, rows, out, out + ".d"]
+        subprocess.run(command, check=True)
+        with open(out, encoding="utf-8") as file:
+            self.assertIn("UNITY_GROUP target_0", file.read())
+        os.utime(out, (1, 1))
+        self.write("0.cc", PLAIN + "// changed\n")
+        subprocess.run(command, check=True)
+        self.assertEqual(os.stat(out).st_mtime, 1)
+        with open(out + ".d", encoding="utf-8") as file:
+            self.assertIn(path, file.read())
+
+
+class TimesTest(unittest.TestCase):
+    """The comparison of what tests took with docs/testing.md."""
+
+    PAGE = ("| Tests | Prove | Where | s |\n|---|---|---|---|\n| `a_*`, `b` | x | y | 10 |\n| `c_*` | x | y | < 1 |\n\n"
+            "| Step | Budget |\n|---|---|\n| dev: build | 1,000 |\n")
+
+    def setUp(self):
+        self.tables = test_times.tables(self.PAGE)
+
+    def test_rows_are_read(self):
+        self.assertEqual([row[0] for row in self.tables["Tests"]], ["`a_*`, `b`", "`c_*`"])
+        self.assertEqual(self.tables["Step"], [["dev: build", "1,000"]])
+
+    def test_what_grew_is_named_with_its_seconds(self):
+        def grown(**cpu):
+            return test_times.grown(self.tables["Tests"], [test_times.Took(n, c, 0) for n, c in cpu.items()])
+        self.assertEqual(grown(a_x=6, b=4, bb=100), [])
+        self.assertEqual(grown(a_x=9, b=5), [("`a_*`, `b`", 10, 14)])
+        self.assertEqual(grown(c_x=2.5), [])
+        self.assertEqual(grown(c_x=3.5), [("`c_*`", 1, 3.5)])
+
+    def test_a_budget_has_a_margin(self):
+        def over(cpu):
+            return test_times.over_budget(self.tables["Step"], [test_times.Took("dev: build", cpu, 0)])
+        self.assertEqual(over(1200), [])
+        self.assertEqual(over(1300), [("dev: build", 1000, 1300)])
+
+    def test_the_page_itself_is_read(self):
+        with open(test_times.PAGE, encoding="utf-8") as page:
+            tables = test_times.tables(page.read())
+        self.assertGreater(len(tables["Tests"]), 10)
+        self.assertGreater(len(tables["Step"]), 3)
+        for row in tables["Step"]:
+            self.assertGreater(test_times.seconds(row[1]), 0, row)
+
+
+if __name__ == "__main__":
+    unittest.main()
