@@ -5,6 +5,8 @@
 // our calls to the functions below (--wrap, see base/CMakeLists.txt). Each releases what must be
 // visible before the real call and acquires what is visible after it. Conditions may run inside the
 // real call, on whichever thread holds the lock then, so memory accesses in there are not reported.
+//
+// Compiled by itself: other files of base call what is wrapped here.
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
