@@ -91,11 +91,14 @@ def seconds(cell):
 
 
 def grown(rows, took):
-    """(cell, before, now) of each group of tests that takes more than its row says."""
-    found = []
+    """(cell, before, now) of each group of tests that takes more than its row says.
+
+    A test belongs to the first row that names it."""
+    found, left = [], list(took)
     for row in rows:
         pattern = patterns(row[0])
-        now = sum(t.cpu for t in took if pattern.fullmatch(t.name))
+        now = sum(t.cpu for t in left if pattern.fullmatch(t.name))
+        left = [t for t in left if not pattern.fullmatch(t.name)]
         before = seconds(row[3])
         if now > max(before * GROWN_FACTOR, before + GROWN_SECONDS):
             found.append((row[0], before, now))

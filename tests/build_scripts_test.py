@@ -111,20 +111,21 @@ class GroupsTest(unittest.TestCase):
 class TimesTest(unittest.TestCase):
     """The comparison of what tests took with docs/testing.md."""
 
-    PAGE = ("| Tests | Prove | Where | s |\n|---|---|---|---|\n| `a_*`, `b` | x | y | 10 |\n| `c_*` | x | y | < 1 |\n\n"
+    PAGE = ("| Tests | Prove | Where | s |\n|---|---|---|---|\n| `a_*`, `b` | x | y | 10 |\n| `c_*` | x | y | < 1 |\n| `*` | x | y | 5 |\n\n"
             "| Step | Budget |\n|---|---|\n| dev: build | 1,000 |\n")
 
     def setUp(self):
         self.tables = test_times.tables(self.PAGE)
 
     def test_rows_are_read(self):
-        self.assertEqual([row[0] for row in self.tables["Tests"]], ["`a_*`, `b`", "`c_*`"])
+        self.assertEqual([row[0] for row in self.tables["Tests"]], ["`a_*`, `b`", "`c_*`", "`*`"])
         self.assertEqual(self.tables["Step"], [["dev: build", "1,000"]])
 
     def test_what_grew_is_named_with_its_seconds(self):
         def grown(**cpu):
             return test_times.grown(self.tables["Tests"], [test_times.Took(n, c, 0) for n, c in cpu.items()])
-        self.assertEqual(grown(a_x=6, b=4, bb=100), [])
+        self.assertEqual(grown(a_x=6, b=4, bb=6), [])
+        self.assertEqual(grown(a_x=6, b=4, bb=100), [("`*`", 5, 100)])
         self.assertEqual(grown(a_x=9, b=5), [("`a_*`, `b`", 10, 14)])
         self.assertEqual(grown(c_x=2.5), [])
         self.assertEqual(grown(c_x=3.5), [("`c_*`", 1, 3.5)])
