@@ -160,7 +160,7 @@ std::string Array::to_string() const {
 
 Array Array::astype(DType dtype, Site site) const {
   return internal::Apply1("astype", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
-    // As in jax.numpy, and unlike lax.convert_element_type, which ignores the imaginary part.
+    // jax.numpy compares the number with zero; lax.convert_element_type ignores the imaginary part.
     if (ir::IsComplex(v[0].dtype()) && dtype == DType::kBool)
       return ir::Compare(v[0], ir::FullLike(v[0], 0), "NE");
     return ir::Convert(v[0], dtype);

@@ -61,7 +61,7 @@ TEST(ComplexTest, FunctionsAndTheirSlopes) {
          1.45534669023, -1.12724914397, 0.353553390593},
         {-0.594511720132, -1.79890743995, 1.9535142048, -2.82842712475, 1.59794999464, 1.1117859405,
          0.975373202162, 8.48528137424});
-  // Those of exp(log(z) / 3): jax.numpy has no cube roots of complex numbers.
+  // jax.numpy has no cube roots of complex numbers: these values are exp(log(z) / 3).
   Check([](Array z) { return lax::cbrt(z); },
         {1.21961650797, 0.820363244884, 1.29269989334, 0.545561817986, 0.471711267789,
          1.01832219514, -0.65428985371, 0.314980262474},
@@ -136,7 +136,8 @@ TEST(ComplexTest, ProductsSumsAndComparisons) {
   EXPECT_THAT(Values(same, Re(), Im()), Near({1, 1, 0, 1}));
 }
 
-// As in JAX: jnp.astype compares a number with zero, lax.convert_element_type its real part.
+// JAX does the same: jnp.astype compares a number with zero, lax.convert_element_type its real
+// part.
 TEST(ComplexTest, TruthIsOfTheNumberInNumpyAndOfTheRealPartInLax) {
   const auto truths = [](Array re, Array im) {
     const Array z = lax::complex(re, im);

@@ -418,7 +418,7 @@ TEST(Elementwise, ReducePrecisionToF16OverflowsAndFlushes) {
   }
 }
 
-// As in StableHLO's interpreter and XLA's evaluator.
+// StableHLO's interpreter and XLA's evaluator do the same.
 TEST(Elementwise, ReducePrecisionToNoMantissaMakesNanInfinite) {
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
     const Array x = Array::Of(dtype, {5}, {kNaN, -kNaN, -kInf, 1.5, -3});

@@ -247,8 +247,9 @@ Type WithDtype(Type t, DType dtype) {
   return t;
 }
 
-// What `x` has where the updates of a scatter are written; 0 for an update that is dropped, as all
-// are if `x` has no elements. A gather has no window in such an operand.
+// Returns the elements of `x` at the places where a scatter writes its updates, and 0 for each
+// update that is dropped. If `x` has no elements, every update is dropped: a gather would refuse
+// such an operand.
 Value AtUpdates(const RuleContext& c, Value x, Value indices) {
   if (x.type().num_elements() == 0)
     return Zeros(c.b, CotangentType(WithDtype(c.in_types[2], x.dtype())));

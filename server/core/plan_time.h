@@ -14,10 +14,11 @@ std::string SecondsText(double seconds);
 // "117 GFLOP/s", "20 GB/s".
 std::string RateText(double per_second, std::string_view unit);
 
-// The coordinator's answer to a Compile. Its explanations lack the last run until AddLastRun.
+// The coordinator's answer to a Compile. AddLastRun adds the last run to its
+// explanations.
 struct CompileReply : api::CompileReply {
   double predicted_seconds = 0;  // of a run, as predicted; only with explanations
-  // What the last run took on its slowest executor; 0 if there was none, or without explanations.
+  // time of the last run on its slowest executor; 0 without a last run or without explanations
   absl::Duration last_run = absl::ZeroDuration();
 };
 

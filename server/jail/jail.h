@@ -30,8 +30,8 @@ class JailedReader final : public core::ProgramReader {
                                    absl::Time deadline) override;
   absl::StatusOr<std::string> Inspect(const std::string& tenant, const api::ProgramSource& source,
                                       absl::Time deadline) override;
-  // A core::PlanFn. What comes back is verified against the request, except for the stages, which
-  // on_stage gets when the process has answered: none of a process that crashed.
+  // A core::PlanFn. The plan of the jailed process is verified against the request. The stages are
+  // not: on_stage gets them when the process has answered, and gets none if the process crashed.
   absl::StatusOr<core::Plan> Plan(const core::PlanRequest& request);
 
  private:

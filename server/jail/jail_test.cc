@@ -186,7 +186,8 @@ TEST(Jail, TheStagesOfAPlanComeOut) {
   EXPECT_EQ(there[0].first, "verify");
 }
 
-// As main.cc puts them together: the jailed process opens no file, and the coordinator writes them.
+// Planner and dump are put together as in main.cc: the jailed process opens no file, the
+// coordinator does.
 TEST(Jail, TheDumpOfAJailedPlanIsFiles) {
   namespace fs = std::filesystem;
   const fs::path root = fs::path(::testing::TempDir()) / "tessera-jail-dump";

@@ -2,7 +2,7 @@
 //
 // Read lists the K programs with the largest recent use, each with its use since it entered the
 // list, and the sum of all other use. Recent use is a sum that decays with a half-life of ten
-// minutes. Of the programs that are not listed at most `candidates_max` are tracked.
+// minutes. At most `candidates_max` programs outside the list are tracked.
 //
 // Collect exports counters by the program's name alone, which programs of several tenants may
 // share. A name gets its series when a program of this name enters the list, and keeps it: the
