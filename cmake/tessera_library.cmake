@@ -239,8 +239,17 @@ function(_tessera_setup_test name deps)
   _tessera_compile_as_test(${name})
   target_link_libraries(${name} PRIVATE GTest::gmock Threads::Threads)
   _tessera_use_pch(${name} tessera_pch_test)
-  # Golden files and the tree itself are read relative to the repository.
-  target_compile_definitions(${name} PRIVATE TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# Defines macros that say a test where something lies: string literals, relative to the repository, for SourcePath() of
+# base/testing/datadriven.h. An absolute path would make a compiler cache useless to a checkout in another folder.
+#
+#   tessera_define_paths(TARGET NAME PATH [NAME PATH]...)
+function(tessera_define_paths target)
+  while(ARGN)
+    list(POP_FRONT ARGN name path)
+    target_compile_definitions(${target} PRIVATE "${name}=\"$<PATH:RELATIVE_PATH,${path},${PROJECT_SOURCE_DIR}>\"")
+  endwhile()
 endfunction()
 
 # Builds what scripts/test runs under sanitizers: tests that handle memory, threads or bytes by hand. They have the label

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Decides which source files of a library may be compiled as one translation unit.
 
-    unity_groups.py ROOT SOURCES GROUPS DEPFILE
+    unity_groups.py ROOT SOURCES FOLDER
 
-ROOT is the folder that includes start from. Each line of SOURCES is `TARGET;DIRECTORY;FILE;...`: a target, the folder whose CMakeLists.txt defines it, and the
-absolute paths of its sources. GROUPS is a CMake file that gives each source the property UNITY_GROUP. It is
-rewritten only if it changes, so that the build folder is configured again only when the groups change. DEPFILE
-names every source for ninja.
+ROOT is the folder that includes start from. Each line of SOURCES is `TARGET;DIRECTORY;FILE;...`: a target, the
+folder whose CMakeLists.txt defines it, and the absolute paths of those of its sources that may share. For each
+group of several files FOLDER gets a source file that includes them. It includes them relative to ROOT, so that a
+compiler cache knows the group again when it meets a checkout in another folder. FOLDER/groups.cmake replaces the
+sources of each target by those files. A file of FOLDER is rewritten only if it changes, so that the build folder
+is configured again only when the groups change. FOLDER/groups.d names every source for ninja.
 
 Two files may share a translation unit if neither uses, as a bare word, a name that the other one keeps to itself:
 a name of an unnamed namespace, a static function, a macro, an alias. Then no name can be defined twice, and no
@@ -152,46 +154,65 @@ class Tree:
         return False
 
     def groups(self, sources):
-        """Puts each source into the first group that has room for it and no clash with it."""
-        found = []
+        """Puts each source into a group that has room for it and no clash with it: the one whose headers are most like
+        its own, so that a change of a header touches few groups."""
+        found = []  # of each group the paths and the headers
         for source in sources:
             if self.file(source).alone:
                 continue
-            num_lines = self.file(source).num_lines
-            for group in found:
-                if (len(group) < FILES_MAX
-                        and sum(self.file(path).num_lines for path in group) + num_lines <= LINES_MAX
-                        and not any(self.clash(path, source) for path in group)):
-                    group.append(source)
-                    break
+            num_lines, headers = self.file(source).num_lines, self.headers(source)
+            fits = [(group, included) for group, included in found
+                    if len(group) < FILES_MAX
+                    and sum(self.file(path).num_lines for path in group) + num_lines <= LINES_MAX
+                    and not any(self.clash(path, source) for path in group)]
+            if fits:
+                group, included = max(fits, key=lambda fit: len(fit[1] & headers) / (len(fit[1] | headers) or 1))
+                group.append(source)
+                included |= headers
             else:
-                found.append([source])
-        return found
+                found.append(([source], set(headers)))
+        return [group for group, _ in found]
+
+
+def write(path, text):
+    """Makes the file `path` hold `text`. Leaves the file alone if it does so already."""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            if file.read() == text:
+                return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def main():
-    root, listed, out, depfile = sys.argv[1:]
+    root, listed, out = sys.argv[1:]
+    os.makedirs(out, exist_ok=True)
     tree = Tree(root)
-    text, paths = [], []
+    commands, paths, made = [], [], {"groups.cmake", "groups.d"}
     with open(listed, encoding="utf-8") as rows:
         for row in rows.read().split("\n"):
             if not row:
                 continue
             target, folder, *files = row.split(";")
-            # A file that was removed since CMake ran: CMake runs again after this.
+            # CMake runs again after this if a file was removed since it ran.
             files = [path for path in files if os.path.exists(path)]
             paths += files
-            for number, group in enumerate(tree.groups(files)):
+            groups = [group for group in tree.groups(files) if len(group) > 1]
+            for number, group in enumerate(groups):
+                name = f"{target}_{number}.cc"
+                made.add(name)
+                write(os.path.join(out, name),
+                      "".join(f'#include "{os.path.relpath(path, root)}"\n' for path in group))
                 names = " ".join(f'"{path}"' for path in group)
-                text.append(f'set_source_files_properties({names} DIRECTORY "{folder}"'
-                            f" PROPERTIES UNITY_GROUP {target}_{number})\n")
-    text = "".join(text)
-    old = open(out, encoding="utf-8").read() if os.path.exists(out) else None
-    if text != old:
-        with open(out, "w", encoding="utf-8") as file:
-            file.write(text)
-    with open(depfile, "w", encoding="utf-8") as file:
-        file.write(out + ": " + " ".join(path.replace(" ", "\\ ") for path in sorted(tree.files)) + "\n")
+                commands.append(f'set_source_files_properties({names} DIRECTORY "{folder}"'
+                                " PROPERTIES HEADER_FILE_ONLY ON)\n"
+                                f'target_sources({target} PRIVATE "{os.path.join(out, name)}")\n')
+    for name in set(os.listdir(out)) - made:
+        os.remove(os.path.join(out, name))
+    write(os.path.join(out, "groups.cmake"), "".join(commands))
+    with open(os.path.join(out, "groups.d"), "w", encoding="utf-8") as file:
+        file.write(os.path.join(out, "groups.cmake") + ": "
+                   + " ".join(path.replace(" ", "\\ ") for path in sorted(tree.files)) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/datadriven.h"
+
+namespace tessera {
 namespace {
 
 constexpr const char* kMeshes[] = {"data=2,model=1", "data=1,model=2", "data=2,model=2",
@@ -38,7 +41,7 @@ bool Succeeds(std::string command, const std::string& output) {
 Training Train(const std::string& mesh, const std::string& dtype) {
   const std::string at = ::testing::TempDir() + "/agreement_" + dtype + "_" + mesh;
   Training t;
-  if (!Succeeds(std::string(MLP_DIGITS) + " --embedded --no-explain --dtype " + dtype + " --mesh " +
+  if (!Succeeds(SourcePath(MLP_DIGITS) + " --embedded --no-explain --dtype " + dtype + " --mesh " +
                     mesh + " --losses-out " + at + ".losses" + " --predictions-out " + at +
                     ".predictions",
                 at + ".out"))
@@ -51,7 +54,7 @@ Training Train(const std::string& mesh, const std::string& dtype) {
 // The losses of a training of gpt; its further options.
 std::vector<double> Write(const std::string& name, const std::string& options) {
   const std::string at = ::testing::TempDir() + "/agreement_gpt_" + name;
-  if (!Succeeds(std::string(GPT) + " --embedded --losses-out " + at + ".losses " + options,
+  if (!Succeeds(SourcePath(GPT) + " --embedded --losses-out " + at + ".losses " + options,
                 at + ".out"))
     return {};
   return ReadLines<double>(at + ".losses");
@@ -116,3 +119,4 @@ TEST(GptTest, GoesOnWhereItStopped) {
 }
 
 }  // namespace
+}  // namespace tessera

@@ -85,6 +85,14 @@ class GroupsTest(unittest.TestCase):
         own = self.unnamed("struct Size {};")
         self.assertEqual(self.groups(own, '#include "h.h"\n' + PLAIN), [[0], [1]])
 
+    def test_files_that_include_the_same_headers_share(self):
+        for name in "gh":
+            self.write(name + ".h", "#pragma once\n")
+        g, h = (f'#include "{name}.h"\n' for name in "gh")
+        own = self.unnamed("struct S {};")
+        # The first two clash, and so there are two groups to choose from.
+        self.assertEqual(self.groups(g + own, h + own, h, g), [[0, 3], [1, 2]])
+
     def test_a_file_that_says_so_is_compiled_by_itself(self):
         self.assertEqual(self.groups(PLAIN, "// Compiled by itself: for a reason.\n"), [[0]])
 
@@ -92,20 +100,37 @@ class GroupsTest(unittest.TestCase):
         self.assertEqual(len(self.groups(*["int a;\n"] * (unity_groups.FILES_MAX + 1))), 2)
         self.assertEqual(len(self.groups(*["\n" * (unity_groups.LINES_MAX - 10)] * 2)), 2)
 
-    def test_the_result_is_rewritten_only_if_it_changes(self):
+    def test_a_group_is_a_file_that_includes_its_sources_and_is_rewritten_only_if_it_changes(self):
+        paths = [self.write(f"{number}.cc", PLAIN if number else self.unnamed("int G() { return 2; }"))
+                 for number in range(2)]
+        rows = self.write("rows", ";".join(["target", self.root.name, *paths, paths[0] + ".removed"]) + "\n")
+        out = os.path.join(self.root.name, "out")
+        made = {name: os.path.join(out, name) for name in ("target_0.cc", "groups.cmake")}
+        command = [sys.executable, "-B", unity_groups.__file__, self.root.name, rows, out]
+        subprocess.run(command, check=True)
+        with open(made["target_0.cc"], encoding="utf-8") as file:
+            self.assertEqual(file.read(), '#include "0.cc"\n#include "1.cc"\n')
+        with open(made["groups.cmake"], encoding="utf-8") as file:
+            text = file.read()
+            self.assertIn(f'target_sources(target PRIVATE "{made["target_0.cc"]}")', text)
+            self.assertIn(f'"{paths[1]}" DIRECTORY', text)
+        for path in made.values():
+            os.utime(path, (1, 1))
+        self.write("1.cc", PLAIN + "// changed\n")
+        subprocess.run(command, check=True)
+        self.assertEqual([os.stat(path).st_mtime for path in made.values()], [1, 1])
+        with open(os.path.join(out, "groups.d"), encoding="utf-8") as file:
+            self.assertIn(paths[1], file.read())
+
+    def test_a_file_alone_is_no_group_and_old_groups_are_removed(self):
         path = self.write("0.cc", PLAIN)
-        rows = self.write("rows", f"target;{self.root.name};{path};{path}.removed\n")
-        out = os.path.join(self.root.name, "out.cmake")
-        command = [sys.executable, "-B", unity_groups.__file__, self.root.name, rows, out, out + ".d"]
-        subprocess.run(command, check=True)
-        with open(out, encoding="utf-8") as file:
-            self.assertIn("UNITY_GROUP target_0", file.read())
-        os.utime(out, (1, 1))
-        self.write("0.cc", PLAIN + "// changed\n")
-        subprocess.run(command, check=True)
-        self.assertEqual(os.stat(out).st_mtime, 1)
-        with open(out + ".d", encoding="utf-8") as file:
-            self.assertIn(path, file.read())
+        rows = self.write("rows", f"target;{self.root.name};{path}\n")
+        out = os.path.join(self.root.name, "out")
+        os.mkdir(out)
+        self.write("out/target_0.cc", "")
+        subprocess.run([sys.executable, "-B", unity_groups.__file__, self.root.name, rows, out], check=True)
+        self.assertEqual(sorted(os.listdir(out)), ["groups.cmake", "groups.d"])
+        self.assertEqual(os.path.getsize(os.path.join(out, "groups.cmake")), 0)
 
 
 class TimesTest(unittest.TestCase):

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/testing/datadriven.h"
 #include "ir/stablehlo/export.h"
 #include "ir/text.h"
 
@@ -90,8 +91,7 @@ std::string Await(Event* event) {
 }
 
 std::string Artifact(const std::string& name) {
-  std::ifstream in(absl::StrCat(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/", name, ".mlirbc"),
-                   std::ios::binary);
+  std::ifstream in(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"), std::ios::binary);
   EXPECT_TRUE(in.good()) << name;
   return {std::istreambuf_iterator<char>(in), {}};
 }

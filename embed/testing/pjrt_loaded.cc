@@ -1,13 +1,14 @@
 // The table of the plugin as a framework loads it, from its file.
 #include <dlfcn.h>
 
+#include "base/testing/datadriven.h"
 #include "embed/testing/pjrt_framework.h"
 
 namespace tessera::pjrt {
 
 const Api& Table() {
   static const Api* const api = [] {
-    void* const plugin = dlopen(TESSERA_PJRT_PLUGIN, RTLD_LAZY | RTLD_LOCAL);
+    void* const plugin = dlopen(SourcePath(TESSERA_PJRT_PLUGIN).c_str(), RTLD_LAZY | RTLD_LOCAL);
     EXPECT_NE(plugin, nullptr) << dlerror();
     return reinterpret_cast<const Api* (*)()>(dlsym(plugin, "GetPjrtApi"))();
   }();

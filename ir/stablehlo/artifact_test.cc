@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "base/status.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "ir/stablehlo/import.h"
@@ -42,7 +43,7 @@ std::map<std::string, std::string> FilesIn(const std::filesystem::path& folder) 
 }
 // What JAX 0.10.2 exports for small programs, and MLIR writes for some of hand.
 std::map<std::string, std::string> Exported() {
-  return FilesIn(std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/fuzz/stablehlo");
+  return FilesIn(SourcePath("tests/fuzz/stablehlo"));
 }
 // Artifacts beside the checkout, or none.
 std::optional<std::filesystem::path> Shared(const std::string& folder) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "ir/eval/eval.h"
@@ -35,7 +36,7 @@ std::string ReadFile(const std::filesystem::path& path) {
 }
 // An export of JAX 0.10.2, of tests/fuzz/stablehlo.
 std::string Exported(const std::string& name) {
-  return ReadFile(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc");
+  return ReadFile(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"));
 }
 absl::StatusOr<Program> Import(const std::string& bytes) {
   TESSERA_ASSIGN_OR_RETURN(

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "ir/text.h"
@@ -19,8 +20,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 std::string Exported(const std::string& name) {
-  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc",
-                   std::ios::binary);
+  std::ifstream in(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"), std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 absl::StatusOr<Inspection> InspectBytes(const std::string& bytes) {

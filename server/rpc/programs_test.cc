@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
+#include "base/testing/datadriven.h"
 #include "ir/api/crc32c.h"
 #include "ir/serial/program.h"
 #include "ir/text.h"
@@ -94,8 +95,7 @@ TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
 // ---- StableHLO artifacts. -----------------------------------------------------------------------
 // An export of JAX, of tests/fuzz/stablehlo.
 std::string Exported(const std::string& name) {
-  std::ifstream in(TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc",
-                   std::ios::binary);
+  std::ifstream in(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"), std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "base/testing/datadriven.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera::nn_rows {
@@ -24,7 +25,7 @@ using ::testing::HasSubstr;
 const std::map<std::string, nlohmann::json>& AllRecorded() {
   static const auto* const kAll = [] {
     auto* all = new std::map<std::string, nlohmann::json>;
-    std::ifstream in(TESSERA_RECORDED_NN);
+    std::ifstream in(SourcePath("tests/nn/recorded.jsonl"));
     for (std::string line; std::getline(in, line);) {
       nlohmann::json j = nlohmann::json::parse(line);
       if (j.contains("name")) (*all)[j["name"]] = j;

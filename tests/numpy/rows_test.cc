@@ -14,6 +14,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "base/testing/datadriven.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera::numpy_rows {
@@ -25,7 +26,7 @@ using ::testing::HasSubstr;
 const std::map<std::string, nlohmann::json>& AllRecorded() {
   static const auto* const kAll = [] {
     auto* all = new std::map<std::string, nlohmann::json>;
-    std::ifstream in(TESSERA_RECORDED_NUMPY);
+    std::ifstream in(SourcePath("tests/numpy/recorded.jsonl"));
     for (std::string line; std::getline(in, line);) {
       nlohmann::json j = nlohmann::json::parse(line);
       if (j.contains("name")) (*all)[j["name"]] = j;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "base/testing/datadriven.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera::samplers {
@@ -25,7 +26,7 @@ struct Recorded {
 const std::map<std::string, Recorded>& AllRecorded() {
   static const std::map<std::string, Recorded> kAll = [] {
     std::map<std::string, Recorded> all;
-    std::ifstream in(TESSERA_RECORDED_SAMPLERS);
+    std::ifstream in(SourcePath("tests/samplers/recorded.jsonl"));
     for (std::string line; std::getline(in, line);) {
       const nlohmann::json j = nlohmann::json::parse(line);
       if (!j.contains("name")) continue;  // what recorded it

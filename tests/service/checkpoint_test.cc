@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "tests/service/cluster.h"
@@ -56,7 +57,7 @@ class CheckpointTest : public ::testing::Test {
                                      "--losses-out",
                                      folder_ / (name + ".losses")};
     args.insert(args.end(), more.begin(), more.end());
-    return Process::Start(MLP_DIGITS, args, folder_ / (name + ".log"));
+    return Process::Start(SourcePath(MLP_DIGITS), args, folder_ / (name + ".log"));
   }
   void ExpectThatItGoesOn(const std::vector<std::string>& where, const std::string& checkpoint) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto whole, Train("whole", where));

@@ -22,6 +22,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "client/cli/json.h"
@@ -93,7 +94,7 @@ class Running {
     } else {
       out = open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     }
-    auto started = Process::Start(TESSERA_BINARY, args, err, out);
+    auto started = Process::Start(SourcePath(TESSERA_BINARY), args, err, out);
     close(out);
     for (const auto& [name, value] : variables) unsetenv(name.c_str());
     EXPECT_THAT(started, IsOk());
@@ -393,7 +394,7 @@ TEST(Cli, ProgramsThatAreWrongNameTheLine) {
 }
 
 std::string Artifact(const std::string& name) {
-  return TESSERA_SOURCE_DIR "/tests/fuzz/stablehlo/" + name + ".mlirbc";
+  return SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc");
 }
 
 TEST(Cli, ArtifactsRunAndExplainAsTextDoes) {
@@ -478,7 +479,7 @@ TEST(Cli, CompletionScriptsComplete) {
                          "try tessera token create t --role w\ntry tessera run --ke\n";
   const std::string out = ::testing::TempDir() + "/tessera_cli_completion.out";
   // The script calls tessera.
-  const std::string folder = std::filesystem::path(TESSERA_BINARY).parent_path();
+  const std::string folder = std::filesystem::path(SourcePath(TESSERA_BINARY)).parent_path();
   EXPECT_EQ(std::system(absl::StrCat("PATH='", folder, ":'$PATH bash ", path, " > ", out).c_str()),
             0);
   EXPECT_EQ(Slurp(out), "devices\ncreate list rm\nexplain\nworker\n--keep\n");

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 
 namespace tessera::service {
@@ -40,7 +41,7 @@ absl::Status Errno(const std::string& what) {
 }
 
 // The daemons are those of TESSERA_BIN_DIR, else those that were built with this.
-std::string Binary(const char* name, const char* built) {
+std::string Binary(const char* name, const std::string& built) {
   const char* folder = std::getenv("TESSERA_BIN_DIR");
   return folder != nullptr && *folder != '\0' ? absl::StrCat(folder, "/", name) : built;
 }
@@ -147,8 +148,9 @@ absl::Status Cluster::StartCoordinator() {
   std::vector<std::string> args = {absl::StrCat("--listen=", listen),
                                    "--metrics-listen=127.0.0.1:0"};
   args.insert(args.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
-  auto started = Process::Start(Binary("tessera-coordinator", TESSERA_COORDINATOR_BINARY), args,
-                                LogFile("coordinator"), ends[1]);
+  auto started =
+      Process::Start(Binary("tessera-coordinator", SourcePath(TESSERA_COORDINATOR_BINARY)), args,
+                     LogFile("coordinator"), ends[1]);
   close(ends[1]);
   absl::StatusOr<std::string> line =
       started.ok() ? ReadLine(ends[0], kStartPatience) : started.status();
@@ -180,8 +182,8 @@ absl::Status Cluster::StartWorker(int w) {
     names.push_back(variable.substr(0, equals));
     setenv(names.back().c_str(), variable.substr(equals + 1).c_str(), /*overwrite=*/1);
   }
-  absl::StatusOr<std::unique_ptr<Process>> started =
-      Process::Start(Binary("tessera-worker", TESSERA_WORKER_BINARY), args, LogFile(name));
+  absl::StatusOr<std::unique_ptr<Process>> started = Process::Start(
+      Binary("tessera-worker", SourcePath(TESSERA_WORKER_BINARY)), args, LogFile(name));
   for (const std::string& variable : names) unsetenv(variable.c_str());
   TESSERA_RETURN_IF_ERROR(started);
   workers_[w] = *std::move(started);

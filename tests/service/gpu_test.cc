@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
@@ -31,7 +32,8 @@ using testing::Eventually;
 using ::testing::HasSubstr;
 
 std::string Fake(const std::string& name, const std::string& library) {
-  return absl::StrCat("TESSERA_CUDA_", name, "=", TESSERA_FAKES_DIR, "/libfake", library, ".so");
+  return absl::StrCat("TESSERA_CUDA_", name, "=", SourcePath(TESSERA_FAKES_DIR), "/libfake",
+                      library, ".so");
 }
 
 class GpuTest : public ::testing::Test {
@@ -81,7 +83,7 @@ class GpuTest : public ::testing::Test {
 
 std::vector<double> Losses(const std::string& flags) {
   const std::string at = ::testing::TempDir() + "/gpu_test.losses";
-  const std::string command = std::string(MLP_DIGITS) + " --no-explain --epochs 3 --mesh " +
+  const std::string command = SourcePath(MLP_DIGITS) + " --no-explain --epochs 3 --mesh " +
                               "data=2,model=1 --losses-out " + at + " " + flags + " >/dev/null";
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
   std::ifstream in(at);

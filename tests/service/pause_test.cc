@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
@@ -116,7 +117,7 @@ class ClockTest : public PauseTest {
     ASSERT_GE(fd, 0);
     close(fd);
     Step(absl::ZeroDuration());
-    setenv("LD_PRELOAD", CLOCK_STEP_LIBRARY, 1);
+    setenv("LD_PRELOAD", SourcePath(CLOCK_STEP_LIBRARY).c_str(), 1);
     setenv("CLOCK_STEP_FILE", step_file_.c_str(), 1);
     Start();
     unsetenv("LD_PRELOAD");

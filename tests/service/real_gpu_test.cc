@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
@@ -36,7 +37,8 @@ class RealGpuTest : public ::testing::Test {
   static void SetUpTestSuite() {
     const char* folder = std::getenv("TESSERA_BIN_DIR");
     const auto api = worker::device::LoadDevicePlugin(
-        folder != nullptr ? absl::StrCat(folder, "/libtessera_cuda.so") : TESSERA_CUDA_PLUGIN);
+        folder != nullptr ? absl::StrCat(folder, "/libtessera_cuda.so")
+                          : SourcePath(TESSERA_CUDA_PLUGIN));
     no_gpu_ = api.ok() ? "" : std::string(api.status().message());
   }
   void SetUp() override {

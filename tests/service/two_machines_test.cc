@@ -30,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "tests/service/cluster.h"
@@ -184,7 +185,7 @@ class TwoMachinesTest : public ::testing::Test {
 };
 
 TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
-  const std::string tessera = TESSERA_CLI_BINARY;
+  const std::string tessera = SourcePath(TESSERA_CLI_BINARY);
   // Shards of 256 MiB, two to a machine.
   setenv("TESSERA_CACHE_DIR", (folder_ / "cache").c_str(), 1);
   TESSERA_ASSERT_OK_AND_ASSIGN(
@@ -219,8 +220,8 @@ TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const auto client,
       network_->Start("client",
-                      {TWO_MACHINES_CLIENT, "10.78.0.1:8470", folder_ / "one/client/ca.pem",
-                       folder_ / "one/client/token", "1024"},
+                      {SourcePath(TWO_MACHINES_CLIENT), "10.78.0.1:8470",
+                       folder_ / "one/client/ca.pem", folder_ / "one/client/token", "1024"},
                       folder_ / "client.log"));
   const std::optional<int> end = client->Wait(absl::Seconds(100));
   const std::string said = ReadText(folder_ / "client.log");

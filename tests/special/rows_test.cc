@@ -17,6 +17,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/testing/datadriven.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera::special_rows {
@@ -32,7 +33,7 @@ std::vector<T> Numbers(const std::string& hex) {
 const std::map<std::string, nlohmann::json>& AllRecorded() {
   static const std::map<std::string, nlohmann::json> kAll = [] {
     std::map<std::string, nlohmann::json> all;
-    std::ifstream in(TESSERA_RECORDED_SPECIAL);
+    std::ifstream in(SourcePath("tests/special/recorded.jsonl"));
     for (std::string line; std::getline(in, line);) {
       nlohmann::json j = nlohmann::json::parse(line);
       if (j.contains("name")) all[j["name"]] = j;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "embed/embed.h"
 #include "ir/eval/eval.h"
@@ -77,7 +78,7 @@ TEST(ShardedTest, WhatJaxExportsGivesItsResultsOnFourDevices) {
   EmbeddedOptions options;
   options.devices = 4;
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<api::Service> service, embed::Start(options));
-  std::ifstream lines(TESSERA_SOURCE_DIR "/tests/stablehlo/recorded/sharded.jsonl");
+  std::ifstream lines(SourcePath("tests/stablehlo/recorded/sharded.jsonl"));
   int programs = 0, on_shards = 0, constraints = 0, placed = 0;
   for (std::string line; std::getline(lines, line); ++programs) {
     const json test = json::parse(line);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -68,7 +69,7 @@ TEST(LoadDevicePlugin, NoPlugin) {
 }
 
 TEST(LoadDevicePlugin, AnotherVersion) {
-  EXPECT_THAT(LoadInChild(TESSERA_OLD_PLUGIN, [] {}),
+  EXPECT_THAT(LoadInChild(SourcePath(TESSERA_OLD_PLUGIN), [] {}),
               HasSubstr("it does not speak version 3 of the device interface; install the plugin "
                         "and the worker from the same release"));
 }

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "base/child_process.h"
 #include "base/clock.h"
+#include "base/testing/datadriven.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "grpcpp/grpcpp.h"
@@ -303,7 +304,7 @@ class ProcessTest : public ::testing::Test {
     options.host = "here";
     options.num_devices = devices;
     options.memory_bytes = 64 << 20;
-    options.binary = TESSERA_WORKER_BINARY;
+    options.binary = SourcePath(TESSERA_WORKER_BINARY);
     TESSERA_ASSERT_OK_AND_ASSIGN(daemon_, WorkerDaemon::Start(options));
     TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration registration,
                                  coordinator_.NextRegistration());
@@ -673,7 +674,7 @@ TEST_F(ProcessTest, NoExecutorOutlivesItsDaemon) {
   // The daemon as a process of its own, killed without a chance to clean up.
   TESSERA_ASSERT_OK_AND_ASSIGN(
       ChildProcess daemon,
-      ChildProcess::Spawn(TESSERA_WORKER_BINARY,
+      ChildProcess::Spawn(SourcePath(TESSERA_WORKER_BINARY),
                           {"--coordinator", coordinator_.address(), "--name", "w1"}, {}));
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Registration registration,
                                coordinator_.NextRegistration());

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/testing/datadriven.h"
+
 namespace tessera::worker::cuda {
 namespace {
 
@@ -29,10 +31,10 @@ F Find(const std::string& path, const char* symbol) {
 
 }  // namespace
 
-std::string PluginPath() { return TESSERA_CUDA_PLUGIN_PATH; }
+std::string PluginPath() { return SourcePath(TESSERA_CUDA_PLUGIN_PATH); }
 
 std::string FakePath(const std::string& name) {
-  return TESSERA_FAKES_DIR "/libfake" + name + ".so";
+  return SourcePath(TESSERA_FAKES_DIR "/libfake" + name + ".so");
 }
 
 void PointPluginAtFakes() {
