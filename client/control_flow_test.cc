@@ -8,6 +8,7 @@
 #include <string>
 
 #include "client/testing/evaluated.h"
+#include "ir/op_def.h"
 
 namespace tessera {
 namespace {

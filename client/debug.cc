@@ -12,6 +12,7 @@
 #include "client/prints.h"
 #include "client/trace.h"
 #include "ir/eval/eval.h"
+#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 
 namespace tessera {

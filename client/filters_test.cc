@@ -9,6 +9,7 @@
 
 #include "client/optim.h"
 #include "client/testing/evaluated.h"
+#include "ir/op_def.h"
 
 namespace tessera {
 

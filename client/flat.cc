@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "client/operand.h"
 #include "client/strict.h"
+#include "ir/op_def.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

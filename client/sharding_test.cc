@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/evaluated.h"
+#include "ir/op_def.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 

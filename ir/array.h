@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "ir/type.h"
@@ -63,6 +64,9 @@ class Array {
   int64_t num_elements_;
   std::shared_ptr<std::byte[]> bytes_;
 };
+
+// The shards of one array, one for each device of a mesh in row-major order, or one alone.
+using Shards = absl::InlinedVector<Array, 1>;
 
 // Row-major strides of a shape, in elements. Those of a shape without elements lead nowhere.
 Dims StridesOf(const Dims& shape);

@@ -11,59 +11,16 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ir/array.h"
 #include "ir/builder.h"
 #include "ir/collective.h"
+#include "ir/op_kinds.h"
 #include "ir/program.h"
 #include "ir/scalar_graph.h"
 
 namespace tessera::ir {
-
-enum class Family : uint8_t {
-  kUnset,
-  kElementwise,
-  kReduction,
-  kContraction,
-  kDataMovement,
-  kIndexing,
-  kControlFlow,
-  kRandom,
-  kCollective,
-  kCast,
-};
-// How a backend runs the op.  A new ordinary op never needs a new kind.
-enum class Lowering : uint8_t {
-  kUnset,
-  kScalar,        // one loop over the scalar graph
-  kReduce,        // a loop with a combiner, a ReduceKind or a computation
-  kContract,      // sums of products of two operands (ContractionMap says which)
-  kIndexMap,      // each result element is an operand element at a static affine index, or a fill
-  kDynamicIndex,  // an index map with run-time offsets, of all elements or of each
-  kScan,          // each element along attribute `dimension` is combined with those before it;
-                  // from the end, with `reverse`
-  kScatter,       // writes elements at run-time offsets, or combines them with what is there
-  kCollective,    // exchanges data along mesh axes (CollectiveKind says how)
-  kRegion,        // runs nested functions
-  kAlias,         // result is the operand: casts of manual axes types, sharding_constraint
-  kBarrier,       // results are the operands, and what reads any comes after all of these
-  kHost,  // no code: the host evaluates it on every backend, on copies of a device's operands
-  kSort,  // puts rows in order (SortRule says how): code on a CPU; on accelerators as kHost
-};
-
-// What a region is to its op. Bodies, predicates and branches are planned, differentiated, batched
-// and lowered as the ops around them are. The others only the rules of their op read: a computation
-// is a function of scalars (a combiner, a comparator); a rule says how the op is differentiated,
-// and is gone when a program is planned (DropRules in transform/transform.h).
-enum class RegionRole : uint8_t {
-  kBody,         // runs once, or trip_count times, or while the predicate holds
-  kPredicate,    // before each run of the body; its result, a bool, says whether there is one
-  kBranch,       // one of several, of which `branch_index` chooses the one that runs
-  kComputation,  // of scalars
-  kRule,         // a derivative of the first region, which is a body, or missing
-};
 
 // ---- What inference sees. --------------------------------------------------------------------
 struct InferContext {
@@ -298,7 +255,6 @@ using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
 // Bytes that evaluating takes besides the results, at most.
 using ScratchFn = int64_t (*)(const InferContext&, absl::Span<const Type> out);
 // Region and collective ops see every shard (mesh coordinate) at once: in[operand][shard].
-using Shards = absl::InlinedVector<Array, 1>;
 using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
                                                              absl::Span<const Shards> in);
 

@@ -10,11 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "ir/array.h"
 #include "ir/builder.h"
 #include "ir/checkpoint_policy.h"
 #include "ir/gather_scatter.h"
-#include "ir/op_def.h"
 #include "ir/precision.h"
+#include "ir/program.h"
 
 namespace tessera::ir {
 

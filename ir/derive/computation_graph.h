@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <optional>
 
-#include "ir/op_def.h"
 #include "ir/program.h"
 #include "ir/scalar_graph.h"
 
 namespace tessera::ir {
+
+struct DataFlow;  // op_def.h
 
 // Input i is param i, root k result k. nullopt if the computation has no such form: a loop or a
 // branch, a dtype without kernels (HasKernels), more than eight results, or more than a hundred

@@ -3,6 +3,7 @@
 
 #include "base/status_exception.h"
 #include "ir/eval/eval.h"
+#include "ir/op_def.h"
 #include "ir/ops.h"
 
 namespace tessera::ir {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ir/op_def.h"
 #include "ir/type.h"
 
 namespace tessera::ir {

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 
-#include "ir/op_def.h"
 #include "ir/program.h"
 
 namespace tessera::ir {

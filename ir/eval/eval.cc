@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/builder.h"
+#include "ir/op_def.h"
 #include "ir/strided.h"
 
 namespace tessera::ir {

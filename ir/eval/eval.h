@@ -16,10 +16,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ir/array.h"
-#include "ir/op_def.h"
 #include "ir/program.h"
 
 namespace tessera::ir {
+
+struct EvalContext;  // op_def.h
 
 // Called before the evaluator runs an op on one shard; nullopt leaves the op to the evaluator. A
 // hook must run every collective itself.

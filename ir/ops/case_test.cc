@@ -1,3 +1,4 @@
+#include "ir/op_def.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
 #include "ir/verify.h"

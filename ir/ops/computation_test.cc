@@ -6,6 +6,7 @@
 #include <random>
 
 #include "absl/strings/match.h"
+#include "ir/op_def.h"
 #include "ir/text.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/verify.h"

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/op_def.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
 #include "ir/verify.h"

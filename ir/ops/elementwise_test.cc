@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "ir/eval/eval.h"
 #include "ir/narrow_float.h"
+#include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/ops/scalar_math.h"
 #include "ir/transform/transform.h"

@@ -1,5 +1,6 @@
 // Composites that are one op here: those of our own, which ExportProgram writes with their
 // decompositions for others, and chlo.top_k, which lax.top_k is in what JAX exports.
+#include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/importer.h"
 

@@ -1,3 +1,4 @@
+#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 
 #include "ir/text.h"

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "ir/op_def.h"
 #include "ir/program.h"
 #include "server/core/plan.h"
 

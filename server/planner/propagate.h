@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "ir/derive/factors.h"
-#include "ir/op_def.h"
 #include "ir/program.h"
 
 namespace tessera::server::planner {

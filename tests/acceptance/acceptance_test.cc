@@ -14,6 +14,7 @@
 #include "base/testing/datadriven.h"
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
+#include "ir/op_def.h"
 
 namespace tessera {
 namespace {

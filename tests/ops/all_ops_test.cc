@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "base/testing/datadriven.h"
+#include "ir/op_def.h"
 #include "ir/text.h"
 #include "ir/transform/transform.h"
 #include "ir/verify.h"

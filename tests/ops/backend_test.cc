@@ -7,6 +7,7 @@
 #include <iostream>
 #include <set>
 
+#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/on_backends.h"
 #include "tests/ops/op_test.h"

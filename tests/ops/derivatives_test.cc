@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_join.h"
+#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
 

@@ -6,6 +6,7 @@
 // also changes with the rule or its rows; TESSERA_REWRITE=1 then writes the file again.
 #include "absl/strings/str_format.h"
 #include "base/testing/datadriven.h"
+#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
 

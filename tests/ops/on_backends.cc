@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/status_exception.h"
 #include "ir/eval/eval.h"
+#include "ir/op_def.h"
 #include "ir/text.h"
 #include "tests/ops/planned.h"
 #include "worker/collectives/collectives.h"

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/op_def.h"
 #include "tests/ops/samples.h"
 
 namespace tessera::ir::samples {

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/op_def.h"
 
 namespace tessera::ir::samples {
 namespace {

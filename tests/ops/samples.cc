@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_exception.h"
+#include "ir/op_def.h"
 
 namespace tessera::ir::samples {
 namespace {

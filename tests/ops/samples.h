@@ -18,7 +18,6 @@
 #include "base/status.h"
 #include "ir/array.h"
 #include "ir/eval/eval.h"
-#include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/program.h"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "ir/op_def.h"
 #include "tests/ops/samples.h"
 
 namespace tessera::ir::samples {

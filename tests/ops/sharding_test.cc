@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_join.h"
+#include "ir/op_def.h"
 #include "ir/text.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"

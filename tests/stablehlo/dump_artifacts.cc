@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
+#include "ir/op_def.h"
 #include "ir/stablehlo/export.h"
 #include "tests/ops/sample_json.h"
 #include "tests/stablehlo/edges.h"

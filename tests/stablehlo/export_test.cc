@@ -11,6 +11,7 @@
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "ir/eval/eval.h"
+#include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/import.h"
 #include "ir/text.h"

@@ -1,8 +1,8 @@
 // Reductions as LLVM IR: identities, and how two partial results are combined. The same on hosts
 // and GPUs, for scalars and for vectors. Thread-compatible, as the builder is.
 #pragma once
+#include "ir/collective.h"
 #include "ir/dtype.h"
-#include "ir/op_def.h"
 #include "llvm/IR/IRBuilder.h"
 
 namespace tessera::worker::codegen {

@@ -30,8 +30,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "ir/collective.h"
 #include "ir/dtype.h"
-#include "ir/op_def.h"
 #include "ir/scalar_graph.h"
 #include "ir/type.h"
 

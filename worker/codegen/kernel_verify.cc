@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/array.h"
 #include "worker/codegen/kernel.h"
 #include "worker/codegen/scalar_fn.h"
 #include "worker/codegen/scalar_prim.h"

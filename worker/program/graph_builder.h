@@ -3,7 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "ir/op_def.h"
+#include "ir/collective.h"
+#include "ir/dtype.h"
 #include "ir/scalar_graph.h"
 
 namespace tessera::worker::program {

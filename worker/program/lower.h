@@ -12,7 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "ir/array.h"
-#include "ir/op_def.h"
+#include "ir/collective.h"
+#include "ir/op_kinds.h"
 #include "ir/precision.h"
 #include "ir/program.h"
 #include "ir/scalar_graph.h"

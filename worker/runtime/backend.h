@@ -24,7 +24,7 @@
 #include "base/host_memory.h"
 #include "ir/array.h"
 #include "ir/mesh.h"
-#include "ir/op_def.h"
+#include "ir/op_kinds.h"
 #include "ir/program.h"
 #include "worker/collectives/collectives.h"
 #include "worker/memory/device_buffer.h"

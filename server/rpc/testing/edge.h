@@ -8,8 +8,7 @@
 #include "base/testing/status_matchers.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/grpcpp.h"
-#include "ir/builder.h"
-#include "ir/op_def.h"
+#include "ir/program.h"
 #include "ir/serial/status.h"
 #include "server/rpc/server.h"
 #include "server/testing/reference_worker.h"
@@ -79,16 +78,7 @@ class SurfaceTest : public ::testing::Test {
     return options;
   }
   // f(a, b) = a * b with a f32[4,2] cut over x=4.
-  static ir::Program Product() {
-    ir::Builder b({{{{"x", 4}}}, true}, "product");
-    b.SetSite({"model.cc", 3});
-    ir::Value l = b.Param(ir::MakeType(ir::DType::kF32, {4, 2}));
-    ir::Value r = b.Param(ir::MakeType(ir::DType::kF32, {4, 2}));
-    ir::Program p;
-    p.entry = b.Build({b.Emit1(*ir::FindOp("multiply"), {l, r})});
-    p.in_shardings = {ir::PartitionSpec{{{"x"}}, {}, {}, {}}, std::nullopt};
-    return p;
-  }
+  static ir::Program Product();
 
   // Calls `method` of a service; the answer, or the error with its reason.  Bounded.
   template <class Service, class Q, class R>
