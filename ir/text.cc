@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/hex.h"
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/builder.h"
@@ -390,12 +392,12 @@ class Parser {
     if (text_.substr(pos_, 2) == "0x") {
       const size_t begin = pos_ += 2;
       while (pos_ < text_.size() && std::isxdigit(static_cast<unsigned char>(text_[pos_]))) ++pos_;
-      const std::string raw =
-          absl::HexStringToBytes(ToAbsl(text_.substr(begin, (pos_ - begin) / 2 * 2)));
-      if (static_cast<int64_t>(raw.size()) != bytes || (pos_ - begin) % 2)
+      const std::optional<std::string> raw = BytesFromHex(text_.substr(begin, pos_ - begin));
+      if (!raw || static_cast<int64_t>(raw->size()) != bytes)
         Fail("literal has the wrong number of bytes");
       Expect(">");
-      Array literal(t.dtype, t.shape, {reinterpret_cast<const std::byte*>(raw.data()), raw.size()});
+      Array literal(t.dtype, t.shape,
+                    {reinterpret_cast<const std::byte*>(raw->data()), raw->size()});
       if (!HasOnlyElements(literal)) Fail("literal has a byte that no element of its dtype is");
       return literal;
     }

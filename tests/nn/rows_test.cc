@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-#include "absl/strings/escaping.h"
+#include "base/hex.h"
 #include "base/testing/datadriven.h"
 #include "client/testing/evaluated.h"
 
@@ -39,7 +39,7 @@ ir::Array ArrayOf(const nlohmann::json& j) {
   const std::map<std::string, DType> dtypes = {
       {"f32", kF32}, {"f64", kF64}, {"s32", kS32}, {"u32", kU32}, {"bool", kBool}};
   ir::Array a(dtypes.at(j["dtype"]), j["shape"].get<Dims>());
-  const std::string bytes = absl::HexStringToBytes(j["hex"].get<std::string>());
+  const std::string bytes = BytesFromHex(j["hex"].get<std::string>()).value();
   EXPECT_EQ(bytes.size(), static_cast<size_t>(a.num_bytes()));
   std::memcpy(a.MutableData(), bytes.data(), bytes.size());
   return a;

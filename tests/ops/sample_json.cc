@@ -1,10 +1,12 @@
 #include "tests/ops/sample_json.h"
 
 #include <fstream>
+#include <optional>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/hex.h"
 #include "base/status.h"
 #include "ir/op_def.h"
 
@@ -97,8 +99,9 @@ absl::StatusOr<Array> ArrayFrom(const Json& j, const std::string& hex) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("recorded: ", hex.size() / 2, " bytes for a ",
                                   MakeType(a.dtype(), a.shape()).ToString()));
-  const std::string bytes = absl::HexStringToBytes(hex);
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(a.MutableData()));
+  const std::optional<std::string> bytes = BytesFromHex(hex);
+  if (!bytes) return MakeError(ErrorKind::kValueError, "recorded: not hexadecimal digits");
+  std::copy(bytes->begin(), bytes->end(), reinterpret_cast<char*>(a.MutableData()));
   return a;
 }
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "absl/strings/escaping.h"
+#include "base/hex.h"
 #include "base/testing/datadriven.h"
 #include "client/testing/evaluated.h"
 
@@ -32,7 +32,7 @@ const std::map<std::string, Recorded>& AllRecorded() {
       if (!j.contains("name")) continue;  // what recorded it
       all[j["name"]] = {.python = j["python"],
                         .dtype = j["dtype"],
-                        .bytes = absl::HexStringToBytes(j["hex"].get<std::string>()),
+                        .bytes = BytesFromHex(j["hex"].get<std::string>()).value(),
                         .seed = j["seed"],
                         .n = j["n"],
                         .shape = j["shape"].get<Dims>()};

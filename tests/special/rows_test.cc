@@ -15,8 +15,8 @@
 #include <string>
 #include <tuple>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/hex.h"
 #include "base/testing/datadriven.h"
 #include "client/testing/evaluated.h"
 
@@ -25,7 +25,7 @@ namespace {
 
 template <class T>
 std::vector<T> Numbers(const std::string& hex) {
-  const std::string bytes = absl::HexStringToBytes(hex);
+  const std::string bytes = BytesFromHex(hex).value();
   std::vector<T> out(bytes.size() / sizeof(T));
   std::memcpy(out.data(), bytes.data(), bytes.size());
   return out;

@@ -1,0 +1,26 @@
+#include "base/hex.h"
+
+#include <optional>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+TEST(BytesFromHex, TwoDigitsAreAByte) {
+  EXPECT_EQ(BytesFromHex(""), "");
+  EXPECT_EQ(BytesFromHex("00fF7a"), std::string("\0\xff\x7a", 3));
+  for (int i = 0; i < 256; ++i) {
+    const char* const digits = "0123456789abcdef";
+    EXPECT_EQ(BytesFromHex({digits[i / 16], digits[i % 16]}), std::string(1, static_cast<char>(i)));
+  }
+}
+
+TEST(BytesFromHex, WhatIsNoDigitIsRefused) {
+  for (const char* text : {"0", "000", "0g", "g0", "0x", " 0", "/0", ":0", "@0", "`0"})
+    EXPECT_EQ(BytesFromHex(text), std::nullopt) << text;
+}
+
+}  // namespace
+}  // namespace tessera
