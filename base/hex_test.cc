@@ -13,7 +13,8 @@ TEST(BytesFromHex, TwoDigitsAreAByte) {
   EXPECT_EQ(BytesFromHex("00fF7a"), std::string("\0\xff\x7a", 3));
   for (int i = 0; i < 256; ++i) {
     const char* const digits = "0123456789abcdef";
-    EXPECT_EQ(BytesFromHex({digits[i / 16], digits[i % 16]}), std::string(1, static_cast<char>(i)));
+    const std::string two = {digits[i / 16], digits[i % 16]};
+    EXPECT_EQ(BytesFromHex(two), std::string(1, static_cast<char>(i)));
   }
 }
 

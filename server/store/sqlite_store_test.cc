@@ -250,13 +250,9 @@ TEST_F(SqliteStoreTest, AHundredThousandRowsAreLoaded) {
   for (uint64_t id = 0; id < 100'000; ++id)
     rows.push_back(ArrayRow(id, absl::StrCat(id, std::string(300, 'v'))));
   Keep(rows);
-  const absl::Time start = absl::Now();
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
-  const absl::Time opened = absl::Now();
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Row> loaded, store->Load());
-  std::cout << "opened in " << opened - start << ", loaded in " << absl::Now() - opened << "\n";
   EXPECT_EQ(loaded, rows);
-  EXPECT_LT(absl::Now() - start, absl::Seconds(3));
 }
 
 // ---- Disks that fail. ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import daemons
 import grpc
 import numpy as np
 import pytest
+import stopwatch
 import tcp_proxy
 import tessera
 from fake_server import FakeServer, fail
@@ -396,10 +397,10 @@ def test_calls_are_not_made_again_for_ever(monkeypatch):
 def test_a_retry_that_would_come_too_late_is_not_waited_for():
     late = (*BUSY[:2], {**BUSY[2], "retry_delay": 1000.0})
     with FakeServer(answering(late)) as server:
-        start = time.monotonic()
+        watch = stopwatch.Stopwatch()
         with pytest.raises(tessera.ResourceExhaustedError) as caught:
             get_array(server)
-    assert time.monotonic() - start < 10
+    assert watch.unhindered() < 10
     assert caught.value.retry_delay == 1000
 
 
@@ -441,11 +442,11 @@ def test_a_server_that_never_answers():
         return _proto.message("Array")()
 
     with FakeServer({"ArrayService/GetArray": get}) as server, connect(server) as client:
-        start = time.monotonic()
+        watch = stopwatch.Stopwatch()
         with pytest.raises(TimeoutError) as caught:
             client.call("ArrayService/GetArray", timeout=0.2)
         release.set()
-        assert 0.2 <= time.monotonic() - start < 10
+        assert watch.elapsed() >= 0.2 and watch.unhindered() < 10
     assert isinstance(caught.value, tessera.DeadlineExceededError)
     assert caught.value.reason == "DEADLINE_EXCEEDED"
     assert "GetArray" in str(caught.value) and server.address in str(caught.value)
@@ -454,10 +455,10 @@ def test_a_server_that_never_answers():
 def test_nobody_listens():
     with FakeServer({}) as server:
         address = server.address
-    start = time.monotonic()
+    watch = stopwatch.Stopwatch()
     with pytest.raises(tessera.UnavailableError, match=address):
         tessera.connect(address, timeout=5)
-    assert time.monotonic() - start < 10
+    assert watch.unhindered() < 10
 
 
 def test_a_closed_client_says_so():

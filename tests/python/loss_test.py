@@ -1,11 +1,11 @@
 """What a client is told when processes die."""
 import os
 import signal
-import time
 
 import daemons
 import numpy as np
 import pytest
+import stopwatch
 import tessera
 from programs_test import PRODUCT, A, B
 
@@ -18,13 +18,13 @@ def test_a_killed_worker_is_named(own_cluster):
         mesh = tessera.Mesh({"x": 2}, lost.devices)
         array = client.put(A, mesh, P("x"))
         own_cluster.kill_worker(1)
-        start = time.monotonic()
+        watch = stopwatch.Stopwatch()
         with pytest.raises(tessera.UnavailableError) as caught:
             client.get(array, timeout=20)
         assert caught.value.reason == "WORKER_LOST", caught.value
         assert "w1" in caught.value.message
         assert isinstance(caught.value, ConnectionError)
-        assert time.monotonic() - start < 15
+        assert watch.unhindered() < 15
         assert array.state() == "LOST"
         daemons.eventually(
             lambda: {w.name: w.state for w in client.workers()} == {"w0": "READY", "w1": "LOST"})
@@ -112,6 +112,6 @@ def test_a_coordinator_that_is_gone(own_cluster):
     with pytest.raises(tessera.UnavailableError) as caught:
         client.devices()
     assert own_cluster.address in caught.value.message
-    start = time.monotonic()
+    watch = stopwatch.Stopwatch()
     client.close()
-    assert time.monotonic() - start < 10
+    assert watch.unhindered() < 10

@@ -9,6 +9,7 @@ import unittest
 
 import daemons
 import json_client
+import stopwatch
 
 API = "tessera.v1."
 ARTIFACTS = pathlib.Path(__file__).resolve().parent.parent / "fuzz/stablehlo"
@@ -94,12 +95,12 @@ class OutageTest(unittest.TestCase):
                 behind = self.execute(client, program, array)
             for _ in range(3):
                 kill_coordinator(cluster)
-                began = time.monotonic()
+                watch = stopwatch.Stopwatch()
                 cluster.restart_coordinator()
                 with cluster.connect() as client:
                     self.assertEqual(client.call(API + "SessionService/GetSession",
                                                  {"session": session})["id"], session)
-                took = time.monotonic() - began
+                took = watch.unhindered()
                 print(f"serves again after {took:.2f} s")
                 self.assertLess(took, SERVES_AGAIN_WITHIN)
             with cluster.connect() as client:
@@ -246,9 +247,10 @@ class OutageTest(unittest.TestCase):
             daemons.eventually(lambda: "it waits" in cluster.logs(), PATIENCE,
                                "the executor waits")
             self.assertFalse(daemons.has_ended(executor))
+            watch = stopwatch.Stopwatch()
             cluster.kill_worker(0)
-            daemons.eventually(lambda: daemons.has_ended(executor), DEATH_IS_SEEN_WITHIN,
-                               "the executor ends")
+            daemons.eventually(lambda: daemons.has_ended(executor), PATIENCE, "the executor ends")
+            self.assertLess(watch.unhindered(), DEATH_IS_SEEN_WITHIN)
 
 
 if __name__ == "__main__":

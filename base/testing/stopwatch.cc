@@ -1,0 +1,56 @@
+#include "base/testing/stopwatch.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+
+namespace tessera::testing {
+namespace {
+
+// What a busy machine may add to any bound, where the kernel does not say how busy it is.
+constexpr absl::Duration kUnknownStall = absl::Seconds(15);
+
+// The time for which this machine was overloaded since it started; nullopt if the kernel does not
+// say.
+std::optional<absl::Duration> Stalled() {
+  absl::Duration sum;
+  for (const char* path : {"/proc/pressure/cpu", "/proc/pressure/io"}) {
+    std::ifstream in(path);
+    const std::optional<absl::Duration> stalled =
+        SomeStalled(std::string(std::istreambuf_iterator<char>(in), {}));
+    if (!stalled) return std::nullopt;
+    sum += *stalled;
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::optional<absl::Duration> SomeStalled(std::string_view text) {
+  constexpr std::string_view kTotal = " total=";
+  const size_t line = text.find("some ");
+  if (line == std::string_view::npos) return std::nullopt;
+  const size_t total = text.find(kTotal, line);
+  if (total == std::string_view::npos) return std::nullopt;
+  const size_t begin = total + kTotal.size();
+  const std::string_view digits = text.substr(begin, text.find('\n', begin) - begin);
+  int64_t microseconds = 0;
+  if (!absl::SimpleAtoi(absl::string_view(digits.data(), digits.size()), &microseconds))
+    return std::nullopt;
+  return absl::Microseconds(microseconds);
+}
+
+Stopwatch::Stopwatch() : start_(absl::Now()), stalled_(Stalled()) {}
+
+absl::Duration Stopwatch::Elapsed() const { return absl::Now() - start_; }
+
+absl::Duration Stopwatch::Unhindered() const {
+  const std::optional<absl::Duration> now = Stalled();
+  const absl::Duration stall = stalled_ && now ? *now - *stalled_ : kUnknownStall;
+  return std::max(absl::ZeroDuration(), Elapsed() - stall);
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,38 @@
+#include "base/testing/stopwatch.h"
+
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tessera::testing {
+namespace {
+
+TEST(Stopwatch, ReadsTheTotalOfTheLineSome) {
+  EXPECT_EQ(SomeStalled("some avg10=0.82 avg60=1.38 avg300=15.11 total=6572876730\n"
+                        "full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"),
+            absl::Microseconds(6572876730));
+  for (const char* text : {"", "full avg10=0.00 total=7\n", "some avg10=0.00\n", "some total=\n",
+                           "some avg10=0.00 total=x\n"})
+    EXPECT_EQ(SomeStalled(text), std::nullopt) << text;
+}
+
+TEST(Stopwatch, LeavesOutTheTimeInWhichTheMachineIsOverloaded) {
+  const Stopwatch watch;
+  // Three threads for each processor, until the clock has gone on for half a second.
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 3 * std::thread::hardware_concurrency(); ++i) {
+    threads.emplace_back([&] {
+      for (std::atomic<int64_t> n = 0; watch.Elapsed() < absl::Milliseconds(500);) ++n;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GE(watch.Elapsed(), absl::Milliseconds(500));
+  EXPECT_LT(watch.Unhindered(), watch.Elapsed() / 2);
+  EXPECT_GE(watch.Unhindered(), absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,143 @@
+// The programs that tests are started by: tessera_timed, and the main() of the executables that
+// hold the tests of a folder.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/testing/datadriven.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+struct Ended {
+  int status = -1;  // as wait() gives it
+  std::string output;
+};
+
+// Runs a command of the shell; its output is that of both streams.
+Ended Shell(const std::string& command) {
+  Ended ended;
+  FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return ended;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) ended.output.append(buffer, n);
+  ended.status = pclose(pipe);
+  return ended;
+}
+
+int ExitCode(const Ended& ended) {
+  return WIFEXITED(ended.status) ? WEXITSTATUS(ended.status) : -1;
+}
+
+class TimedTest : public ::testing::Test {
+ protected:
+  ~TimedTest() override { std::remove(file_.c_str()); }
+
+  Ended Timed(const std::string& command) {
+    return Shell(
+        absl::StrCat("TESSERA_TEST_TIMES=", file_, " ", SourcePath(TESSERA_TIMED), " ", command));
+  }
+  // The lines that were written, each as its fields.
+  std::vector<std::vector<std::string>> Lines() const {
+    std::ifstream in(file_);
+    std::vector<std::vector<std::string>> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(absl::StrSplit(line, '\t'));
+    return lines;
+  }
+
+  const std::string file_ = absl::StrCat(::testing::TempDir(), "/test_times_", getpid());
+};
+
+TEST_F(TimedTest, EachCommandAddsALineWithItsNameAndResult) {
+  EXPECT_EQ(ExitCode(Timed("first sh -c 'echo $0 $1' a b")), 0);
+  EXPECT_EQ(ExitCode(Timed("second sh -c 'exit 7'")), 7);
+  EXPECT_EQ(ExitCode(Timed("third /no/such/program")), 127);
+  const auto lines = Lines();
+  ASSERT_THAT(lines, SizeIs(3));
+  for (const auto& line : lines) ASSERT_THAT(line, SizeIs(4));
+  EXPECT_THAT((std::vector{lines[0][0], lines[1][0], lines[2][0]}),
+              ElementsAre("first", "second", "third"));
+  EXPECT_THAT((std::vector{lines[0][3], lines[1][3], lines[2][3]}), ElementsAre("0", "7", "127"));
+}
+
+TEST_F(TimedTest, ArgumentsAndOutputPassUnchanged) {
+  EXPECT_EQ(Timed("name sh -c 'echo \"$1|$2\"' x 'a b' c").output, "a b|c\n");
+}
+
+TEST_F(TimedTest, ProcessorTimeCountsTheCommandsOfTheCommand) {
+  // The inner shell does the work, and the outer one waits for it.
+  Timed("busy sh -c 'sh -c \"i=0; while [ \\$i -lt 200000 ]; do i=\\$((i+1)); done\"; true'");
+  const auto lines = Lines();
+  ASSERT_THAT(lines, SizeIs(1));
+  double cpu = 0, elapsed = 0;
+  ASSERT_TRUE(absl::SimpleAtod(lines[0][1], &cpu) && absl::SimpleAtod(lines[0][2], &elapsed));
+  EXPECT_GT(cpu, 0.01);
+  EXPECT_GE(elapsed, 0.8 * cpu);  // nothing runs side by side
+}
+
+TEST_F(TimedTest, ASignalThatEndsTheCommandEndsItToo) {
+  const Ended ended = Shell(absl::StrCat("TESSERA_TEST_TIMES=", file_, " exec ",
+                                         SourcePath(TESSERA_TIMED), " name sh -c 'kill -TERM $$'"));
+  ASSERT_TRUE(WIFSIGNALED(ended.status)) << ended.status << ended.output;
+  EXPECT_EQ(WTERMSIG(ended.status), SIGTERM);
+  EXPECT_EQ(Lines().at(0).at(3), "143");
+}
+
+TEST_F(TimedTest, WithoutAFileNothingIsWritten) {
+  EXPECT_EQ(ExitCode(Shell(
+                absl::StrCat("TESSERA_TEST_TIMES= ", SourcePath(TESSERA_TIMED), " name true"))),
+            0);
+  EXPECT_THAT(Lines(), IsEmpty());
+}
+
+Ended TestsOfBase(const std::string& options) {
+  return Shell(absl::StrCat(SourcePath(BASE_TESTS), " ", options));
+}
+
+TEST(TestMain, RunsTheTestsOfTheNamedSourcesOnly) {
+  const Ended one = TestsOfBase("--sources=base/hex_test.cc --gtest_list_tests");
+  EXPECT_EQ(ExitCode(one), 0);
+  EXPECT_THAT(one.output, HasSubstr("BytesFromHex.\n  TwoDigitsAreAByte\n"));
+  EXPECT_THAT(one.output, Not(HasSubstr("Site")));
+  const Ended two = TestsOfBase("--sources=base/hex_test.cc,base/site_test.cc --gtest_list_tests");
+  EXPECT_THAT(two.output, HasSubstr("BytesFromHex.\n"));
+  EXPECT_THAT(two.output, HasSubstr("Site"));
+  EXPECT_EQ(ExitCode(TestsOfBase("--sources=base/hex_test.cc")), 0);
+}
+
+TEST(TestMain, AFilterChoosesAmongThem) {
+  EXPECT_EQ(
+      TestsOfBase("--sources=base/hex_test.cc --gtest_filter=*Byte --gtest_list_tests").output,
+      "BytesFromHex.\n  TwoDigitsAreAByte\n");
+  EXPECT_EQ(
+      TestsOfBase("--sources=base/hex_test.cc --gtest_filter=-*AByt? --gtest_list_tests").output,
+      "BytesFromHex.\n  WhatIsNoDigitIsRefused\n");
+}
+
+TEST(TestMain, SourcesWithoutATestAreAnError) {
+  const Ended ended = TestsOfBase("--sources=hex_test.c");
+  EXPECT_EQ(ExitCode(ended), 1);
+  EXPECT_THAT(ended.output, HasSubstr("no test of hex_test.c matches"));
+  // The end of a file's name is no file's name.
+  EXPECT_EQ(ExitCode(TestsOfBase("--sources=ex_test.cc")), 1);
+}
+
+}  // namespace
+}  // namespace tessera
