@@ -81,16 +81,16 @@ void FakeClock::StepWall(absl::Duration by) {
 
 }  // namespace tessera
 
-// Abseil before 20230802 turns a relative timeout into a date and has the kernel wait for the date:
-// when the wall clock is set back by an hour, a wait of a second takes an hour, gRPC's timers
-// included. This definition of Abseil's extension point for a thread's wait turns the date back
-// into a duration, which the kernel then measures by the monotonic clock.
-#if defined(ABSL_LTS_RELEASE_VERSION) && ABSL_LTS_RELEASE_VERSION < 20230802
+// Abseil has the kernel wait for a date: before 20230802 always, since then where the caller gives
+// a date, as gRPC does for its timers. When the wall clock is set back by an hour, a wait of a
+// second then takes an hour. This definition of Abseil's extension point for a thread's wait turns
+// the date back into a duration, which the kernel then measures by the monotonic clock.
 #include "absl/synchronization/internal/create_thread_identity.h"
 #include "absl/synchronization/internal/per_thread_sem.h"
 #include "absl/synchronization/internal/waiter.h"
 
 static_assert(ABSL_WAITER_MODE == ABSL_WAITER_MODE_FUTEX);
+static_assert(sizeof(absl::synchronization_internal::Waiter) == sizeof(std::atomic<int32_t>));
 
 extern "C" __attribute__((visibility("default"))) bool ABSL_INTERNAL_C_SYMBOL(
     AbslInternalPerThreadSemWait)(absl::synchronization_internal::KernelTimeout timeout) {
@@ -124,4 +124,3 @@ extern "C" __attribute__((visibility("default"))) bool ABSL_INTERNAL_C_SYMBOL(
     if (error != 0 && errno == ETIMEDOUT) return false;
   }
 }
-#endif

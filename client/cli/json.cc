@@ -24,7 +24,7 @@ absl::StatusOr<Json> ParseJson(const std::string& text, const std::string& where
   return json;
 }
 
-const Json& ChildOf(const Json& object, const std::string& key) {
+const Json& ChildOf(const Json& object, std::string_view key) {
   static const auto* const none = new Json();
   if (!object.is_object()) return *none;
   const auto it = object.find(key);

@@ -31,7 +31,7 @@ std::string TextOf(const Json& object, const std::string& key);
 int64_t IntOf(const Json& object, const std::string& key);  // numbers, and int64 as texts
 double NumberOf(const Json& object, const std::string& key);
 bool FlagOf(const Json& object, const std::string& key);
-const Json& ChildOf(const Json& object, const std::string& key);  // null when absent
+const Json& ChildOf(const Json& object, std::string_view key);  // null when absent
 std::vector<int64_t> IntsOf(const Json& object, const std::string& key);
 std::string StateOf(const Json& object);  // "READY" of the state WORKER_STATE_READY
 // Durations "1.5s", times "2026-01-02T03:04:05Z".

@@ -77,8 +77,11 @@ CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   option->multi_option_policy(row.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
                                                              : CLI::MultiOptionPolicy::Throw);
   option->check([&row](const std::string& value) { return CheckValue(row, value); });
-  option->type_name(row.choices.empty() ? row.value
-                                        : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}"));
+  const std::string value =
+      row.choices.empty() ? row.value : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}");
+  option->type_name(value);
+  // Versions of CLI11 write defaults in several ways.
+  if (!row.default_value.empty()) option->option_text(absl::StrCat(value, "=", row.default_value));
   return option->default_str(row.default_value)->required(row.required);
 }
 

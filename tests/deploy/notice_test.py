@@ -24,6 +24,8 @@ class NoticeTest(unittest.TestCase):
                     ("libopenblas0-pthread", "BSD-3-clause", "libopenblas.so.0"),
                     ("libgfortran5", "GPL-3 with the GCC Runtime Library Exception", "libgfortran.so.5"),
                     ("libquadmath0", "LGPL-2.1 or later", "libquadmath.so.0")):
+                if package == "libquadmath0" and not (tree / "out/lib" / library).exists():
+                    continue  # Debian 13's OpenBLAS does without it.
                 at = next(i for i, line in enumerate(lines) if line.startswith(package + ": "))
                 self.assertIn(licence, lines[at])
                 self.assertEqual(lines[at + 1], "  " + library)

@@ -8,7 +8,6 @@ over the whole test, and an executor is killed only while a long program runs.
 
 No query here needs a GPU: what only GPUs have has no panel yet.
 """
-import ctypes
 import json
 import math
 import os
@@ -47,8 +46,9 @@ class Failure(Exception):
     pass
 
 
-def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+# Starts a command that the kernel kills when the thread that started it ends. A preexec_fn would do, but Python forks
+# for it, and gRPC 1.51 as Debian 13 has it never lets a process with a channel fork.
+DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 
 class Cluster:
@@ -62,8 +62,8 @@ class Cluster:
     def start(self, name, *command, env=None):
         with open(os.path.join(self.folder, name + ".log"), "ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                env={**os.environ, **(env or {})}, preexec_fn=die_with_parent)
+                [*DIES_WITH_PARENT, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})})
         return self.processes[name]
 
     def await_file(self, name, file, deadline):
@@ -231,8 +231,8 @@ class Load:
     def repeat(self, name, command):
         while not self.stopping.is_set():
             done = subprocess.Popen(
-                command, cwd=deploy.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, preexec_fn=die_with_parent,
+                [*DIES_WITH_PARENT, *command], cwd=deploy.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True,
                 env={**os.environ, "TESSERA_SUITE_ADDRESS": self.cluster.address,
                      "PYTHONDONTWRITEBYTECODE": "1"})
             # Killed with the test; what it prints is small.

@@ -267,6 +267,10 @@ Sample& Sample::Without(Check check, std::string reason) {
   return *this;
 }
 
+Sample& Sample::UpToSigns(std::string reason) {
+  free_signs = std::move(reason);
+  return *this;
+}
 Sample& Sample::NotSmooth(std::string reason) {
   return Without(Check::kJvp, reason).Without(Check::kTranspose, reason);
 }

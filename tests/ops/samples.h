@@ -105,6 +105,7 @@ struct Sample {
   // Sets of operands in which the op is linear, all of a set at once.
   std::vector<std::vector<int>> linear;
   std::map<Check, std::string> excluded;
+  std::string free_signs;  // why recorded values are compared by magnitude; empty: they are not
 
   DType dtype() const { return operands.empty() ? DType::kF32 : operands[main].type.dtype; }
   bool manual() const;
@@ -120,6 +121,7 @@ struct Sample {
   Sample& Linear(std::vector<std::vector<int>> sets);
   Sample& Without(Check check, std::string reason);
   Sample& NotSmooth(std::string reason);  // without derivatives
+  Sample& UpToSigns(std::string reason);  // recorded values are compared by magnitude
   // Without derivatives if the dtype is only stored and moved.
   Sample& Moves();
 };

@@ -38,6 +38,17 @@ dnnl::memory::desc Desc(int64_t batch, int64_t rows, int64_t columns, const int6
   return dnnl::memory::desc({batch, rows, columns}, type, {strides[0], strides[1], strides[2]});
 }
 
+// Describes c = a b. Debian 12 has oneDNN 2, Debian 13 has 3.
+dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                      const dnnl::memory::desc& b, const dnnl::memory::desc& c,
+                                      const dnnl::primitive_attr& attr) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, a, b, c, attr};
+#else
+  return {dnnl::matmul::desc(a, b, c), attr, engine};
+#endif
+}
+
 // Many threads may execute it at once, as each brings its own scratchpad.
 struct Primitive {
   dnnl::memory::desc a, b, c, scratchpad;
@@ -69,10 +80,10 @@ std::shared_ptr<const Primitive> OneDnnMatmul::Cache::Make(const MatmulShape& s)
     primitive->a = Desc(s.batch, s.m, s.k, s.a_strides, *in);
     primitive->b = Desc(s.batch, s.k, s.n, s.b_strides, *in);
     primitive->c = Desc(s.batch, s.m, s.n, c_strides, *out);
-    const dnnl::matmul::desc desc(primitive->a, primitive->b, primitive->c);
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::matmul::primitive_desc primitive_desc(desc, attr, engine);
+    const dnnl::matmul::primitive_desc primitive_desc =
+        Describe(engine, primitive->a, primitive->b, primitive->c, attr);
     primitive->scratchpad = primitive_desc.scratchpad_desc();
     primitive->matmul = dnnl::matmul(primitive_desc);
     return primitive;

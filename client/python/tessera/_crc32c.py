@@ -24,7 +24,7 @@ U32 = Any  # an array of uint32
 
 
 def _byte_table() -> U32:
-    table = np.arange(256, dtype=np.uint32)
+    table: U32 = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1)
     return table.astype(np.uint32)
