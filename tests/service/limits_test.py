@@ -270,7 +270,7 @@ class LimitsTest(unittest.TestCase):
                 with cluster.connect() as client:
                     return client.call(f"{CLUSTER}/GetCapabilities", timeout=5)
             return None
-        daemons.eventually(serves, 30, "it serves again")
+        daemons.eventually(serves, 120, "it serves again")
         return watch.unhindered()
 
     def send_large(self, address, stop, said):
