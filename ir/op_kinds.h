@@ -37,10 +37,10 @@ enum class Lowering : uint8_t {
   kSort,  // puts rows in order (SortRule says how): code on a CPU; on accelerators as kHost
 };
 
-// What a region is to its op. Bodies, predicates and branches are planned, differentiated, batched
-// and lowered as the ops around them are. The others only the rules of their op read: a computation
-// is a function of scalars (a combiner, a comparator); a rule says how the op is differentiated,
-// and is gone when a program is planned (DropRules in transform/transform.h).
+// The role of a region in its op. Bodies, predicates and branches are planned, differentiated,
+// batched and lowered as the ops around them are. The others only the rules of their op read: a
+// computation is a function of scalars (a combiner, a comparator); a rule says how the op is
+// differentiated, and is gone when a program is planned (DropRules in transform/transform.h).
 enum class RegionRole : uint8_t {
   kBody,         // runs once, or trip_count times, or while the predicate holds
   kPredicate,    // before each run of the body; its result, a bool, says whether there is one

@@ -10,7 +10,7 @@
 namespace tessera::testing {
 namespace {
 
-// What a busy machine may add to any bound, where the kernel does not say how busy it is.
+// The time that Unhindered() leaves out where the kernel does not say how busy the machine is.
 constexpr absl::Duration kUnknownStall = absl::Seconds(15);
 
 // The time for which this machine was overloaded since it started; nullopt if the kernel does not

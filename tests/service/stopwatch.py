@@ -3,7 +3,7 @@ overloaded."""
 import re
 import time
 
-# What a busy machine may add to any bound, where the kernel does not say how busy it is.
+# The seconds that unhindered() leaves out where the kernel does not say how busy the machine is.
 UNKNOWN_STALL = 15
 
 
