@@ -1,5 +1,3 @@
-// Compiled by itself: gcc 12 crashes in one of its lambdas when other tests share its translation
-// unit.
 #include "client/filters.h"
 
 #include <gmock/gmock.h>

@@ -3,7 +3,7 @@
 # share a translation unit, from the names that they use. ninja asks it again when a source changes, and configures
 # again if the groups have changed.
 #
-# The preset dev-clang compiles every file by itself, and so sees whether each includes what it uses.
+# The preset dev-gcc compiles every file by itself, and so sees whether each includes what it uses.
 
 # Lets `name` have groups.
 function(_tessera_unity name)

@@ -1,6 +1,4 @@
-// debug_nans on a cluster.
-// Compiled by itself: gcc 12 crashes in one of its lambdas when other tests share its translation
-// unit.
+// Tests debug_nans on a cluster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

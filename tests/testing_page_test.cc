@@ -111,7 +111,9 @@ bool IsOf(const PageRow& row, absl::string_view name) {
 std::vector<std::string> PageFaults(const std::map<std::string, KnownTest>& tests,
                                     const std::vector<PageRow>& rows) {
   std::vector<std::string> faults;
-  for (const auto& [name, test] : tests) {
+  for (const auto& entry : tests) {
+    const std::string& name = entry.first;
+    const KnownTest& test = entry.second;
     if (!test.has_timeout) faults.push_back(absl::StrCat(name, " has no TIMEOUT"));
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const PageRow& r) { return IsOf(r, name); });

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -456,10 +457,17 @@ TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
   RecordProperty("refused", refused_);
 }
 
+// The environment variable TESSERA_RANDOM_PROGRAMS_PER_SAMPLE, or 80.
+int RandomProgramsPerSample() {
+  const char* asked = std::getenv("TESSERA_RANDOM_PROGRAMS_PER_SAMPLE");
+  return asked == nullptr ? 80 : std::atoi(asked);
+}
+
 TEST_P(AnyProgramTest, AtItsBoundsRunsOrIsRefused) {
   Random r(19991231);
+  const int per_sample = RandomProgramsPerSample();
   for (const Sample* s : Some(5)) {
-    for (int i = 0; i < 80; ++i) {
+    for (int i = 0; i < per_sample; ++i) {
       Candidate c = Of(*s);
       for (uint64_t changes = 1 + r.Below(3); changes > 0; --changes) Change(r, &c);
       if (r.Below(3) == 0) Place(r, &c);

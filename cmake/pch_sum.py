@@ -1,0 +1,39 @@
+"""Writes a checksum of all headers that a precompiled header contains.
+
+    pch_sum.py COMPILER INCLUDE_DIRECTORIES DEPFILE OUT... -- HEADER...
+
+INCLUDE_DIRECTORIES are separated by ";". Each OUT is the name of a precompiled header with ".sum" added. ccache takes
+such a file for the checksum of the precompiled header. The precompiled header itself contains absolute paths, so a
+checkout in another folder would find nothing in the cache.
+"""
+import hashlib
+import pathlib
+import subprocess
+import sys
+
+
+def included(compiler, directories, headers):
+    """The paths of the files that the compiler reads for the headers, in its order."""
+    includes = [f"-I{directory}" for directory in directories.split(";") if directory]
+    source = "".join(f"#include {header}\n" for header in headers)
+    rule = subprocess.run([compiler, "-std=c++20", "-pthread", *includes, "-M", "-x", "c++", "-"],
+                          input=source, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return rule.replace("\\\n", " ").split(":", 1)[1].split()
+
+
+def main():
+    compiler, directories, depfile, *rest = sys.argv[1:]
+    outputs, headers = rest[:rest.index("--")], rest[rest.index("--") + 1:]
+    files = included(compiler, directories, headers)
+    digest = hashlib.sha256()
+    for file in files:
+        if file != "-":
+            digest.update(hashlib.sha256(pathlib.Path(file).read_bytes()).digest())
+    for output in outputs:
+        pathlib.Path(output).parent.mkdir(parents=True, exist_ok=True)
+        pathlib.Path(output).write_text(digest.hexdigest() + "\n")
+    pathlib.Path(depfile).write_text(f"{outputs[0]}: {' '.join(file for file in files if file != '-')}\n")
+
+
+if __name__ == "__main__":
+    main()
