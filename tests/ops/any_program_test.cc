@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -20,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "base/status_exception.h"
+#include "base/testing/seeds.h"
 #include "base/testing/status_matchers.h"
 #include "client/embedded.h"
 #include "embed/embed.h"
@@ -441,7 +441,7 @@ class AnyProgramTest : public OpTest {
 
 TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
   Random r(20240229);
-  for (const Sample* s : Some(3)) {
+  for (const Sample* s : Some(tessera::testing::Seeds(3))) {
     for (const DType d : AllDTypes()) {
       for (const bool placed : {false, true}) {
         Candidate c = Of(*s);
@@ -457,17 +457,11 @@ TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
   RecordProperty("refused", refused_);
 }
 
-// The environment variable TESSERA_RANDOM_PROGRAMS_PER_SAMPLE, or 80.
-int RandomProgramsPerSample() {
-  const char* asked = std::getenv("TESSERA_RANDOM_PROGRAMS_PER_SAMPLE");
-  return asked == nullptr ? 80 : std::atoi(asked);
-}
-
 TEST_P(AnyProgramTest, AtItsBoundsRunsOrIsRefused) {
   Random r(19991231);
-  const int per_sample = RandomProgramsPerSample();
+  const int64_t per_sample = tessera::testing::Seeds(80);
   for (const Sample* s : Some(5)) {
-    for (int i = 0; i < per_sample; ++i) {
+    for (int64_t i = 0; i < per_sample; ++i) {
       Candidate c = Of(*s);
       for (uint64_t changes = 1 + r.Below(3); changes > 0; --changes) Change(r, &c);
       if (r.Below(3) == 0) Place(r, &c);
