@@ -265,15 +265,38 @@ TEST(TcpCollectives, AnExecutorThatNeverConnectsIsNamedAsSuch) {
   EXPECT_THAT(Text(status), ::testing::HasSubstr("executor w0, host host-0): not connected"));
 }
 
-TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsGivenUpAfterTheTimeout) {
+TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsNamedWithTheReason) {
   TestCluster cluster(2, 1, absl::Milliseconds(200));
   CommunicatorConfig config = cluster.ConfigOf(0);
   config.members[1].endpoint = "127.0.0.1:1";
   cluster.Start(0, config);
   const absl::Status status = cluster.of(0).Run(
       {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
-  EXPECT_TRUE(ReasonOf(status) == "COLLECTIVE_TIMEOUT" || ReasonOf(status) == "WORKER_LOST")
-      << status;
+  EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+  EXPECT_THAT(Text(status), ::testing::HasSubstr("not connected (no connection: "));
+}
+
+// The kernel accepts connections for a paused executor, which welcomes nobody until it goes on.
+TEST(TcpCollectives, AnExecutorThatIsPausedBeforeItsWelcomeIsNotLost) {
+  for (const bool tls : {false, true}) {
+    TestCluster cluster(2, 1, absl::Milliseconds(500));
+    cluster.use_tls = tls;
+    cluster.Start(0);
+    CallKey key = kKey;
+    for (; key.launch < kKey.launch + 3; ++key.launch) {
+      const absl::Status status = cluster.of(0).Run(
+          {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = key});
+      EXPECT_EQ(ReasonOf(status), "COLLECTIVE_TIMEOUT") << status;
+      EXPECT_THAT(Text(status), ::testing::HasSubstr("has sent no welcome)"));
+    }
+    cluster.Start(1);
+    for (const absl::Status& result : cluster.Run(kBoth, [&](int rank) {
+           return cluster.of(rank).Run(
+               {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = kBoth, .key = key});
+         })) {
+      EXPECT_TRUE(result.ok()) << result;
+    }
+  }
 }
 
 TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {

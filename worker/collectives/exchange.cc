@@ -24,6 +24,12 @@ Range ChunkOf(size_t bytes, size_t width, size_t i, size_t n) {
   return {begin, elements * (i + 1) / n * width - begin};
 }
 
+// Describes a peer that is not connected yet. `reason` says why the last attempt failed, and is
+// empty before the first.
+std::string NotConnected(const std::string& reason) {
+  return reason.empty() ? "not connected" : absl::StrCat("not connected (", reason, ")");
+}
+
 }  // namespace
 
 struct InterProc::Transfer {
@@ -186,7 +192,7 @@ absl::Status InterProc::MissingError(const CheckedCall& call,
       if (timed_out && launch.has_value() && !failure_->failed(*launch)) {
         return Mismatch(call, m.rank, *mailbox.Take(m.rank, &ignored));
       }
-      if (state == LinkState::kConnecting) m.phase = "not connected";
+      if (state == LinkState::kConnecting) m.phase = NotConnected(reason);
     }
     who.push_back(std::move(m));
   }
@@ -197,7 +203,7 @@ absl::Status InterProc::MissingError(const CheckedCall& call,
     if (std::any_of(who.begin(), who.end(), is_leader)) continue;
     who.push_back(
         {leader, state == LinkState::kConnecting
-                     ? "not connected"
+                     ? NotConnected(reason)
                      : absl::StrCat("not receiving: 0 of ", call.in.size(), " bytes sent")});
   }
   if (!timed_out || who.empty()) return absl::OkStatus();

@@ -96,7 +96,7 @@ struct TcpLinks::Peer {
   Connection accepted ABSL_GUARDED_BY(mu);             // From the acceptor to the peer's thread.
   bool was_accepted ABSL_GUARDED_BY(mu) = false;       // A connection was accepted.
   LinkState state ABSL_GUARDED_BY(mu) = LinkState::kConnecting;
-  std::string reason ABSL_GUARDED_BY(mu);  // Why it is down.
+  std::string reason ABSL_GUARDED_BY(mu);  // Why it is down, or not up yet.
   bool writing ABSL_GUARDED_BY(mu) = false;
   bool write_closed ABSL_GUARDED_BY(mu) = false;
   std::deque<uint64_t> failed_launches ABSL_GUARDED_BY(mu);  // Not sent to the peer yet.
@@ -349,39 +349,45 @@ void TcpLinks::RunPeer(Peer& peer) {
   MarkDown(peer, end);
 }
 
+// Tries until it succeeds, these links end, or the peer is at a later generation. A peer that does
+// not answer may be paused, so it is not lost: a collective that needs it ends at its own deadline,
+// and says how far the connection is. A connection that waits for an answer is kept, since the peer
+// would take an abandoned one for the connection.
 Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
-  const Deadline deadline(config_->timeout);
-  absl::Duration wait = kFirstRetry;
-  *reason = "no attempt to connect was made";
-  while (!deadline.Passed()) {
-    absl::StatusOr<UniqueFd> fd = Connect(peer.member.endpoint, deadline, stopping_.fd());
+  const Deadline none(absl::InfiniteDuration());
+  const auto note = [&](std::string why) {
+    absl::MutexLock lock(&peer.mu);
+    peer.reason = *reason = std::move(why);
+  };
+  for (absl::Duration wait = kFirstRetry;; wait = std::min(wait * 2, kLastRetry)) {
+    absl::StatusOr<UniqueFd> fd =
+        Connect(peer.member.endpoint, Deadline(config_->timeout), stopping_.fd());
     Connection connection;
     std::string tls_error;
     if (fd.ok()) {
       connection.fd = *std::move(fd);
-      tls_error = StartTls(peer, &connection, deadline);
+      note(absl::StrCat(peer.member.endpoint, " has sent no welcome"));
+      tls_error = StartTls(peer, &connection, none);
     }
     HelloAck ack;
     if (!connection.ok()) {
-      *reason = absl::StrCat("no connection: ", fd.status().message());
+      note(absl::StrCat("no connection: ", fd.status().message()));
     } else if (!tls_error.empty()) {
-      *reason = absl::StrCat(peer.member.endpoint, ": ", tls_error);
-    } else if (!ExchangeHello(peer, connection, &ack, deadline)) {
-      *reason = absl::StrCat(peer.member.endpoint, " closed the connection before a welcome");
+      note(absl::StrCat(peer.member.endpoint, ": ", tls_error));
+    } else if (!ExchangeHello(peer, connection, &ack, none)) {
+      note(absl::StrCat(peer.member.endpoint, " closed the connection before a welcome"));
     } else if (ack.code == HelloAckCode::kWelcome) {
       return connection;
     } else if (ack.code == HelloAckCode::kStale) {
-      *reason = "it is at a later generation";
+      note("it is at a later generation");
       FailGeneration(peer.member.executor, ack.generation);
       return {};
     } else {
-      *reason = absl::StrCat(peer.member.endpoint, " refused: it is at generation ", ack.generation,
-                             ", or expects another incarnation");
+      note(absl::StrCat(peer.member.endpoint, " refused: it is at generation ", ack.generation,
+                        ", or expects another incarnation"));
     }
-    if (AwaitSignal(stopping_.fd(), Deadline(std::min(wait, deadline.Left())))) break;
-    wait = std::min(wait * 2, kLastRetry);
+    if (AwaitSignal(stopping_.fd(), Deadline(wait))) return {};
   }
-  return {};
 }
 
 std::string TcpLinks::StartTls(const Peer& peer, Connection* connection, const Deadline& deadline) {

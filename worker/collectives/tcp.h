@@ -1,6 +1,6 @@
 // The connections of one executor to the others of its communicator: one per pair of executors.
 //
-// The executor with the smaller name connects, and tries again until the communicator's timeout;
+// The executor with the smaller name connects, and tries again for as long as the connections live;
 // the other accepts, on the listening socket it was given. Each peer has one thread, which connects
 // and then reads: it delivers frames to mailboxes and never waits for them to be consumed. Frames
 // are written by the sending threads, one at a time per connection.
