@@ -13,12 +13,13 @@ import sys
 
 
 def included(compiler, directories, headers):
-    """The paths of the files that the compiler reads for the headers, in its order."""
+    """Returns the paths of the files that the compiler reads for the headers, in its order."""
     includes = [f"-I{directory}" for directory in directories.split(";") if directory]
     source = "".join(f"#include {header}\n" for header in headers)
     rule = subprocess.run([compiler, "-std=c++20", "-pthread", *includes, "-M", "-x", "c++", "-"],
                           input=source, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return rule.replace("\\\n", " ").split(":", 1)[1].split()
+    # The rule also names standard input, "-".
+    return [word for word in rule.replace("\\\n", " ").split(":", 1)[1].split() if word != "-"]
 
 
 def main():
@@ -27,12 +28,10 @@ def main():
     files = included(compiler, directories, headers)
     digest = hashlib.sha256()
     for file in files:
-        if file != "-":
-            digest.update(hashlib.sha256(pathlib.Path(file).read_bytes()).digest())
+        digest.update(hashlib.sha256(pathlib.Path(file).read_bytes()).digest())
     for output in outputs:
-        pathlib.Path(output).parent.mkdir(parents=True, exist_ok=True)
         pathlib.Path(output).write_text(digest.hexdigest() + "\n")
-    pathlib.Path(depfile).write_text(f"{outputs[0]}: {' '.join(file for file in files if file != '-')}\n")
+    pathlib.Path(depfile).write_text(f"{outputs[0]}: {' '.join(files)}\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@
 function(_tessera_unity name)
   if(TESSERA_UNITY)
     set_property(GLOBAL APPEND PROPERTY TESSERA_UNITY_TARGETS ${name})
-    # gcc takes a class that is defined in an included file for one that other translation units see.
-    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Tests the scripts that the build and scripts/test rely on: cmake/unity_groups.py and scripts/test_times.py."""
+"""Tests the scripts that the build and scripts/test rely on: cmake/unity_groups.py,
+cmake/pch_sum.py and scripts/test_times.py."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,47 @@ import test_times  # noqa: E402
 import unity_groups  # noqa: E402
 
 PLAIN = "namespace a {\nint F() { return 1; }\n}  // namespace a\n"
+
+
+class PchSumTest(unittest.TestCase):
+    """The checksum that a compiler cache takes for that of a precompiled header."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def read(self, name):
+        with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+            return file.read()
+
+    def sums(self):
+        script = os.path.join(ROOT, "cmake", "pch_sum.py")
+        outputs = [os.path.join(self.folder, name) for name in ("one.sum", "two.sum")]
+        subprocess.run([sys.executable, "-B", script, "g++", self.folder, os.path.join(self.folder, "sums.d"),
+                        *outputs, "--", "<outer.h>"], check=True)
+        return [self.read(name) for name in ("one.sum", "two.sum")]
+
+    def test_a_change_of_any_included_header_changes_the_sum(self):
+        self.write("outer.h", "#include <inner.h>\n")
+        self.write("inner.h", "int a;\n")
+        before = self.sums()
+        self.assertEqual(before[0], before[1])
+        self.assertEqual(self.sums(), before)
+        self.write("inner.h", "int b;\n")
+        self.assertNotEqual(self.sums()[0], before[0])
+
+    def test_the_build_learns_on_which_headers_the_sum_depends(self):
+        self.write("outer.h", "#include <inner.h>\n")
+        self.write("inner.h", "")
+        self.sums()
+        target, headers = self.read("sums.d").split(":", 1)
+        self.assertEqual(target, os.path.join(self.folder, "one.sum"))
+        for name in ("outer.h", "inner.h"):
+            self.assertIn(os.path.join(self.folder, name), headers.split())
 
 
 class GroupsTest(unittest.TestCase):

@@ -50,7 +50,7 @@ struct CommunicatorConfig {
   std::string secret;
   // Null: connections between executors are plaintext. All members have one, or none.
   std::shared_ptr<const TlsContext> tls;
-  absl::Duration timeout;  // Bounds each call, and each attempt to connect.
+  absl::Duration timeout;  // Bounds each call, and each attempt to open a connection.
 };
 
 // Which call this is. Members of a group agree on `launch` and `op_sequence`. A launch's id is
