@@ -1,3 +1,6 @@
+// Parses and checks the addresses that users give. The servers and clients call it before they
+// listen or connect, so that a mistake is an error that names the address and the expected form,
+// and not one of gRPC's guesses.
 #include "base/address.h"
 
 #include <arpa/inet.h>
@@ -20,6 +23,9 @@ constexpr int kPortMax = 65535;
 
 }  // namespace
 
+// Tests the common mistakes one by one, each with a message of its own. A scheme other than
+// "dns:///" and an IPv6 address without brackets are found before the text is split at its last
+// colon, because both contain colons that do not precede a port.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   const auto wrong = [&](absl::string_view why) {
     return MakeError(ErrorKind::kValueError,

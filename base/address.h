@@ -1,5 +1,5 @@
-// Network addresses as text: "host", "host:port", "[::1]:8470", "unix:/path". Stateless;
-// thread-safe.
+// Reads network addresses that are given as text: "host", "host:port", "[::1]:8470", "unix:/path".
+// Stateless; thread-safe.
 #pragma once
 #include <string>
 
@@ -13,22 +13,26 @@ struct HostPort {
   std::string host;  // without the brackets of IPv6
   std::string port;  // 1 to 65535
 };
-// Parses "HOST:PORT" and "[::1]:8470", also after "dns:///". VALUE_ERROR says what is wrong.
+// Parses "HOST:PORT" or "[::1]:8470", with or without the prefix "dns:///". The message of a
+// VALUE_ERROR says what is wrong with the address.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 
 // Checks that a client can connect to the address: HOST:PORT for ParseHostPort, or "unix:/path".
-// Callers check before gRPC does: it reads port 74006 as 8470, and a host alone as its port 443.
+// Call it before the address is passed to gRPC, which reads port 74006 as 8470 and uses port 443
+// if the port is missing.
 absl::Status CheckAddress(absl::string_view address);
 
-// The host of "host", "host:port", "[v6]" and "[v6]:port", brackets included; an IPv6 address
-// without brackets has no port. Empty if the text is none of these.
+// Returns the host of "host", "host:port", "[v6]" or "[v6]:port", with the brackets if there are
+// any. An IPv6 address without brackets is returned whole: it cannot have a port. Returns an empty
+// string if the text has none of these forms.
 absl::string_view WithoutPort(absl::string_view address);
-// Adds the brackets that IPv6 needs before a port, and removes them.
+// WithBrackets adds the brackets that an IPv6 address needs before a port; WithoutBrackets removes
+// them. Both return other hosts unchanged.
 std::string WithBrackets(absl::string_view host);
 absl::string_view WithoutBrackets(absl::string_view host);
 
-// Whether only this machine can reach the address: 127.0.0.0/8, ::1, localhost, or a Unix socket.
-// Names are not resolved; any other than localhost counts as remote.
+// Returns whether only this machine can reach the address: 127.0.0.0/8, ::1, localhost, or a Unix
+// socket. Names are not resolved; every name other than localhost counts as remote.
 bool IsLoopback(absl::string_view address);
 
 }  // namespace tessera

@@ -1,3 +1,5 @@
+// Proves which texts are taken as addresses, what the errors say about the others, and which
+// addresses count as loopback. The tests resolve no names and make no connections.
 #include "base/address.h"
 
 #include <gtest/gtest.h>

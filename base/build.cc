@@ -1,3 +1,5 @@
+// Chooses the protocol between the coordinator and a worker when the worker registers, and prints
+// versions for --version and for error messages. CMake passes in the version and the revision.
 #include "base/build.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Proves that two builds agree on the greatest common protocol, and that the error says which side
+// to upgrade if there is none. Builds are plain values here; nothing is connected.
 #include "base/build.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +43,7 @@ TEST(Build, WhereNoneIsCommonTheOlderSideIsToBeUpgraded) {
               ReasonIs("PROTOCOL_MISMATCH",
                        AllOf(HasSubstr("speaks protocol 3, the coordinator"),
                              HasSubstr("speaks protocols 1 to 2; upgrade the coordinator"))));
-  // Whatever a peer says, it is refused, not chosen.
+  // A peer whose range of protocols is empty is refused.
   EXPECT_THAT(ChooseProtocol("w0", Speaking(1, 2), Speaking(2, 1)).status(),
               ReasonIs("PROTOCOL_MISMATCH", HasSubstr("w0")));
 }

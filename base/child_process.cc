@@ -1,3 +1,6 @@
+// Starts child processes, waits for them and kills them: a worker's executors and the jails of
+// untrusted programs (base/jail.h). posix_spawn is used instead of fork, since fork is unsafe in a
+// process with threads.
 #include "base/child_process.h"
 
 #include <fcntl.h>
@@ -26,10 +29,12 @@ namespace tessera {
 namespace {
 
 constexpr int kFirstFd = 3;
-// Above every target, so that no copy overwrites another's source.
+// Descriptors are first copied to numbers from here on, above every target number, so that a copy
+// never overwrites the source of another one.
 constexpr int kSafeFd = 64;
 
-// `variable` is "NAME=value".
+// Returns whether a child with a minimal environment still needs this variable, which is given as
+// "NAME=value".
 bool IsNeededToStart(absl::string_view variable) {
   constexpr absl::string_view kNames[] = {
       "LD_LIBRARY_PATH=", "ASAN_OPTIONS=", "LSAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="};
@@ -47,6 +52,10 @@ ProcessEnd DescribeEnd(int status) {
 
 }  // namespace
 
+// Gives the child only what it is meant to have: default signal handling, the chosen descriptors
+// and, if wanted, a minimal environment. All other descriptors are closed, because this process
+// holds sockets and files of other users. A pidfd lets the owner wait for the child's end together
+// with other events.
 absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
                                                  const std::vector<std::string>& args,
                                                  const std::vector<int>& fds,
@@ -60,7 +69,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  // The child starts with default signal handling, whatever this process blocks or handles.
+  // The child starts with default signal handling, even if this process blocks or handles signals.
   sigset_t none;
   sigemptyset(&none);
   sigset_t defaults;
@@ -116,6 +125,9 @@ std::optional<ProcessEnd> ChildProcess::Reap() {
   return DescribeEnd(status);
 }
 
+// Reads the child's answer through a pipe until the child closes it or the time is over. This
+// process closes its copy of the write end first; otherwise the pipe would never report its end.
+// The destructor of `child` kills the process if it is still running on return.
 absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
                                           const std::vector<std::string>& args,
                                           absl::Duration timeout) {

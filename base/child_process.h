@@ -1,7 +1,8 @@
-// A child process.
+// Starts and ends child processes.
 //
-// Owned by one thread, which must outlive it: the kernel kills the child when the thread that
-// started it exits, so no child is orphaned. The destructor kills and reaps it.
+// A ChildProcess is owned by one thread, which must outlive it: a child that calls DieWithParent is
+// killed by the kernel when the thread that started it exits, so that no child is orphaned. The
+// destructor kills and reaps the child.
 #pragma once
 #include <sys/types.h>
 
@@ -16,17 +17,18 @@
 namespace tessera {
 
 struct ProcessEnd {
-  int signal = 0;        // that killed it; 0: it exited
-  std::string reason;    // "killed by signal 9 (Killed)"
-  int exit_status = -1;  // unless by signal
+  int signal = 0;        // the signal that killed the process; 0 if it exited
+  std::string reason;    // the end in words: "killed by signal 9 (Killed)"
+  int exit_status = -1;  // the exit status; -1 if a signal killed the process
 };
 
 class ChildProcess {
  public:
-  // Runs `binary` with `args`. The child inherits the standard descriptors and `fds`, of which
-  // number k becomes 3 + k. `minimal_environment`: it gets only the environment variables that
-  // programs need to start (libraries, sanitizers), and neither standard input nor output: for
-  // children that process untrusted input. `title`, unless empty, is argv[0], which ps shows.
+  // Runs `binary` with `args`. The child inherits the standard descriptors and `fds`; fds[k]
+  // becomes descriptor 3 + k in the child. Set `minimal_environment` for children that process
+  // untrusted input: the child then gets only the environment variables that programs need to start
+  // (libraries, sanitizers), and neither standard input nor output. A `title` that is not empty
+  // becomes argv[0], which ps shows. Returns INTERNAL if the program cannot be started.
   static absl::StatusOr<ChildProcess> Spawn(const std::string& binary,
                                             const std::vector<std::string>& args,
                                             const std::vector<int>& fds,
@@ -38,10 +40,11 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  // A pidfd, readable once the child has exited; -1 if the kernel does not support it.
+  // Returns a pidfd, which becomes readable once the child has exited; -1 if the kernel does not
+  // support pidfds.
   int pidfd() const { return pidfd_; }
   void Kill(int signal) const;
-  // Reaps the child if it has exited; else nullopt.
+  // Reaps the child and returns how it ended. Returns nullopt if the child has not exited yet.
   std::optional<ProcessEnd> Reap();
 
  private:
@@ -51,13 +54,14 @@ class ChildProcess {
   int pidfd_;
 };
 
-// Runs `binary` until it exits and returns what it wrote to descriptor 3, at most 64 KiB. It is
-// killed after `timeout` (DEADLINE_EXCEEDED); INTERNAL if it does not start or writes nothing.
+// Runs `binary` until it exits and returns the bytes that it wrote to descriptor 3, at most 64 KiB.
+// Kills the process after `timeout` and returns DEADLINE_EXCEEDED. Returns INTERNAL if the process
+// does not start or writes nothing.
 absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
                                           const std::vector<std::string>& args,
                                           absl::Duration timeout);
 
-// Called by the child first: the kernel will kill it when `parent` exits.
+// Makes the kernel kill the calling process when `parent` exits. Call it first in the child.
 void DieWithParent(pid_t parent);
 
 }  // namespace tessera

@@ -1,3 +1,6 @@
+// Implements the clocks that are passed to the rest of the program. It also replaces the function
+// by which Abseil lets a thread wait, so that setting the wall clock neither delays nor shortens
+// waits in this process.
 #include "base/clock.h"
 
 #include <errno.h>
@@ -28,7 +31,7 @@ int64_t SteadyNanos() {
 absl::Time SteadyNow() { return absl::FromUnixNanos(SteadyNanos()); }
 
 std::chrono::system_clock::time_point WallDeadline(absl::Duration in) {
-  // Bounded, so that the sum stays a time.
+  // The duration is clamped so that the sum does not overflow.
   return std::chrono::system_clock::now() +
          absl::ToChronoNanoseconds(std::clamp(in, absl::ZeroDuration(), absl::Hours(24 * 365)));
 }
@@ -81,10 +84,11 @@ void FakeClock::StepWall(absl::Duration by) {
 
 }  // namespace tessera
 
-// Abseil has the kernel wait for a date: before 20230802 always, since then where the caller gives
-// a date, as gRPC does for its timers. When the wall clock is set back by an hour, a wait of a
-// second then takes an hour. This definition of Abseil's extension point for a thread's wait turns
-// the date back into a duration, which the kernel then measures by the monotonic clock.
+// Abseil lets the kernel wait until a date. Versions before 20230802 always do so; later ones do so
+// if the caller gives a date, as gRPC does for its timers. When the wall clock is set back by an
+// hour, a wait of one second would then take an hour. The function below defines Abseil's extension
+// point for the wait of a thread. It turns the date back into a duration, which the kernel then
+// measures by the monotonic clock.
 #include "absl/synchronization/internal/create_thread_identity.h"
 #include "absl/synchronization/internal/per_thread_sem.h"
 #include "absl/synchronization/internal/waiter.h"
@@ -92,17 +96,21 @@ void FakeClock::StepWall(absl::Duration by) {
 static_assert(ABSL_WAITER_MODE == ABSL_WAITER_MODE_FUTEX);
 static_assert(sizeof(absl::synchronization_internal::Waiter) == sizeof(std::atomic<int32_t>));
 
+// Waits until the calling thread's semaphore is posted or the timeout passes, and returns whether
+// it was posted. This repeats the futex loop of Abseil's own waiter, because Abseil offers no way
+// to replace only the clock; the static_asserts above check that its layout is still the same.
 extern "C" __attribute__((visibility("default"))) bool ABSL_INTERNAL_C_SYMBOL(
     AbslInternalPerThreadSemWait)(absl::synchronization_internal::KernelTimeout timeout) {
   namespace internal = absl::synchronization_internal;
   auto* const identity = internal::GetOrCreateCurrentThreadIdentity();
-  // The only member of absl's Waiter: how often it was posted.
+  // The only member of absl's Waiter is the number of posts that are not yet consumed.
   auto* const posts =
       reinterpret_cast<std::atomic<int32_t>*>(internal::Waiter::GetWaiter(identity));
   timespec until = {};
   if (timeout.has_timeout()) {
-    // The date was computed from the kernel's time, as gRPC does, or from Abseil's, which follows a
-    // change of the clock up to two seconds later: from the one that gives the shorter wait.
+    // The caller computed the date either from the kernel's time, as gRPC does, or from Abseil's
+    // time, which follows a change of the clock up to two seconds later. We cannot tell which, so
+    // we assume the clock that gives the shorter wait.
     const absl::Time date = absl::TimeFromTimespec(timeout.MakeAbsTimespec());
     const absl::Duration by_absl = date - absl::Now();
     const absl::Duration by_kernel = date - absl::FromChrono(std::chrono::system_clock::now());
@@ -117,7 +125,8 @@ extern "C" __attribute__((visibility("default"))) bool ABSL_INTERNAL_C_SYMBOL(
                                        std::memory_order_relaxed))
         return true;
     }
-    // An absolute time of CLOCK_MONOTONIC, since FUTEX_CLOCK_REALTIME is not set.
+    // The kernel reads `until` as an absolute time of CLOCK_MONOTONIC, since FUTEX_CLOCK_REALTIME
+    // is not set.
     const int64_t error =
         syscall(SYS_futex, reinterpret_cast<int32_t*>(posts), FUTEX_WAIT_BITSET_PRIVATE, 0,
                 timeout.has_timeout() ? &until : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);

@@ -1,8 +1,9 @@
-// The time, passed in: only the edges read the real clock, so everything else can be tested and
-// replayed at any time. Thread-safe. A Clock is owned by main (or the test) and outlives its users.
+// Clocks that are passed in as arguments: only the edges of the program read the real clock, so
+// everything else can be tested and replayed at any time. Thread-safe. A Clock is owned by main (or
+// the test) and outlives its users.
 //
-// Deadlines use the monotonic clock, which cannot be set. The wall clock is for dates: in texts,
-// tokens and certificates.
+// Deadlines use the monotonic clock, which nobody can set. The wall clock is for the dates in
+// texts, tokens and certificates.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,31 +15,33 @@
 
 namespace tessera {
 
-// The machine's monotonic clock, shared by all its processes. Its origin is arbitrary: only
-// differences and comparisons are meaningful.
+// Reads the machine's monotonic clock, which all processes of the machine share. The origin of the
+// clock is arbitrary: only differences and comparisons are meaningful.
 absl::Time SteadyNow();
-// The wall clock's present time plus `in`, for libraries that take a deadline as a date and convert
-// it to a duration at once.
+// Returns the present time of the wall clock plus `in`. Use it for libraries that take a deadline
+// as a date and convert it to a duration at once.
 std::chrono::system_clock::time_point WallDeadline(absl::Duration in);
 
 class Clock {
  public:
   virtual ~Clock() = default;
-  // A monotonic clock that does not advance while this process is suspended, so that events
-  // received meanwhile are handled before deadlines and leases expire. Its origin is arbitrary.
+  // Reads a monotonic clock that does not advance while this process is suspended. So events that
+  // arrived during the suspension are handled before deadlines and leases expire. The origin of the
+  // clock is arbitrary.
   virtual absl::Time Now() const = 0;
-  // SteadyNow(), for deadlines that other processes check while this one may be suspended.
+  // Returns SteadyNow(). Use it for deadlines that other processes check while this one may be
+  // suspended.
   virtual absl::Time Steady() const = 0;
   virtual absl::Time Wall() const = 0;
-  // All three at one moment.
+  // The times of all three clocks at one moment.
   struct Moment {
     absl::Time now, steady, wall;
   };
   virtual Moment Look() const { return {Now(), Steady(), Wall()}; }
 };
 
-// The uptime of a process without the times in which it was suspended: the owner calls Advance
-// every kTickInterval, and of a longer gap only kMaxStep counts.
+// Measures the uptime of a process without the times in which it was suspended. The owner calls
+// Advance every kTickInterval. If the gap between two calls is longer, only kMaxStep of it counts.
 class AwakeTime {
  public:
   static constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
@@ -49,7 +52,7 @@ class AwakeTime {
   absl::Time Advance(absl::Time steady) {
     return absl::FromUnixNanos(Advance(absl::ToUnixNanos(steady)));
   }
-  // The same in nanoseconds, of which a difference takes one instruction.
+  // Like the functions above, but in nanoseconds, whose difference takes one instruction.
   explicit AwakeTime(int64_t steady) : last_steady_(steady), now_(steady) {}
   int64_t Advance(int64_t steady);
 
@@ -57,9 +60,10 @@ class AwakeTime {
   int64_t last_steady_, now_;
 };
 
-// Now() is an AwakeTime; the scheduler's driver calls it every kTickInterval. Look() reads the wall
-// clock once in kWallEvery, and adds to that what has passed since: it is cheaper than to read it
-// with each event, and a change of the wall clock is seen that much later.
+// The real clock. Now() is an AwakeTime; the scheduler's driver calls it every kTickInterval.
+// Look() reads the wall clock only once per kWallEvery and adds the time that has passed since
+// then. This is cheaper than reading the wall clock with each event, and a change of the wall clock
+// is noticed at most kWallEvery later.
 class RealClock final : public Clock {
  public:
   absl::Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);
@@ -71,14 +75,14 @@ class RealClock final : public Clock {
   static constexpr int64_t kWallEvery = 1'000'000;  // nanoseconds
 
   mutable absl::Mutex mu_;
-  // In nanoseconds: when the wall clock was read, if ever, and how far it was ahead of the steady
-  // one.
+  // The steady time at which the wall clock was last read, if ever, and how far the wall clock was
+  // ahead of the steady clock then. Both are in nanoseconds.
   mutable std::optional<int64_t> wall_read_ ABSL_GUARDED_BY(mu_);
   mutable int64_t wall_ahead_ ABSL_GUARDED_BY(mu_) = 0;
   mutable AwakeTime awake_ ABSL_GUARDED_BY(mu_) = AwakeTime(SteadyNow());
 };
 
-// A clock for tests, which advances only by Advance.
+// A clock for tests. It advances only when Advance is called.
 class FakeClock final : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}
@@ -86,7 +90,7 @@ class FakeClock final : public Clock {
   absl::Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Time Steady() const override { return Now(); }
   absl::Time Wall() const override ABSL_LOCKS_EXCLUDED(mu_);
-  // `by` must not be negative.
+  // Advances all three clocks. `by` must not be negative.
   void Advance(absl::Duration by) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets the wall clock forward or back.
   void StepWall(absl::Duration by) ABSL_LOCKS_EXCLUDED(mu_);

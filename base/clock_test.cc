@@ -1,3 +1,5 @@
+// Proves that the fake clock moves only when told, that the real clock goes forward, and that
+// AwakeTime leaves out pauses of the process. clock_step_test.cc sets the wall clock during waits.
 #include "base/clock.h"
 
 #include "gtest/gtest.h"
@@ -34,7 +36,7 @@ TEST(AwakeTime, CountsNoPauseOfTheProcess) {
   absl::Time steady = start;
   for (int i = 0; i < 20; ++i) awake.Advance(steady += AwakeTime::kTickInterval);
   EXPECT_EQ(awake.Advance(steady) - start, absl::Seconds(1));
-  // Stopped for ten seconds, by a debugger, a hypervisor or a disk.
+  // The process is stopped for ten seconds, for example by a debugger, a hypervisor or a disk.
   EXPECT_EQ(awake.Advance(steady += absl::Seconds(10)) - start,
             absl::Seconds(1) + AwakeTime::kMaxStep);
   EXPECT_EQ(awake.Advance(steady += AwakeTime::kTickInterval) - start,

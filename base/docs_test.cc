@@ -1,4 +1,5 @@
-// The generated pages of docs/ hold what their tables say.
+// Proves that the generated pages of docs/ (errors.md, metrics.md, env.md) are what their tables in
+// base/*.def give. With --rewrite it writes the pages instead.
 #include <string>
 
 #include "absl/strings/str_cat.h"

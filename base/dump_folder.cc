@@ -1,5 +1,5 @@
-// Writes the programs that the planner and the backends pass on after each of their stages, when
-// --dump names a folder.
+// Writes programs as text files when --dump names a folder. The planner and the backends call it
+// after each of their stages with the program that the stage has made.
 #include "base/dump_folder.h"
 
 #include <fcntl.h>
@@ -25,8 +25,9 @@ namespace {
 
 constexpr size_t kNameMax = 80;
 
-// Returns the text as a name of a file or a folder, which names no other folder. A stage's name may
-// come from a jailed process, and a program's from a client.
+// Returns the text as a file or folder name that cannot lead to another folder. This matters
+// because the name of a stage may come from a jailed process, and the name of a program from a
+// client.
 std::string FileName(std::string_view text) {
   std::string name(text.substr(0, kNameMax));
   for (char& c : name)
@@ -84,8 +85,9 @@ bool DumpFolder::TakeRoom(const std::string& program, size_t bytes) {
   return false;
 }
 
-// Writes outside the lock, for programs are planned and compiled at the same time. Two processes
-// may write the same file, so that each writes one of its own first and renames it.
+// Writes outside the lock, because several programs are planned and compiled at the same time. Two
+// processes may write the same file, so each process first writes a file of its own and then
+// renames it.
 void DumpFolder::Write(const std::string& program, int number, std::string_view stage,
                        std::string_view text) {
   if (!TakeRoom(program, text.size())) return;

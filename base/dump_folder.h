@@ -1,11 +1,11 @@
-// The folder of --dump: programs as text, a subfolder for each program and in it a numbered file
-// for each stage of planning or compiling.
+// Writes the folder of --dump, which holds programs as text. It has a subfolder for each program,
+// and in the subfolder a numbered file for each stage of planning or compiling.
 //
 //   FOLDER/program_0a1b2c3d4e5f_train_step/04_partition.txt
 //
-// A dump is a debugging aid and fails nothing: the first file that cannot be written is logged. The
-// bounds are those of one DumpFolder, of which a process has one. At a bound it says so once in the
-// log and writes no more. Thread-safe.
+// A dump is a debugging aid and never makes a call fail: the first file that cannot be written is
+// logged. A process has one DumpFolder, and the bounds apply to that one. When a bound is reached,
+// the DumpFolder says so once in the log and writes no more. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -22,9 +22,9 @@ class DumpFolder {
  public:
   struct Bounds {
     size_t programs = 1000;
-    int64_t bytes = int64_t{1} << 30;  // written, also in place of an earlier file
+    int64_t bytes = int64_t{1} << 30;  // total size of all writes, replaced files included
   };
-  // Makes the folder. An empty `path` means that nothing is written.
+  // Creates the folder. An empty `path` means that nothing is written.
   explicit DumpFolder(std::string path) : DumpFolder(std::move(path), Bounds()) {}
   DumpFolder(std::string path, Bounds bounds);
   DumpFolder(const DumpFolder&) = delete;
@@ -36,7 +36,8 @@ class DumpFolder {
   friend class ProgramDump;
   void Write(const std::string& program, int number, std::string_view stage, std::string_view text)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether a file of the program with so many bytes may be written. Counts it, if so.
+  // Returns whether a file of this size may be written for the program. If so, counts the file
+  // towards the bounds.
   bool TakeRoom(const std::string& program, size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void LogFailure(const std::string& file, int error) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -50,18 +51,20 @@ class DumpFolder {
   bool failure_logged_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The files of one program. Not thread-safe.
+// Writes the files of one program. Not thread-safe.
 class ProgramDump {
  public:
-  // The files numbered in one subfolder at most; later stages are not written.
+  // The largest number of files of one program; later stages are not written.
   static constexpr int kStagesMax = 99;
 
-  // `folder` outlives the dump; null, or without a path, means that nothing is written. `program`
-  // names the subfolder, with '_' for what is no letter, digit, '-', '_' or '.'.
+  // `folder` must outlive the dump. If it is null or has no path, nothing is written. `program` is
+  // the name of the subfolder; every character other than a letter, a digit, '-', '_' and '.' is
+  // replaced by '_'.
   ProgramDump(DumpFolder* folder, std::string_view program);
 
   bool enabled() const { return folder_ != nullptr; }
-  // Writes the next file, in place of an earlier dump's. A reader sees the whole text or none.
+  // Writes the next file. It replaces the file that an earlier dump of the program has left there.
+  // A reader sees either the whole text or no file.
   void Write(std::string_view stage, std::string_view text);
 
  private:

@@ -1,3 +1,5 @@
+// Proves the names and contents of the files that --dump writes, and that a dump stops at its
+// bounds and after errors, each with one log line. The tests write into a fresh temporary folder.
 #include "base/dump_folder.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +49,7 @@ class DumpFolderTest : public ::testing::Test {
     std::sort(files.begin(), files.end());
     return files;
   }
-  // Returns how many lines of the log hold the text. Ends the log.
+  // Returns how many lines of the log contain the text. Closes the log first.
   int LogLinesWith(const std::string& text) const {
     StopLogging();
     std::ifstream in(root_ / "log");
@@ -68,7 +70,7 @@ TEST_F(DumpFolderTest, EachStageIsANumberedFileInTheProgramsFolder) {
   EXPECT_THAT(Files(), ElementsAre("program_1/01_verify.txt", "program_1/02_propagate.txt",
                                    "program_2/01_verify.txt"));
   EXPECT_EQ(ReadAll(this->folder() + "/program_1/02_propagate.txt"), "second");
-  // Programs are their tenants' own.
+  // Other users cannot read the folder, because a program belongs to its tenant.
   EXPECT_EQ(fs::status(this->folder() + "/program_1").permissions(), fs::perms::owner_all);
 }
 

@@ -1,3 +1,7 @@
+// Implements the flight recorder. Threads of a process write entries; the process itself writes
+// them out when it crashes, and a worker's daemon reads those of its executors through shared
+// memory. Since a writer may be killed at any time, no lock guards an entry: its sequence number
+// says whether it is complete.
 #include "base/flight_recorder.h"
 
 #include <fcntl.h>
@@ -40,10 +44,10 @@ constexpr KindRow kKinds[] = {
 
 constexpr size_t kTextWords = FlightRecorder::kTextMax / 8;
 
-// Words of it are written and read by several threads and processes at once; `sequence` says
-// whether they belong together.
+// An entry in a ring. Several threads and processes read and write its words at the same time, so
+// `sequence` says whether the words belong together.
 struct Entry {
-  std::atomic<uint64_t> sequence;  // 0: none yet; odd: it is being written
+  std::atomic<uint64_t> sequence;  // 0 while the entry is empty; odd while it is being written
   std::atomic<int64_t> time;       // CLOCK_MONOTONIC, nanoseconds
   std::atomic<uint64_t> head;      // kind, size of the text, thread
   std::atomic<uint64_t> numbers[4];
@@ -51,7 +55,7 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 128);
 
-// A copy of an entry.
+// A copy of an entry, which one thread owns.
 struct Copy {
   int64_t time = 0;
   uint64_t head = 0;
@@ -70,6 +74,7 @@ uint64_t ThisThread() {
   return id;
 }
 
+// Copies an entry. Returns false if it is empty, is being written, or was overwritten meanwhile.
 bool Read(const Entry& entry, Copy* out) {
   const uint64_t before = entry.sequence.load(std::memory_order_acquire);
   if (before == 0 || before % 2 == 1) return false;
@@ -82,7 +87,8 @@ bool Read(const Entry& entry, Copy* out) {
   return entry.sequence.load(std::memory_order_relaxed) == before;
 }
 
-// A line of fixed size, which needs no memory. What does not fit is left out.
+// A line of text of fixed size. It allocates no memory, so that a signal handler may use it. Text
+// that does not fit is left out.
 class Line {
  public:
   void Add(std::string_view text) {
@@ -98,7 +104,8 @@ class Line {
       digits[n++] = static_cast<char>('0' + value % 10);
     while (n > 0) Add(digits[--n]);
   }
-  // As ASCII in one line, whatever the bytes are: a cut text may end within a character.
+  // Adds the bytes as printable ASCII; every other byte becomes '?'. The text may have been cut
+  // within a UTF-8 character.
   void AddPrintable(std::string_view text) {
     for (const char c : text) Add(c >= 0x20 && c < 0x7f ? c : '?');
   }
@@ -112,8 +119,8 @@ class Line {
   size_t size_ = 0;
 };
 
-// "2026-01-31T12:00:00.000000Z". Reference: H. Hinnant, "chrono-compatible low-level date
-// algorithms".
+// Adds a time such as "2026-01-31T12:00:00.000000Z". A signal handler must not call gmtime, so the
+// date is computed here. Reference: H. Hinnant, "chrono-compatible low-level date algorithms".
 void AddTime(Line* line, int64_t nanos) {
   const int64_t seconds = nanos / 1'000'000'000, days = seconds / 86'400 + 719'468;
   const int64_t era = days / 146'097, of_era = days % 146'097;
@@ -145,7 +152,7 @@ void AddEntry(Line* line, const Copy& entry, int64_t wall_ahead) {
   line->Add(' ');
   line->AddNumber(entry.head >> 32);
   line->Add(' ');
-  // Of another program, when the memory is another process's.
+  // The kind may be unknown if a process of another version has written the entry.
   if (kind >= std::size(kKinds)) return line->Add("?");
   const KindRow& row = kKinds[kind];
   line->Add(row.text);
@@ -173,7 +180,7 @@ struct FlightRecorder::Memory {
   Entry busy[kBusyEntries];
   Entry rare[kRareEntries];
 
-  // What the process before died over.
+  // Empties the entries that a process had begun to write when it died.
   void ForgetUnfinished() {
     const auto forget = [](Entry& entry) {
       if (entry.sequence % 2 == 1) entry.sequence = 0;
@@ -249,9 +256,14 @@ void FlightRecorder::Record(FlightKind kind, std::string_view text, uint64_t a, 
   entry.sequence.store(2 * index + 2, std::memory_order_release);
 }
 
+// Merges the two rings by time. It first walks backwards from the newest entries to find where the
+// newest `entries_max` begin, and then goes forward from there. Other threads may write meanwhile;
+// Read skips an entry that changes under it. This function allocates no memory and takes no lock,
+// because signal handlers call this function.
 template <class LineFn>
 void FlightRecorder::ForEachLine(size_t entries_max, const LineFn& line) const noexcept {
-  // Backwards, from the newest, to where the newest `entries_max` begin.
+  // For each ring: `end` is after its newest entry, `first` is its oldest, and `begin` is where the
+  // output starts.
   uint64_t end[kRings], begin[kRings], first[kRings];
   for (size_t r = 0; r < kRings; ++r) {
     end[r] = begin[r] = memory_->next[r].load(std::memory_order_acquire);
@@ -323,10 +335,10 @@ FlightRecorder* TheFlightRecorder() { return the_recorder.load(std::memory_order
 namespace {
 
 constexpr int kFaults[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-constexpr size_t kLinesToFile = 100'000;  // all
-constexpr size_t kLinesToStderr = 100;    // what a log can take
+constexpr size_t kLinesToFile = 100'000;  // more than all entries
+constexpr size_t kLinesToStderr = 100;    // few enough for a log
 
-// Written before the handlers are there.
+// These variables are written before the handlers are installed.
 char file_path[4096], kept_path[4096];
 struct sigaction before[std::size(kFaults)];
 std::atomic<bool> writing{false};
@@ -355,7 +367,8 @@ void WriteAll(int signal) {
 void OnFault(int signal) {
   const int error = errno;
   WriteAll(signal);
-  // Whoever handled it before; the fault comes again when this returns, an abort by the raise.
+  // Restore the handler that was there before, and let it run: a fault occurs again when this
+  // function returns, and `raise` repeats an abort.
   for (size_t i = 0; i < std::size(kFaults); ++i)
     if (kFaults[i] == signal) sigaction(signal, &before[i], nullptr);
   raise(signal);

@@ -1,13 +1,15 @@
-// The flight recorder: the last minutes of a process, for whoever has to explain them afterwards.
+// The flight recorder keeps the last minutes of a process, for the person who has to explain a
+// failure afterwards.
 //
-// Entries of fixed size in two rings of fixed size, in memory that another process may map: a
-// worker's daemon reads its executors' recorders also when they hang or have died. An entry is a
-// time, a kind of base/flight_kinds.def, up to four numbers and a text that is cut at kTextMax;
-// text is made of it only when it is read. Never a token, a key, an array's values or a program's
-// text: entries go into the bundles that operators pass on.
+// It writes entries of fixed size into two rings of fixed size. The rings lie in memory that
+// another process may map: a worker's daemon can read the recorders of its executors even when they
+// hang or have died. An entry is a time, a kind of base/flight_kinds.def, up to four numbers and a
+// text that is cut at kTextMax characters. It is formatted only when it is read. Never record a
+// token, a key, the values of an array or the text of a program: operators pass the entries on in
+// bundles.
 //
-// Thread-safe, and lock-free: recording never waits. Of two threads that come to the same entry at
-// once, a whole ring apart, the later one's is left out.
+// Thread-safe and lock-free: recording never waits. If two threads write to the same place of a
+// ring at the same time, because one is a whole ring behind, the later entry is left out.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -32,33 +34,34 @@ class FlightRecorder {
  public:
   static constexpr size_t kTextMax = 72;
 
-  // Allocates the memory, 2 MiB. Aborts the process if there is none.
+  // Allocates the memory, 2 MiB. Aborts the process if the allocation fails.
   FlightRecorder();
-  // Maps the memory that another process allocated, to go on where the last one that mapped it has
-  // ended; borrows `fd` for the call. VALUE_ERROR: that process is another version of this program.
+  // Maps the memory that another process allocated. Recording continues after the entries that are
+  // already there. Borrows `fd` for the call. Returns VALUE_ERROR if the other process is another
+  // version of this program.
   static absl::StatusOr<std::unique_ptr<FlightRecorder>> Map(int fd);
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
   ~FlightRecorder();
 
-  // The descriptor to pass to another process; -1 in a process that has mapped it.
+  // Returns the descriptor to pass to another process; -1 in a process that has mapped the memory.
   int fd() const { return fd_; }
 
   void Record(FlightKind kind, std::string_view text, uint64_t a = 0, uint64_t b = 0,
               uint64_t c = 0, uint64_t d = 0) noexcept;
 
-  // The newest entries, at most so many, the oldest first, a line each.
+  // Returns the newest entries, at most `entries_max`, one per line and the oldest first.
   std::string Format(size_t entries_max) const;
-  // Writes all to a file, and keeps the one that was there as `path`.1.
+  // Writes all entries to a file. A file that is already there is kept as `path`.1.
   absl::Status WriteFile(const std::string& path) const;
-  // Writes what Format returns to a descriptor. Async-signal-safe.
+  // Writes the text that Format returns to a descriptor. Async-signal-safe.
   void Write(int fd, size_t entries_max) const noexcept;
 
  private:
   struct Memory;
   struct NoMemory {};
   explicit FlightRecorder(NoMemory /*map*/) {}
-  // Calls `line` for each of the newest entries. Async-signal-safe if `line` is.
+  // Calls `line` with the text of each of the newest entries. Async-signal-safe if `line` is.
   template <class Line>
   void ForEachLine(size_t entries_max, const Line& line) const noexcept;
   absl::Status MapFd(int fd);
@@ -67,28 +70,29 @@ class FlightRecorder {
   Memory* memory_ = nullptr;
 };
 
-// The recorder of this process; null: nothing is recorded. It is never destroyed.
+// Set and return the recorder of this process. While it is null, nothing is recorded. A recorder
+// that was set must never be destroyed.
 void SetFlightRecorder(FlightRecorder* recorder);
 FlightRecorder* TheFlightRecorder();
 
-// Records in the recorder of this process.
+// Records an entry in the recorder of this process, if there is one.
 inline void RecordFlight(FlightKind kind, std::string_view text, uint64_t a = 0, uint64_t b = 0,
                          uint64_t c = 0, uint64_t d = 0) noexcept {
   if (FlightRecorder* const recorder = TheFlightRecorder())
     recorder->Record(kind, text, a, b, c, d);
 }
 
-// The folder for the files of flight recorders: that of the state, or else of the log; empty: there
-// is neither.
+// Returns the folder for the files of flight recorders: the folder of the state or, if there is
+// none, the folder of the log file. Returns an empty string if there is neither.
 std::string FolderForFlights(const Options& options);
-// Makes the recorder of this process, whose files are flight-NAME.txt in the folder;
-// WriteFlightOnSignals.
+// Makes the recorder of this process and calls WriteFlightOnSignals. The file is flight-NAME.txt in
+// the folder. If `folder` is empty, entries are written to stderr.
 void BeginFlight(const std::string& folder, const std::string& name);
 
-// From now on the newest entries are written when this process ends by a fault or a failed check,
-// and when it gets SIGUSR2: to `path`, where the file that
-// was there is kept as `path`.1, or else to stderr. What handled those signals before does so
-// afterwards. Call once, in main.
+// Makes this process write its newest entries when it ends by a fault or a failed check, and when
+// it gets SIGUSR2. They are written to the file `path`, or to stderr if `path` is empty. A file
+// that is already there is kept as `path`.1. After a fault, the handlers that were set before run
+// as well. Call once, in main.
 void WriteFlightOnSignals(const std::string& path);
 
 }  // namespace tessera

@@ -1,3 +1,6 @@
+// Proves that the flight recorder keeps the newest entries, that threads and processes read whole
+// entries, and that a process that dies writes its entries out. The death tests run in child
+// processes.
 #include "base/flight_recorder.h"
 
 #include <signal.h>
@@ -65,7 +68,8 @@ TEST(FlightRecorder, IsReadThroughItsDescriptor) {
   EXPECT_FALSE(FlightRecorder::Map(0).ok());
 }
 
-// Each entry that is read is one that was recorded, whole.
+// Four threads write entries that are all different. Each line that is read must be one whole
+// entry.
 TEST(FlightRecorder, ThreadsDoNotTearEntries) {
   FlightRecorder recorder;
   std::vector<std::thread> threads;
@@ -101,7 +105,7 @@ TEST(FlightRecorderDeathTest, IsWrittenWhenACheckFails) {
     SetFlightRecorder(new FlightRecorder);
     WriteFlightOnSignals(path);
     RecordFlight(FlightKind::kCommit, "the last one", 41);
-    raise(SIGUSR2);  // Does not end it.
+    raise(SIGUSR2);  // does not end the process
     TESSERA_CHECK(false) << "on purpose";
   };
   EXPECT_EXIT(die(), ::testing::KilledBySignal(SIGABRT), "on purpose");

@@ -1,7 +1,7 @@
-// TESSERA_FOR_EACH(macro, a, b, c): macro(a) macro(b) macro(c), for at most 25 arguments.
+// TESSERA_FOR_EACH(macro, a, b, c) expands to macro(a) macro(b) macro(c), for at most 25 arguments.
 //
-// A macro cannot expand itself, so each argument leaves a TESSERA_FOR_NEXT_ that is expanded when
-// the text is scanned again; TESSERA_EXPAND_ causes enough scans.
+// A macro cannot expand itself. So each argument leaves a TESSERA_FOR_NEXT_ behind, which is
+// expanded when the text is scanned again. TESSERA_EXPAND_ causes enough scans.
 #pragma once
 
 #define TESSERA_FOR_EACH(macro, ...) \

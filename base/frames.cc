@@ -1,3 +1,5 @@
+// Splits a byte stream between two processes of one machine into messages: between a worker's
+// daemon and its executors, and between the coordinator and its jailed processes.
 #include "base/frames.h"
 
 #include <sys/socket.h>
@@ -10,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// In the machine's byte order: both ends are processes of one machine.
+// The length is sent in the machine's byte order, because both ends are processes of one machine.
 using Length = uint32_t;
 
 bool SendAll(int fd, const char* bytes, size_t size) {
@@ -44,7 +46,8 @@ bool WriteFrame(int fd, std::string_view message) {
 }
 
 std::optional<std::string> FrameParser::Next() {
-  constexpr size_t kCompactBytes = 1 << 20;  // of parsed frames, which are then erased
+  // Parsed frames are erased from the buffer once they hold more bytes than this.
+  constexpr size_t kCompactBytes = 1 << 20;
   Length length = 0;
   if (broken_ || buffer_.size() - begin_ < sizeof(length)) return std::nullopt;
   std::memcpy(&length, buffer_.data() + begin_, sizeof(length));
@@ -53,7 +56,7 @@ std::optional<std::string> FrameParser::Next() {
     return std::nullopt;
   }
   if (buffer_.size() - begin_ - sizeof(length) < length) return std::nullopt;
-  // A large one is not copied.
+  // If the buffer holds exactly one message, move it out instead of copying it.
   if (begin_ == 0 && buffer_.size() == sizeof(length) + length) {
     buffer_.erase(0, sizeof(length));
     return std::exchange(buffer_, {});

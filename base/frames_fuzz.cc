@@ -1,5 +1,6 @@
-// A stream of any bytes, cut at any boundaries: the messages are those of the stream cut nowhere.
-// The first byte says where it is cut.
+// Fuzzes FrameParser: however a stream of arbitrary bytes is cut into pieces, the parser must find
+// the same messages as in the whole stream. The first byte of the input gives the size of the
+// pieces.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Parsed cut = Parse(bytes, size - 1, piece);
   const Parsed whole = Parse(bytes, size - 1, size);
   TESSERA_CHECK(cut.messages == whole.messages && cut.broken == whole.broken) << "piece=" << piece;
-  // Encoding them gives the stream back, as far as it was read.
+  // Encoding the messages again must give the part of the stream that was parsed.
   std::string encoded;
   for (const std::string& message : whole.messages) {
     encoded += tessera::EncodeFrame(message);

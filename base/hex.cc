@@ -1,9 +1,11 @@
+// Decodes hexadecimal digits. The parser of programs as text (ir/text.cc) calls it for bytes that
+// are written as digits.
 #include "base/hex.h"
 
 namespace tessera {
 namespace {
 
-// Returns the value of a digit, or -1.
+// Returns the value of a digit, or -1 if the character is not a hexadecimal digit.
 int ValueOf(char digit) {
   if (digit >= '0' && digit <= '9') return digit - '0';
   if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;

@@ -1,4 +1,5 @@
-// Hexadecimal digits as bytes. Abseil's function for this has another signature in each version.
+// Converts hexadecimal digits to bytes. Abseil's function for this has a different signature in
+// each version.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,8 +7,9 @@
 
 namespace tessera {
 
-// Returns the bytes that `digits` spells, two digits a byte; nullopt if their number is odd or one
-// of them is no hexadecimal digit. Both cases of letters are digits.
+// Returns the bytes that `digits` spells, with two digits for each byte. Returns nullopt if the
+// number of digits is odd or a character is not a hexadecimal digit. Letters may be upper or lower
+// case.
 std::optional<std::string> BytesFromHex(std::string_view digits);
 
 }  // namespace tessera

@@ -1,3 +1,4 @@
+// Proves that BytesFromHex decodes every byte in both cases of letters and refuses all other texts.
 #include "base/hex.h"
 
 #include <optional>

@@ -1,3 +1,6 @@
+// Reads the cgroup files of this process to find its memory and CPU limits. The daemons call it at
+// their start to choose memory sizes and numbers of threads, since a container usually has less
+// than its machine.
 #include "base/host_limits.h"
 
 #include <sched.h>
@@ -29,7 +32,8 @@ std::string Contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The number at the start of the file; nullopt for "max", for -1 and if there is no such file.
+// Returns the number at the start of the file. Returns nullopt for "max", for -1, and if the file
+// does not exist.
 std::optional<int64_t> NumberIn(const std::string& path) {
   int64_t number = -1;
   const std::string text = Contents(path);
@@ -45,18 +49,19 @@ void LowerMemory(std::optional<int64_t> memory_bytes, HostLimits* limits) {
   }
 }
 
-// `quota` microseconds of CPU time in each `period`.
+// Applies a limit of `quota` microseconds of CPU time in each `period`, which is in microseconds
+// too.
 void LowerCores(int64_t quota, int64_t period, HostLimits* limits) {
   if (quota <= 0 || period <= 0) return;
   const double cores = std::ceil(static_cast<double>(quota) / static_cast<double>(period));
   if (cores < limits->cores) limits->cores = std::max(static_cast<int>(cores), 1);
 }
 
-// Applies the limits in one cgroup's directory, v1 or v2. Files of controllers that are not enabled
-// are missing.
+// Applies the limits in the directory of one cgroup, v1 or v2. The files of controllers that are
+// not enabled are missing.
 void ApplyCgroup(const std::string& directory, HostLimits* limits) {
   LowerMemory(NumberIn(directory + "/memory.max"), limits);
-  // Beyond memory.high the kernel slows the group down.
+  // memory.high counts as a limit too: above it the kernel slows the group down.
   LowerMemory(NumberIn(directory + "/memory.high"), limits);
   LowerMemory(NumberIn(directory + "/memory.limit_in_bytes"), limits);
   for (const absl::string_view line : absl::StrSplit(Contents(directory + "/memory.stat"), '\n')) {
@@ -78,12 +83,12 @@ void ApplyCgroup(const std::string& directory, HostLimits* limits) {
 
 // A mounted cgroup hierarchy: the cgroup `root` is mounted at `mount_point`.
 struct Hierarchy {
-  bool unified = false;                  // v2
-  std::vector<std::string> controllers;  // v1; contains other mount options too
+  bool unified = false;                  // whether it is a v2 hierarchy
+  std::vector<std::string> controllers;  // v1 controllers, among other mount options
   std::string root, mount_point;
 };
 
-// Decodes the octal escapes of mountinfo, as \040 for a space.
+// Decodes the octal escapes of mountinfo, for example \040 for a space.
 std::string Unescaped(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -98,7 +103,8 @@ std::string Unescaped(absl::string_view text) {
   return out;
 }
 
-// A line is `36 35 98:0 ROOT MOUNT_POINT OPTIONS [TAG]... - TYPE SOURCE CONTROLLERS`.
+// Returns the cgroup hierarchies among the mounts. A line of mountinfo has this form:
+//   36 35 98:0 ROOT MOUNT_POINT OPTIONS [TAG]... - TYPE SOURCE CONTROLLERS
 std::vector<Hierarchy> Hierarchies(const std::string& mountinfo) {
   std::vector<Hierarchy> out;
   for (const absl::string_view line : absl::StrSplit(mountinfo, '\n')) {
@@ -114,7 +120,8 @@ std::vector<Hierarchy> Hierarchies(const std::string& mountinfo) {
   return out;
 }
 
-// `controllers` is empty for v2.
+// Returns whether the hierarchy has one of the controllers, a list with commas. `controllers` is
+// empty for v2.
 bool HasControllers(const Hierarchy& hierarchy, absl::string_view controllers) {
   if (controllers.empty()) return hierarchy.unified;
   if (hierarchy.unified) return false;
@@ -125,8 +132,9 @@ bool HasControllers(const Hierarchy& hierarchy, absl::string_view controllers) {
   });
 }
 
-// The path of `group` relative to `root`: "" or "/..."; nullopt if it is not below `root`, as of a
-// process that was moved out of its namespace's root.
+// Returns the path of `group` relative to `root`, which is "" or begins with "/". Returns nullopt
+// if the group is not below `root`, which happens if the process was moved out of the root of its
+// namespace.
 std::optional<std::string> PathBelow(const std::string& group, const std::string& root) {
   if (absl::StrContains(group, "..") || absl::StrContains(root, "..")) return std::nullopt;
   const absl::string_view stem = root == "/" ? "" : absl::string_view(root);
@@ -138,7 +146,7 @@ std::optional<std::string> PathBelow(const std::string& group, const std::string
 }
 
 int SchedulableCores() {
-  // cpu_set_t's fixed size is too small for the largest machines.
+  // The fixed size of cpu_set_t is too small for the largest machines, so try larger sizes.
   for (int size = 1024; size <= 1 << 20; size *= 2) {
     cpu_set_t* const set = CPU_ALLOC(size);
     const size_t bytes = CPU_ALLOC_SIZE(size);
@@ -155,14 +163,14 @@ int SchedulableCores() {
 HostLimits ReadCgroupLimits(const std::string& root, HostLimits machine) {
   HostLimits limits = machine;
   const std::vector<Hierarchy> hierarchies = Hierarchies(Contents(root + "/proc/self/mountinfo"));
-  // A line is `NUMBER:CONTROLLERS:GROUP`, without controllers in v2.
+  // A line has the form `NUMBER:CONTROLLERS:GROUP`; in v2 it names no controllers.
   for (const absl::string_view line :
        absl::StrSplit(Contents(root + "/proc/self/cgroup"), '\n', absl::SkipEmpty())) {
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (parts.size() != 3) continue;
     for (const Hierarchy& hierarchy : hierarchies) {
       if (!HasControllers(hierarchy, parts[1])) continue;
-      // A group outside the mounted root is represented by the root.
+      // A group outside the mounted root is not visible; use the limits of the root instead.
       std::string group = PathBelow(parts[2], hierarchy.root).value_or("");
       while (true) {
         ApplyCgroup(absl::StrCat(root, hierarchy.mount_point, group), &limits);
@@ -186,7 +194,7 @@ void RaiseFileLimit() {
   const rlim_t wanted = std::min(limit.rlim_max, kFilesMax);
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = wanted;
-  setrlimit(RLIMIT_NOFILE, &limit);  // On failure the limit stays as it was.
+  setrlimit(RLIMIT_NOFILE, &limit);  // On failure the limit stays unchanged.
 }
 
 }  // namespace tessera

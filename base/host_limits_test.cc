@@ -1,3 +1,6 @@
+// Proves how memory and CPU limits follow from cgroup files of both versions, and that the limit of
+// open files is raised. The tests write trees of fake /proc and cgroup files into a temporary
+// folder.
 #include "base/host_limits.h"
 
 #include <gmock/gmock.h>
@@ -70,7 +73,7 @@ TEST(HostLimitsTest, LeastOverThePathOfVersion2) {
       {"sys/fs/cgroup/system.slice/tessera.service/cpu.max", "300000 100000\n"},
       {"sys/fs/cgroup/system.slice/tessera.service/inner/memory.max", "17179869184\n"},
       {"sys/fs/cgroup/system.slice/tessera.service/inner/cpu.max", "800000 100000\n"},
-      // Of others.
+      // Files that limit other groups or set no limit.
       {"sys/fs/cgroup/system.slice/memory.min", "0\n"},
       {"sys/fs/cgroup/user.slice/memory.max", "1\n"}};
   EXPECT_EQ(LimitsOf(path), (HostLimits{3 * kGiB, 3}));

@@ -1,3 +1,5 @@
+// Allocates memory on the host for the arrays of CPU devices, and for the buffers in which workers
+// read, write and transfer arrays.
 #include "base/host_memory.h"
 
 #include <sys/mman.h>
@@ -14,7 +16,7 @@ constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 }  // namespace
 
 void* AllocateHostMemory(int64_t bytes) {
-  // Rounding up to whole pages adds at most half of this.
+  // From two huge pages on, rounding up to whole pages adds at most half of the wanted size.
   const bool huge = bytes >= 2 * kHugePageBytes;
   const int64_t alignment = huge ? kHugePageBytes : kHostMemoryAlignment;
   void* const p =

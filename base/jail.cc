@@ -1,3 +1,7 @@
+// Runs jailed processes, in which the coordinator reads and plans the programs of clients. The
+// first half is the parent's side, which sends requests and kills a process that exceeds its
+// limits. The second half is the process itself, which locks itself in before it reads the first
+// request.
 #include "base/jail.h"
 
 #include <fcntl.h>
@@ -24,8 +28,8 @@
 namespace tessera {
 namespace {
 
-// A request is these limits and the caller's bytes. Before the first one the process says that it
-// is in its jail, by an empty message, or why it cannot be.
+// The header of a request; the caller's bytes follow it. Before the first request, the process
+// sends a message: it is empty if the process is in its jail, and otherwise says why it cannot be.
 struct Limits {
   int64_t memory_bytes = 0;
   int64_t cpu_seconds = 0;
@@ -33,17 +37,17 @@ struct Limits {
 constexpr int kChildFd = 3;
 // The exit status of a process that wanted more memory than it may have.
 constexpr int kOutOfMemoryStatus = 97;
-constexpr int kOomScoreAdj = 800;  // of at most 1000
+constexpr int kOomScoreAdj = 800;  // The kernel's maximum is 1000.
 
 enum class IoResult { kDone, kClosed, kTimedOut, kStopped };
 
-// What bounds a call, besides its socket.
+// The two things that end a call early.
 struct Bounds {
   absl::Time deadline;
   int stop_fd = -1;
 };
 
-// Waits until the socket is ready for `events`, or is closed.
+// Waits until the socket is ready for `events` or is closed; both count as kDone.
 IoResult WaitUntilReady(int fd, short events, const Bounds& bounds) {
   while (true) {
     const int64_t left_ms =
@@ -56,7 +60,8 @@ IoResult WaitUntilReady(int fd, short events, const Bounds& bounds) {
   }
 }
 
-// Does not block, as the socket's buffer fills up if the process hangs.
+// Sends all bytes. It sends without blocking and waits with the bounds, because the buffer of the
+// socket fills up if the process hangs.
 IoResult WriteBefore(int fd, const Bounds& bounds, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -114,6 +119,10 @@ bool JailedProcess::Runs() {
   return false;
 }
 
+// Sends one request and waits for the reply within the deadline. Every failure, also a deadline,
+// drops the process: its state cannot be trusted afterwards, and a late reply must not be taken for
+// the answer to the next request. The limit on processor time follows from the deadline, so that
+// the kernel ends a spinning process even while this one stands still.
 std::optional<std::string> JailedProcess::Call(std::string_view request, absl::Time deadline,
                                                JailEnd* end) {
   deadline = std::min(deadline, SteadyNow() + absl::Hours(24));
@@ -155,7 +164,7 @@ std::optional<std::string> JailedProcess::Call(std::string_view request, absl::T
 }
 
 JailEnd JailedProcess::Reap() {
-  // The process closed the socket as it ended, so that it can be reaped soon.
+  // The process closes the socket while it ends, so it can be reaped soon.
   pollfd ended{running_->process.pidfd(), POLLIN, 0};
   constexpr int kReapMs = 1000;
   if (ended.fd >= 0) poll(&ended, 1, kReapMs);
@@ -171,7 +180,8 @@ JailEnd JailedProcess::Reap() {
 // ---- The process itself. -----------------------------------------------------------------------
 namespace {
 
-// Sets the soft limit, and with `for_good` the hard one.
+// Sets the soft limit of a resource. With `for_good` it also sets the hard limit, so that the
+// process cannot raise the limit again.
 void Limit(int resource, int64_t to, bool for_good = false) {
   rlimit limit;
   if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
@@ -180,8 +190,8 @@ void Limit(int resource, int64_t to, bool for_good = false) {
   setrlimit(static_cast<__rlimit_resource>(resource), &limit);
 }
 
-// The size of this process's address space. The limit is added to it, as libraries are mapped
-// already, and sanitizers reserve more than the machine has.
+// Returns the size of this process's address space. The limit of a request is added to it, because
+// libraries are mapped already and sanitizers reserve more memory than the machine has.
 int64_t MappedBytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t pages = 0;
@@ -195,8 +205,8 @@ int64_t ProcessorSeconds() {
   return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1;
 }
 
-// What work on bytes needs: memory, the time, locks, and descriptors that are open already. No
-// fcntl, which can have signals sent to other processes.
+// The system calls that work on bytes needs: for memory, the time, locks, and descriptors that are
+// open already. fcntl is not among them, because it can have signals sent to other processes.
 constexpr const char* kAllowed[] = {"brk",
                                     "clock_getres",
                                     "clock_gettime",
@@ -236,7 +246,8 @@ constexpr const char* kAllowed[] = {"brk",
                                     "time",
                                     "write",
                                     "writev"};
-// What only an attack wants. Everything else fails with EPERM.
+// The system calls that only an attack would make; they kill the process. Calls in neither list
+// fail with EPERM.
 constexpr const char* kForbidden[] = {"accept",
                                       "accept4",
                                       "add_key",
@@ -268,23 +279,23 @@ constexpr const char* kForbidden[] = {"accept",
                                       "userfaultfd",
                                       "vfork"};
 
-// Closes the jail: "" or why it cannot be.
+// Puts this process into its jail. Returns "", or the reason why that is not possible.
 std::string EnterJail() {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return absl::StrCat("no_new_privs: ", std::strerror(errno));
   const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
   if (filter == nullptr) return "seccomp: no filter can be made";
-  // All threads, of which there may be one that waits for the end of the parent.
+  // Apply the filter to all threads: one of them waits for the end of the parent.
   int error = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
   const auto add = [&](uint32_t action, const char* name) {
     const int call = seccomp_syscall_resolve_name(name);
-    // Unknown, or not of this architecture.
+    // The call is unknown or does not exist on this architecture.
     if (call == __NR_SCMP_ERROR || call < 0) return;
     if (error == 0) error = seccomp_rule_add(filter, action, call, 0);
   };
   for (const char* const name : kAllowed) add(SCMP_ACT_ALLOW, name);
-  // Limits and signals of this process alone: others of the same user are not out of reach
-  // otherwise.
+  // Allow these two calls only for this process itself. Otherwise it could change the limits of,
+  // and send signals to, other processes of the same user.
   const auto add_for = [&](int call, scmp_datum_t first) {
     const scmp_arg_cmp is{0, SCMP_CMP_EQ, first, 0};
     if (error == 0) error = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, call, 1, &is);
@@ -297,7 +308,7 @@ std::string EnterJail() {
   return error == 0 ? "" : absl::StrCat("seccomp: ", std::strerror(-error));
 }
 
-// The sanitizers' own runtimes make calls of their own, at the end above all.
+// The runtimes of the sanitizers make system calls of their own, mostly at the end of the process.
 constexpr bool kSanitized =
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     true;
@@ -315,15 +326,18 @@ constexpr bool kSanitized =
 
 bool JailFiltersCalls() { return !kSanitized; }
 
+// Prepares everything that needs system calls first, then enters the jail, and only then reads
+// requests. A thread watches the socket, so that the process ends with its parent even while it
+// works. The limits come with each request, because they depend on the caller's deadline.
 int ServeInJail(const char* title, const std::function<std::string(std::string_view)>& serve) {
   NameThread(title);
   fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
   Limit(RLIMIT_CORE, 0, /*for_good=*/true);
   std::set_new_handler([] { _exit(kOutOfMemoryStatus); });
-  // Where the machine, or the control group, has no memory left, this one request goes first, and
-  // not what holds everybody's.
+  // If the machine or the cgroup has no memory left, the kernel shall kill this process, which
+  // holds one request, and not the coordinator, which holds everybody's state.
   std::ofstream("/proc/self/oom_score_adj") << kOomScoreAdj;
-  // Once the parent is gone the reply has no reader, so the process ends at once.
+  // When the parent is gone, nobody can read the reply, so the process ends at once.
   std::thread([] {
     pollfd gone{kChildFd, POLLRDHUP, 0};
     while (poll(&gone, 1, -1) < 0 && errno == EINTR) continue;

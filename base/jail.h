@@ -1,11 +1,11 @@
-// Work on untrusted bytes in a process of its own: a request goes in, a reply comes out, and
-// whatever the bytes make of that process, it can do nothing else.
+// Processes untrusted bytes in a process of its own. A request goes in and a reply comes out. Even
+// if the bytes take over that process, it can do nothing else.
 //
-// A jailed process is a binary of ours that calls ServeInJail. It has no environment, no files but
-// a socket to its parent and the standard error, and a filter of system calls (seccomp, which needs
-// no privileges) that leaves it its memory, the time and that socket: no other file, no network, no
-// other process. Its memory and its processor time are limited. It ends when its parent ends, even
-// while it works.
+// A jailed process is one of our binaries that calls ServeInJail. It has almost no environment, and
+// no open files except the standard error and a socket to its parent. A filter of system calls
+// (seccomp, which needs no privileges) leaves it only its memory, the time and that socket: it
+// reaches no other file, no network and no other process. The memory and processor time of the
+// process are limited. It ends when its parent ends, even while it works.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,41 +26,42 @@ namespace tessera {
 struct JailOptions {
   std::string binary;
   std::vector<std::string> args;
-  std::string title;  // which ps shows
-  // What a request may take, on top of what the process has when it starts.
+  std::string title;  // name of the process, which ps shows
+  // The memory that a request may use, in addition to the memory of the process at its start.
   int64_t memory_bytes_max = int64_t{4} << 30;
   size_t reply_bytes_max = kFrameBytesMax;
-  // A descriptor that is readable once calls are to end; -1: they never are.
+  // A descriptor that becomes readable when calls have to end early; -1 if that never happens.
   int stop_fd = -1;
 };
 
-// Why there is no reply.
+// Says why there is no reply.
 struct JailEnd {
   enum class Cause : uint8_t {
-    kCrash,       // the process ended by itself, or was killed by someone else
-    kMemory,      // it wanted more than memory_bytes_max
-    kCpu,         // it took more processor time than there was until the deadline
+    kCrash,       // the process ended by itself, or somebody else killed it
+    kMemory,      // the process wanted more than memory_bytes_max
+    kCpu,         // the process used more processor time than was left until the deadline
     kWall,        // the deadline passed
     kStopped,     // stop_fd became readable
-    kNotStarted,  // the system does not let it start, or not jail it
+    kNotStarted,  // the system could not start the process, or could not jail it
   };
   Cause cause = Cause::kCrash;
-  std::string how;  // "was killed by signal 11 (Segmentation fault)"
+  std::string how;  // the end in words: "was killed by signal 11 (Segmentation fault)"
 };
 
-// The parent's side of one such process. One thread at a time.
+// The parent's side of a jailed process. Used by one thread at a time.
 class JailedProcess {
  public:
   explicit JailedProcess(JailOptions options) : options_(std::move(options)) {}
 
-  // Starts the process unless it runs, and does not wait until it is ready. INTERNAL if the system
-  // has no process or socket left.
+  // Starts the process unless it runs already. Does not wait until it is ready. Returns INTERNAL if
+  // the system has no process or socket left.
   absl::Status Start();
-  // Whether it runs. One that ended between two calls is forgotten, so that the next call starts
-  // another.
+  // Returns whether the process runs. If it ended between two calls, it is forgotten, so that the
+  // next call starts another one.
   bool Runs();
-  // The reply to the request; starts the process unless it runs. Without a reply `end` says why,
-  // and the process is gone. `deadline` is by SteadyNow().
+  // Returns the reply to the request. Starts the process unless it runs already. Returns nullopt if
+  // there is no reply: `end` then says why, and the process is gone. `deadline` is a time of
+  // SteadyNow().
   std::optional<std::string> Call(std::string_view request, absl::Time deadline, JailEnd* end);
   pid_t pid() const { return running_ ? running_->process.pid() : -1; }
 
@@ -69,22 +70,22 @@ class JailedProcess {
     ChildProcess process;
     UniqueFd socket;
     FrameParser replies;
-    bool ready = false;  // it has said that it is in its jail
+    bool ready = false;  // whether the process has reported that it is in its jail
   };
-  // How the process, which has closed its socket, ended.
+  // Returns how the process ended. It must have closed its socket.
   JailEnd Reap();
 
   const JailOptions options_;
   std::optional<Running> running_;
 };
 
-// The main function of a jailed process: answers each request of the socket with descriptor 3 by
-// `serve`, on this thread, until it closes. Returns the exit status. What `serve` needs of files
-// and of the system it must have before.
+// The main function of a jailed process. It reads requests from the socket with descriptor 3 and
+// answers each with the result of `serve`, on this thread, until the socket closes. Returns the
+// exit status. `serve` must have opened all its files and other resources before this call.
 int ServeInJail(const char* title, const std::function<std::string(std::string_view)>& serve);
 
-// Whether system calls are filtered: in every build but those with sanitizers, whose runtimes need
-// some that the filter refuses.
+// Returns whether system calls are filtered. This is so in all builds except those with sanitizers,
+// whose runtimes need system calls that the filter refuses.
 bool JailFiltersCalls();
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// A jailed process that does as it is told, and what its jail makes of that.
+// Proves what a jailed process can and cannot do, and how its parent learns how it ended. The test
+// starts itself as the jailed process, which then does what each request says.
 #include "base/jail.h"
 
 #include <fcntl.h>
@@ -43,7 +44,7 @@ JailOptions Options() {
 
 std::string Outcome(int64_t result) { return result >= 0 ? "done" : std::strerror(errno); }
 
-// What the request asks for, as far as the jail lets it.
+// Does what the request says, as far as the jail lets it, and returns the result in words.
 std::string Obey(std::string_view request) {
   if (request == "open") return Outcome(open("/etc/passwd", O_RDONLY));
   if (request == "stat") {
@@ -95,7 +96,7 @@ TEST(Jail, OneProcessAnswersOneRequestAfterTheOther) {
   EXPECT_EQ(first, absl::StrCat("pid ", process.pid(), ": a"));
   const std::string second = CallOrEnd(process, "b");
   EXPECT_EQ(second, absl::StrCat("pid ", process.pid(), ": b"));
-  // More than a socket holds, both ways.
+  // A request and a reply that are larger than the buffer of a socket.
   const std::string large(8 << 20, 'z');
   EXPECT_EQ(CallOrEnd(process, large), absl::StrCat("pid ", process.pid(), ": ", large));
   EXPECT_EQ(CallOrEnd(process, ""), absl::StrCat("pid ", process.pid(), ": "));
@@ -121,7 +122,7 @@ TEST(Jail, ACrashIsToldAndTheNextCallGetsAnotherProcess) {
   JailedProcess process(Options());
   EXPECT_THAT(CallOrEnd(process, "crash"),
               AnyOf("crash: it was killed by signal 11 (Segmentation fault)",
-                    // A sanitizer's runtime catches it.
+                    // The runtime of a sanitizer catches the signal.
                     "crash: it exited with status 1", "crash: it exited with status 66"));
   EXPECT_EQ(process.pid(), -1);
   EXPECT_THAT(CallOrEnd(process, "abort"), HasSubstr("crash: it "));
@@ -133,7 +134,8 @@ TEST(Jail, OneThatDiedBetweenCallsIsReplaced) {
   CallOrEnd(process, "a");
   const pid_t pid = process.pid();
   kill(pid, SIGKILL);
-  // All its threads, and not reaped: its first one is a zombie before.
+  // Wait until all threads of the process have ended, without reaping it: its first thread becomes
+  // a zombie earlier than the others.
   siginfo_t end;
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOWAIT), 0);
   const std::string reply = CallOrEnd(process, "b");
@@ -146,7 +148,7 @@ TEST(Jail, MemoryIsLimited) {
   options.memory_bytes_max = 64 << 20;
   JailedProcess process(options);
   EXPECT_EQ(CallOrEnd(process, "take 1000000").size(), 1'000'000u);
-  // A sanitizer's allocator ends the process itself.
+  // The allocator of a sanitizer ends the process itself.
   EXPECT_THAT(CallOrEnd(process, "take 100000000"),
               AnyOf("memory: it wanted more than 67108864 bytes of memory",
                     "crash: it exited with status 1", "crash: it exited with status 66"));
@@ -167,14 +169,14 @@ TEST(Jail, TimeIsLimited) {
   EXPECT_EQ(CallOrEnd(process, "hang", absl::Milliseconds(200)),
             "wall: it did not answer in time and was stopped");
   EXPECT_THAT(CallOrEnd(process, "spin", absl::Milliseconds(200)), HasSubstr("wall: "));
-  // Frozen before it can begin.
+  // The process is stopped before it can begin.
   ASSERT_EQ(process.Start(), absl::OkStatus());
   kill(process.pid(), SIGSTOP);
   EXPECT_THAT(CallOrEnd(process, "a", absl::Milliseconds(200)), HasSubstr("wall: "));
   EXPECT_THAT(CallOrEnd(process, "next"), HasSubstr(": next"));
 }
 
-// By the kernel, which counts also while the parent itself stands still.
+// The kernel enforces the limit, so that it also holds while the parent itself stands still.
 TEST(Jail, ProcessorTimeIsLimited) {
   JailedProcess process(Options());
   ASSERT_EQ(process.Start(), absl::OkStatus());
@@ -188,7 +190,7 @@ TEST(Jail, ProcessorTimeIsLimited) {
   }));
   EXPECT_GE(limit.rlim_cur, 1000u);
   EXPECT_LE(limit.rlim_cur, 1005u);
-  const rlimit one{1, limit.rlim_max};  // which it has soon used
+  const rlimit one{1, limit.rlim_max};  // one second, which the process has soon used
   EXPECT_EQ(prlimit(pid, RLIMIT_CPU, &one, nullptr), 0);
   caller.join();
   EXPECT_EQ(end, "cpu: it took too much processor time");

@@ -1,3 +1,5 @@
+// Makes the keepalive arguments of gRPC channels and servers from the options. Clients, workers and
+// the coordinator pass them to gRPC when they connect or listen.
 #include "base/keepalive.h"
 
 #include <algorithm>
@@ -5,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// The names are those of grpc/impl/codegen/grpc_types.h.
+// The names come from grpc/impl/codegen/grpc_types.h.
 constexpr char kTime[] = "grpc.keepalive_time_ms";
 constexpr char kTimeout[] = "grpc.keepalive_timeout_ms";
 constexpr char kWithoutCalls[] = "grpc.keepalive_permit_without_calls";
@@ -36,7 +38,8 @@ std::vector<ChannelArgument> ServerArguments(const Keepalive& keepalive) {
           {kTimeout, Millis(keepalive.timeout)},
           {kWithoutCalls, 1},
           {kPingsWithoutData, 0},
-          // Half of the clients' minimum: delays in the network bunch pings up.
+          // Half of the clients' minimum, because delays in the network can bring two pings closer
+          // together.
           {kReceiveInterval, Millis(kKeepaliveTimeMin / 2)}};
 }
 

@@ -1,8 +1,9 @@
 // The keepalive settings of both ends of a gRPC connection, as names and values of channel
-// arguments. Client and server are together, since a server disconnects clients that ping too
-// often.
+// arguments. The settings of client and server are in one file because they must fit: a server
+// disconnects clients that ping too often.
 //
-// Stateless; thread-safe. The gRPC code applies them: base does not depend on gRPC.
+// Stateless; thread-safe. The callers pass the arguments to gRPC, because base does not depend on
+// gRPC.
 #pragma once
 #include <vector>
 
@@ -17,15 +18,16 @@ struct ChannelArgument {
 };
 
 struct Keepalive {
-  absl::Duration time = absl::Seconds(20);     // without data, after which a ping is sent
-  absl::Duration timeout = absl::Seconds(10);  // for the reply to a ping
+  absl::Duration time = absl::Seconds(20);     // time without data after which a ping is sent
+  absl::Duration timeout = absl::Seconds(10);  // time limit for the reply to a ping
 };
 Keepalive KeepaliveFrom(const Options& options);
 
 // The shortest interval between pings that our clients use and our servers accept.
 inline constexpr absl::Duration kKeepaliveTimeMin = absl::Seconds(1);
 
-// Pings while calls are open, or always if `without_calls`: for connections that must fail early.
+// Returns arguments with which a client pings while calls are open. With `without_calls` it always
+// pings; use that for connections whose failure must be noticed early.
 std::vector<ChannelArgument> ClientArguments(const Keepalive& keepalive,
                                              bool without_calls = false);
 std::vector<ChannelArgument> ServerArguments(const Keepalive& keepalive);

@@ -1,17 +1,18 @@
-// Debian's Abseil runs its deadlock detection at every lock, gRPC's included, which is too slow for
-// release builds; builds with assertions keep it, as other builds of Abseil do. A program that
-// wants it in its release turns it on once it has a session.
+// Turns Abseil's deadlock detection off. Debian's Abseil runs it at every lock, also at gRPC's
+// locks, which is too slow for release builds. Builds with assertions keep it, as other builds of
+// Abseil do. A program that wants it in its release build can turn it on again after it has opened
+// a session.
 #pragma once
 #include "absl/synchronization/mutex.h"
 
 namespace tessera {
 
-// Called first by benchmarks that are run in builds with assertions, too.
+// Benchmarks call this first in main, because they may also run in builds with assertions.
 inline void SkipDeadlockDetection() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
-// Called first in main, and by the SDK before a program's first session.
+// The daemons call this first in main, and the SDK calls it before a program's first session.
 inline void SkipDeadlockDetectionInRelease() {
 #ifdef NDEBUG
   SkipDeadlockDetection();

@@ -1,3 +1,6 @@
+// Implements the process's log on top of spdlog, whose thread writes the lines out. Lines also go
+// to the flight recorder, so that they are there after a crash even if the log's level left them
+// out.
 #include "base/log.h"
 
 #include <algorithm>
@@ -39,10 +42,10 @@ constexpr std::array<LevelRow, 5> kLevels = {{
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// The log of the process. Leaked, so that objects that outlive main may still log.
+// The log of the process. It is never freed, so that objects that outlive main may still log.
 struct ProcessLog {
-  std::atomic<LogLevel> level{LogLevel::kOff};  // in force
-  // By SteadyNow, in nanoseconds: when `base` is in force again.
+  std::atomic<LogLevel> level{LogLevel::kOff};  // the level that applies now
+  // The time at which `base` applies again: nanoseconds of SteadyNow.
   std::atomic<int64_t> reverts_at{kNever};
   std::atomic<LogFormat> format{LogFormat::kText};
   absl::Mutex mu;
@@ -55,7 +58,8 @@ ProcessLog& TheLog() {
   return *log;
 }
 
-// Sets `level` back when its time is over; returns how much of it is left.
+// Sets `level` back to `base` if its time is over. Returns how much of the time is left, which is
+// infinite if no time was set.
 absl::Duration RevertIfDue(ProcessLog& log) {
   LogLevel level = LogLevel::kOff;
   {
@@ -72,13 +76,14 @@ absl::Duration RevertIfDue(ProcessLog& log) {
   return absl::InfiniteDuration();
 }
 
-// The index of the slot of a stream (ios_base::pword) that points to its line's JSON fields.
+// Returns the index of the slot of a stream (ios_base::pword) that points to the JSON fields of its
+// line.
 int JsonSlot() {
   static const int slot = std::ios_base::xalloc();
   return slot;
 }
 
-// The part of a JSON line after the time.
+// Returns the part of a JSON line that follows the time.
 std::string JsonBody(std::string_view level, std::string_view message, std::string_view site,
                      std::string_view fields) {
   return absl::StrCat("\"level\":", JsonString(level), ",\"msg\":", JsonString(message),
@@ -106,6 +111,10 @@ absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text) {
 
 std::string_view LogLevelName(LogLevel level) { return kLevels[static_cast<size_t>(level)].name; }
 
+// Opens the file before it stops the log that may be running, so that an error leaves that log
+// unchanged. The new log has one writer thread and drops the oldest line when its queue is full, so
+// that a slow disk never delays the thread that logs. Lines are flushed at once, because they
+// matter most right before a crash.
 absl::Status StartLogging(const LogOptions& options) {
   std::shared_ptr<spdlog::sinks::sink> sink;
   try {
@@ -127,7 +136,7 @@ absl::Status StartLogging(const LogOptions& options) {
   } else {
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %v");
   }
-  logger->set_level(spdlog::level::trace);  // TESSERA_LOG has filtered already.
+  logger->set_level(spdlog::level::trace);  // TESSERA_LOG has already filtered the lines.
   logger->flush_on(spdlog::level::info);
 
   StopLogging();
@@ -152,7 +161,7 @@ void StopLogging() {
     logger = std::move(log.logger);
     pool = std::move(log.pool);
   }
-  // The pool's destructor, outside the lock, writes out the queue and joins the writer.
+  // The destructor of the pool runs outside the lock. It writes out the queue and joins the writer.
 }
 
 void SetLogLevel(LogLevel level, absl::Duration time) {
@@ -176,7 +185,7 @@ bool LogEnabled(LogLevel level) {
     RevertIfDue(log);
   if (level == LogLevel::kOff) return false;
   if (level >= log.level.load(std::memory_order_relaxed)) return true;
-  // What is rare is recorded also where it is not written.
+  // Lines of rare events are kept in the flight recorder even if they are not logged.
   return level >= LogLevel::kInfo && TheFlightRecorder() != nullptr;
 }
 
@@ -202,6 +211,8 @@ std::string FormatField(std::string_view key, std::string_view value) {
   return absl::StrCat(" ", ToAbsl(key), "=\"", quoted, "\"");
 }
 
+// Log lines carry texts from clients, which may be any bytes. Readers of the log must still get
+// valid JSON, so invalid UTF-8 is replaced and control characters are escaped.
 std::string JsonString(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";
@@ -242,7 +253,7 @@ void AddJsonField(std::string& fields, std::string_view key, std::string_view va
                   literal ? std::string(value) : JsonString(value));  // a literal is not quoted
 }
 
-// A long line takes several entries.
+// Writes a line to the flight recorder. A long line takes several entries.
 static void RecordLine(LogLevel level, std::string_view text) {
   constexpr size_t kEntriesMax = 4;
   if (TheFlightRecorder() == nullptr) return;

@@ -1,14 +1,16 @@
-// Log lines and broken-invariant checks.
+// Writes log lines and checks invariants.
 //
 //   TESSERA_LOG(INFO) << "worker joined" << Field("worker", id);
 //   TESSERA_CHECK(n > 0) << "n=" << n;       TESSERA_CHECK_EQ(a, b) << "after repartition";
 //
-// Nothing is written until StartLogging is called, so tests and embedding programs are silent. A
-// line is text with key=value fields at its end, or a JSON object: "ts" (RFC 3339, UTC, with
-// milliseconds), "level", "msg", "site" and the fields, numbers and booleans unquoted. Logging
-// never blocks: when the bounded queue is full, the oldest line is dropped, and LogLinesDropped
-// counts it. Thread-safe. CHECK is for invariants that only our own bug can break: it prints to
-// stderr, in the same form, and aborts.
+// The log is silent until StartLogging is called, so tests and embedding programs write no lines. A
+// line is text with key=value fields at its end, or a JSON object. The object has the keys "ts"
+// (RFC 3339, UTC, with milliseconds), "level", "msg", "site" and the fields; numbers and booleans
+// are not quoted. Logging never blocks: when the bounded queue is full, the oldest line is dropped,
+// and LogLinesDropped counts it. Thread-safe.
+//
+// CHECK is for invariants that only our own bug can break. It prints to stderr in the format of the
+// log, and aborts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -33,23 +35,24 @@ enum class LogFormat { kText, kJson };
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
-  std::string file;                // Empty: stderr.
+  std::string file;                // file to write to; stderr if empty
   int64_t queue_lines_max = 8192;  // At the bound the oldest line is dropped and counted.
 };
 
-// "vlog", which "debug" means too, "info", "warning", "error" or "off".
+// Parses "vlog" (or its synonym "debug"), "info", "warning", "error" or "off".
 absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text);
 std::string_view LogLevelName(LogLevel level);
-// "text" or "json".
+// Parses "text" or "json".
 absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text);
 
-// Starts the writer thread. Call once in main, before other threads log. Calling it again replaces
-// the log. StopLogging flushes the queue.
+// Starts the writer thread. Call it once in main, before other threads log. Calling it again
+// replaces the log. StopLogging writes out the queue and stops the thread.
 absl::Status StartLogging(const LogOptions& options);
 void StopLogging();
 
-// What is logged from now on, in place of LogOptions::level; with a `time` only for so long, and
-// then again what was set without one. It costs no thread: who logs next finds the time is over.
+// Sets the level from which lines are logged, in place of LogOptions::level. If `time` is finite,
+// the level applies only for that long; then the last level that was set without a time applies
+// again. This needs no timer thread: the next log call checks whether the time has passed.
 void SetLogLevel(LogLevel level, absl::Duration time = absl::InfiniteDuration());
 struct LogLevelState {
   LogLevel level = LogLevel::kOff;
@@ -60,7 +63,8 @@ LogLevelState CurrentLogLevel();
 bool LogEnabled(LogLevel level);
 int64_t LogLinesDropped();
 
-// Prints " key=value", with quotes when the value holds blanks, quotes, '=' or is empty.
+// Adds a field to a line: " key=value". The value is quoted if it is empty or contains blanks,
+// quotes or '='.
 template <typename T>
 struct FieldOf {
   std::string_view key;
@@ -71,14 +75,16 @@ FieldOf<T> Field(std::string_view key, const T& value) {
   return {key, value};
 }
 std::string FormatField(std::string_view key, std::string_view value);
-// A JSON string literal; bytes that are not UTF-8 become U+FFFD.
+// Returns the text as a JSON string literal. Bytes that are not valid UTF-8 become U+FFFD.
 std::string JsonString(std::string_view text);
 
 namespace internal {
 
-// The buffer for the fields of the JSON line that is written to this stream; null in a text line.
+// Returns the buffer for the fields of the JSON line that is written to this stream. Returns null
+// if the line is written as text.
 std::string* JsonFields(std::ostream& os);
-// Appends `,"key":value`. `literal`: the value is a number or a boolean, written without quotes.
+// Appends `,"key":value`. `literal` says that the value is a number or a boolean, which is written
+// without quotes.
 void AddJsonField(std::string& fields, std::string_view key, std::string_view value, bool literal);
 
 }  // namespace internal
@@ -130,7 +136,7 @@ class CheckFailure {
   std::ostringstream stream_;
 };
 
-// Makes both branches of the macros' conditional void; binds weaker than <<.
+// Makes both branches of the conditional in the macros void. The operator binds weaker than <<.
 struct Voidify {
   void operator&(std::ostream&) const {}
 };
@@ -146,7 +152,7 @@ void PrintOperand(std::ostream& os, const T& value) {
   }
 }
 
-// The failure message of a comparison, or null if it holds.
+// Returns the failure message of a comparison, or null if the comparison holds.
 template <typename A, typename B, typename Compare>
 std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds, const char* text) {
   if (ABSL_PREDICT_TRUE(holds(a, b))) return nullptr;
@@ -198,7 +204,7 @@ std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds,
 #define TESSERA_CHECK_GT(a, b) TESSERA_CHECK_OP_(a, b, >)
 #define TESSERA_CHECK_GE(a, b) TESSERA_CHECK_OP_(a, b, >=)
 
-// The expression is a Status or a StatusOr.
+// Aborts unless the expression, a Status or a StatusOr, is OK.
 #define TESSERA_CHECK_OK(expr)                                                    \
   switch (0)                                                                      \
   case 0:                                                                         \

@@ -1,3 +1,5 @@
+// Proves the form of log lines as text and as JSON, the levels and their time limits, and that
+// CHECK aborts with a message. Each test logs to a temporary file and reads it back.
 #include "base/log.h"
 
 #include <cstdio>
@@ -83,7 +85,7 @@ TEST(Log, ALevelIsSetForATime) {
     EXPECT_LE(CurrentLogLevel().reverts_in, absl::Hours(1));
     EXPECT_GT(CurrentLogLevel().reverts_in, absl::Minutes(59));
     SetLogLevel(LogLevel::kError, absl::ZeroDuration());
-    TESSERA_VLOG << "shown again";  // As before the level for a time.
+    TESSERA_VLOG << "shown again";  // The level set without a time applies again.
     EXPECT_EQ(CurrentLogLevel().level, LogLevel::kVlog);
     SetLogLevel(LogLevel::kOff, absl::Nanoseconds(1));
     EXPECT_EQ(CurrentLogLevel().level, LogLevel::kVlog);
@@ -96,7 +98,7 @@ TEST(Log, ALevelIsSetForATime) {
 
 TEST(Log, WhatIsOffIsNotEvaluated) {
   int evaluated = 0;
-  TESSERA_LOG(ERROR) << ++evaluated;  // No sink yet.
+  TESSERA_LOG(ERROR) << ++evaluated;  // Logging has not been started.
   EXPECT_EQ(evaluated, 0);
   Logged(LogLevel::kWarning, [&] { TESSERA_LOG(INFO) << ++evaluated; });
   EXPECT_EQ(evaluated, 0);

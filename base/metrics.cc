@@ -1,3 +1,6 @@
+// Implements the metrics of a process. Threads add to cells of their own; each request for /metrics
+// calls Collect, which sums the cells and asks the collectors for the other values. The tables of
+// this file are also the source of docs/metrics.md.
 #include "base/metrics.h"
 
 #include <time.h>
@@ -71,12 +74,13 @@ std::vector<LabelDomain> MakeDomains() {
   return domains;
 }
 
-// Seconds are kept in nanoseconds; all other values are integers.
+// Returns the number of observed units per exposed unit. Seconds are kept in nanoseconds; all other
+// values are integers.
 double UnitsOf(std::string_view name) {
   return name.find("seconds") != std::string_view::npos ? 1e9 : 1;
 }
 
-// The upper bounds, in seconds.
+// Returns the upper bounds of the buckets, in seconds.
 const std::vector<double>& Bounds(BucketSet set) {
   static const auto* const fast = new std::vector<double>{
       .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
@@ -85,7 +89,8 @@ const std::vector<double>& Bounds(BucketSet set) {
   return set == BucketSet::kFast ? *fast : *longer;
 }
 
-// One object for each pair of a bucket set and a unit; never freed.
+// Returns the buckets of a bucket set in a unit. There is one object for each such pair, and it is
+// never freed.
 const MetricBuckets* BucketsOf(BucketSet set, double units) {
   static auto* const made = new std::map<std::pair<BucketSet, double>, const MetricBuckets*>;
   const MetricBuckets*& buckets = (*made)[{set, units}];
@@ -179,6 +184,8 @@ const std::vector<MetricInfo>& AllMetrics() {
 
 const MetricInfo& InfoOf(Metric metric) { return AllMetrics()[static_cast<size_t>(metric)]; }
 
+// Writes the page from the same table that the daemons use, so that it cannot become wrong.
+// base_docs_test compares the result with docs/metrics.md and can rewrite the file.
 std::string MetricsMarkdown() {
   std::string text =
       "# Metrics\n\n"
@@ -257,7 +264,7 @@ internal::Series Metrics::SeriesOf(const MetricInfo& info,
   internal::Series series;
   series.stride = internal::StrideOf(info);
   series.shards = kShards;
-  // One cache line more, so that the first shard can begin at the start of a line.
+  // Allocate one more cache line, so that the first shard can begin at the start of a line.
   const size_t total = series.stride * kShards + internal::kCellsPerLine;
   memory_.push_back(std::make_unique<Cell[]>(total));
   const auto address = reinterpret_cast<uintptr_t>(memory_.back().get());
@@ -319,8 +326,12 @@ void Metrics::RemoveCollector(int64_t id) {
   collectors_.erase(id);
 }
 
+// Collects the values of all series and then runs the collectors, which may add to the same series.
+// The map of series is copied under its lock, so that recording threads that create series do not
+// wait for slow collectors. The limit on series also holds for the collectors; what they exceed it
+// by is counted.
 std::vector<MetricFamily> Metrics::Collect() {
-  // Held while the collectors run, so that RemoveCollector waits for them.
+  // The lock is held while the collectors run, so that RemoveCollector waits for them.
   absl::MutexLock collecting(&collectors_mu_);
   SampleSink sink(this);
   std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series;
@@ -343,7 +354,7 @@ std::vector<MetricFamily> Metrics::Collect() {
     }
   }
   for (const auto& [id, collector] : collectors_) collector(sink);
-  // The three series below bypass the limit, but are counted.
+  // The three series below are exempt from the limit, but are included in the count.
   const int64_t shown = sink.series_ + 3;
   const auto set = [&](Metric metric, int64_t value) {
     sink.families_[metric][{}].value = static_cast<double>(value);

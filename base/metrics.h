@@ -1,16 +1,18 @@
-// Counters, gauges and histograms of one process, by the table base/metrics.def.
+// Counters, gauges and histograms of one process. The table base/metrics.def defines them.
 //
 //   Counter submitted = metrics->counter(Metric::kOperationsSubmitted, {tenant, "execute"});
 //   submitted.Add(1);
 //
-// Owner: a daemon's main (or a test), which passes Metrics* to the code that records metrics. A
-// null Metrics* disables them; a default-constructed Counter, Gauge or Histogram records nothing.
+// The main function of a daemon (or a test) owns the Metrics object and passes a pointer to the
+// code that records metrics. A null Metrics* disables metrics. A default-constructed Counter, Gauge
+// or Histogram records nothing.
 //
 // Thread-safe. A Counter, Gauge or Histogram points to cells that live as long as the Metrics; Add
 // and Observe are wait-free, touch one cache line of the calling thread's shard, and cost some
 // nanoseconds. Creating one takes a lock: create it once and keep it.
 //
-// Values that have to be right even while a thread hangs are computed at the scrape: AddCollector.
+// Values that have to be right even while a thread hangs are computed when Prometheus reads the
+// metrics; see AddCollector.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -51,9 +53,9 @@ enum class MetricSource : uint8_t {
 struct LabelDomain {
   std::string name;
   bool open = false;
-  size_t max = 0;                   // open: how many values are distinguished
-  std::vector<std::string> values;  // closed: all of them; "other" is not among them unless listed
-  // The index of `value`, or -1.
+  size_t max = 0;                   // number of values that an open domain distinguishes
+  std::vector<std::string> values;  // all values of a closed domain; "other" only if it is listed
+  // Returns the index of `value` in `values`, or -1.
   int Find(std::string_view value) const;
 };
 
@@ -62,10 +64,10 @@ struct LabelInfo {
   const LabelDomain* domain = nullptr;
 };
 
-// Upper bounds of a histogram's buckets, except the last, which is +Inf.
+// The upper bounds of a histogram's buckets, without the last one, which is +Inf.
 struct MetricBuckets {
-  std::vector<double> bounds;      // in the exposed unit, as seconds
-  std::vector<uint64_t> in_units;  // in the observed unit, as nanoseconds
+  std::vector<double> bounds;      // bounds in the exposed unit, for example seconds
+  std::vector<uint64_t> in_units;  // bounds in the observed unit, for example nanoseconds
 };
 
 struct MetricInfo {
@@ -73,25 +75,26 @@ struct MetricInfo {
   std::string name;
   MetricType type = MetricType::kCounter;
   std::vector<LabelInfo> labels;
-  const MetricBuckets* buckets = nullptr;  // null if not a histogram
+  const MetricBuckets* buckets = nullptr;  // null if the metric is not a histogram
   MetricSource source = MetricSource::kBoth;
   std::string help;
-  // Observed units per exposed unit: 1e9 for seconds, which are kept in nanoseconds; else 1.
+  // The number of observed units per exposed unit: 1e9 for seconds, which are kept in nanoseconds,
+  // and 1 for all other metrics.
   double units = 1;
 
   bool in_executor() const {
     return source == MetricSource::kExecutor || source == MetricSource::kCoordinatorAndExecutor;
   }
-  int LabelIndex(std::string_view label_name) const;  // the index, or -1
+  int LabelIndex(std::string_view label_name) const;  // index in `labels`, or -1
 };
 
 const std::vector<MetricInfo>& AllMetrics();
 const MetricInfo& InfoOf(Metric metric);
 const std::vector<LabelDomain>& AllLabelDomains();
-// The text of docs/metrics.md.
+// Returns the text of docs/metrics.md.
 std::string MetricsMarkdown();
 
-// The label value for all values that a domain does not hold.
+// The label value that replaces all values that are not in a domain.
 inline constexpr char kOtherLabel[] = "other";
 
 namespace internal {
@@ -103,9 +106,10 @@ inline constexpr size_t kShards = 16;
 inline constexpr size_t kCellsPerLine = 64 / sizeof(Cell);
 
 extern std::atomic<uint32_t> last_thread;
-// The shard that this thread writes. With more threads than shards, threads share them.
+// Returns the shard that this thread writes. If there are more threads than shards, several threads
+// share a shard.
 inline size_t ThisShard() {
-  // Initialised by a constant, so that access needs no guard.
+  // The variable is initialised by a constant, so that access needs no guard.
   static thread_local uint32_t mine = 0;
   if (__builtin_expect(mine == 0, 0)) {
     mine = last_thread.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -113,15 +117,16 @@ inline size_t ThisShard() {
   return mine % kShards;
 }
 
-// The number of cells from one shard of a series to the next, a multiple of a cache line. Cell 0
-// is the value of a counter or gauge and the sum of a histogram, whose counts per bucket follow.
+// Returns the number of cells from one shard of a series to the next, a multiple of a cache line.
+// Cell 0 of a shard is the value of a counter or gauge, or the sum of a histogram. In a histogram,
+// the counts of the buckets follow it.
 size_t StrideOf(const MetricInfo& info);
 
-// The cells of one series, contiguous per shard.
+// The cells of one series. The cells of each shard are contiguous.
 struct Series {
   Cell* cells = nullptr;
-  size_t stride = 0;  // StrideOf
-  size_t shards = 0;  // a power of two, at most kShards
+  size_t stride = 0;  // result of StrideOf
+  size_t shards = 0;  // number of shards: a power of two, at most kShards
 
   Cell* mine() const { return cells + (ThisShard() & (shards - 1)) * stride; }
   uint64_t Sum(size_t cell) const {
@@ -154,10 +159,10 @@ class Counter {
  private:
   internal::Series series_;
 };
-// A gauge that is changed by Add with positive and negative values.
+// A gauge that Add changes by positive and negative values.
 using UpDownCounter = Counter;
 
-// A gauge that is set; the last writer wins.
+// A gauge that is set to a value. The last writer wins.
 class Gauge {
  public:
   Gauge() = default;
@@ -171,13 +176,13 @@ class Gauge {
   internal::Cell* cell_ = nullptr;
 };
 
-// A gauge of an age. It stores the time that the age counts from; readers compute the age.
+// A gauge of an age. It stores the time at which the age was 0, and readers compute the age.
 class AgeGauge {
  public:
   AgeGauge() = default;
   explicit AgeGauge(internal::Series series) : cell_(series.cells) {}
 
-  // A time of Now(); 0: the age is 0.
+  // Sets the time from which the age counts, a time of Now(). If it is 0, the age is always 0.
   void Set(int64_t monotonic_ns) const {
     if (cell_ != nullptr) {
       cell_->store(static_cast<uint64_t>(monotonic_ns), std::memory_order_relaxed);
@@ -189,7 +194,7 @@ class AgeGauge {
     return since == 0 ? absl::ZeroDuration()
                       : absl::Nanoseconds(std::max<int64_t>(0, Now() - since));
   }
-  // The monotonic clock, which all processes of this machine share.
+  // Reads the monotonic clock in nanoseconds. All processes of this machine share that clock.
   static int64_t Now();
 
  private:
@@ -205,7 +210,8 @@ class Histogram {
   void Observe(uint64_t units) const {
     if (series_.cells == nullptr) return;
     size_t bucket = 0;
-    // Compares with every bound: no branch, so no misprediction.
+    // The loop compares with every bound instead of stopping early: without a branch, none can be
+    // mispredicted.
     for (const uint64_t bound : buckets_->in_units) bucket += units > bound ? 1 : 0;
     internal::Cell* const mine = series_.mine();
     mine[1 + bucket].fetch_add(1, std::memory_order_relaxed);
@@ -223,23 +229,23 @@ class Histogram {
 
 // ---- The result of a collection. ---------------------------------------------------------------
 struct MetricSample {
-  std::vector<std::string> labels;  // as MetricInfo::labels
-  double value = 0;                 // of counters and gauges
-  std::vector<uint64_t> counts;     // of histograms: per bucket, not cumulative
-  double sum = 0;
+  std::vector<std::string> labels;  // label values, in the order of MetricInfo::labels
+  double value = 0;                 // value of a counter or gauge
+  std::vector<uint64_t> counts;     // counts of a histogram's buckets, not cumulative
+  double sum = 0;                   // sum of a histogram's observations
 };
 struct MetricFamily {
   const MetricInfo* info = nullptr;
-  std::vector<MetricSample> samples;  // by labels
+  std::vector<MetricSample> samples;  // in the order of their labels
 };
 
 class Metrics;
 
-// Receives the samples that collectors compute during one collection. Used on one thread.
+// Receives the samples that collectors compute during one collection. Used by one thread.
 class SampleSink {
  public:
   using Labels = std::initializer_list<std::string_view>;
-  // Adds to the value that the series has in this collection.
+  // Adds `value` to the value that the series has in this collection.
   void Add(Metric metric, Labels labels, double value) { Add(metric, Span(labels), value); }
   void Add(Metric metric, absl::Span<const std::string_view> labels, double value);
   void Merge(Metric metric, absl::Span<const std::string_view> labels,
@@ -251,7 +257,7 @@ class SampleSink {
   static absl::Span<const std::string_view> Span(Labels labels) {
     return {labels.begin(), labels.size()};
   }
-  // The sample, or null if there are too many.
+  // Returns the sample, or null if there are too many series.
   MetricSample* SampleOf(Metric metric, absl::Span<const std::string_view> labels);
 
   Metrics* const metrics_;
@@ -268,27 +274,30 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // `labels` are the values of the row's labels. A value outside a closed set, or beyond the bound
-  // of an open one, counts as "other". Beyond `series_max` series a new one is dropped and counted.
+  // `labels` are the values of the labels in the row of the metric. A value that is not in a closed
+  // set, or is beyond the bound of an open set, counts as "other". If there are `series_max` series
+  // already, a new one is dropped and counted.
   Counter counter(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
   UpDownCounter up_down_counter(Metric metric, Labels labels = {}) {
     return counter(metric, labels);
   }
   Histogram histogram(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `collector` is called by every Collect, on its thread, until RemoveCollector has returned.
+  // Every Collect calls `collector` on its own thread, until RemoveCollector has returned.
   using Collector = std::function<void(SampleSink&)>;
   int64_t AddCollector(Collector collector) ABSL_LOCKS_EXCLUDED(collectors_mu_);
   void RemoveCollector(int64_t id) ABSL_LOCKS_EXCLUDED(collectors_mu_);
 
-  // All metrics, in the order of the table. Concurrent calls run one at a time.
+  // Returns all metrics, in the order of the table. Concurrent calls run one at a time.
   std::vector<MetricFamily> Collect() ABSL_LOCKS_EXCLUDED(collectors_mu_, mu_);
-  // For tests: the value of one series, or a histogram's count; 0 if there is no such series.
+  // Returns the value of one series, or the number of observations of a histogram. Returns 0 if
+  // there is no such series. For tests.
   double Value(Metric metric, std::vector<std::string> labels = {});
 
  private:
   friend class SampleSink;
-  // `labels`, with "other" for values outside a closed domain or beyond the bound of an open one.
+  // Returns `labels` with "other" in place of values that are not in a closed domain or are beyond
+  // the bound of an open one.
   std::vector<std::string> BoundedLabels(const MetricInfo& info,
                                          absl::Span<const std::string_view> labels)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -303,7 +312,7 @@ class Metrics {
   std::map<int64_t, Collector> collectors_ ABSL_GUARDED_BY(collectors_mu_);
 
   absl::Mutex mu_;
-  // The values seen of open domains.
+  // The values of open domains that have been used so far.
   std::map<const LabelDomain*, std::set<std::string, std::less<>>> seen_ ABSL_GUARDED_BY(mu_);
   std::map<Metric, std::map<std::vector<std::string>, internal::Series>> series_
       ABSL_GUARDED_BY(mu_);
@@ -311,8 +320,8 @@ class Metrics {
   std::vector<std::unique_ptr<internal::Cell[]>> memory_ ABSL_GUARDED_BY(mu_);
 };
 
-// Adds process_*, tessera_threads, tessera_log_dropped_total and tessera_build_info of this
-// process. `grpc_version` is "" in a program without gRPC.
+// Adds the metrics of this process: process_*, tessera_threads, tessera_log_dropped_total and
+// tessera_build_info. `grpc_version` is "" in a program without gRPC.
 void CollectProcess(SampleSink& sink, std::string_view grpc_version);
 
 }  // namespace tessera

@@ -1,3 +1,5 @@
+// Serves the metrics of a daemon with prometheus-cpp. A daemon's main starts the server, and
+// Prometheus requests the page every few seconds; each request calls Metrics::Collect.
 #include "base/metrics_http.h"
 
 #include <arpa/inet.h>
@@ -59,7 +61,7 @@ prometheus::ClientMetric ToPrometheus(const MetricInfo& info, const MetricSample
     out.histogram.bucket.push_back(
         {seen, last ? std::numeric_limits<double>::infinity() : info.buckets->bounds[b]});
   }
-  // Computed from the buckets, so that they agree.
+  // The count is computed from the buckets, so that the two always agree.
   out.histogram.sample_count = seen;
   out.histogram.sample_sum = sample.sum;
   return out;
@@ -104,7 +106,8 @@ class Server final : public MetricsServer {
   explicit Server(Metrics* metrics) : collectable_(std::make_shared<Collectable>(metrics)) {}
   ~Server() override {
     if (exposer_ == nullptr) return;
-    // The HTTP server checks whether to stop at each connection, or else every 2 s.
+    // The HTTP server checks whether to stop only at each connection or every 2 s, so connect to it
+    // until it has stopped.
     absl::Notification stopped;
     std::thread stop([&] {
       exposer_.reset();
@@ -125,7 +128,7 @@ class Server final : public MetricsServer {
     try {
       exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
           "listening_ports", listen, "num_threads", kThreads, "request_timeout_ms", kTimeoutMs,
-          // Errors of the start are returned below; scrapers that disconnect are not logged.
+          // Errors of the start are returned below, and clients that disconnect need no log line.
           "error_log_file", "/dev/null"});
     } catch (const std::exception& e) {
       return absl::UnavailableError(absl::StrCat(

@@ -1,9 +1,9 @@
-// Serves /metrics over HTTP in Prometheus' text format, and the same at /healthz for liveness
-// probes.
+// Serves /metrics over HTTP in Prometheus' text format. It serves the same page at /healthz, for
+// liveness probes.
 //
-// Only metrics_http.cc uses prometheus-cpp. The server has a few threads, which call
-// Metrics::Collect only, and times out clients that do not read. `metrics` outlives it. It adds
-// metrics of its own, exposer_*.
+// Only metrics_http.cc uses prometheus-cpp. The server has a few threads, which only call
+// Metrics::Collect. It disconnects clients that do not read. `metrics` must outlive the server. The
+// server adds metrics of its own, exposer_*.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,22 +16,23 @@ namespace tessera {
 class MetricsServer {
  public:
   virtual ~MetricsServer() = default;
-  // "127.0.0.1:41234".
+  // Returns the address on which it listens, for example "127.0.0.1:41234".
   virtual const std::string& address() const = 0;
 
-  // `listen` is HOST:PORT; port 0 takes any free one. VALUE_ERROR: not an address. UNAVAILABLE: the
-  // address cannot be bound.
+  // Starts a server on `listen`, which is HOST:PORT; port 0 takes any free port. Returns
+  // VALUE_ERROR if it is not an address, and UNAVAILABLE if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
                                                               Metrics* metrics);
-  // Starts the server of a daemon. `listen` is the option metrics_listen: "off" returns null; empty
-  // means `default_address`, or any free port if that one is taken by another daemon of this
-  // machine. Logs the address, and writes it atomically to `port_file` unless that is empty.
+  // Starts the server of a daemon. `listen` is the value of the option metrics_listen. If it is
+  // "off", returns null. If it is empty, listens on `default_address`, or on any free port if
+  // another daemon of this machine has taken that address. Logs the address. If `port_file` is not
+  // empty, also writes the address to that file atomically.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> StartForDaemon(
       const std::string& listen, const std::string& default_address, const std::string& port_file,
       Metrics* metrics);
 };
 
-// What the server serves, but for its own.
+// Returns the page that the server serves, without the server's own metrics.
 std::string MetricsText(Metrics* metrics);
 
 }  // namespace tessera

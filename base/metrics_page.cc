@@ -1,3 +1,6 @@
+// Lays the metrics of an executor out in memory that it shares with its worker's daemon. The
+// executor writes cells during launches; the daemon reads them whenever Prometheus asks. Both
+// derive the layout from the same table, and Map refuses memory of another layout.
 #include "base/metrics_page.h"
 
 #include <sys/mman.h>
@@ -17,7 +20,7 @@ namespace tessera {
 
 using internal::Cell;
 
-// At the start of the memory; the cells follow at kHeaderBytes.
+// The header at the start of the memory. The cells follow at kHeaderBytes.
 struct MetricsPage::Header {
   std::atomic<uint64_t> layout;  // PageLayout::hash
   std::atomic<uint64_t> num_devices;
@@ -26,15 +29,16 @@ struct MetricsPage::Header {
 namespace {
 
 constexpr size_t kHeaderBytes = 64;  // a cache line
-// Fewer than kShards, as an executor has few threads that record metrics.
+// The number of shards of a series. It is less than kShards because few threads of an executor
+// record metrics.
 constexpr size_t kPageShards = 4;
 
-// One row of the table and the position of its cells.
+// A row of the table, and where its cells are.
 struct PageRow {
   const MetricInfo* info = nullptr;
-  size_t begin = 0;       // the index of its first cell
-  size_t stride = 0;      // cells per shard
-  size_t per_device = 1;  // series per device; all series if the row has no device
+  size_t begin = 0;       // index of the first cell
+  size_t stride = 0;      // number of cells per shard
+  size_t per_device = 1;  // number of series per device, or of all series if there is no device
   bool has_device = false;
 
   size_t NumSeries(int num_devices) const { return per_device * (has_device ? num_devices : 1); }
@@ -51,17 +55,20 @@ bool IsAge(const MetricInfo& info) {
   return info.type == MetricType::kGauge && absl::EndsWith(info.name, "_age_seconds");
 }
 
-// Counters that alerts watch are exposed from the start at 0, so that the first event is an
-// increase.
+// Returns whether an alert watches this counter. Watched counters are exposed as 0 from the start,
+// so that Prometheus sees the first event as an increase.
 bool IsWatched(const MetricInfo& info) {
   return info.id == Metric::kChecksumErrors || info.id == Metric::kTransferRetries;
 }
 
-// Labels that Collect adds.
+// Returns whether this is one of the labels that Collect adds.
 bool IsWorkerOrDevice(const LabelInfo& label) {
   return label.name == "worker" || label.name == "device";
 }
 
+// Gives each row of the table a range of cells, one series after the other. The hash covers the
+// names and label values, so that two processes with different tables do not map the same memory. A
+// label must be closed here, because an open one has no bounded number of series.
 PageLayout LayoutOf(int num_devices) {
   PageLayout layout;
   const auto mix = [&](std::string_view text) {
@@ -89,7 +96,7 @@ PageLayout LayoutOf(int num_devices) {
   return layout;
 }
 
-// The cached layout for a number of devices.
+// Returns the layout for a number of devices. Layouts are computed once and kept.
 const PageLayout& Layout(int num_devices) {
   static absl::Mutex mu(absl::kConstInit);
   static auto* const layouts = new std::map<int, PageLayout>;
@@ -157,7 +164,7 @@ internal::Series MetricsPage::SeriesAt(Metric metric, Labels labels, int device)
       TESSERA_CHECK(next_label < labels.size()) << row.info->name;
       int value = label.domain->Find(labels.begin()[next_label++]);
       if (value < 0) value = label.domain->Find(kOtherLabel);
-      // The domain has neither the value nor "other": the event is not counted.
+      // If the domain has neither the value nor "other", the event is not counted.
       if (value < 0) return {};
       index += static_cast<size_t>(value) * scale;
       scale *= label.domain->values.size();
@@ -189,6 +196,9 @@ Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
   return {SeriesAt(metric, labels, device), InfoOf(metric).buckets};
 }
 
+// Turns cells back into samples with labels. SeriesAt computes the index of a series from its label
+// values; this function undoes that. Most series of a page are never used, so those at 0 are left
+// out, with two exceptions: gauges of devices, and counters that an alert watches.
 void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_device) const {
   for (const PageRow& row : Layout(num_devices_).rows) {
     const MetricInfo& info = *row.info;
@@ -214,7 +224,7 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
       }
       if (info.buckets == nullptr) {
         const auto units = static_cast<int64_t>(series.Sum(0));
-        // Series at 0 are left out, except gauges of devices.
+        // A series with the value 0 is left out unless one of the exceptions applies.
         const bool always = (row.has_device && info.type == MetricType::kGauge) || IsWatched(info);
         if (units == 0 && !always) continue;
         sink.Add(info.id, labels, static_cast<double>(units) / info.units);

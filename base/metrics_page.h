@@ -1,12 +1,12 @@
-// Metrics in shared memory: an executor writes them, and its daemon reads them even when the
-// executor hangs or has died.
+// Keeps metrics in shared memory: an executor writes them, and its daemon can read them even when
+// the executor hangs or has died.
 //
-// The layout follows the rows of base/metrics.def whose source is Executor: each row has the cells
-// of all its possible series, so nothing is allocated at run time. The daemon owns the memory and
-// keeps it over the incarnations of the executor, so that counters never decrease; it calls
+// The layout follows from the rows of base/metrics.def whose source is Executor. Each row has cells
+// for all its possible series, so nothing is allocated at run time. The daemon owns the memory and
+// keeps it over the incarnations of the executor, so that counters never decrease. It calls
 // ResetGauges between two incarnations.
 //
-// Thread-safe, as base/metrics.h, also between the processes.
+// Thread-safe like base/metrics.h, also between the two processes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,21 +25,21 @@ class MetricsPage {
  public:
   static constexpr int kDevicesMax = 256;
 
-  // Allocates the memory. Aborts the process if there is none.
+  // Allocates the memory. Aborts the process if the allocation fails.
   explicit MetricsPage(int num_devices);
-  // Maps the memory that another process allocated; borrows `fd` for the call. VALUE_ERROR: that
-  // process is another version of this program.
+  // Maps the memory that another process allocated. Borrows `fd` for the call. Returns VALUE_ERROR
+  // if the other process is another version of this program.
   static absl::StatusOr<std::unique_ptr<MetricsPage>> Map(int fd, int num_devices);
   MetricsPage(const MetricsPage&) = delete;
   MetricsPage& operator=(const MetricsPage&) = delete;
   ~MetricsPage();
 
-  // The descriptor to pass to another process; -1 in a process that has mapped it.
+  // Returns the descriptor to pass to another process; -1 in a process that has mapped the memory.
   int fd() const { return fd_; }
   int num_devices() const { return num_devices_; }
 
-  // `labels` are those of the row except "worker". The value of "device" is "" in `labels`, and
-  // given by `device`.
+  // `labels` are the values of the row's labels, without "worker" and "device". The argument
+  // `device` gives the device.
   using Labels = std::initializer_list<std::string_view>;
   Counter counter(Metric metric, Labels labels = {}, int device = 0);
   UpDownCounter up_down_counter(Metric metric, Labels labels = {}, int device = 0) {
@@ -50,7 +50,7 @@ class MetricsPage {
   AgeGauge age_gauge(Metric metric, Labels labels = {}, int device = 0);
   Histogram histogram(Metric metric, Labels labels = {}, int device = 0);
 
-  // Adds all series to `sink`. The label of device d is `first_device` + d.
+  // Adds all series to `sink`. Device d gets the label value `first_device` + d.
   void Collect(SampleSink& sink, std::string_view worker, int first_device) const;
   void ResetGauges();
 

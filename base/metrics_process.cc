@@ -1,4 +1,6 @@
-// Process metrics, as the process collectors of Prometheus client libraries, from /proc/self.
+// Adds the metrics of the process itself, read from /proc/self. They have the names and meanings
+// that the process collectors of Prometheus client libraries use. Both daemons call it at each
+// collection.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -33,7 +35,7 @@ int CountFds() {
   return count;
 }
 
-// The boot time of the machine, in seconds since 1970.
+// Returns the boot time of the machine, in seconds since 1970.
 double BootTime() {
   for (const absl::string_view line : absl::StrSplit(Contents("/proc/stat"), '\n')) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
@@ -47,6 +49,9 @@ double BootTime() {
 
 }  // namespace
 
+// Leaves out the values that cannot be read, because a metric that is missing is better than one
+// that is wrong. Start times in /proc count from the boot of the machine, so its boot time is
+// added.
 void CollectProcess(SampleSink& sink, std::string_view grpc_version) {
   // Parsing starts after field 2 of proc(5), the name in parentheses, which may contain spaces.
   const std::string stat = Contents("/proc/self/stat");
@@ -54,7 +59,7 @@ void CollectProcess(SampleSink& sink, std::string_view grpc_version) {
   if (name_end != std::string::npos) {
     const std::vector<std::string> words =
         absl::StrSplit(stat.substr(name_end + 1), ' ', absl::SkipEmpty());
-    const auto field = [&](size_t number) {  // by its number in proc(5)
+    const auto field = [&](size_t number) {  // `number` counts as in proc(5)
       double value = 0;
       if (number - 3 >= words.size() || !absl::SimpleAtod(words[number - 3], &value)) return 0.0;
       return value;

@@ -1,3 +1,6 @@
+// Proves that metrics add up over threads, processes and devices, that labels and series are
+// bounded, and that the HTTP server serves them. No daemon is started; one test kills a child
+// process that has written into shared memory.
 #include "base/metrics.h"
 
 #include <arpa/inet.h>
@@ -32,7 +35,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The samples of one family, none when it is not there.
+// Returns the samples of one family; none if the family does not exist.
 std::vector<MetricSample> SamplesOf(Metrics& metrics, Metric metric) {
   for (MetricFamily& family : metrics.Collect()) {
     if (family.info->id == metric) return std::move(family.samples);
@@ -70,7 +73,7 @@ TEST(Metrics, CountersAddUpOverThreads) {
   }
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"acme", "execute"}), kThreads * kAdds);
-  // The same series, asked for again.
+  // Asking for the same labels again gives the same series.
   metrics.counter(Metric::kOperationsSubmitted, {"acme", "execute"}).Add(5);
   EXPECT_EQ(counter.value(), kThreads * kAdds + 5);
 }
@@ -90,7 +93,7 @@ TEST(Metrics, HistogramsPutABoundIntoItsBucket) {
   histogram.Observe(absl::Microseconds(101));
   histogram.Observe(absl::Seconds(10));
   histogram.Observe(absl::Seconds(11));
-  histogram.Observe(absl::Seconds(-1));  // a clock went back
+  histogram.Observe(absl::Seconds(-1));  // as if a clock had gone back
   const std::vector<MetricSample> samples = SamplesOf(metrics, Metric::kSchedulerCycle);
   ASSERT_EQ(samples.size(), 1u);
   const std::vector<uint64_t>& counts = samples[0].counts;
@@ -116,7 +119,7 @@ TEST(Metrics, TenantsBeyondTheCapAreOther) {
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"t199", "execute"}), 1);
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"t200", "execute"}), 0);
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"other", "execute"}), 100);
-  // The cap is the label's: a tenant beyond it is so in every family.
+  // The bound belongs to the label, so a tenant beyond it counts as "other" in every family.
   const int64_t id = metrics.AddCollector([](SampleSink& sink) {
     sink.Add(Metric::kQueueDepth, {"t250", "normal"}, 7);
   });
@@ -143,7 +146,8 @@ TEST(Metrics, SeriesBeyondTheLimitAreRefusedAndCounted) {
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"a", "execute"}), 2);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesRefused), 2);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesMax), 3);
-  // Collectors cannot pass it either, and what they have too much of is counted at each scrape.
+  // Collectors cannot exceed the limit either. The series that they have too many are counted at
+  // each collection.
   metrics.AddCollector([](SampleSink& sink) { sink.Add(Metric::kThreads, {}, 1); });
   EXPECT_EQ(SamplesOf(metrics, Metric::kThreads).size(), 0u);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesRefused), 4);

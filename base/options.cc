@@ -1,3 +1,5 @@
+// Reads the options of the daemons and tools from the environment and the command line. All
+// functions work on the rows of base/options.def, so that a new option is one new row.
 #include "base/options.h"
 
 #include <algorithm>
@@ -77,7 +79,8 @@ absl::Status WrongValue(std::string_view source, std::string_view value,
                                                         "\", expected ", ToAbsl(expected)));
 }
 
-// `source` is the flag or the environment variable that the user has set.
+// Sets the member of a row. `source` is the flag or the environment variable that the user has set;
+// errors name it.
 absl::Status SetRow(Options& options, const OptionRow& row, std::string_view source,
                     std::string_view value) {
   if (auto* text = std::get_if<std::string Options::*>(&row.member)) {
@@ -108,7 +111,7 @@ absl::Status ReadEnvironment(Options& options, const EnvLookup& env) {
   return absl::OkStatus();
 }
 
-// The row that "--queue-bound" or "--queue_bound" names, or null.
+// Returns the row that a flag such as "--queue-bound" or "--queue_bound" names, or null.
 const OptionRow* RowOfFlag(std::string_view flag) {
   if (!flag.starts_with("--")) return nullptr;
   return FindRow(absl::StrReplaceAll(ToAbsl(flag.substr(2)), {{"-", "_"}}));
@@ -153,6 +156,9 @@ EnvLookup ProcessEnv() {
   };
 }
 
+// Reads the environment first, so that flags override it. Arguments that the table does not know
+// are not errors here: a program may have arguments of its own, and reports what is left in `rest`
+// itself.
 absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
                                            const EnvLookup& env) {
   ParsedOptions parsed;
@@ -199,7 +205,7 @@ absl::Status SetOption(Options& options, std::string_view name, std::string_view
 
 std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env) {
   Options of_env;
-  // A variable that does not parse leaves the default.
+  // If a variable does not parse, its option keeps the default.
   for (const OptionRow& row : kRows) {
     const std::optional<std::string> value = env(row.Env());
     if (value) SetRow(of_env, row, row.Env(), *value).IgnoreError();

@@ -1,5 +1,6 @@
-// The options of Tessera's programs: one table (base/options.def), read from the environment and
-// the command line, which takes precedence. A plain value: passed as an argument, never global.
+// The options of Tessera's programs. One table (base/options.def) defines them. The values come
+// from the environment and from the command line, which takes precedence. Options is a plain value,
+// which is passed as an argument and is never global.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,8 +24,8 @@ struct Options {
 #undef TESSERA_TEXT_OPTION
 };
 
-// "512", "80GiB": with KiB, MiB or GiB, or without a unit. nullopt if it does not parse or
-// overflows.
+// Parses a number of bytes with the unit KiB, MiB or GiB, or without a unit: "512", "80GiB".
+// Returns nullopt if the text is not such a number or overflows.
 std::optional<int64_t> ParseBytes(std::string_view text);
 
 // Returns the value of an environment variable; nullopt if it is not set.
@@ -35,25 +36,25 @@ struct ParsedOptions {
   Options options;
   bool help = false;              // --help was given: print OptionsHelp() and stop.
   bool version = false;           // --version was given: print it and stop.
-  std::vector<std::string> rest;  // Arguments that are not options of the table, in order.
+  std::vector<std::string> rest;  // the arguments that are not options of the table, in order
 };
 
-// Reads the environment, then `args` (without the program's name): --queue-bound=5,
-// --queue-bound 5, --queue_bound=5; a bool without a value is true. Arguments after "--" are left
-// in `rest`.
+// Reads the environment, then `args`, which do not include the program's name. An option may be
+// written as --queue-bound=5, --queue-bound 5 or --queue_bound=5. A bool without a value is true.
+// Arguments after "--" go to `rest`. Returns VALUE_ERROR if a value is wrong.
 absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
                                            const EnvLookup& env);
 
 // Sets one option by its name in the table.
 absl::Status SetOption(Options& options, std::string_view name, std::string_view value);
 
-// The flags that make a child process with this environment have the same options.
+// Returns the flags that give a child process with this environment the same options.
 std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env);
 
-// Every flag of the table, "--queue-bound", in its order.
+// Returns all flags, such as "--queue-bound", in the order of the table.
 std::vector<std::string> OptionFlags();
 
-// The table, for --help and for docs/env.md.
+// Return the table as text for --help and for docs/env.md.
 std::string OptionsHelp();
 std::string OptionsMarkdown();
 

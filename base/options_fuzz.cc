@@ -1,4 +1,5 @@
-// Any command line and any environment: "NAME=value" lines, then "--", then one argument a line.
+// Fuzzes ParseOptions with arbitrary command lines and environments: accepted numbers must be in
+// their ranges. The input has "NAME=value" lines, then "--", then one argument per line.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,6 +15,8 @@
 namespace tessera {
 namespace {
 
+// Splits the input, parses it, and checks every integer option against the range in its row. The
+// ranges come from the table itself, so new options are checked without a change here.
 void OneInput(absl::string_view text) {
   std::map<std::string, std::string> variables;
   std::vector<std::string> args;
@@ -35,7 +38,7 @@ void OneInput(absl::string_view text) {
   };
   const absl::StatusOr<ParsedOptions> parsed = ParseOptions(args, env);
   if (!parsed.ok()) return;
-  // Whatever was accepted lies in its range.
+  // Every number that was accepted must be in its range.
   const Options& options = parsed->options;
 #define TESSERA_INT_OPTION(name, initial, min, max, unit, help) \
   TESSERA_CHECK(options.name >= (min) && options.name <= (max)) << #name;

@@ -1,3 +1,5 @@
+// Proves how options are read from the command line and the environment, and what the errors say.
+// The environment is a map, so the tests do not depend on the real one.
 #include "base/options.h"
 
 #include <map>

@@ -1,3 +1,6 @@
+// Makes and checks the certificates of a cluster with OpenSSL. The command line creates the CA and
+// the coordinator's certificate; the coordinator signs the requests of workers that join. All names
+// in a certificate come from the caller, and never from a request.
 #include "base/pki.h"
 
 #include <arpa/inet.h>
@@ -26,7 +29,7 @@
 namespace tessera::pki {
 namespace {
 
-// Certificates are valid from a little earlier, for machines whose clocks are behind.
+// Certificates are valid from a little before their issue, for machines whose clocks are behind.
 constexpr absl::Duration kClockSkew = absl::Minutes(5);
 constexpr size_t kRequestBytesMax = 16 << 10;
 constexpr size_t kNamesMax = 256;
@@ -53,7 +56,7 @@ using Names = std::unique_ptr<GENERAL_NAMES, Free<GENERAL_NAMES_free>>;
 using Usages = std::unique_ptr<EXTENDED_KEY_USAGE, Free<EXTENDED_KEY_USAGE_free>>;
 
 absl::Status InvalidInput(absl::string_view what) {
-  ERR_clear_error();  // of this thread; nobody else reads it
+  ERR_clear_error();  // OpenSSL's list of errors of this thread, which nobody else reads
   return MakeError(ErrorKind::kValueError, std::string(what));
 }
 absl::Status OpenSslError(absl::string_view what) {
@@ -63,13 +66,14 @@ absl::Status OpenSslError(absl::string_view what) {
   return MakeError(ErrorKind::kInternal, reason);
 }
 
-// Rejects an encrypted PEM instead of asking for the password on the terminal.
+// OpenSSL calls this for the password of an encrypted PEM. It gives none, so that the PEM is
+// rejected. Otherwise OpenSSL would ask for the password on the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
 Bio BioOf(std::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
-// The PEM that `write`, an OpenSSL function, writes for `object`.
+// Returns the PEM text that `write`, a function of OpenSSL, writes for `object`.
 template <typename Write, typename T>
 absl::StatusOr<std::string> ToPem(Write write, T* object, absl::string_view error) {
   const Bio bio(BIO_new(BIO_s_mem()));
@@ -135,7 +139,7 @@ absl::Status SetName(X509_NAME* name, const std::string& common_name) {
   return absl::OkStatus();
 }
 
-// The SubjectAlternativeName.
+// Returns the names of the extension SubjectAlternativeName.
 absl::StatusOr<Names> NamesOf(const CertificateSpec& spec) {
   if (spec.dns.size() + spec.ips.size() + spec.uris.size() > kNamesMax)
     return InvalidInput(absl::StrCat("certificate: more than ", kNamesMax, " names"));
@@ -180,7 +184,8 @@ absl::Status AddExtension(X509* cert, X509* issuer, int nid, const char* value) 
 absl::Status SetSerial(X509* cert) {
   unsigned char bytes[kSerialBytes];
   if (RAND_bytes(bytes, sizeof(bytes)) != 1) return OpenSslError("no random bytes");
-  bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3f) | 0x40);  // positive, of full length
+  // The two highest bits make the number positive and give it its full length.
+  bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3f) | 0x40);
   const BigNumber number(BN_bin2bn(bytes, sizeof(bytes), nullptr));
   if (!number || BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(cert)) == nullptr)
     return OpenSslError("the serial number cannot be set");
@@ -200,7 +205,7 @@ absl::StatusOr<absl::Time> ReadTime(const ASN1_TIME* time) {
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
-// A certificate for `subject` without issuer, extensions and signature.
+// Makes a certificate for `subject` that still lacks its issuer, extensions and signature.
 absl::StatusOr<Certificate> MakeUnsigned(EVP_PKEY* subject, const std::string& common_name,
                                          absl::Time from, absl::Time to) {
   TESSERA_RETURN_IF_ERROR(CheckCommonName(common_name));
@@ -214,6 +219,9 @@ absl::StatusOr<Certificate> MakeUnsigned(EVP_PKEY* subject, const std::string& c
   return cert;
 }
 
+// Issues a certificate for the key `subject`. The CA itself is checked first, because an expired
+// CA, or a key that does not belong to it, would give certificates that every peer refuses. The
+// certificate never outlives the CA. It can only sign and identify; it cannot be used as a CA.
 absl::StatusOr<std::string> Certify(const Credential& ca, EVP_PKEY* subject,
                                     const CertificateSpec& spec, absl::Time now) {
   TESSERA_RETURN_IF_ERROR(CheckPair(ca.cert_pem, ca.key_pem));
@@ -343,6 +351,9 @@ absl::StatusOr<std::string> Fingerprint(std::string_view cert_pem) {
   return fingerprint;
 }
 
+// Reads the fields that Tessera uses. It does not check whether the certificate can be trusted;
+// that is the task of TLS and of CheckIssuedBy. Leaves OpenSSL's list of errors empty, because
+// extensions that are missing add entries to it.
 absl::StatusOr<CertificateInfo> Describe(std::string_view cert_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert, ReadCertificate(cert_pem));
   CertificateInfo info;

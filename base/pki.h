@@ -1,8 +1,8 @@
-// X.509: a certificate authority (CA), its certificates, and signing requests. Everything is PEM
-// text; keys are of the curve P-256.
+// Makes and reads X.509 certificates: a certificate authority (CA), the certificates that it
+// issues, and signing requests. Everything is PEM text, and keys use the curve P-256.
 //
-// Stateless, except for randomness; thread-safe. Errors are VALUE_ERROR, say what is wrong with
-// which input, and never contain key material.
+// Stateless, except for randomness; thread-safe. An error is a VALUE_ERROR that says which input is
+// wrong and why, or INTERNAL if OpenSSL fails. Errors never contain key material.
 #pragma once
 #include <string>
 #include <string_view>
@@ -42,9 +42,9 @@ struct CertificateInfo {
   std::string serial;  // hex
 };
 
-// A self-signed CA that can issue certificates, but no certificates of further CAs.
+// Makes a self-signed CA. It can issue certificates, but cannot certify further CAs.
 absl::StatusOr<Credential> MakeCa(const std::string& common_name, absl::Time now);
-// A new key and its certificate, which expires no later than the CA's.
+// Makes a new key and its certificate, which expires no later than the CA's.
 absl::StatusOr<Credential> Issue(const Credential& ca, const CertificateSpec& spec, absl::Time now);
 
 struct SigningRequest {
@@ -52,16 +52,17 @@ struct SigningRequest {
   std::string key_pem;  // never sent
 };
 absl::StatusOr<SigningRequest> MakeSigningRequest(const std::string& common_name);
-// Checks that it is a request of at most 16 KiB for a P-256 key, signed by that key.
+// Checks that the text is a request of at most 16 KiB for a P-256 key, signed by that key.
 absl::Status CheckSigningRequest(std::string_view csr_pem);
-// A certificate for the request's key. All else comes from `spec`; names in the request are
-// ignored.
+// Returns a certificate for the key of the request. Everything else comes from `spec`; the names in
+// the request are ignored.
 absl::StatusOr<std::string> Sign(const Credential& ca, std::string_view csr_pem,
                                  const CertificateSpec& spec, absl::Time now);
 
-// SHA-256 of the first certificate's public key (its SubjectPublicKeyInfo), in hex. A renewal of
-// the certificate does not change it.
+// Returns the SHA-256, in hex, of the public key of the first certificate (its
+// SubjectPublicKeyInfo). It stays the same when the certificate is renewed for the same key.
 absl::StatusOr<std::string> Fingerprint(std::string_view cert_pem);
+// Returns the contents of the first certificate.
 absl::StatusOr<CertificateInfo> Describe(std::string_view cert_pem);
 // Checks that the key belongs to the first certificate.
 absl::Status CheckPair(std::string_view cert_pem, std::string_view key_pem);

@@ -1,5 +1,6 @@
-// Signing requests, which come from whoever has a join token: one is refused with a status, or the
-// certificate that it gets is the CA's and says what the CA wants.
+// Fuzzes the signing of requests, which anyone with a join token may send. A request must either be
+// refused with a status, or get a certificate that the CA has issued and that holds only the names
+// of the CA's choice.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -32,7 +33,7 @@ void OneRequest(const Credential& ca, std::string_view csr) {
 }  // namespace
 }  // namespace tessera::pki
 
-// As PEM text, and as the bytes within.
+// Uses the input once as PEM text and once as the bytes within a PEM.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::pki;  // NOLINT(google-build-using-namespace): one function
   static const Credential* const ca =
@@ -42,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   OneRequest(*ca, absl::StrCat("-----BEGIN CERTIFICATE REQUEST-----\n",
                                absl::Base64Escape({bytes.data(), bytes.size()}),
                                "\n-----END CERTIFICATE REQUEST-----\n"));
-  // Certificates are read from peers too.
+  // Certificates come from peers too, so the functions that read them must not crash either.
   static_cast<void>(Fingerprint(bytes));
   static_cast<void>(Describe(bytes));
   return 0;

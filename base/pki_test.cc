@@ -1,3 +1,6 @@
+// Proves what certificates contain, which requests are signed, and which inputs are refused with
+// what message. The clock is a constant, and a certificate from OpenSSL's own command checks the
+// fingerprint.
 #include "base/pki.h"
 
 #include <string>
@@ -80,7 +83,7 @@ TEST(Pki, ARequestIsSignedWithTheNamesOfTheSpec) {
 
 TEST(Pki, ARequestThatWasTamperedWithIsRefused) {
   const SigningRequest request = MakeSigningRequest("w0").value();
-  // A letter in the last line of the Base64, which is the signature's.
+  // Change a letter in the last line of the Base64, which is part of the signature.
   std::string tampered = request.csr_pem;
   const size_t end = tampered.find("\n-----END");
   ASSERT_NE(end, std::string::npos);
@@ -128,7 +131,7 @@ TEST(Pki, TheFingerprintIsOfTheKey) {
   EXPECT_NE(Fingerprint(Authority().cert_pem).value(), print);
 }
 
-// What a fingerprint pins is what OpenSSL's own command calls so:
+// The fingerprint is the same as the one that OpenSSL's own commands print:
 // openssl x509 -pubkey | openssl pkey -pubin -outform DER | openssl dgst -sha256
 TEST(Pki, TheFingerprintIsOpenSslsOwn) {
   constexpr char kCertificate[] = R"(-----BEGIN CERTIFICATE-----

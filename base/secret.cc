@@ -1,3 +1,5 @@
+// Handles secrets for the code of tokens and certificates: makes random ones, compares them, and
+// stores them in files that only their owner can read.
 #include "base/secret.h"
 
 #include <fcntl.h>
@@ -73,7 +75,7 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes, bool i
   {
     const UniqueFd file(open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (file.get() < 0) return FileErrno(next);
-    // Whatever the umask was.
+    // Set the mode again, because the umask may have changed the mode that `open` gave the file.
     if (fchmod(file.get(), mode) != 0 || !WriteAll(file.get(), bytes) || fsync(file.get()) != 0) {
       const absl::Status status = FileErrno(next);
       unlink(next.c_str());

@@ -1,3 +1,5 @@
+// Proves that random texts differ, that comparison is exact, and that files are replaced whole and
+// with the right mode. The tests work in a temporary folder.
 #include "base/secret.h"
 
 #include <sys/stat.h>
@@ -76,7 +78,7 @@ TEST_F(SecretFile, ErrorsNameTheFile) {
   EXPECT_THAT(std::string(ReadWholeFile(Path("big"), 99).status().message()),
               HasSubstr("longer than 99 bytes"));
   EXPECT_FALSE(ReplaceFile(Path("no/such/folder"), "x", true).ok());
-  // The target is a folder: what was written is taken away again.
+  // The target is a folder, so the rename fails; the temporary file must be removed again.
   std::filesystem::create_directory(Path("folder"));
   EXPECT_FALSE(ReplaceFile(Path("folder"), "x", true).ok());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2);

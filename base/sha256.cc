@@ -1,3 +1,4 @@
+// Wraps OpenSSL's SHA-256, so that OpenSSL's types appear in no other header.
 #include "base/sha256.h"
 
 #include <openssl/evp.h>

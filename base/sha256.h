@@ -1,4 +1,4 @@
-// SHA-256, printed in lower-case hex: 64 characters.
+// Computes SHA-256 hashes and prints them in lower-case hex: 64 characters.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -11,12 +11,12 @@ namespace tessera {
 
 std::string Sha256Hex(std::string_view bytes);
 
-// Incremental hash. Thread-compatible.
+// Computes a hash of bytes that come in parts. Thread-compatible.
 class Sha256 {
  public:
   Sha256();
   void Add(const void* bytes, size_t size);
-  // The hash of all bytes added. Must be the last call.
+  // Returns the hash of all bytes that were added. Must be the last call.
   std::string Hex();
 
  private:

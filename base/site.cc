@@ -1,3 +1,5 @@
+// Prints call sites for errors and plans, and keeps the file names that programs from clients bring
+// along.
 #include "base/site.h"
 
 #include <set>
@@ -18,7 +20,8 @@ std::string Site::ToString() const {
 }
 
 const char* InternFile(std::string_view file) {
-  // Leaked on purpose: sites may be printed while the process ends. A set's nodes never move.
+  // Both are leaked on purpose, because sites may be printed while the process ends. The nodes of a
+  // set never move, so the pointers stay valid.
   static absl::Mutex* const mu = new absl::Mutex;
   static auto* const files = new std::set<std::string, std::less<>>;
   absl::MutexLock lock(mu);

@@ -1,4 +1,4 @@
-// A call site: file and line in the user's source, which errors name.
+// A call site: a file and a line in the user's source, which error messages name.
 //
 // A Site is two machine words: pass it by value. `file` is not owned: it is a literal or an
 // interned string, valid until the process exits. Thread-safe.
@@ -15,10 +15,11 @@ struct Site {
 
   bool valid() const { return line > 0; }
 
-  // "model.cc:41", the base name of the file and the line; "" when not valid.
+  // Returns the base name of the file and the line, "model.cc:41"; "" if the site is not valid.
   std::string ToString() const;
 
-  // The call site of the caller, as a default argument: void Add(..., Site site = Site::Here()).
+  // Returns the call site of the caller when it is used as a default argument:
+  // void Add(..., Site site = Site::Here()).
   static Site Here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return Site{file, line};
   }
@@ -28,8 +29,9 @@ struct Site {
   }
 };
 
-// Interns a file name: one pointer per distinct name, never freed. Names come from clients'
-// programs, so beyond kInternedFilesMax of them each further name becomes "(another file)".
+// Interns a file name: returns the same pointer for equal names, which is never freed. Names come
+// from the programs of clients, so their number is bounded: after kInternedFilesMax names, each
+// further one becomes "(another file)".
 inline constexpr size_t kInternedFilesMax = 65'536;
 const char* InternFile(std::string_view file);
 

@@ -1,4 +1,5 @@
-// The table of file names, in a process of its own: it is filled to its bound.
+// Proves that the table of file names is bounded. The test fills the table, so it runs in a process
+// of its own.
 #include "base/site.h"
 
 #include <string>

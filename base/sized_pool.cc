@@ -1,3 +1,5 @@
+// Runs the tasks of the pool. The coordinator plans programs on such a pool, and workers compile on
+// one, so that small programs do not wait behind large ones.
 #include "base/sized_pool.h"
 
 #include <algorithm>
@@ -63,7 +65,7 @@ void SizedPool::Run() {
       large_running_ += large ? 1 : 0;
     }
     run();
-    run = nullptr;  // Destroys its captures before the thread counts as idle.
+    run = nullptr;  // Destroys the captures of the task before the thread counts as idle.
     absl::MutexLock lock(&mu_);
     large_running_ -= large ? 1 : 0;
   }

@@ -1,3 +1,5 @@
+// Proves in which order tasks run and that one thread stays free for small tasks. Tasks that block
+// until the test releases them fix which threads are busy.
 #include "base/sized_pool.h"
 
 #include <gmock/gmock.h>
@@ -13,9 +15,9 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr int64_t kSmall = 10, kLarge = 1000;
-constexpr absl::Duration kPatience = absl::Seconds(20);  // of these tests
+constexpr absl::Duration kPatience = absl::Seconds(20);  // how long the tests wait for an event
 
-// What ran, in order.
+// Records which tasks ran, in order.
 class Record {
  public:
   std::function<void()> Note(const std::string& name) {
@@ -36,7 +38,7 @@ class Record {
   std::vector<std::string> names_ ABSL_GUARDED_BY(mu_);
 };
 
-// A task that runs until it is let go, for tests that say who waits.
+// A task that runs until the test releases it, so that the test decides which tasks wait.
 struct Held {
   absl::Notification began, go;
   std::function<void()> Task() {

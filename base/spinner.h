@@ -1,7 +1,8 @@
-// Waits for another thread that spin for a bounded time: about 100 us, longer than it takes to put
-// a thread to sleep and wake it. Where threads call each other often and each has a core, they then
-// meet awake: one that spins for less would go to sleep just before the other, which it has woken,
-// is there, and so would that one in its turn.
+// Waits for another thread by spinning for a bounded time: about 100 us, which is longer than it
+// takes to put a thread to sleep and wake it. If two threads call each other often and each has a
+// core, each then finds the other one awake. With a shorter spin, a thread would fall asleep just
+// before the other thread, which it has woken, is running, and the same would happen in the other
+// direction.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -10,10 +11,10 @@
 
 namespace tessera {
 
-// Spins until `over()` is true, or too long. Returns whether it is. Thread-safe.
+// Spins until `over()` is true or the time is over. Returns whether `over()` was true. Thread-safe.
 inline bool SpinUntil(absl::FunctionRef<bool()> over) {
   constexpr std::chrono::microseconds kTime{100};
-  constexpr int kLooksAtOnce = 32;  // between two at the clock
+  constexpr int kLooksAtOnce = 32;  // number of calls of `over` between two looks at the clock
   std::chrono::steady_clock::time_point end{};
   while (true) {
     for (int i = 0; i < kLooksAtOnce; ++i) {
@@ -28,13 +29,14 @@ inline bool SpinUntil(absl::FunctionRef<bool()> over) {
   }
 }
 
-// Of a thread that waits often, for what may be long in coming. After a wait that did not end while
-// it spun (as when the machine is busy with other work, to which a thread that sleeps gives way,
-// and before which it is woken), the next wait does not spin; after several in turn the next 31 do
-// not. Thread-compatible.
+// Decides whether spinning is worthwhile for a thread that waits often, for events that may take
+// long. After a wait that did not end while it spun, the next wait does not spin; after several
+// such waits in a row, the next 31 do not. If the machine is busy with other work, sleeping is
+// better: a sleeping thread leaves its core to that work, and is woken ahead of it.
+// Thread-compatible.
 class Spinner {
  public:
-  // As SpinUntil, if that is worth it.
+  // Like SpinUntil, but returns `over()` at once if spinning is not worthwhile now.
   bool Until(absl::FunctionRef<bool()> over) {
     if (sleeps_ > 0) {
       --sleeps_;
@@ -51,7 +53,7 @@ class Spinner {
 
  private:
   static constexpr int kSleepsMax = 31;
-  int sleeps_ = 0;  // waits left that do not spin
+  int sleeps_ = 0;  // number of coming waits that do not spin
   int next_sleeps_ = 1;
 };
 

@@ -1,3 +1,6 @@
+// Wraps SQLite for the coordinator's durable state: the store writes it through this file, and the
+// command line copies and checks it. A wrong use of the API crashes, and an error of the disk or of
+// the file is a status.
 #include "base/sqlite.h"
 
 #include <sqlite3.h>
@@ -32,7 +35,7 @@ bool IsOfTheDisk(int code) {
 
 absl::Status ErrorOf(sqlite3* database, const std::string& path, std::string_view what) {
   const int code = sqlite3_extended_errcode(database);
-  // Another error's, unless the disk was asked.
+  // SQLite's system error belongs to this error only if the error came from the disk.
   const int error = IsOfTheDisk(code) ? sqlite3_system_errno(database) : 0;
   std::string message = absl::StrCat(path, ": ", ToAbsl(what), ": ", sqlite3_errmsg(database));
   if (error != 0) absl::StrAppend(&message, " (", std::strerror(error), ")");
@@ -62,7 +65,7 @@ void Statement::BindText(int index, std::string_view text) {
 }
 
 void Statement::BindBlob(int index, std::string_view bytes) {
-  // A null pointer would bind NULL.
+  // A null pointer would bind SQL's NULL instead of an empty blob.
   const char* const data = bytes.empty() ? "" : bytes.data();
   TESSERA_CHECK_EQ(sqlite3_bind_blob(statement_.get(), index, data, SizeOf(bytes), SQLITE_STATIC),
                    SQLITE_OK);
@@ -81,7 +84,8 @@ absl::Status Statement::Run() {
   return row.status();
 }
 
-void Statement::Reset() { sqlite3_reset(statement_.get()); }  // The error was Step's already.
+// sqlite3_reset returns the error of the last Step again, which Step has reported already.
+void Statement::Reset() { sqlite3_reset(statement_.get()); }
 
 int64_t Statement::Int(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 
@@ -98,6 +102,10 @@ void Database::Close::operator()(sqlite3* database) const {
   TESSERA_CHECK_EQ(sqlite3_close(database), SQLITE_OK) << "a statement outlives its connection";
 }
 
+// Opens a connection whose file is only data: it cannot call functions of this process, and a
+// damaged page gives an error instead of wrong rows. SQLite's own locking is off, because one
+// thread at a time uses a connection. A hook counts the pages of the log, so that the owner decides
+// when to run a checkpoint.
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, OpenMode mode,
                                                          int patience_ms, const std::string& vfs) {
   const int flags = mode == OpenMode::kReadOnly    ? SQLITE_OPEN_READONLY
@@ -111,12 +119,13 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   std::unique_ptr<Database> database(new Database(path, opened));
   if (code != SQLITE_OK) return database->LastError("opening");
   sqlite3_busy_timeout(opened, patience_ms);
-  // What the file holds is data: it calls nothing of ours, and a damaged page is an error.
+  // The file must not be able to call functions of this process, and a damaged page is an error.
   sqlite3_db_config(opened, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   TESSERA_RETURN_IF_ERROR(database->Execute("PRAGMA cell_size_check = ON"));
   TESSERA_RETURN_IF_ERROR(database->Execute("PRAGMA temp_store = MEMORY"));
-  // Checkpoints are Checkpoint's, so that no commit waits for one.
+  // With a hook of our own, SQLite runs no automatic checkpoints. Only Checkpoint runs them, so
+  // that no commit waits for one.
   sqlite3_wal_hook(
       opened,
       [](void* self, sqlite3*, const char*, int pages) {
@@ -160,7 +169,7 @@ absl::StatusOr<int64_t> Database::ReadInt(std::string_view sql) {
 }
 
 void Database::RollBack() {
-  if (sqlite3_get_autocommit(database_.get()) != 0) return;  // SQLite has done it.
+  if (sqlite3_get_autocommit(database_.get()) != 0) return;  // SQLite has rolled back already.
   sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
 }
 
@@ -175,7 +184,8 @@ absl::Status Database::CopyTo(Database& to) {
   sqlite3_backup* const copy =
       sqlite3_backup_init(to.database_.get(), "main", database_.get(), "main");
   if (copy == nullptr) return to.LastError("copying");
-  // All pages in one step: a reader of its own, which no writer makes begin anew.
+  // Copy all pages in one step. The copy then reads one snapshot, and no writer makes it start
+  // again.
   sqlite3_backup_step(copy, -1);
   if (sqlite3_backup_finish(copy) != SQLITE_OK) return to.LastError("copying");
   return absl::OkStatus();

@@ -1,7 +1,8 @@
-// SQLite's connections and statements, owned, with errors as statuses. The only part of Tessera
-// that sees sqlite3.h, but for tests and benchmarks that stand in its way.
+// Owns SQLite's connections and statements, and returns SQLite's errors as statuses. No other part
+// of Tessera includes sqlite3.h, except tests and benchmarks that replace SQLite's access to the
+// disk.
 //
-// A connection and its statements are used by one thread at a time. A statement must not outlive
+// Only one thread at a time may use a connection and its statements. A statement must not outlive
 // its connection.
 #pragma once
 #include <cstdint>
@@ -21,16 +22,19 @@ class Database;
 
 class Statement {
  public:
-  // What is bound is not copied: it must not change until the next Reset. Indices are from 1.
+  // Set a parameter of the statement. Indices begin with 1. Texts and blobs are not copied: they
+  // must not change until the next Reset.
   void BindInt(int index, int64_t value);
   void BindText(int index, std::string_view text);
   void BindBlob(int index, std::string_view bytes);
-  // Whether there is a row, which Int and Bytes read. After the last row or an error: Reset first.
+  // Goes on to the next row and returns whether there is one. Int and Bytes read that row. After
+  // the last row or an error, call Reset before the next Step.
   absl::StatusOr<bool> Step();
-  // Steps a statement that gives no rows, and resets it.
+  // Runs a statement that gives no rows, and resets it.
   absl::Status Run();
   void Reset();
-  // Columns of the present row, from 0. The bytes are valid until the next Step or Reset.
+  // Return a column of the present row. Columns begin with 0. The bytes are valid until the next
+  // Step or Reset.
   int64_t Int(int column) const;
   std::string_view Bytes(int column) const;
 
@@ -49,9 +53,9 @@ enum class OpenMode { kReadOnly, kReadWrite, kCreate };
 
 class Database {
  public:
-  // Opens the file; whether it is a database is known when it is read first. `vfs` is the name of
-  // SQLite's way to the disk, "" the usual one. `patience_ms`: how long to wait for a lock that
-  // another process holds.
+  // Opens the file. Only the first read finds out whether it is a database. `patience_ms` is the
+  // time to wait for a lock that another process holds. `vfs` is the name of the SQLite VFS, its
+  // access to the disk; "" means the usual one.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, OpenMode mode,
                                                         int patience_ms,
                                                         const std::string& vfs = "");
@@ -60,25 +64,26 @@ class Database {
 
   const std::string& path() const { return path_; }
   absl::StatusOr<Statement> Prepare(std::string_view sql);
-  // Runs statements without rows, or whose rows nobody needs.
+  // Runs statements that give no rows, or whose rows are not needed.
   absl::Status Execute(const std::string& sql);
-  // The first column of the first row. FILE_CORRUPT: there is no row.
+  // Return the first column of the first row. Return FILE_CORRUPT if there is no row.
   absl::StatusOr<int64_t> ReadInt(std::string_view sql);
   absl::StatusOr<std::string> ReadText(std::string_view sql);
 
-  // Ends a transaction that is open without its changes.
+  // Ends an open transaction without its changes.
   void RollBack();
-  // How many pages the write-ahead log holds since it began anew; 0 if none was written yet.
+  // Returns how many pages have been written to the write-ahead log since it was last restarted; 0
+  // if none has been written yet.
   int64_t log_pages() const { return log_pages_; }
-  // Moves what it can of the write-ahead log into the database. `shrink`: waits for readers, as
-  // long as for locks, and truncates the log.
+  // Moves as much of the write-ahead log into the database as it can without waiting. With `shrink`
+  // it waits for readers, as long as for locks, and truncates the log.
   absl::Status Checkpoint(bool shrink);
-  // Makes `to` a copy of this database as it is at one moment, while others go on to change it.
+  // Makes `to` a copy of this database as it is at one moment, even if others change it meanwhile.
   absl::Status CopyTo(Database& to);
 
-  // The status of the last call's error, about `what`: DISK_FULL; FILE_CORRUPT: the file is no
-  // database or is damaged; STORE_FAILED: the disk does not read or write, or another process
-  // holds a lock.
+  // Returns a status for the error of the last call; `what` says in the message what was being
+  // done. DISK_FULL: the disk is full. FILE_CORRUPT: the file is damaged or not a database.
+  // STORE_FAILED: the disk cannot be read or written, or another process holds a lock.
   absl::Status LastError(std::string_view what) const;
 
  private:

@@ -1,3 +1,6 @@
+// Reads, checks and copies the coordinator's state file. The store calls ReadSchemaVersion and
+// CheckIntegrity when the coordinator starts; `tessera state check` and `tessera state backup` call
+// Check and Backup, also while a coordinator runs.
 #include "base/state_file.h"
 
 #include <fcntl.h>
@@ -19,7 +22,7 @@
 namespace tessera::state_file {
 namespace {
 
-// How long to wait for a lock: the coordinator holds it for moments.
+// How long to wait for a lock. The coordinator only ever holds it briefly.
 constexpr int kPatienceMs = 5'000;
 constexpr char kRestore[] =
     "restore a backup (tessera state backup) into an empty folder, or give an empty folder to "
@@ -57,7 +60,8 @@ absl::StatusOr<std::unique_ptr<sqlite::Database>> OpenToRead(const std::string& 
   return database;
 }
 
-// Makes the database in `path`, an empty file, a copy without a log beside it.
+// Fills the empty file `path` with a copy of the database. The copy is a single file, without a
+// write-ahead log beside it.
 absl::Status CopyInto(sqlite::Database& from, const std::string& path) {
   {
     TESSERA_ASSIGN_OR_RETURN(
@@ -116,10 +120,13 @@ absl::Status CheckIntegrity(sqlite::Database& database, bool quick) {
       absl::StrCat(database.path(), ": is damaged: ", absl::StrReplaceAll(*found, {{"\n", " "}}))));
 }
 
+// Checks the integrity first, so that the counts below come from a file that SQLite can trust. The
+// tables are listed from the file itself and not from this build's schema, because the file may
+// have been written by an older build.
 absl::StatusOr<Report> Check(const std::string& file_or_folder) {
   TESSERA_ASSIGN_OR_RETURN(const auto database, OpenToRead(file_or_folder));
   TESSERA_RETURN_IF_ERROR(CheckIntegrity(*database, /*quick=*/false));
-  // One moment of the state for all that is read.
+  // Begin a transaction, so that all reads see the state at one moment.
   TESSERA_RETURN_IF_ERROR(database->Execute("BEGIN"));
   Report report;
   TESSERA_ASSIGN_OR_RETURN(report.schema_version, ReadSchemaVersion(*database));
@@ -152,7 +159,7 @@ absl::Status Backup(const std::string& folder, const std::string& to) {
                      absl::StrCat(to, ": exists; name a file that does not"));
   TESSERA_ASSIGN_OR_RETURN(const auto database, OpenToRead(folder));
   std::string next = to + ".XXXXXX";
-  // Mode 0600.
+  // mkostemp creates the file with mode 0600, so that other users cannot read it.
   const UniqueFd made(mkostemp(next.data(), O_CLOEXEC));
   if (!made.ok()) return FileErrno(to);
   absl::Status status = CopyInto(*database, next);

@@ -1,10 +1,12 @@
-// The file with the coordinator's durable state: an SQLite database in its --state-dir, which the
-// store (server/store/sqlite_store.h) writes, and which the command line copies and checks.
+// The file with the coordinator's durable state: an SQLite database in its --state-dir. The store
+// (server/store/sqlite_store.h) writes it, and the command line copies and checks it with this
+// file.
 //
 //   header   application_id: kApplicationId; user_version: the version of the schema
-//   meta     name, value: starts (how often a coordinator began to use the state), cluster (which
-//            it is, hex), build (the last that did)
-//   others   a table per kind of rows: key, value
+//   meta     a table with columns name and value: "starts" (how many coordinators have started with
+//            this state), "cluster" (the id of the cluster, hex), "build" (the build of the last
+//            coordinator that used the state)
+//   others   a table for each kind of rows, with columns key and value
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,35 +22,38 @@ inline constexpr char kName[] = "state.db";
 inline constexpr int64_t kApplicationId = 0x54535241;  // "TSRA"
 inline constexpr int64_t kSchemaVersion = 1;           // the newest that this build knows
 
-// The version of the schema, 0: the database is empty. VALUE_ERROR: it is another program's, or of
-// a version that only a newer build knows. FILE_CORRUPT; STORE_FAILED.
+// Returns the version of the schema; 0 if the database is empty. Returns VALUE_ERROR if the
+// database belongs to another program, or has a version that only a newer build knows. Returns
+// FILE_CORRUPT or STORE_FAILED if the file cannot be read.
 absl::StatusOr<int64_t> ReadSchemaVersion(sqlite::Database& database);
 
-// FILE_CORRUPT with the first fault that SQLite finds. `quick`: does not compare keys with one
-// another.
+// Checks the database. Returns FILE_CORRUPT with the first fault that SQLite finds. The `quick`
+// check does not test whether keys are unique and does not compare indexes with their tables.
 absl::Status CheckIntegrity(sqlite::Database& database, bool quick);
 
 struct Table {
   std::string name;
   int64_t rows = 0;
-  int64_t bytes = 0;  // of the values
+  int64_t bytes = 0;  // total size of the values
 };
 struct Report {
   int64_t schema_version = 0;
   int64_t starts = 0;
   std::string cluster, build;
-  std::vector<Table> tables;  // those of rows
+  std::vector<Table> tables;  // the tables that hold rows of the state, without "meta"
 };
-// Reads the whole file, or the one in a folder. A coordinator may be using it. VALUE_ERROR: there
-// is none, or see ReadSchemaVersion. FILE_CORRUPT; STORE_FAILED.
+// Checks the whole file, or the state file in a folder, and returns what it contains. A coordinator
+// may be using the file. Returns VALUE_ERROR if there is no such file or for the reasons of
+// ReadSchemaVersion, and FILE_CORRUPT or STORE_FAILED if the file is damaged or cannot be read.
 absl::StatusOr<Report> Check(const std::string& file_or_folder);
 
-// What a backup counts as starts since it was made: a coordinator that begins with it must give no
-// id, and no epoch, that the one it was made of has given since.
+// The number that a backup adds to its count of starts. A coordinator that starts from the backup
+// must not use any id or epoch that the original coordinator has used since the backup was made.
 inline constexpr int64_t kStartsSinceBackup = 32;
 
-// Makes `to`, one file, of the state in the folder as it is at one moment; a coordinator may be
-// using it. ALREADY_EXISTS: `to` does. Otherwise as Check, and DISK_FULL; `to` does not exist then.
+// Copies the state in the folder, as it is at one moment, to the new file `to`. A coordinator may
+// be using the state. Returns ALREADY_EXISTS if `to` exists. Returns DISK_FULL, or an error of
+// Check, if the copy fails; `to` does not exist then.
 absl::Status Backup(const std::string& folder, const std::string& to);
 
 }  // namespace tessera::state_file

@@ -1,3 +1,5 @@
+// Makes and reads Tessera's errors from the table base/error_kinds.def. All layers use it; the code
+// at the gRPC boundary translates the reason into google.rpc.ErrorInfo and back.
 #include "base/status.h"
 
 #include <iterator>
@@ -24,7 +26,7 @@ const ErrorKindInfo* FindErrorInfo(const absl::Status& status) {
   return nullptr;
 }
 
-// The kind of a status without a reason, for example one from a library.
+// Returns the kind of a status without a reason, for example one that comes from a library.
 ErrorKind KindOfCode(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:

@@ -1,4 +1,4 @@
-// Errors as values: absl::Status with a reason that tools read.
+// Makes and reads errors: an absl::Status that carries a machine-readable reason.
 //
 // An error has three readers. The canonical code tells a program what to do, the message tells a
 // person (where, what was wrong, what was expected, what to do), and the reason, kept as a payload,
@@ -24,7 +24,7 @@ enum class ErrorKind {
 #undef TESSERA_ERROR_KIND
 };
 
-// The payload's key under which the reason travels with a status.
+// The key of the payload that holds the reason of a status.
 inline constexpr char kReasonPayload[] = "type.tessera.dev/reason";
 
 // The row of an error kind.
@@ -33,7 +33,7 @@ struct ErrorKindInfo {
   std::string_view name;    // ValueError
   std::string_view reason;  // VALUE_ERROR
   absl::StatusCode code;
-  bool retry;                    // The same call may succeed later.
+  bool retry;                    // whether the same call may succeed later
   std::string_view description;  // what happened and what to do
 };
 
@@ -42,25 +42,29 @@ const ErrorKindInfo* ErrorKindsBegin();
 const ErrorKindInfo* ErrorKindsEnd();
 const ErrorKindInfo& InfoOf(ErrorKind kind);
 
-// A status of the kind's code that carries its reason. Code that makes errors is cold: compilers
-// lay it away from what runs each time, which then takes fewer lines of the instruction cache.
+// Returns a status with the code and the reason of the kind. The attribute "cold" makes compilers
+// place code that makes errors away from the code that runs each time, which then takes fewer lines
+// of the instruction cache.
 ABSL_ATTRIBUTE_COLD absl::Status MakeError(ErrorKind kind, std::string message);
 
-// The reason of a status: "" when it is ok or carries none. Borrows from the table for known
-// reasons; an unknown one (from a newer peer) reads as "".
+// Returns the reason of a status. Returns "" if the status is OK, carries no reason, or carries a
+// reason that this build does not know, for example from a newer peer. The result stays valid,
+// since it points into the table.
 std::string_view ReasonOf(const absl::Status& status);
 
-// The kind of an error. One without a known reason gets the most general kind of its code, or
-// kInternal if its code has no kind. The status must not be ok.
+// Returns the kind of an error, which must not be OK. An error without a known reason gets the most
+// general kind of its code, or kInternal if its code has no kind.
 ErrorKind KindOf(const absl::Status& status);
 
-// True when the same call may succeed later, unchanged.
+// Returns true if the same call, unchanged, may succeed later.
 bool IsRetryable(const absl::Status& status);
 
-// Prepends "context: " to the message; code and payloads stay. Ok stays ok.
+// Returns the status with "context: " before its message. The code and the payloads stay the same.
+// An OK status is returned unchanged.
 ABSL_ATTRIBUTE_COLD absl::Status Annotate(const absl::Status& status, std::string_view context);
 
-// Abseil's string_view is not std::string_view in every packaging; these convert without a copy.
+// Convert between the two types of string views without a copy. In some packages of Abseil,
+// absl::string_view is not std::string_view.
 inline absl::string_view ToAbsl(std::string_view s) {
   return absl::string_view(s.data(), s.size());
 }
@@ -80,7 +84,7 @@ const absl::Status& AsStatus(const absl::StatusOr<T>& status_or) {
 #define TESSERA_CONCAT_INNER_(a, b) a##b
 #define TESSERA_CONCAT_(a, b) TESSERA_CONCAT_INNER_(a, b)
 
-// Returns from the caller with the error of `expr` (a Status or StatusOr), if it is one.
+// Evaluates `expr` (a Status or StatusOr). If it is an error, returns that error from the function.
 #define TESSERA_RETURN_IF_ERROR(expr)                                       \
   do {                                                                      \
     if (absl::Status tessera_status_ = ::tessera::internal::AsStatus(expr); \
@@ -89,8 +93,9 @@ const absl::Status& AsStatus(const absl::StatusOr<T>& status_or) {
     }                                                                       \
   } while (false)
 
-// TESSERA_ASSIGN_OR_RETURN(auto x, MakeX()); the left side may declare or name a variable; put one
-// with commas into parentheses.
+// TESSERA_ASSIGN_OR_RETURN(auto x, MakeX()) assigns the value of a StatusOr, or returns its error
+// from the function. The left side may declare a variable or name an existing one. If it contains
+// commas, put it in parentheses.
 #define TESSERA_ASSIGN_OR_RETURN(lhs, ...) \
   TESSERA_ASSIGN_OR_RETURN_(TESSERA_CONCAT_(tessera_status_or_, __COUNTER__), lhs, (__VA_ARGS__))
 #define TESSERA_ASSIGN_OR_RETURN_(tmp, lhs, expr)                    \
@@ -98,7 +103,7 @@ const absl::Status& AsStatus(const absl::StatusOr<T>& status_or) {
   if (ABSL_PREDICT_FALSE(!tmp.ok())) return std::move(tmp).status(); \
   TESSERA_UNPARENTHESIZE_(lhs) = *std::move(tmp)
 
-// Drops the parentheses of `(const auto& [a, b])`; leaves anything else as it is.
+// Removes the parentheses of `(const auto& [a, b])`. Other arguments stay unchanged.
 #define TESSERA_UNPARENTHESIZE_(x) TESSERA_STRIP_(TESSERA_ESCAPE_ x)
 #define TESSERA_ESCAPE_(...) TESSERA_ESCAPE_ __VA_ARGS__
 #define TESSERA_STRIP_(...) TESSERA_STRIP_INNER_(__VA_ARGS__)

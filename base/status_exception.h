@@ -1,4 +1,4 @@
-// The one exception that carries a status, for the rules of ops.
+// The only exception that carries a status. The rules of ops throw it.
 //
 // Rules read as formulas over values (`d[0] * z`), which absl::StatusOr at every step would bury,
 // so inside ir/ they throw, and each generic walk catches at its single boundary. A StatusException
@@ -37,7 +37,7 @@ class StatusException : public std::exception {
   Throw(MakeError(kind, std::move(message)));
 }
 
-// The value, or throws its status.
+// Returns the value, or throws the status if there is no value.
 template <typename T>
 T ValueOrThrow(absl::StatusOr<T> value) {
   if (!value.ok()) Throw(std::move(value).status());
@@ -47,8 +47,8 @@ inline void ThrowIfError(absl::Status status) {
   if (!status.ok()) Throw(std::move(status));
 }
 
-// Runs `f`, which may throw StatusException and returns void or absl::Status. Other exceptions
-// pass.
+// Runs `f`, which returns void or absl::Status and may throw StatusException. Returns the status
+// that `f` returned or threw. Other exceptions pass through.
 template <typename F>
 absl::Status CatchStatus(F&& f) {
   try {
@@ -63,7 +63,7 @@ absl::Status CatchStatus(F&& f) {
   }
 }
 
-// The same for an `f` that returns a value.
+// Like CatchStatus, but for an `f` that returns a value.
 template <typename F, typename T = std::invoke_result_t<F>>
 absl::StatusOr<T> CatchStatusOr(F&& f) {
   try {

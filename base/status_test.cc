@@ -1,3 +1,5 @@
+// Proves that errors keep their code and reason through the macros, annotations and exceptions, and
+// how call sites are printed.
 #include "base/status.h"
 
 #include <map>

@@ -1,3 +1,7 @@
+// Reads and writes tokens and the coordinator's token file. The coordinator loads the file at its
+// start and checks the token of each call against it; the command line and the administration calls
+// write it. Parsing is strict, because an edited line could give somebody more rights than
+// intended.
 #include "base/token_file.h"
 
 #include <algorithm>
@@ -25,7 +29,7 @@ constexpr size_t kIdDigits = 16, kSecretDigits = 64, kSaltDigits = 32, kHashDigi
 constexpr size_t kNameMax = 63;
 constexpr size_t kTokenTextMax = 256;
 constexpr std::string_view kRoles[] = {"viewer", "user", "operator", "admin", "worker"};
-// In the order of a line.
+// The keys of a line, in order.
 constexpr std::array<std::string_view, 10> kKeys = {
     "name=", "id=",      "role=",    "tenant=", "salt=",
     "hash=", "created=", "expires=", "used=",   "revoked="};
@@ -51,8 +55,8 @@ std::string TimeText(absl::Time time) {
   const bool never = time == absl::InfiniteFuture() || time == absl::InfinitePast();
   return never ? kNever : absl::FormatTime(kTimeFormat, time, absl::UTCTimeZone());
 }
-// Parses what TimeText writes; "never" is read as `never`, or refused if that is absl::Time().
-// Returns false for other texts.
+// Parses a text that TimeText has written. "never" is read as the argument `never`, or is refused
+// if that is absl::Time(). Returns false for all other texts.
 bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
   *out = never;
   if (text == kNever) return never != absl::Time();
@@ -61,7 +65,7 @@ bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
          TimeText(*out) == text;
 }
 
-// Returns the field that is wrong in a line, or "".
+// Parses a line. Returns the field that is wrong, or "" if the line is right.
 std::string_view ReadLine(std::string_view line, TokenRecord* out) {
   const std::vector<absl::string_view> fields = absl::StrSplit(ToAbsl(line), ' ');
   if (fields.size() != kKeys.size()) return "expected ten fields";

@@ -1,5 +1,5 @@
-// The file of tokens and the texts of tokens, which callers send: refused, or what is read is
-// written again as it was.
+// Fuzzes the parsers of the token file and of tokens, whose texts callers send. A text must either
+// be refused, or be the same when it is parsed and written again.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

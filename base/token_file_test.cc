@@ -1,3 +1,5 @@
+// Proves the text forms of tokens, that a token matches only its own record, and how the token file
+// is written, parsed and refused.
 #include "base/token_file.h"
 
 #include <string>

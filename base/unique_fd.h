@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// Owns a file descriptor.
 #pragma once
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Texts that may not be UTF-8: protobuf's strings, and JSON, must be.
+// Checks and repairs texts that may not be valid UTF-8. Strings in protobuf and JSON must be valid.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-// The length of the UTF-8 sequence at the start of `text`; 0: it is not valid. Requires: not empty.
+// Returns the length of the UTF-8 sequence at the start of `text`; 0 if the sequence is not valid.
+// `text` must not be empty.
 inline size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -26,7 +27,8 @@ inline size_t Utf8Length(std::string_view text) {
   return length;
 }
 
-// The index of the first byte that is not UTF-8; the size if all are.
+// Returns the index of the first byte that is not valid UTF-8; the size of the text if all are
+// valid.
 inline size_t FirstNotUtf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
@@ -37,7 +39,7 @@ inline size_t FirstNotUtf8(std::string_view text) {
   return at;
 }
 
-// The text with U+FFFD for each byte that is not UTF-8.
+// Returns the text with U+FFFD in place of each byte that is not valid UTF-8.
 inline std::string AsUtf8(std::string_view text) {
   std::string out;
   while (true) {

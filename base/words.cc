@@ -1,3 +1,5 @@
+// Makes the parts of messages that people read: error messages use the suggestions, and the
+// explanations of plans and memory use the collapsed names.
 #include "base/words.h"
 
 #include <algorithm>
@@ -16,14 +18,14 @@ namespace {
 constexpr size_t kMaxSuggestions = 3;
 constexpr size_t kMaxRowChars = 72;
 
-// Longer words allow more typos.
+// Returns the largest edit distance at which a name is still near. Longer words allow more typos.
 int MaxEditDistance(std::string_view word) {
   return word.size() < 6 ? 1 : word.size() < 12 ? 2 : 3;
 }
 
 constexpr size_t kMinPrefixLength = 3;
 
-// Whether `word` is a prefix of the name, or one of its components between underscores.
+// Returns whether `word` is a prefix of the name, or one of its components between underscores.
 bool HasPrefixOrComponent(std::string_view name, std::string_view word) {
   if (word.size() < kMinPrefixLength) return false;
   if (name.substr(0, word.size()) == word) return true;
@@ -35,7 +37,7 @@ bool HasPrefixOrComponent(std::string_view name, std::string_view word) {
 // are collapsed.
 struct NumberedName {
   std::vector<std::string> words, numbers;
-  std::vector<size_t> indices;  // of the names that it stands for
+  std::vector<size_t> indices;  // positions of the names that this one stands for
 
   std::string Text() const {
     std::string out = words[0];
@@ -44,7 +46,7 @@ struct NumberedName {
   }
 };
 
-// Splits at numbers in brackets and at a trailing number.
+// Splits a name at its numbers in brackets and at a number at its end.
 NumberedName SplitAtNumbers(std::string_view name) {
   constexpr size_t kMaxDigits = 9;
   const auto digit = [&](size_t i) { return i < name.size() && name[i] >= '0' && name[i] <= '9'; };
@@ -55,7 +57,8 @@ NumberedName SplitAtNumbers(std::string_view name) {
     size_t end = i;
     while (digit(end)) ++end;
     const bool bracketed = name[i - 1] == '[' && end < name.size() && name[end] == ']';
-    // Without leading zeros: the digits can be restored from the value.
+    // Only numbers without leading zeros count, because their digits can be restored from the
+    // value.
     const bool plain = end - i <= kMaxDigits && (name[i] != '0' || end - i == 1);
     if (!plain || !(bracketed || end == name.size())) continue;
     out.words.emplace_back(name.substr(word_begin, i - word_begin));
@@ -66,10 +69,10 @@ NumberedName SplitAtNumbers(std::string_view name) {
   return out;
 }
 
-// Merges rows that differ only in numbers[index]. Requires: numbers[index] is not yet a range.
+// Merges rows that differ only in numbers[index], which must not be a range yet.
 std::vector<NumberedName> MergeAt(size_t index, std::vector<NumberedName> rows) {
   std::vector<NumberedName> out;
-  std::vector<std::vector<size_t>> numbers;  // the values of numbers[index], per row of `out`
+  std::vector<std::vector<size_t>> numbers;  // values of numbers[index] for each row of `out`
   std::map<std::pair<std::vector<std::string>, std::vector<std::string>>, size_t> known;
   for (NumberedName& row : rows) {
     std::optional<size_t> number;
@@ -102,7 +105,7 @@ std::string Pluralize(int64_t count, std::string_view noun) {
 }
 
 int EditDistance(std::string_view a, std::string_view b) {
-  // Rows i - 2, i - 1 and i of the table of distances between prefixes.
+  // Only the rows i - 2, i - 1 and i of the table of distances between prefixes are kept.
   std::vector<int> prev2(b.size() + 1), prev(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -126,7 +129,7 @@ std::string DidYouMean(std::string_view word, const std::vector<std::string>& na
     if (HasPrefixOrComponent(name, word)) distance = std::min(distance, 1);
     if (distance <= MaxEditDistance(word)) near.emplace_back(distance, name);
   }
-  // By distance; at equal distance in the order of the list.
+  // Sort by distance. Names with equal distance stay in the order of the list.
   std::stable_sort(near.begin(), near.end(),
                    [](const auto& x, const auto& y) { return x.first < y.first; });
   if (near.size() > kMaxSuggestions) near.resize(kMaxSuggestions);
@@ -156,7 +159,7 @@ std::vector<CollapsedName> CollapseNumberedNames(const std::vector<std::string>&
     rows.back().indices = {i};
     max_numbers = std::max(max_numbers, rows.back().numbers.size());
   }
-  // From the last number to the first: those behind the one that is merged are ranges already.
+  // Merge from the last number to the first. The numbers after the merged one are ranges already.
   for (size_t i = max_numbers; i-- > 0;) rows = MergeAt(i, std::move(rows));
   std::vector<CollapsedName> out;
   for (NumberedName& row : rows) {
@@ -166,6 +169,9 @@ std::vector<CollapsedName> CollapseNumberedNames(const std::vector<std::string>&
   return out;
 }
 
+// Collapses the names of each group first and then joins the results, up to kMaxRowChars per row,
+// so that a row fits into a line of a table. The rows are sorted by their first name, because the
+// order of the keys means nothing to a reader.
 std::vector<CollapsedName> CollapseByKey(const std::vector<std::string>& names,
                                          const std::vector<std::string>& keys) {
   std::map<std::string, std::vector<size_t>> groups;

@@ -1,4 +1,5 @@
-// Human-readable text: plurals, suggestions for misspelt names, short lists of numbered names.
+// Makes human-readable text: plurals, suggestions for misspelt names, short lists of numbered
+// names.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -9,34 +10,36 @@
 
 namespace tessera {
 
-// "1 device", "2 devices".
+// Returns a count with its noun: "1 device", "2 devices".
 std::string Pluralize(int64_t count, std::string_view noun);
 
-// The Damerau-Levenshtein distance: insertions, deletions, substitutions and transpositions.
+// Returns the Damerau-Levenshtein distance: the number of insertions, deletions, substitutions and
+// transpositions between the two texts.
 int EditDistance(std::string_view a, std::string_view b);
 
-// "; did you mean --address?": at most three of `names`, the nearest to `word` first; empty when
-// none is near. A name is near by its edit distance, or if `word` is its prefix or a component of
-// it.
+// Returns a text such as "; did you mean --address?" with at most three of `names`, the nearest to
+// `word` first. Returns "" if none is near. A name is near if its edit distance is small, or if
+// `word` is its prefix or one of its components between underscores.
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& names);
 
-// "0..3,7" for 0, 1, 2, 3, 7. Requires: the numbers ascend.
+// Returns the numbers as ranges: "0..3,7" for 0, 1, 2, 3, 7. The numbers must ascend.
 std::string RangesText(const std::vector<size_t>& numbers);
 
 // Collapses names that differ only in a number into one name with a range, repeatedly: "[0].w",
-// "[1].w", "[2].w" become "[0..2].w". Numbers count in brackets and at the end of a name. In the
-// order of the first of each; `indices` into `names` ascend.
+// "[1].w", "[2].w" become "[0..2].w". Only numbers in brackets or at the end of a name are
+// collapsed. The results are in the order of the first name of each. `indices` are the positions in
+// `names`, in ascending order.
 struct CollapsedName {
   std::string text;
   std::vector<size_t> indices;
 };
 std::vector<CollapsedName> CollapseNumberedNames(const std::vector<std::string>& names);
-// Collapses the names with equal `keys` into one text, with commas: "%a, %b, w[0..3]"; into several
-// if it would be too long.
+// Collapses the names whose `keys` are equal into one text with commas: "%a, %b, w[0..3]". If that
+// text would be too long, makes several texts.
 std::vector<CollapsedName> CollapseByKey(const std::vector<std::string>& names,
                                          const std::vector<std::string>& keys);
 
-// The output of --version: "tessera-worker 0.1.0 (revision 0123456789ab)\n".
+// Returns the output of --version: "tessera-worker 0.1.0 (revision 0123456789ab)\n".
 std::string VersionText(std::string_view program);
 
 }  // namespace tessera

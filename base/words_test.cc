@@ -1,3 +1,4 @@
+// Proves plurals, edit distances, suggestions and how numbered names are collapsed into ranges.
 #include "base/words.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +31,7 @@ TEST(Words, TheNearestNameComesFirst) {
   EXPECT_EQ(DidYouMean("--mehs", {"--mesh", "--name"}), "; did you mean --mesh?");
   EXPECT_EQ(DidYouMean("ab", {"ps", "up", "top"}), "");
   EXPECT_EQ(DidYouMean("x", {}), "");
-  // By their beginning, and by a part.
+  // A name is also found by its beginning, or by one of its components.
   EXPECT_EQ(DidYouMean("expo", {"log", "exponential"}), "; did you mean exponential?");
   EXPECT_EQ(DidYouMean("sum", {"reduce_sum", "summary", "resume"}),
             "; did you mean reduce_sum or summary?");
@@ -51,15 +52,15 @@ std::vector<std::string> Folded(const std::vector<std::string>& names) {
 TEST(Words, NamesThatDifferInNumbersFold) {
   EXPECT_THAT(Folded({"a.b[0].w", "a.b[0].c", "a.b[1].w", "a.b[1].c", "a.b[2].w"}),
               ElementsAre("a.b[0..2].w", "a.b[0..1].c"));
-  // Two numbers, where all of the one are with all of the other, and where they are not.
+  // Names with two numbers: first with all combinations of the numbers, then with one missing.
   EXPECT_THAT(Folded({"[0].h[0]", "[0].h[1]", "[1].h[0]", "[1].h[1]"}),
               ElementsAre("[0..1].h[0..1]"));
   EXPECT_THAT(Folded({"[0].h[0]", "[0].h[1]", "[1].h[0]"}), ElementsAre("[0].h[0..1]", "[1].h[0]"));
-  // Gaps, another order, no number of the kind.
+  // Numbers with gaps, names in another order, and names without a number that counts.
   EXPECT_THAT(Folded({"argument 7", "argument 0", "argument 1"}), ElementsAre("argument 0..1,7"));
   EXPECT_THAT(Folded({"%0", "%1", "%x1", "%x2", "['1']", "a 1 b", "a.b[10]", "a.b[9]"}),
               ElementsAre("%0..1", "%x1..2", "['1']", "a 1 b", "a.b[9..10]"));
-  // None of these is a number that can be told again from a range.
+  // None of these numbers could be restored from a range.
   EXPECT_THAT(Folded({"[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"}),
               ElementsAre("[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"));
   EXPECT_EQ(CollapseNumberedNames({"b[1]", "c", "b[0]"})[0].indices, (std::vector<size_t>{0, 2}));
@@ -72,7 +73,7 @@ TEST(Words, RowsAreOfThoseThatLookAlike) {
   EXPECT_THAT(rows[0].indices, ElementsAre(0, 2, 3));
   EXPECT_EQ(rows[1].text, "x");
   EXPECT_EQ(rows[2].text, "y");
-  // Long ones have rows of their own.
+  // Long names get rows of their own.
   const std::string a(50, 'a'), b(50, 'b');
   EXPECT_EQ(CollapseByKey({a, b, "c"}, {"1", "1", "1"})[1].text, b + ", c");
 }

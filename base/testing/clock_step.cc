@@ -1,8 +1,10 @@
-// Steps the wall clock of the processes that load it (LD_PRELOAD): by as many seconds as the file
-// that CLOCK_STEP_FILE names holds, an int64 that may change at any time. Monotonic clocks stay.
+// A library for LD_PRELOAD that steps the wall clock of the processes that load it. The environment
+// variable CLOCK_STEP_FILE names a file with an int64: the size of the step in seconds. The file
+// may change at any time. Monotonic clocks are not changed.
 //
-// As with a real step, waits until a time of the wall clock that are under way end earlier or later
-// by it: such waits are cut into slices, after each of which the file is looked at again.
+// As with a real step, a running wait until a time of the wall clock ends earlier or later by the
+// size of the step. For this, such waits are cut into slices, and the file is read again after each
+// slice.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +27,7 @@ namespace {
 constexpr int64_t kNanos = 1'000'000'000, kSlice = kNanos / 5;
 
 using ClockGetTime = int (*)(clockid_t, timespec*);
+// The type of the arguments and results of libc's syscall().
 using Word = long;  // NOLINT(google-runtime-int): libc's
 using Syscall = Word (*)(Word, ...);
 using CondTimedWait = int (*)(pthread_cond_t*, pthread_mutex_t*, const timespec*);
@@ -42,7 +45,7 @@ int64_t StepNanos() {
   static const std::atomic<int64_t>* const seconds = [] {
     const char* path = getenv("CLOCK_STEP_FILE");
     int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-    // Eight bytes of zeros, unless somebody has written them.
+    // If the file is too short, extend it with zeros, which mean no step.
     struct stat about = {};
     constexpr off_t kBytes = sizeof(int64_t);
     if (fd >= 0 &&
@@ -65,7 +68,7 @@ int64_t RealNow() {
   RealClock()(CLOCK_REALTIME, &now);
   return ToNanos(now);
 }
-// Where the slice of a wait until `deadline` ends, by the real clock.
+// Returns when the next slice of a wait until `deadline` ends, as a time of the real wall clock.
 int64_t SliceEnd(int64_t deadline, int64_t now) {
   const int64_t real = deadline - StepNanos();
   return real < now + kSlice ? real : now + kSlice;
@@ -94,11 +97,12 @@ time_t time(time_t* out) {
   return now;
 }
 
-// A wake between two slices changes the predicate while nobody waits for it; so each slice ends as
-// a spurious wake-up, after which callers look again.
+// The condition may be signalled between two slices, while no thread waits for it. So each slice
+// ends like a spurious wake-up, after which the caller checks its predicate again.
 int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* deadline) {
   static const auto real = Next<CondTimedWait>("pthread_cond_timedwait");
-  // glibc's mark of a condition whose deadlines are of the monotonic clock, which does not step.
+  // The bit with which glibc marks a condition whose deadlines are times of the monotonic clock.
+  // That clock does not step.
   constexpr unsigned kMonotonic = 2;
   if ((cond->__data.__wrefs & kMonotonic) != 0) return real(cond, mutex, deadline);
   const int64_t now = RealNow(), end = SliceEnd(ToNanos(*deadline), now);
@@ -107,7 +111,8 @@ int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const t
   return result == ETIMEDOUT && RealNow() + StepNanos() < ToNanos(*deadline) ? 0 : result;
 }
 
-// Abseil waits by the system call.
+// Replaces syscall(), because Abseil makes the system call futex directly. Waits by the wall clock
+// are cut into slices here too; all other calls pass through.
 Word syscall(Word number, ...) {
   static const auto real = Next<Syscall>("syscall");
   Word a[6];

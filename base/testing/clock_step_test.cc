@@ -1,5 +1,5 @@
-// Somebody sets the machine's clock while the process waits. Runs with the preload of
-// clock_step.cc.
+// Proves that waits end in time when somebody sets the machine's wall clock meanwhile. The test
+// runs with clock_step.cc preloaded and sets the clock through its file.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -51,8 +51,10 @@ TEST_F(ClockStepTest, TheWallClockIsSetAndNoOther) {
   EXPECT_LT(SteadyNow() - steady, absl::Minutes(1));
 }
 
+// Two kinds of waits, by date and by duration, of 300 ms each. The clock is set back by an hour
+// once the thread is in the kernel; without base/clock.cc the wait by date would then take an hour.
 TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
-  const auto wait_by_date = [](absl::Mutex* mu) {  // as gRPC waits for its timers
+  const auto wait_by_date = [](absl::Mutex* mu) {  // gRPC waits for its timers in this way.
     absl::CondVar never;
     absl::MutexLock lock(mu);
     never.WaitWithDeadline(mu, absl::Now() + absl::Milliseconds(300));
@@ -74,7 +76,7 @@ TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
     while (thread == 0 || !IsInFutex(thread)) std::this_thread::yield();
     Step(-absl::Hours(1));
     const bool in_time = waited.wait_for(kPatience) == std::future_status::ready;
-    Step(absl::Hours(2));  // Lets go of it, should it hang.
+    Step(absl::Hours(2));  // ends the wait if it hangs
     EXPECT_TRUE(in_time);
   }
 }
@@ -84,17 +86,17 @@ TEST_F(ClockStepTest, WaitsByTheKernelsDateRightAfterItIsSetEndInTime) {
     Step(absl::ZeroDuration());
     absl::Mutex mu;
     auto waited = std::async(std::launch::async, [&] {
-      (void)absl::Now();  // Abseil has just looked, and will not look again for a while.
+      (void)absl::Now();  // Abseil reads the clock now and will not read it again for a while.
       Step(by);
       absl::CondVar never;
       absl::MutexLock lock(&mu);
       const absl::Time start = SteadyNow();
-      // As gRPC waits for its timers.
+      // gRPC waits for its timers in this way.
       while (SteadyNow() - start < absl::Milliseconds(290))
         never.WaitWithDeadline(&mu, Date() + absl::Milliseconds(300) - (SteadyNow() - start));
     });
     const bool in_time = waited.wait_for(kPatience) == std::future_status::ready;
-    Step(absl::Hours(3));  // Lets go of it, should it hang.
+    Step(absl::Hours(3));  // ends the wait if it hangs
     EXPECT_TRUE(in_time) << by;
   }
 }

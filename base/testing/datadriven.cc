@@ -1,3 +1,6 @@
+// Parses the text files of data-driven tests, runs their cases and compares or rewrites the
+// expected outputs. Tests of all layers call RunDataFile or RunDataFolder with a handler that runs
+// one case.
 #include "base/testing/datadriven.h"
 
 #include <algorithm>
@@ -36,7 +39,7 @@ bool WriteFile(const std::string& path, const std::string& text) {
   return out.good();
 }
 
-// The end of the word that starts at `begin`: the next blank outside parentheses.
+// Returns the end of the word that starts at `begin`: the next blank outside parentheses.
 size_t WordEnd(std::string_view line, size_t begin) {
   int depth = 0;
   size_t end = begin;
@@ -95,7 +98,8 @@ absl::Status Malformed(const DataCase& data_case, std::string_view what) {
                    absl::StrCat(data_case.file, ":", data_case.line, ": ", ToAbsl(what)));
 }
 
-// Reads the expected output; `lines` stands after the rule that ended the input.
+// Reads the expected output of a case. The next line of `lines` is the one after the "----" that
+// ended the input.
 absl::StatusOr<std::string> TakeExpected(Lines& lines, const DataCase& data_case) {
   std::string expected;
   if (!lines.NextIs(0, kRule)) {
@@ -133,6 +137,9 @@ std::string DataCase::Arg(const std::string& name, std::string otherwise) const 
 
 namespace internal {
 
+// Builds the rewritten text while it runs the cases, so that comments, blank lines and inputs are
+// copied unchanged. It neither reads nor writes files and reports no test failures, so that it can
+// be tested itself.
 absl::StatusOr<DataRun> RunDataText(const std::string& file, std::string_view text,
                                     const DataHandler& handler) {
   DataRun run;
@@ -171,7 +178,7 @@ bool Rewriting() {
   static const bool rewriting = [] {
     const char* env = std::getenv("TESSERA_REWRITE");
     if (env != nullptr && std::string_view(env) == "1") return true;
-    // gtest_main keeps argv to itself, so the flag is read where the system shows it.
+    // gtest_main does not pass argv on, so the flag is read from /proc.
     const std::string cmdline = ReadFile("/proc/self/cmdline").value_or("");
     const std::vector<std::string> args = absl::StrSplit(cmdline, '\0');
     return std::find(args.begin(), args.end(), "--rewrite") != args.end();

@@ -1,4 +1,4 @@
-// Tests whose rows live in text files, and files that are generated.
+// Runs tests whose rows are in text files, and compares generated files with their contents.
 //
 // A file holds cases and comments:
 //
@@ -19,8 +19,8 @@
 //   ----
 //   ----
 //
-// With --rewrite or TESSERA_REWRITE=1 the expected parts are replaced by what came out; comments,
-// commands and inputs stay as they are. Paths are relative to the repository.
+// With --rewrite or TESSERA_REWRITE=1 the expected parts are replaced by the actual output;
+// comments, commands and inputs are kept. Paths are relative to the root of the repository.
 #pragma once
 #include <functional>
 #include <map>
@@ -34,43 +34,45 @@
 namespace tessera {
 
 struct DataCase {
-  std::string command;                      // The first word.
+  std::string command;                      // first word of the line
   std::map<std::string, std::string> args;  // key=value and key=(with, blanks); a bare key is "".
-  std::vector<std::string> arg_names;       // In the order written.
+  std::vector<std::string> arg_names;       // names of the arguments, in the order of the line
   std::string input;
   std::string file;
-  int line = 0;  // Of the command.
+  int line = 0;  // line number of the command
 
   bool Has(const std::string& name) const { return args.count(name) > 0; }
-  // The argument, or `otherwise` when it is not given.
+  // Returns the argument, or `otherwise` if it is not given.
   std::string Arg(const std::string& name, std::string otherwise = "") const;
 };
 
 using DataHandler = std::function<std::string(const DataCase&)>;
 
-// Runs every case of one file; a difference is a test failure at the case's line.
+// Runs all cases of a file. A difference is a test failure at the line of the case.
 void RunDataFile(const std::string& path, const DataHandler& handler);
 
-// Runs every *.txt below a folder, in the order of their names. A folder without any is a failure.
+// Runs all files *.txt below a folder, in the order of their names. A folder without such files is
+// a failure.
 void RunDataFolder(const std::string& path, const DataHandler& handler);
 
-// Fails unless the file holds exactly `text`; writes it when rewriting.
+// Fails the test unless the file contains exactly `text`. When rewriting, writes the file instead.
 void ExpectFileHolds(const std::string& path, const std::string& text);
 
-// True when --rewrite or TESSERA_REWRITE=1 was given.
+// Returns true if --rewrite or TESSERA_REWRITE=1 was given.
 bool Rewriting();
 
-// The absolute path of a file of the repository.
+// Returns the absolute path of a file of the repository.
 std::string SourcePath(const std::string& path);
 
 namespace internal {
 
-// What a run over one file's text gives: the text with the new outputs, and each case that differs.
+// A case whose actual output differs from its expected output.
 struct DataDifference {
   DataCase data_case;
   std::string expected;
   std::string actual;
 };
+// The result of running all cases of a text: the text with the actual outputs, and the differences.
 struct DataRun {
   std::string rewritten;
   std::vector<DataDifference> differences;

@@ -1,3 +1,5 @@
+// Proves how data files are parsed, compared and rewritten. The handler echoes the input or the
+// arguments of a case; most texts are given in the test itself.
 #include "base/testing/datadriven.h"
 
 #include <string>

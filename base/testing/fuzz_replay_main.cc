@@ -1,9 +1,10 @@
-// Runs a fuzz target without libFuzzer: each file of its corpus once, then mutations of them,
-// always the same ones. The fuzz preset links libFuzzer's own main instead.
+// Runs a fuzz target without libFuzzer, as an ordinary test. It runs each file of the corpus once,
+// and then mutations of the files, which are the same in every run. The fuzz preset links
+// libFuzzer's own main instead.
 //
 //   NAME CORPUS... [--mutations=3000]
 //
-// An input that ends the process is left in fuzz_crash.bin, in the working directory.
+// If an input ends the process, it is written to fuzz_crash.bin in the working directory.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-// The sanitizers end the process without a signal.
+// The sanitizers end the process without a signal, so they call this callback instead.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
@@ -30,7 +31,7 @@ constexpr size_t kInputBytesMax = 64 << 10;
 
 std::string* g_input = nullptr;
 
-// Async-signal-safe.
+// Writes the present input to fuzz_crash.bin. Async-signal-safe.
 void KeepInput() {
   const int fd = open("fuzz_crash.bin", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0 || g_input == nullptr) return;
@@ -45,19 +46,20 @@ void OnSignal(int number) {
 
 void RunOn(std::string input) {
   *g_input = std::move(input);
-  // A copy of exactly this size, so that a read past its end is one past the allocation's.
+  // The copy has exactly the size of the input, so that a sanitizer notices a read past its end.
   const std::vector<uint8_t> bytes(g_input->begin(), g_input->end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
 }
 
-// std::mt19937 gives the same numbers everywhere; the standard distributions do not.
+// Makes mutations of the corpus. It uses std::mt19937 without the standard distributions, because
+// only the generator itself gives the same numbers everywhere.
 class Mutator {
  public:
   explicit Mutator(const std::vector<std::string>* corpus) : corpus_(corpus) {}
 
   std::string Next() {
     std::string input = Pick();
-    // Most changes make nonsense; one alone may still be read.
+    // Half of the inputs get a single change: after several changes, most inputs no longer parse.
     const size_t changes = Below(2) == 0 ? 1 : 1 + Below(4);
     for (size_t i = 0; i < changes; ++i) Change(&input);
     input.resize(std::min(input.size(), kInputBytesMax));
@@ -68,6 +70,9 @@ class Mutator {
   size_t Below(size_t n) { return n == 0 ? 0 : random_() % n; }
   const std::string& Pick() { return (*corpus_)[Below(corpus_->size())]; }
 
+  // Makes one random change at one random place: flips a bit, replaces, inserts, deletes or copies
+  // bytes, or inserts a part of another input. Some changes insert tokens or numbers that parsers
+  // treat specially, since random bytes rarely form them.
   void Change(std::string* input) {
     static constexpr const char* kTokens[] = {"0",
                                               "-1",
@@ -128,7 +133,7 @@ class Mutator {
     }
   }
 
-  // The next run of digits becomes another number.
+  // Replaces the next run of digits by another number.
   void ReplaceNumber(size_t from, std::string* input) {
     const size_t begin = input->find_first_of("0123456789", from);
     if (begin == std::string::npos) return;
@@ -143,6 +148,9 @@ class Mutator {
 
 }  // namespace
 
+// Reads the corpus in the order of its file names, so that every run makes the same mutations. The
+// handlers of signals and sanitizers are set only after the corpus is there, because they write the
+// present input.
 int main(int argc, char** argv) {
   std::vector<std::string> corpus;
   int mutations = 3000;

@@ -1,3 +1,4 @@
+// Reads about processes from /proc, for tests that kill processes or wait for their end.
 #include "base/testing/processes.h"
 
 #include <filesystem>

@@ -1,6 +1,7 @@
-// For tests that watch processes: what /proc says of them, and waiting for it with a bound.
+// Helpers for tests that watch processes: they read /proc, and wait for a condition with a time
+// limit.
 //
-// Pure readers of /proc; any thread may call them.
+// The functions only read /proc; any thread may call them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,18 +12,19 @@
 
 namespace tessera::testing {
 
-// Pids of the children of a process, whichever of its threads started them.
+// Returns the pids of the children of a process, whichever of its threads started them.
 std::vector<int> ChildrenOf(int pid);
-// The children, theirs, and so on.
+// Returns the children of a process, their children, and so on.
 std::vector<int> DescendantsOf(int pid);
 
-// Gone, or dead and not yet reaped by its parent.
+// Returns whether the process no longer exists, or is dead and not yet reaped by its parent.
 bool HasEnded(int pid);
 
-// What the process has used of the CPUs, in 1/100 s.
+// Returns the processor time that the process has used, in units of 1/100 s.
 int64_t CpuTicks(int pid);
 
-// Looks until `there()` holds; false when it does not within `patience`.
+// Calls `there()` every few milliseconds until it returns true. Returns false if that does not
+// happen within `patience`.
 template <class F>
 bool Eventually(F there, absl::Duration patience = absl::Seconds(20)) {
   const absl::Time end = absl::Now() + patience;

@@ -1,3 +1,4 @@
+// Reads the environment variable by which scripts/test makes random tests shorter.
 #include "base/testing/seeds.h"
 
 #include <cstdlib>

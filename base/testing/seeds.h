@@ -1,4 +1,4 @@
-// How many random cases a test tries. Thread-safe.
+// Says how many random cases a test tries. Thread-safe.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
-// Makes the disk of the processes that load it (LD_PRELOAD) slow: a sync of a file takes as many
-// milliseconds longer as SLOW_SYNC_MS says, and does not end while there is a file of the name that
-// HANG_SYNC says.
+// A library for LD_PRELOAD that makes the disk slow for the processes that load it. Each sync of a
+// file takes SLOW_SYNC_MS milliseconds longer. It does not end while the file that HANG_SYNC names
+// exists.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <time.h>

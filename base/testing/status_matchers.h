@@ -18,7 +18,8 @@
 namespace tessera {
 namespace internal {
 
-// A text is looked for anywhere in the message; a matcher sees the whole of it.
+// Returns a matcher for the message of a status. A text may be anywhere in the message; a matcher
+// is applied to the whole message.
 template <typename M>
 ::testing::Matcher<std::string> MessageMatcher(M&& m) {
   if constexpr (std::is_convertible_v<M, std::string>) {

@@ -1,3 +1,5 @@
+// Measures time for tests of time limits. It reads from /proc/pressure how long the machine was
+// overloaded meanwhile.
 #include "base/testing/stopwatch.h"
 
 #include <algorithm>
@@ -13,8 +15,8 @@ namespace {
 // The time that Unhindered() leaves out where the kernel does not say how busy the machine is.
 constexpr absl::Duration kUnknownStall = absl::Seconds(15);
 
-// The time for which this machine was overloaded since it started; nullopt if the kernel does not
-// say.
+// Returns the time for which this machine has been overloaded since it started; nullopt if the
+// kernel does not say.
 std::optional<absl::Duration> Stalled() {
   absl::Duration sum;
   for (const char* path : {"/proc/pressure/cpu", "/proc/pressure/io"}) {

@@ -1,7 +1,7 @@
-// A stopwatch for tests of promises such as "a killed executor is reported within two seconds". A
-// promise is about a machine with a processor and a disk to spare, and tests also run beside builds
-// and other tests. So the stopwatch can leave out the time in which the machine was overloaded.
-// Thread-compatible.
+// A stopwatch for tests of promises such as "a killed executor is reported within two seconds".
+// Such a promise holds for a machine with a processor and a disk to spare, but tests also run
+// beside builds and other tests. So the stopwatch can leave out the time in which the machine was
+// overloaded. Thread-compatible.
 #pragma once
 #include <optional>
 #include <string>
@@ -25,10 +25,11 @@ class Stopwatch {
 
  private:
   const absl::Time start_;
-  const std::optional<absl::Duration> stalled_;  // until start_
+  const std::optional<absl::Duration> stalled_;  // overload of the machine until start_
 };
 
-// Returns the total of the line "some" of a file of /proc/pressure; nullopt if the text has none.
+// Returns the total in the line "some" of a file of /proc/pressure; nullopt if the text has no such
+// line.
 // Reference: the kernel's Documentation/accounting/psi.rst.
 std::optional<absl::Duration> SomeStalled(std::string_view text);
 

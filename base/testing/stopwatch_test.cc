@@ -1,3 +1,5 @@
+// Proves that the stopwatch reads /proc/pressure correctly and leaves out overload. One test
+// overloads the machine itself, with three busy threads per processor for half a second.
 #include "base/testing/stopwatch.h"
 
 #include <atomic>
@@ -21,7 +23,7 @@ TEST(Stopwatch, ReadsTheTotalOfTheLineSome) {
 
 TEST(Stopwatch, LeavesOutTheTimeInWhichTheMachineIsOverloaded) {
   const Stopwatch watch;
-  // Three threads for each processor, until the clock has gone on for half a second.
+  // Run three threads for each processor until half a second has passed.
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < 3 * std::thread::hardware_concurrency(); ++i) {
     threads.emplace_back([&] {

@@ -1,5 +1,5 @@
-// Abseil's locks order memory, and the thread sanitizer knows it: under the tsan preset each of
-// these would report a race if testing/tsan_absl.cc missed a function.
+// Proves that the thread sanitizer knows how Abseil's locks order memory. Under the tsan preset,
+// each of these tests would report a race if testing/tsan_absl.cc missed a function.
 #include <thread>
 #include <vector>
 

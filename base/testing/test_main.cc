@@ -1,6 +1,6 @@
-// main() of the executables that hold the tests of a folder. With --sources=a_test.cc,b_test.cc it
-// runs only the tests that stand in those files, by their paths in the repository: a folder's tests
-// are linked once, and CTest still knows each file's tests by a name of their own.
+// main() of the executables that hold the tests of a folder. With --sources=a_test.cc,b_test.cc,
+// which are paths in the repository, it runs only the tests in those files. In this way the tests
+// of a folder are linked once, and CTest still has a test of its own for each file.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -25,8 +25,8 @@ std::vector<std::string> Split(std::string_view list, char separator) {
   return parts;
 }
 
-// The compiler may have been given the path from the root of the file system or from a build
-// folder.
+// Returns whether `file`, the path of a test as the compiler was given it, is one of `sources`. The
+// path may begin at the root of the file system or at a build folder.
 bool StandsIn(std::string_view file, const std::vector<std::string>& sources) {
   for (const std::string& source : sources) {
     if (file == source || file.ends_with("/" + source)) return true;
@@ -34,7 +34,7 @@ bool StandsIn(std::string_view file, const std::vector<std::string>& sources) {
   return false;
 }
 
-// Whether `name` matches `pattern`, in which * stands for any text and ? for any character.
+// Returns whether `name` matches `pattern`, in which * stands for any text and ? for any character.
 bool Matches(std::string_view name, std::string_view pattern) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] == '*') {
@@ -51,7 +51,7 @@ bool MatchesAny(std::string_view name, std::string_view patterns) {
   return false;
 }
 
-// Whether Google Test's filter, "patterns to run-patterns to leave out", lets the test run.
+// Returns whether Google Test's filter, "patterns to run-patterns to leave out", lets the test run.
 bool Passes(std::string_view name, std::string_view filter) {
   const size_t minus = filter.find('-');
   if (minus == std::string_view::npos) return MatchesAny(name, filter);
@@ -59,7 +59,8 @@ bool Passes(std::string_view name, std::string_view filter) {
          !MatchesAny(name, filter.substr(minus + 1));
 }
 
-// Returns a filter for Google Test that names the tests of `sources` that `filter` lets run, or "".
+// Returns a filter for Google Test that names the tests of `sources` which `filter` lets run; "" if
+// there are none.
 std::string FilterOf(const std::vector<std::string>& sources, std::string_view filter) {
   const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
   std::string names;
@@ -75,6 +76,9 @@ std::string FilterOf(const std::vector<std::string>& sources, std::string_view f
   return names;
 }
 
+// Removes --sources from the arguments, because Google Test does not know it, and turns it into
+// Google Test's own filter. A source without any test is an error, since it means that the build
+// files are wrong. A filter of the user that matches nothing in a source is not an error.
 int Main(int argc, char** argv) {
   std::string sources;
   int kept = 1;

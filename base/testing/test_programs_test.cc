@@ -1,5 +1,5 @@
-// The programs that tests are started by: tessera_timed, and the main() of the executables that
-// hold the tests of a folder.
+// Proves the behaviour of the programs that start tests: tessera_timed, and the main() of the
+// executables that hold the tests of a folder. The tests run them as commands of the shell.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,11 +27,11 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 struct Ended {
-  int status = -1;  // as wait() gives it
+  int status = -1;  // status in the form that wait() gives
   std::string output;
 };
 
-// Runs a command of the shell; its output is that of both streams.
+// Runs a command of the shell. The output is that of standard output and standard error together.
 Ended Shell(const std::string& command) {
   Ended ended;
   FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
@@ -54,7 +54,7 @@ class TimedTest : public ::testing::Test {
     return Shell(
         absl::StrCat("TESSERA_TEST_TIMES=", file_, " ", SourcePath(TESSERA_TIMED), " ", command));
   }
-  // The lines that were written, each as its fields.
+  // Returns the lines that were written, each split into its fields.
   std::vector<std::vector<std::string>> Lines() const {
     std::ifstream in(file_);
     std::vector<std::vector<std::string>> lines;
@@ -89,7 +89,7 @@ TEST_F(TimedTest, ProcessorTimeCountsTheCommandsOfTheCommand) {
   double cpu = 0, elapsed = 0;
   ASSERT_TRUE(absl::SimpleAtod(lines[0][1], &cpu) && absl::SimpleAtod(lines[0][2], &elapsed));
   EXPECT_GT(cpu, 0.01);
-  EXPECT_GE(elapsed, 0.8 * cpu);  // nothing runs side by side
+  EXPECT_GE(elapsed, 0.8 * cpu);  // The two shells do not run in parallel.
 }
 
 TEST_F(TimedTest, ASignalThatEndsTheCommandEndsItToo) {
@@ -135,7 +135,7 @@ TEST(TestMain, SourcesWithoutATestAreAnError) {
   const Ended ended = TestsOfBase("--sources=hex_test.c");
   EXPECT_EQ(ExitCode(ended), 1);
   EXPECT_THAT(ended.output, HasSubstr("no test of hex_test.c matches"));
-  // The end of a file's name is no file's name.
+  // A source must name a whole file, not only the end of a file's name.
   EXPECT_EQ(ExitCode(TestsOfBase("--sources=ex_test.cc")), 1);
 }
 

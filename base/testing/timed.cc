@@ -1,11 +1,11 @@
-// Runs a test and writes what it took. CTest starts every test through this program
+// Runs a test and writes down how long it took. CTest starts every test through this program
 // (cmake/tessera_library.cmake).
 //
 //   tessera_timed NAME COMMAND [ARGUMENTS...]
 //
 // If TESSERA_TEST_TIMES names a file, a line is appended to it: the test's name, the processor
 // seconds of the command and of all its descendants that were waited for, the elapsed seconds, and
-// the exit status. The result is the command's own.
+// the exit status. This program ends with the exit status of the command.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -24,7 +24,8 @@ double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
 
-// One write of one line, so that tests that end at the same time do not mix their lines.
+// Appends the line with a single write, so that tests that end at the same time do not mix their
+// lines.
 void Append(const char* path, const char* name, const rusage& used, double elapsed, int status) {
   const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) {
@@ -43,6 +44,9 @@ void Append(const char* path, const char* name, const rusage& used, double elaps
 
 }  // namespace
 
+// Forks instead of replacing itself by the command, because only a parent learns what the command
+// and its descendants have used. It ends in the same way as the command, by the same signal if need
+// be, so that CTest sees no difference.
 int main(int argc, char** argv) {
   if (argc < 3) {
     std::fprintf(stderr, "usage: tessera_timed NAME COMMAND [ARGUMENTS...]\n");
@@ -56,7 +60,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (child == 0) {
-    // CTest kills this process at a test's time limit: the test must not outlive it.
+    // CTest kills this process at the time limit of a test, and the test must not outlive it.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(2);
     execvp(argv[2], argv + 2);
@@ -75,7 +79,7 @@ int main(int argc, char** argv) {
     Append(path, argv[1], used, elapsed.count(), code);
   }
   if (WIFSIGNALED(status)) {
-    // CTest reports a test that a signal ended by the signal's name.
+    // If a signal ended the test, end by the same signal, whose name CTest then reports.
     std::signal(WTERMSIG(status), SIG_DFL);
     std::raise(WTERMSIG(status));
   }

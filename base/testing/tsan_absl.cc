@@ -1,4 +1,5 @@
-// Tells the thread sanitizer what Abseil's locks and counts do. Linked into the tsan preset only.
+// Tells the thread sanitizer what Abseil's locks and counts do. It is linked only in the tsan
+// preset.
 //
 // The packaged Abseil is built without the sanitizer, which therefore sees no order between the
 // critical sections of an absl::Mutex and reports every guarded member as a race. The linker sends
@@ -6,7 +7,7 @@
 // visible before the real call and acquires what is visible after it. Conditions may run inside the
 // real call, on whichever thread holds the lock then, so memory accesses in there are not reported.
 //
-// Compiled by itself: other files of base call what is wrapped here.
+// Compiled by itself: other files of base call the functions that are wrapped here.
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
@@ -35,7 +36,7 @@ class IgnoreAccesses {
   }
 };
 
-// Its own lock, by which it looks for deadlocks, the sanitizer does not see either.
+// Turns off Abseil's own detection of deadlocks: the sanitizer does not see its lock either.
 [[maybe_unused]] const bool no_deadlock_detection = [] {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return true;
@@ -108,15 +109,15 @@ TESSERA_AWAIT(bool, 5Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE, se
 TESSERA_AWAIT(bool, 5Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE, self,
               (void* self, const Condition& c, Time t), (self, c, t))
 
-// -- CondVar: the lock is what carries the order.
+// -- CondVar: the order is carried by the lock, `mu`.
 TESSERA_AWAIT(void, 7CondVar4WaitEPNS0_5MutexE, mu, (void* self, void* mu), (self, mu))
 TESSERA_AWAIT(bool, 7CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE, mu,
               (void* self, void* mu, Duration t), (self, mu, t))
 TESSERA_AWAIT(bool, 7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE, mu,
               (void* self, void* mu, Time t), (self, mu, t))
 
-// -- Status: the count of those who share one is not seen, so what the last of them deletes looks
-// like a race with what the others read before they let go.
+// -- Status: the sanitizer does not see the count of references. So when the last owner deletes the
+// status, it looks like a race with the reads of the owners that released it before.
 TESSERA_WRAP_(void, TESSERA_ABSL_NAME(6Status15UnrefNonInlinedEm), self, kNothing, kNothing,
               (void* self), (self))
 
